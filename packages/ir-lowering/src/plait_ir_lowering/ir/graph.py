@@ -1,0 +1,202 @@
+"""The loop IR: buffers, how each is defined, and graphs of definitions.
+
+    graph main
+      input  x: f32[8, 64, 384] cpu
+      def    buf0: f32[512] cpu = reduce sum [i0: 512] over [r0: 384]
+               t0 = square(x[i0 // 64, i0 % 64, r0])
+               yield t0
+      def    buf1: f32[512, 384] cpu = call aten::mm.out(x.view([512, 384]), w)
+      return buf1.view([8, 64, 384])
+
+A graph is functional: a buffer is defined once and never changed. What a program must
+write back to its inputs at the end stands in `mutations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
+from plait_ir_lowering.ir.ops import ReductionKind
+from plait_ir_lowering.ir.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where elements lie: sizes and strides in elements, and the offset of the first."""
+
+    size: tuple[IndexExpr, ...]
+    stride: tuple[IndexExpr, ...]
+    offset: IndexExpr = ZERO
+
+    def __post_init__(self) -> None:
+        if len(self.size) != len(self.stride):
+            raise ValueError(f"{len(self.size)} sizes but {len(self.stride)} strides")
+
+    @classmethod
+    def of(
+        cls,
+        size: Sequence[IndexExpr | int],
+        stride: Sequence[IndexExpr | int] | None = None,
+        offset: IndexExpr | int = 0,
+    ) -> Layout:
+        """A layout from numbers or expressions; row-major if no strides are given."""
+        sizes = tuple(as_index(s) for s in size)
+        strides = row_major(sizes) if stride is None else tuple(as_index(s) for s in stride)
+        return cls(sizes, strides, as_index(offset))
+
+    @property
+    def is_row_major(self) -> bool:
+        """True for the dense row-major layout, dimensions of size 1 aside."""
+        dense = row_major(self.size)
+        pairs = zip(self.size, self.stride, dense, strict=True)
+        return all(s is d or (n.is_constant and n.as_int() <= 1) for n, s, d in pairs)
+
+    @property
+    def numel(self) -> IndexExpr:
+        """How many elements there are."""
+        total = as_index(1)
+        for size in self.size:
+            total = total * size
+        return total
+
+    def linear(self, coordinates: Sequence[IndexExpr]) -> IndexExpr:
+        """The element offset of `coordinates` from the buffer's data pointer."""
+        position = self.offset
+        for coordinate, stride in zip(coordinates, self.stride, strict=True):
+            position = position + coordinate * stride
+        return position
+
+
+def row_major(size: Sequence[IndexExpr]) -> tuple[IndexExpr, ...]:
+    """Dense strides of `size`, the last dimension fastest."""
+    strides: list[IndexExpr] = []
+    step = as_index(1)
+    for extent in reversed(size):
+        strides.append(step)
+        step = step * extent
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where a buffer lives: a torch device type and index."""
+
+    type: str
+    index: int | None = None
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A named tensor: graph input or defined once."""
+
+    name: str
+    dtype: DType
+    device: Device
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRef:
+    """A buffer, or a strided view of its storage (`layout.offset` counts from its data)."""
+
+    buffer: str
+    view: Layout | None = None
+    dtype: DType | None = None
+    """The element type that the view reads the storage as, if another than the buffer's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a definition comes from, for people: ATen nodes and user source lines."""
+
+    nodes: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+
+    def __add__(self, other: Origin) -> Origin:
+        nodes = tuple(dict.fromkeys(self.nodes + other.nodes))
+        return Origin(nodes, tuple(dict.fromkeys(self.lines + other.lines)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """`value` at each point of `ranges`, which are the buffer's dimensions in order."""
+
+    ranges: tuple[Var, ...]
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """`value` combined over `reduction_ranges` at each point of `ranges`."""
+
+    ranges: tuple[Var, ...]
+    reduction_ranges: tuple[Var, ...]
+    kind: ReductionKind
+    value: Value
+
+
+ExternArg: TypeAlias = (
+    "TensorRef | IndexExpr | bool | int | float | str | DType | Device | ExternList | None"
+)
+"""An argument of an external call; `str` covers strings, memory formats and layouts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternList:
+    """A list argument of an external call."""
+
+    items: tuple[ExternArg, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExternCall:
+    """One call of a dispatcher op.
+
+    `args` are complete: one for each schema argument, defaults filled in, in schema
+    order, without the out arguments. Where the overload takes out arguments
+    (`out_variant`), the definition's buffers are passed as these, in order; otherwise
+    the op's results become the buffers, copied if their strides differ from the layout.
+    """
+
+    op: str
+    """Qualified name without overload, such as "aten::addmm"."""
+    overload: str
+    """Overload name; "" for the default one."""
+    args: tuple[ExternArg, ...]
+    out_variant: bool = False
+
+
+Body: TypeAlias = Pointwise | Reduction | ExternCall
+"""How buffers are computed. Scans, sorts and templates will join here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The buffers that one body computes: one, or the results of an external call."""
+
+    buffers: tuple[Buffer, ...]
+    body: Body
+    origin: Origin = Origin()
+
+
+OutputRef: TypeAlias = TensorRef | IndexExpr | int | float | bool | None
+"""A graph output: a tensor, a size, or a constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A functional tensor program; definitions are in dependency order."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    definitions: tuple[Definition, ...]
+    outputs: tuple[OutputRef, ...]
+    mutations: tuple[tuple[str, TensorRef], ...] = ()
+    """Inputs to overwrite at the end, each with what to copy into it."""

@@ -1,0 +1,245 @@
+"""The Program: the whole execution of a graph as data.
+
+A program lists its buffers with where each is stored, its kernels, and the ordered
+steps that a host carries out. Backends render kernels and steps; nothing is decided
+after this point.
+
+A kernel is a perfectly nested outer domain, whose points are independent and may run
+in any order and in parallel, around a sequence of statements. A statement runs once
+for each outer point (`Domain.OUTER`), or once for each point of the inner domain under
+it (`Domain.INNER`); a reduction runs over the inner domain and yields one value for
+each outer point. A statement sees the results of those before it, so an inner
+statement that uses a reduction's result starts after the whole reduction (a new
+phase). Row softmax, with one outer variable and one inner:
+
+    kernel softmax(x: read f32[8192, 1024], y: write f32[8192, 1024])
+      for i0: 8192, inner r0: 1024
+        inner  x0   = x[i0, r0]
+        reduce m    = max %x0
+        inner  e    = exp(sub(%x0, %m))
+        reduce s    = sum %e
+        inner  store y[i0, r0] = div(%e, %s)
+
+A kernel without inner variables is pointwise. Kernels name their parameters
+positionally (p0, p1, ...), so equal computations on different buffers are one kernel,
+launched with different arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from plait_ir_lowering import (
+    Device,
+    DType,
+    ExternArg,
+    IndexExpr,
+    Layout,
+    Origin,
+    OutputRef,
+    ReductionKind,
+    TensorRef,
+    Value,
+    Var,
+)
+
+
+class Domain(Enum):
+    """At which points a statement runs."""
+
+    OUTER = "outer"
+    INNER = "inner"
+
+
+class Access(Enum):
+    """What a kernel does with a parameter."""
+
+    READ = "read"
+    WRITE = "write"
+    READ_WRITE = "readwrite"
+    """Reads and writes in place: each point reads only the elements that it writes itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A kernel parameter: a pointer to the first element of a buffer of this layout."""
+
+    name: str
+    dtype: DType
+    layout: Layout
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Names `value`, computed at each point of `domain`."""
+
+    name: str
+    domain: Domain
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Names the combination of `value` over the inner domain, for each outer point."""
+
+    name: str
+    kind: ReductionKind
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Writes `value` to the element of parameter `param` at coordinates `index`."""
+
+    param: str
+    index: tuple[IndexExpr, ...]
+    domain: Domain
+    value: Value
+
+
+Statement: TypeAlias = Let | Reduce | Store
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A fused loop nest; see the module's text."""
+
+    name: str
+    params: tuple[Param, ...]
+    symbols: tuple[str, ...]
+    """Sizes that are known when the program runs, passed as i64 in this order."""
+    outer: tuple[Var, ...]
+    inner: tuple[Var, ...]
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InputStorage:
+    """The caller's tensor at this position."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputStorage:
+    """Memory of its own that is handed to the caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaStorage:
+    """Part of the program's one temporary allocation; `offset` in bytes, 64-byte aligned."""
+
+    offset: IndexExpr
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStorage:
+    """The storage of another buffer, which is dead or the same data; for in-place reuse."""
+
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExternStorage:
+    """Allocated by the external call that defines it."""
+
+
+Storage: TypeAlias = InputStorage | OutputStorage | ArenaStorage | SharedStorage | ExternStorage
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramBuffer:
+    """A buffer of the program: layout in elements, and where it is stored."""
+
+    name: str
+    dtype: DType
+    device: Device
+    layout: Layout
+    storage: Storage
+
+    @property
+    def nbytes(self) -> IndexExpr:
+        """Bytes from the data pointer to the end of the last element (0 if empty)."""
+        extent = IndexExpr(())
+        for size, stride in zip(self.layout.size, self.layout.stride, strict=True):
+            if size.is_constant and size.as_int() == 0:
+                return IndexExpr(())
+            extent = extent + (size - 1) * stride
+        return (extent + 1 + self.layout.offset) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """The buffer's memory must exist from here on (no work for arena and shared storage)."""
+
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Runs a kernel with these buffers for its parameters, in order."""
+
+    kernel: str
+    buffers: tuple[str, ...]
+    symbols: tuple[IndexExpr, ...] = ()
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class CallExtern:
+    """Calls a dispatcher op; fields as in `plait_ir_lowering.ExternCall`.
+
+    `results` names the buffers that receive the results (None: discarded). With
+    `out_variant` they exist already and are passed as the out arguments; otherwise the
+    call allocates them (`ExternStorage`), and a result whose strides differ from its
+    buffer's layout is copied into that layout.
+    """
+
+    op: str
+    overload: str
+    args: tuple[ExternArg, ...]
+    results: tuple[str | None, ...]
+    out_variant: bool
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyBack:
+    """Copies `source` into an input that the program mutates."""
+
+    input: str
+    source: TensorRef
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The buffer is not used after this."""
+
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Hands the outputs to the caller; the last step."""
+
+    outputs: tuple[OutputRef, ...]
+
+
+Step: TypeAlias = Allocate | Launch | CallExtern | CopyBack | Free | Return
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A scheduled graph; see the module's text."""
+
+    name: str
+    symbols: tuple[str, ...]
+    """Sizes known when the program runs; each is bound by the inputs' layouts."""
+    inputs: tuple[str, ...]
+    buffers: tuple[ProgramBuffer, ...]
+    kernels: tuple[Kernel, ...]
+    steps: tuple[Step, ...]
+    arena_nbytes: IndexExpr
