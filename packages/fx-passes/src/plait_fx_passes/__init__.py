@@ -1,5 +1,63 @@
 """From torch.fx graphs to functional ATen graphs, and the passes that improve them."""
 
 from plait_fx_passes._version import __version__
+from plait_fx_passes.aten_graph import (
+    AtenGraph,
+    AttributeInput,
+    Computed,
+    ConstantInput,
+    Geometry,
+    InputItself,
+    InputSource,
+    InputView,
+    Literal,
+    MetadataMutation,
+    Mutation,
+    OutputSource,
+    ResultView,
+    SyntheticBase,
+    UserInput,
+    ViewStep,
+)
+from plait_fx_passes.errors import (
+    AtenTraceError,
+    CheckFailure,
+    PassError,
+    PatternError,
+    VerificationError,
+)
+from plait_fx_passes.printer import print_aten
+from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime
+from plait_fx_passes.to_aten import to_aten
+from plait_fx_passes.verify import verify
 
-__all__ = ["__version__"]
+__all__ = [
+    "AtenGraph",
+    "AtenTraceError",
+    "AttributeInput",
+    "CheckFailure",
+    "Computed",
+    "ConstantInput",
+    "Geometry",
+    "InputItself",
+    "InputSource",
+    "InputView",
+    "Literal",
+    "MetadataMutation",
+    "Mutation",
+    "OutputSource",
+    "PassError",
+    "PatternError",
+    "ResultView",
+    "SyntheticBase",
+    "UserInput",
+    "VerificationError",
+    "ViewStep",
+    "__version__",
+    "bind_inputs",
+    "is_direct",
+    "print_aten",
+    "to_aten",
+    "verify",
+    "wrap_runtime",
+]

@@ -1,0 +1,234 @@
+"""The functional ATen graph: what every pass reads and writes, and what lowering takes.
+
+An :class:`AtenGraph` is a flat ``torch.fx.Graph`` whose nodes are placeholders, calls of
+``torch.ops`` overloads (and ``operator.getitem`` on those that return several tensors) and one
+output, a tuple of nodes. Nothing in it mutates or observes storage identity; what eager does to
+its inputs' storage, and which outputs share storage, is *data* beside the graph, from which
+:func:`plait_fx_passes.wrap_runtime` rebuilds exactly what eager hands out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._pytree import TreeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class UserInput:
+    """A placeholder fed by the caller's argument number ``index``."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeInput:
+    """A placeholder fed by a parameter or buffer of the traced module, by its qualified name."""
+
+    name: str
+    tensor: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantInput:
+    """A placeholder fed by a tensor that the traced program made from Python data."""
+
+    name: str
+    tensor: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticBase:
+    """A placeholder fed by a flat view over the storage that several inputs share.
+
+    It stands in when a program writes to one of several inputs that overlap in memory:
+    ``inputs[of].as_strided((numel,), (1,), storage_offset)``.
+
+    ``of`` is the index of a placeholder; ``offset_from`` is the distance, in elements, from that
+    input's own storage offset to the first element of the flat view (zero or negative).
+    """
+
+    of: int
+    numel: int
+    offset_from: int
+
+
+InputSource: TypeAlias = UserInput | AttributeInput | ConstantInput | SyntheticBase
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStep:
+    """One view operator and its arguments after the tensor it looks at."""
+
+    op: OpOverload
+    args: tuple[object, ...] = ()
+    kwargs: tuple[tuple[str, object], ...] = ()
+
+    def __call__(self, base: torch.Tensor) -> torch.Tensor:
+        return cast(torch.Tensor, self.op(base, *self.args, **dict(self.kwargs)))
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Where a strided view lies in its base's storage; the offset is relative to the base's own.
+
+    Sizes, strides and offset count elements of ``dtype``.
+    """
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """User output that is the graph's result number ``result``."""
+
+    result: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputItself:
+    """User output that is the very tensor fed to placeholder ``input``."""
+
+    input: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputView:
+    """User output that is a view of the tensor fed to placeholder ``input``.
+
+    ``steps`` is None when ``geometry`` says all (``as_strided`` rebuilds it); views that change
+    how bits are read (dtype, conjugate, negative) carry the operators to replay instead.
+    """
+
+    input: int
+    geometry: Geometry
+    steps: tuple[ViewStep, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultView:
+    """User output that is a view of the graph's result number ``result``."""
+
+    result: int
+    geometry: Geometry
+    steps: tuple[ViewStep, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """User output that is a Python value known when the graph was traced."""
+
+    value: object
+
+
+OutputSource: TypeAlias = Computed | InputItself | InputView | ResultView | Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """After the graph has run, copy result ``result`` into the tensor fed to ``input``."""
+
+    input: int
+    result: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataMutation:
+    """After all copies, give the tensor fed to ``input`` this geometry (``x.t_()`` and its kin)."""
+
+    input: int
+    geometry: Geometry
+
+
+@dataclass(frozen=True, slots=True)
+class AtenGraph:
+    """A functional ATen graph and the aliasing and mutation that surround it.
+
+    ``inputs`` has one entry per placeholder, ``outputs`` one per flat output of the traced
+    program. The graph's own results are the elements of its output tuple; ``outputs`` and
+    ``mutations`` refer to them by position. ``shared_inputs`` lists the groups of placeholders
+    that were traced as sharing storage: a caller that reuses the graph must check that exactly
+    these share storage whenever ``mutations`` is not empty.
+    """
+
+    graph: fx.Graph
+    inputs: tuple[InputSource, ...]
+    outputs: tuple[OutputSource, ...]
+    mutations: tuple[Mutation, ...] = ()
+    metadata_mutations: tuple[MetadataMutation, ...] = ()
+    shared_inputs: tuple[tuple[int, ...], ...] = ()
+    output_spec: TreeSpec | None = None
+
+    @property
+    def output_aliases(self) -> dict[int, InputItself | InputView | ResultView]:
+        """The user outputs that share storage with an input or with another output."""
+        return {
+            index: source
+            for index, source in enumerate(self.outputs)
+            if isinstance(source, (InputItself, InputView, ResultView))
+        }
+
+    @property
+    def placeholders(self) -> tuple[fx.Node, ...]:
+        return tuple(self.graph.find_nodes(op="placeholder"))
+
+    @property
+    def output_node(self) -> fx.Node:
+        return next(iter(reversed(self.graph.nodes)))
+
+    @property
+    def results(self) -> tuple[fx.Node, ...]:
+        """The nodes that the graph returns."""
+        return cast("tuple[fx.Node, ...]", self.output_node.args[0])
+
+    @property
+    def example_inputs(self) -> tuple[FakeTensor, ...]:
+        """The fake tensors that the placeholders stand for."""
+        return tuple(node.meta["val"] for node in self.placeholders)
+
+    @property
+    def fake_mode(self) -> FakeTensorMode | None:
+        """The fake mode of the graph's values; None for a graph without a tensor."""
+        for node in self.graph.nodes:
+            value = node.meta.get("val")
+            if isinstance(value, (tuple, list)):
+                value = next((v for v in value if isinstance(v, FakeTensor)), None)
+            if isinstance(value, FakeTensor):
+                return value.fake_mode
+        return None
+
+    def copy(self) -> AtenGraph:
+        """The same program with a graph of its own; fake values and metadata are shared."""
+        return self.replace_graph(copy_graph(self.graph))
+
+    def replace_graph(self, graph: fx.Graph) -> AtenGraph:
+        """The same surroundings around another graph with equal placeholders and results."""
+        return dataclasses.replace(self, graph=graph)
+
+    def module(self) -> fx.GraphModule:
+        """A module that runs the graph with ATen kernels: placeholders in, tuple out."""
+        return fx.GraphModule(torch.nn.Module(), copy_graph(self.graph))
+
+    def __str__(self) -> str:
+        from plait_fx_passes.printer import print_aten
+
+        return print_aten(self)
+
+
+def copy_graph(graph: fx.Graph) -> fx.Graph:
+    """A copy with the same names, node for node; ``meta`` dictionaries are copied shallowly."""
+    fresh = fx.Graph()
+    mapping: dict[fx.Node, fx.Node] = {}
+    result = fresh.graph_copy(graph, mapping)
+    output = fresh.output(result)
+    output.meta = dict(next(iter(reversed(graph.nodes))).meta)
+    return fresh

@@ -1,0 +1,5 @@
+"""Decompositions."""
+
+
+def default_decompositions():
+    return {}

@@ -1,0 +1,25 @@
+"""The errors of this package; each says where in the user's code and what to do."""
+
+from __future__ import annotations
+
+from plait_utils import PlaitError
+
+
+class AtenTraceError(PlaitError):
+    """A torch-level graph could not be turned into a functional ATen graph."""
+
+
+class VerificationError(PlaitError):
+    """A graph breaks a rule of the ATen graph contract."""
+
+
+class PassError(PlaitError):
+    """A pass raised, or left a graph that does not verify; the input graph is untouched."""
+
+
+class PatternError(PlaitError):
+    """A pattern or a replacement cannot be used as a rewrite rule."""
+
+
+class CheckFailure(PlaitError):
+    """The checking backend met a value that differs from what was traced."""

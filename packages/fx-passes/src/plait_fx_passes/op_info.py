@@ -1,0 +1,126 @@
+"""What an operator's schema says about aliasing, mutation and randomness; cached per overload."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch._ops import OpOverload
+
+
+class OpKind(enum.Enum):
+    """How the recorder treats a call of the operator."""
+
+    FUNCTIONAL = "functional"
+    VIEW = "view"
+    MUTATING = "mutating"
+    METADATA = "metadata"  # changes the geometry of its argument in place, like ``t_``
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    """Facts about one overload.
+
+    ``written`` holds the names of the arguments it writes to, in schema order; ``positions`` the
+    position of each, None for keyword-only ones. ``random`` ops advance a generator.
+    """
+
+    kind: OpKind
+    composite: bool
+    random: bool
+    written: tuple[str, ...]
+    positions: tuple[int | None, ...]
+
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+# Composite by a Python kernel only; their schema hides that they write to the running statistics.
+_HIDDEN_WRITES = frozenset({"aten::native_batch_norm"})
+
+
+@cache
+def op_info(func: OpOverload) -> OpInfo:
+    """The facts about ``func``; cleared by :func:`clear_caches`."""
+    schema = func._schema
+    written: list[str] = []
+    positions: list[int | None] = []
+    views = False
+    for position, argument in enumerate(schema.arguments):
+        alias = argument.alias_info
+        if alias is None:
+            continue
+        if alias.is_write:
+            written.append(argument.name)
+            positions.append(None if argument.kwarg_only else position)
+        else:
+            views = True
+    returns_alias = any(result.alias_info is not None for result in schema.returns)
+    if torch.Tag.inplace_view in func.tags:
+        kind = OpKind.METADATA
+    elif written:
+        kind = OpKind.MUTATING
+    elif views and returns_alias:
+        kind = OpKind.VIEW
+    else:
+        kind = OpKind.FUNCTIONAL
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE)
+    return OpInfo(
+        kind=kind,
+        composite=composite or schema.name in _HIDDEN_WRITES,
+        random=torch.Tag.nondeterministic_seeded in func.tags,
+        written=tuple(written),
+        positions=tuple(positions),
+    )
+
+
+def run_composite(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    """Run the composite kernel of ``func``, so that the ops it is made of are dispatched."""
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE):
+        return func._op_dk(_COMPOSITE, *args, **kwargs)
+    return func.py_kernels[_COMPOSITE](*args, **kwargs)
+
+
+@cache
+def functional_variant(func: OpOverload) -> OpOverload | None:
+    """The overload that computes what ``func`` writes, or None if torch has none.
+
+    ``add_.Tensor`` gives ``add.Tensor``, ``mul.out`` gives ``mul.Tensor``. The variant takes the
+    same arguments (without those of ``out=``) and returns the written values, in order.
+    """
+    info = op_info(func)
+    schema = func._schema
+    outs = {argument.name for argument in schema.arguments if argument.is_out}
+    wanted = _signature(func, outs)
+    for packet in _candidate_packets(func):
+        for name in packet.overloads():
+            candidate: OpOverload = getattr(packet, name)
+            if op_info(candidate).written or _signature(candidate, set()) != wanted:
+                continue
+            if len(candidate._schema.returns) == len(info.written):
+                return candidate
+    return None
+
+
+def _candidate_packets(func: OpOverload) -> list[torch._ops.OpOverloadPacket]:
+    namespace, name = func._schema.name.split("::")
+    names = [name] if not name.endswith("_") else [name[:-1]]
+    names.append(f"{names[0]}_functional")
+    library = getattr(torch.ops, namespace)
+    return [getattr(library, each) for each in names if hasattr(library, each)]
+
+
+def _signature(func: OpOverload, without: set[str]) -> tuple[tuple[str, str], ...]:
+    # ``real_type`` renders an aliased tensor like a plain one.
+    return tuple(
+        (argument.name, str(argument.type))
+        for argument in func._schema.arguments
+        if argument.name not in without
+    )
+
+
+def clear_caches() -> None:
+    """Forget every cached fact; for processes that reload operator libraries."""
+    op_info.cache_clear()
+    functional_variant.cache_clear()

@@ -1,0 +1,138 @@
+"""What a pass is: a named rewrite of a private copy of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from plait_fx_passes.aliasing import storage_root
+from plait_fx_passes.aten_graph import AtenGraph
+
+
+@dataclass(slots=True)
+class Fuel:
+    """How many more rewrites may be made; None for any number.
+
+    Every elementary rewrite of every pass takes one, so the rewrite that breaks a program can be
+    found by bisection over the amount.
+    """
+
+    left: int | None = None
+    used: int = 0
+
+    def take(self) -> bool:
+        """Use up one rewrite; False if there is none left."""
+        if self.left is not None and self.used >= self.left:
+            return False
+        self.used += 1
+        return True
+
+
+@dataclass(slots=True)
+class Memory:
+    """Which results of the graph look at which node's memory, kept true while nodes are replaced.
+
+    The caller owns the tensors it gets: a rewrite that would let two results, or a result and an
+    input, share memory is not allowed, however equal the values are.
+    """
+
+    by_root: dict[fx.Node, set[int]]
+    copied_back: frozenset[int]
+    written: frozenset[fx.Node]
+
+    @classmethod
+    def of(cls, graph: AtenGraph) -> Memory:
+        by_root: dict[fx.Node, set[int]] = {}
+        for position, node in enumerate(graph.results):
+            by_root.setdefault(storage_root(node), set()).add(position)
+        placeholders = graph.placeholders
+        return cls(
+            by_root,
+            frozenset(mutation.result for mutation in graph.mutations),
+            frozenset(placeholders[mutation.input] for mutation in graph.mutations),
+        )
+
+    def may_replace(self, node: fx.Node, by: fx.Node) -> bool:
+        """Whether ``by`` can stand wherever ``node`` does; remembers it if so."""
+        if isinstance(node.meta.get("val"), tuple):  # its parts are memory of their own
+            return not any(part in self.by_root for part in node.users)
+        old, new = storage_root(node), storage_root(by)
+        positions = self.by_root.get(old)
+        if old is new or positions is None:
+            return True
+        # A view deep inside its root's memory may be replaced when no result looks through it,
+        # but finding that out costs a walk over its users; treat the root as one.
+        if new.op == "placeholder":
+            if new in self.written or not positions <= self.copied_back:
+                return False
+        elif new in self.by_root and not (
+            positions <= self.copied_back or self.by_root[new] <= self.copied_back
+        ):
+            return False
+        if old is node:
+            self.by_root.setdefault(new, set()).update(self.by_root.pop(old))
+        else:
+            self.by_root.setdefault(new, set()).update(positions)
+        return True
+
+
+@dataclass(slots=True)
+class PassContext:
+    """What a running pass may use: the private copy, its memory facts, fake values and fuel."""
+
+    aten: AtenGraph
+    memory: Memory
+    fake_mode: FakeTensorMode | None
+    fuel: Fuel = field(default_factory=Fuel)
+    rewrites: int = 0
+
+    @property
+    def graph(self) -> fx.Graph:
+        return self.aten.graph
+
+    def replace(self, node: fx.Node, by: fx.Node) -> bool:
+        """Let all users of ``node`` use ``by``, if memory and fuel allow; the node stays, dead."""
+        if not node.users or not self.memory.may_replace(node, by) or not self.fuel.take():
+            return False
+        node.replace_all_uses_with(by)
+        self.rewrites += 1
+        return True
+
+    def erase(self, node: fx.Node) -> bool:
+        """Remove a node without users, if fuel allows."""
+        if not self.fuel.take():
+            return False
+        self.graph.erase_node(node)
+        self.rewrites += 1
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A named graph-to-graph rewrite.
+
+    ``rewrite`` changes the context's private graph in place; calling the pass copies first, so
+    its argument is never changed.
+    """
+
+    name: str
+    rewrite: Callable[[PassContext], None]
+    doc: str = ""
+
+    def __call__(self, graph: AtenGraph) -> AtenGraph:
+        copy = graph.copy()
+        self.rewrite(context_for(copy))
+        return copy
+
+
+def context_for(private: AtenGraph, fuel: Fuel | None = None) -> PassContext:
+    """The context of a pass over ``private``, which the pass may change."""
+    return PassContext(private, Memory.of(private), private.fake_mode, fuel or Fuel())
+
+
+def names(passes: Iterable[Pass]) -> tuple[str, ...]:
+    """The passes' names, in order."""
+    return tuple(each.name for each in passes)

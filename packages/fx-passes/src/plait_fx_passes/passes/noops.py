@@ -1,0 +1,190 @@
+"""Operators that return their argument: found by geometry, dtype and constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import fx
+
+from plait_fx_passes.layouts import same_strides
+from plait_fx_passes.passes.base import Pass, PassContext
+
+aten = torch.ops.aten
+
+# The node that computes the same, if the call changes nothing.
+NoopRule = Callable[[fx.Node], fx.Node | None]
+
+
+def same_tensor(node: fx.Node, other: fx.Node) -> bool:
+    """Whether two nodes' values agree in shape, strides, dtype and device."""
+    left, right = node.meta["val"], other.meta["val"]
+    return (
+        isinstance(left, torch.Tensor)
+        and isinstance(right, torch.Tensor)
+        and left.dtype == right.dtype
+        and left.device == right.device
+        and same_strides(left, right)
+    )
+
+
+def _moves_nothing(node: fx.Node) -> fx.Node | None:
+    """A copy, cast or view that ends where it began: equal geometry means equal elements."""
+    source = node.args[0]
+    if isinstance(source, fx.Node) and same_tensor(node, source):
+        return source
+    return None
+
+
+def _views_everything(node: fx.Node) -> fx.Node | None:
+    """As above for a view that can start elsewhere in memory."""
+    source = _moves_nothing(node)
+    if source is None:
+        return None
+    offsets = node.meta["val"].storage_offset(), source.meta["val"].storage_offset()
+    return source if offsets[0] == offsets[1] else None
+
+
+def _undone_permute(node: fx.Node) -> fx.Node | None:
+    """``permute`` of the inverse ``permute``."""
+    inner = node.args[0]
+    if not isinstance(inner, fx.Node) or inner.target is not node.target:
+        return None
+    source = inner.args[0]
+    order, first = node.args[1], inner.args[1]
+    assert isinstance(order, (list, tuple))
+    assert isinstance(first, (list, tuple))
+    restored = [first[int(axis)] for axis in order]  # type: ignore[arg-type]  # axes are ints
+    if restored == list(range(len(restored))) and isinstance(source, fx.Node):
+        return source
+    return None
+
+
+def _permute(node: fx.Node) -> fx.Node | None:
+    return _moves_nothing(node) or _undone_permute(node)
+
+
+def constant_of(argument: object) -> float | int | bool | None:
+    """The number that an argument is: a Python number, or a ``full`` tensor of one value."""
+    if isinstance(argument, (int, float)):
+        return argument
+    if isinstance(argument, fx.Node) and argument.target is aten.full.default:
+        value = argument.args[1]
+        return value if isinstance(value, (int, float)) else None
+    return None
+
+
+def _neutral(neutral: Callable[[fx.Node, float], bool], *, commutes: bool) -> NoopRule:
+    """A binary operator with a neutral element on the right (or either side)."""
+
+    def rule(node: fx.Node) -> fx.Node | None:
+        if node.kwargs or len(node.args) != 2:
+            return None
+        left, right = node.args
+        pairs = [(left, right), (right, left)] if commutes else [(left, right)]
+        for kept, other in pairs:
+            number = constant_of(other)
+            if (
+                isinstance(kept, fx.Node)
+                and number is not None
+                and neutral(node, number)
+                and same_tensor(node, kept)
+            ):
+                return kept
+        return None
+
+    return rule
+
+
+def _is_one(node: fx.Node, number: float) -> bool:
+    return number == 1
+
+
+def _adds_nothing(node: fx.Node, number: float) -> bool:
+    """Adding +0.0 turns -0.0 into +0.0, so only -0.0 is neutral among floating-point numbers."""
+    if node.meta["val"].dtype.is_floating_point:
+        return number == 0 and math.copysign(1.0, number) < 0
+    return number == 0
+
+
+def _subtracts_nothing(node: fx.Node, number: float) -> bool:
+    """``-0.0 - (+0.0)`` is ``-0.0``; subtracting -0.0 is adding +0.0."""
+    if node.meta["val"].dtype.is_floating_point:
+        return number == 0 and math.copysign(1.0, number) > 0
+    return number == 0
+
+
+def _cat_of_one(node: fx.Node) -> fx.Node | None:
+    parts = node.args[0]
+    if isinstance(parts, (list, tuple)) and len(parts) == 1:
+        part = parts[0]
+        if isinstance(part, fx.Node) and same_tensor(node, part):
+            return part
+    return None
+
+
+def _overwritten(node: fx.Node) -> fx.Node | None:
+    """A scatter whose source covers the whole tensor, or a copy over all of it."""
+    source = node.args[1]
+    return source if isinstance(source, fx.Node) and same_tensor(node, source) else None
+
+
+def _read_back(scatter: torch._ops.OpOverload) -> NoopRule:
+    """Reading exactly what was just written: ``slice(slice_scatter(x, v))`` is ``v``."""
+
+    def rule(node: fx.Node) -> fx.Node | None:
+        written = node.args[0]
+        if isinstance(written, fx.Node) and written.target is scatter:
+            value = written.args[1]
+            if (
+                list(written.args[2:]) == list(node.args[1:])
+                and isinstance(value, fx.Node)
+                and same_tensor(node, value)
+            ):
+                return value
+        return _views_everything(node)
+
+    return rule
+
+
+RULES: dict[torch._ops.OpOverload, NoopRule] = {
+    # Views of everything.
+    aten.alias.default: _moves_nothing,
+    aten.detach.default: _moves_nothing,
+    aten.view.default: _moves_nothing,
+    aten.expand.default: _moves_nothing,
+    aten.permute.default: _permute,
+    aten.squeeze.dims: _moves_nothing,
+    aten.slice.Tensor: _read_back(aten.slice_scatter.default),
+    aten.select.int: _read_back(aten.select_scatter.default),
+    aten.diagonal.default: _read_back(aten.diagonal_scatter.default),
+    aten.as_strided.default: _views_everything,
+    # Copies that change neither dtype, device nor layout.
+    aten.clone.default: _moves_nothing,
+    aten._to_copy.default: _moves_nothing,
+    aten.copy.default: _overwritten,
+    aten.slice_scatter.default: _overwritten,
+    aten.cat.default: _cat_of_one,
+    # Neutral elements.
+    aten.mul.Tensor: _neutral(_is_one, commutes=True),
+    aten.div.Tensor: _neutral(_is_one, commutes=False),
+    aten.pow.Tensor_Scalar: _neutral(_is_one, commutes=False),
+    aten.add.Tensor: _neutral(_adds_nothing, commutes=True),
+    aten.sub.Tensor: _neutral(_subtracts_nothing, commutes=False),
+}
+
+
+def _remove_noops(context: PassContext) -> None:
+    for node in context.graph.nodes:
+        rule = RULES.get(node.target)
+        if rule is None or not node.users:
+            continue
+        kept = rule(node)
+        if kept is not None:
+            context.replace(node, kept)
+
+
+REMOVE_NOOPS = Pass(
+    "no-ops", _remove_noops, "removes casts, copies, views and arithmetic that change nothing"
+)

@@ -1,0 +1,1 @@
+"""Recording a running program as a functional ATen graph: dispatch mode, aliases, rules."""

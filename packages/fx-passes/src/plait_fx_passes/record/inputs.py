@@ -1,0 +1,253 @@
+"""The inputs of a graph being recorded: arguments, lifted parameters, constants, shared storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from plait_fx_passes.aten_graph import (
+    AttributeInput,
+    ConstantInput,
+    InputSource,
+    SyntheticBase,
+    UserInput,
+    ViewStep,
+)
+from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.layouts import span
+from plait_fx_passes.record.aliases import Alias
+from plait_fx_passes.record.recorder import Recorder
+
+StorageKey = int
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How the inputs over one storage lie in it: alike, or within ``[start, stop)`` elements."""
+
+    alike: bool
+    start: int
+    stop: int
+
+
+class SharedStorageWritten(Exception):
+    """The program writes to storage that several inputs share; trace again knowing that."""
+
+    def __init__(self, key: StorageKey, sharing: Sharing) -> None:
+        super().__init__(key)
+        self.key = key
+        self.sharing = sharing
+
+
+def storage_key(tensor: torch.Tensor) -> StorageKey | None:
+    """What two tensors over the same memory have in common; None for layouts without storage."""
+    if tensor.layout is not torch.strided:
+        return None
+    return int(tensor.untyped_storage()._cdata)
+
+
+def fake_of(mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
+    """A new fake tensor with the geometry, dtype and device of a real or fake tensor.
+
+    Many times faster than ``mode.from_tensor``, which also follows views, gradients and
+    subclasses; falls back to it where those matter.
+    """
+    plain = tensor.layout is torch.strided and not tensor.is_conj() and not tensor.is_neg()
+    if not plain or tensor.is_quantized or tensor.is_nested:
+        return mode.from_tensor(tensor)
+    device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
+    offset = tensor.storage_offset()
+    with torch._C._DisableTorchDispatch():
+        if offset == 0:
+            meta = torch.empty_strided(
+                tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"
+            )
+        else:
+            flat = torch.empty(span(tensor)[1], dtype=tensor.dtype, device="meta")
+            meta = flat.as_strided(tensor.shape, tensor.stride(), offset)
+    return FakeTensor(mode, meta, device)
+
+
+class InputTable:
+    """Knows every placeholder of the graph being recorded and where its tensor comes from."""
+
+    def __init__(
+        self,
+        mode: FakeTensorMode,
+        names: Mapping[int, str],
+        merged: Mapping[StorageKey, Sharing],
+    ) -> None:
+        self._mode = mode
+        self._names = names
+        self._merged = merged
+        self._members: dict[StorageKey, list[tuple[int, torch.Tensor]]] = {}
+        self._bases: dict[StorageKey, Alias] = {}
+        self._keys: dict[int, StorageKey] = {}
+        self._objects: dict[int, int] = {}
+        self._fresh: dict[int, FakeTensor] = {}
+        self._constants = 0
+        self.sources: list[InputSource] = []
+        self.written: list[int] = []
+        self.values: list[FakeTensor] = []
+
+    # Adding inputs.
+
+    def add_argument(self, recorder: Recorder, name: str, index: int, tensor: object) -> FakeTensor:
+        """The placeholder for the caller's argument ``index``."""
+        if not isinstance(tensor, torch.Tensor):
+            raise AtenTraceError(
+                f"example input {index} is a {type(tensor).__name__}, not a tensor",
+                hint="pass one tensor or fake tensor for each placeholder",
+            )
+        return self._add(recorder, name, tensor, UserInput(index))
+
+    def lift(self, recorder: Recorder, tensor: torch.Tensor, *, fresh: bool) -> FakeTensor:
+        """The input that stands for a real tensor which the program reached for."""
+        if fresh:
+            return self._constant(recorder, tensor)
+        name = self._names.get(id(tensor))
+        if name is None:
+            if isinstance(tensor, FakeTensor):
+                raise AtenTraceError(
+                    "the program uses a fake tensor that is not one of its inputs",
+                    where=recorder.where,
+                    hint="pass it as an input, or make it a parameter or buffer of the module",
+                )
+            name = f"lifted_{len(self.sources)}"
+        with recorder.emitting({}):
+            return self._add(recorder, name.replace(".", "_"), tensor, AttributeInput(name, tensor))
+
+    def _add(
+        self, recorder: Recorder, name: str, tensor: torch.Tensor, source: InputSource
+    ) -> FakeTensor:
+        fake = fake_of(self._mode, tensor)
+        index = self._enter(source, fake)
+        self._objects[id(fake)] = index
+        key = storage_key(tensor)
+        alias = recorder.placeholder(name, fake)
+        if key is None:
+            return fake
+        self._keys[index] = key
+        self._members.setdefault(key, []).append((index, tensor))
+        sharing = self._merged.get(key)
+        if sharing is not None:
+            self._share(recorder, key, sharing, alias, tensor)
+        elif any(self._keys.get(each) == key for each in self.written):
+            raise self._conflict(key)
+        return fake
+
+    def _enter(self, source: InputSource, fake: FakeTensor) -> int:
+        self.sources.append(source)
+        self.values.append(fake)
+        return len(self.sources) - 1
+
+    def _share(
+        self,
+        recorder: Recorder,
+        key: StorageKey,
+        sharing: Sharing,
+        alias: Alias,
+        tensor: torch.Tensor,
+    ) -> None:
+        """Make the new input an alias of those seen before over the same storage."""
+        fake = alias.value
+        base = self._bases.get(key)
+        if sharing.alike:
+            self._bases.setdefault(key, alias)
+            if base is not None:
+                recorder.bind(fake, base)
+            return
+        if base is None:
+            owner = len(self.sources) - 1
+            numel = sharing.stop - sharing.start
+            flat = FakeTensor(
+                self._mode, torch.empty(numel, dtype=tensor.dtype, device="meta"), tensor.device
+            )
+            offset_from = sharing.start - int(tensor.storage_offset())
+            self._enter(SyntheticBase(owner, numel, offset_from), flat)
+            base = self._bases[key] = recorder.placeholder(f"shared_{owner}", flat)
+        offset = int(tensor.storage_offset()) - sharing.start
+        geometry = (list(tensor.shape), list(tensor.stride()), offset)
+        step = ViewStep(torch.ops.aten.as_strided.default, geometry)
+        value = recorder.fake_mode.dispatch(step.op, (FakeTensor,), (base.value, *geometry), {})
+        assert isinstance(value, FakeTensor)
+        recorder.bind(fake, Alias(base.storage, value, recorder.meta, parent=base, step=step))
+
+    def _constant(self, recorder: Recorder, tensor: torch.Tensor) -> FakeTensor:
+        known = self._fresh.get(id(tensor))
+        if known is not None:
+            return known
+        if tensor.numel() == 1 and tensor.device.type == "cpu" and not tensor.is_complex():
+            with torch._C._DisableTorchDispatch():
+                number = tensor.reshape(()).item()
+            with recorder:
+                filled = torch.ops.aten.full.default(
+                    list(tensor.shape), number, dtype=tensor.dtype, device=tensor.device
+                )
+            assert isinstance(filled, FakeTensor)
+            return filled
+        fake = fake_of(self._mode, tensor)
+        name = f"constant_{self._constants}"
+        self._constants += 1
+        self._enter(ConstantInput(name, tensor), fake)
+        with recorder.emitting({}):
+            recorder.placeholder(name, fake, owned=False)
+        return fake
+
+    # Questions.
+
+    def index_of(self, tensor: torch.Tensor) -> int | None:
+        """The placeholder whose very tensor object this is."""
+        return self._objects.get(id(tensor))
+
+    def note_write(self, index: int) -> None:
+        """The program writes to placeholder ``index``'s storage.
+
+        Raises:
+            SharedStorageWritten: other inputs look at that storage and are not merged with it.
+        """
+        if index in self.written:
+            return
+        self.written.append(index)
+        key = self._keys.get(index)
+        if key is not None and key not in self._merged and len(self._members[key]) > 1:
+            raise self._conflict(key)
+
+    def _conflict(self, key: StorageKey) -> SharedStorageWritten:
+        tensors = [tensor for _, tensor in self._members[key]]
+        first = tensors[0]
+        if any(each.dtype != first.dtype for each in tensors):
+            raise AtenTraceError(
+                "inputs of different dtypes share memory that the program writes to",
+                hint="clone one of them before the call",
+            )
+        alike = all(
+            each.shape == first.shape
+            and each.stride() == first.stride()
+            and each.storage_offset() == first.storage_offset()
+            for each in tensors
+        )
+        spans = [span(each) for each in tensors]
+        return SharedStorageWritten(
+            key, Sharing(alike, min(s for s, _ in spans), max(e for _, e in spans))
+        )
+
+    def shared_groups(self) -> tuple[tuple[int, ...], ...]:
+        """The placeholders merged because they share storage that is written."""
+        return tuple(
+            tuple(index for index, _ in self._members[key])
+            for key in self._merged
+            if key in self._members
+        )
+
+
+def attribute_names(modules: Sequence[torch.nn.Module]) -> dict[int, str]:
+    """Parameters and buffers by object identity, with their qualified names."""
+    names: dict[int, str] = {}
+    for module in modules:
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            names.setdefault(id(tensor), name)
+    return names

@@ -1,0 +1,195 @@
+"""From what a recorded program returned to the graph's results and how to rebuild the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.node import Argument
+
+from plait_fx_passes.aliasing import storage_root
+from plait_fx_passes.aten_graph import (
+    Computed,
+    Geometry,
+    InputItself,
+    InputView,
+    Literal,
+    MetadataMutation,
+    Mutation,
+    OutputSource,
+    ResultView,
+    ViewStep,
+)
+from plait_fx_passes.layouts import is_dense, same_strides
+from plait_fx_passes.record.aliases import Alias, Storage, read, with_layout
+from plait_fx_passes.record.inputs import InputTable
+from plait_fx_passes.record.recorder import Recorder
+
+aten = torch.ops.aten
+_REINTERPRETING = frozenset(
+    {
+        aten.view.dtype,
+        aten.view_as_real.default,
+        aten.view_as_complex.default,
+        aten._conj.default,
+        aten._neg_view.default,
+    }
+)
+
+
+@dataclass(slots=True)
+class Results:
+    """The graph's results while they are gathered, and what is said about them."""
+
+    nodes: list[fx.Node] = field(default_factory=list)
+    outputs: list[OutputSource] = field(default_factory=list)
+    mutations: list[Mutation] = field(default_factory=list)
+    metadata: list[MetadataMutation] = field(default_factory=list)
+
+
+def finish(recorder: Recorder, table: InputTable, leaves: Sequence[object]) -> Results:
+    """Close the graph: return every computed output, shared base and written input once."""
+    results = Results()
+    _add_outputs(recorder, table, leaves, results)
+    _add_mutations(recorder, table, results)
+    _separate(recorder, results)
+    recorder.graph.output(cast(Argument, tuple(results.nodes)))
+    return results
+
+
+def _add_outputs(
+    recorder: Recorder, table: InputTable, leaves: Sequence[object], results: Results
+) -> None:
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    shared = _shared_storages(recorder, tensors)
+    direct: dict[int, int] = {}
+    bases: dict[int, int] = {}
+    # Results that the caller gets as they are come first, so that a program without aliasing
+    # needs no wrapper; the hidden bases of views follow.
+    for leaf in tensors:
+        alias = recorder.alias_of(leaf)
+        storage = alias.storage
+        if storage.placeholder is None and id(leaf) not in direct and not _is_view(alias, shared):
+            direct[id(leaf)] = len(results.nodes)
+            if alias.parent is None:
+                bases.setdefault(id(storage), len(results.nodes))
+            results.nodes.append(_laid_out(recorder, alias))
+    for output in leaves:
+        if not isinstance(output, torch.Tensor):
+            results.outputs.append(Literal(output))
+        elif id(output) in direct:
+            results.outputs.append(Computed(direct[id(output)]))
+        else:
+            results.outputs.append(_view_output(recorder, table, output, bases, results))
+
+
+def _shared_storages(recorder: Recorder, tensors: Sequence[torch.Tensor]) -> set[int]:
+    """Storages that several different output tensors look at."""
+    seen: dict[int, int] = {}
+    shared: set[int] = set()
+    for tensor in tensors:
+        storage = id(recorder.alias_of(tensor).storage)
+        if seen.setdefault(storage, id(tensor)) != id(tensor):
+            shared.add(storage)
+    return shared
+
+
+def _is_view(alias: Alias, shared: set[int]) -> bool:
+    """Whether the output is to be rebuilt from its base rather than returned itself."""
+    if id(alias.storage) in shared:
+        return not _covers(alias)
+    return alias.parent is not None and not is_dense(alias.value)
+
+
+def _covers(alias: Alias) -> bool:
+    return alias.parent is None
+
+
+def _laid_out(recorder: Recorder, alias: Alias) -> fx.Node:
+    with recorder.emitting(alias.meta):
+        return with_layout(recorder, read(recorder, alias), alias.value)
+
+
+def _view_output(
+    recorder: Recorder,
+    table: InputTable,
+    tensor: torch.Tensor,
+    bases: dict[int, int],
+    results: Results,
+) -> OutputSource:
+    itself = table.index_of(tensor)
+    if itself is not None:
+        return InputItself(itself)
+    alias = recorder.alias_of(tensor)
+    storage = alias.storage
+    base = _base(storage)
+    geometry = _geometry(tensor, base.value)
+    steps = _replayed(alias)
+    if storage.placeholder is not None:
+        return InputView(storage.placeholder, geometry, steps)
+    if id(storage) not in bases:
+        bases[id(storage)] = len(results.nodes)
+        results.nodes.append(_laid_out(recorder, base))
+    return ResultView(bases[id(storage)], geometry, steps)
+
+
+def _base(storage: Storage) -> Alias:
+    assert storage.base is not None
+    return storage.base
+
+
+def _geometry(tensor: torch.Tensor, base: FakeTensor) -> Geometry:
+    offset = int(tensor.storage_offset()) - int(base.storage_offset())
+    return Geometry(tuple(tensor.shape), tensor.stride(), offset, tensor.dtype)
+
+
+def _replayed(alias: Alias) -> tuple[ViewStep, ...] | None:
+    steps = alias.steps
+    return steps if any(step.op in _REINTERPRETING for step in steps) else None
+
+
+def _add_mutations(recorder: Recorder, table: InputTable, results: Results) -> None:
+    placeholders = recorder.graph.find_nodes(op="placeholder")
+    for index in sorted(table.written):
+        base = recorder.alias_of(table.values[index])
+        while base.parent is not None:
+            base = base.parent
+        node = read(recorder, base)
+        if node is not placeholders[index]:
+            results.mutations.append(Mutation(index, len(results.nodes)))
+            results.nodes.append(node)
+    for index, value in enumerate(table.values):
+        original = placeholders[index].meta["val"]
+        if original is not value and not (
+            value.shape == original.shape and same_strides(value, original)
+        ):
+            results.metadata.append(MetadataMutation(index, _geometry(value, original)))
+
+
+def _separate(recorder: Recorder, results: Results) -> None:
+    """Copy results that would share memory with an input or with each other.
+
+    The caller owns what it gets, and copies into inputs must not change values still to be read.
+    """
+    written = {mutation.input for mutation in results.mutations}
+    placeholders = {n: i for i, n in enumerate(recorder.graph.find_nodes(op="placeholder"))}
+    copied_back = {mutation.result for mutation in results.mutations}
+    taken: set[fx.Node] = set()
+    for position, node in enumerate(results.nodes):
+        root = storage_root(node)
+        index = placeholders.get(root)
+        if position in copied_back:
+            clash = index is not None and index in written
+        else:
+            clash = index is not None or root in taken
+            taken.add(root)
+        if clash:
+            meta = {key: value for key, value in node.meta.items() if key != "val"}
+            with recorder.emitting(meta):
+                copy = recorder.apply(aten.clone.default, (node,), {})
+            results.nodes[position] = copy
+            taken.add(copy)

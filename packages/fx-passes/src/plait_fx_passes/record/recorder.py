@@ -1,0 +1,425 @@
+"""The dispatch mode that turns a running program into a functional ATen graph.
+
+It sits below autograd and above fake tensors, so it sees every dispatcher call once, composite
+operators included, and decides: run a rule, run the composite kernel (whose parts come back
+here), or put the operator into the graph. See :mod:`plait_fx_passes.record.aliases` for how
+mutation disappears on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol, cast
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.node import Argument, map_arg
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from plait_fx_passes.aten_graph import ViewStep
+from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.op_info import OpInfo, OpKind, functional_variant, op_info, run_composite
+from plait_fx_passes.record.aliases import Alias, new_base, read, with_layout, write
+from plait_fx_passes.record.views import canonical_view, part_steps
+
+aten = torch.ops.aten
+_FAKE = (FakeTensor,)
+_DEVICE = torch.ops.prim.device.default
+_IDENTITY_VIEWS = frozenset({aten.alias.default, aten.detach.default, aten.lift_fresh.default})
+_SIZED_VIEWS = frozenset({aten.view.default, aten.expand.default})
+
+Rule = Callable[..., object]
+
+
+class Lifter(Protocol):
+    """What makes a real tensor that the program reaches for into an input of the graph."""
+
+    def lift(self, recorder: Recorder, tensor: torch.Tensor, *, fresh: bool) -> FakeTensor:
+        """The fake tensor that stands for ``tensor``; ``fresh`` if each run makes it anew."""
+
+    def note_write(self, index: int) -> None:
+        """The program writes to the storage of placeholder ``index``."""
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Records what runs under it into :attr:`graph`, functionally.
+
+    ``rules`` maps overloads to functions with the operator's signature that are run in its place,
+    under the recorder; one that returns ``NotImplemented`` declines.
+    """
+
+    def __init__(
+        self, fake_mode: FakeTensorMode, lifter: Lifter, rules: Mapping[OpOverload, Rule]
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.graph = fx.Graph()
+        self.fake_mode = fake_mode
+        self.meta: dict[str, object] = {}
+        self._lifter = lifter
+        self._rules = rules
+        self._aliases: dict[int, tuple[torch.Tensor, Alias]] = {}
+        self._last_placeholder: fx.Node | None = None
+        self._placeholders = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # anything else makes torch import its own compiler
+
+    @property
+    def where(self) -> str | None:
+        """The user's source line of what is being recorded."""
+        line = self.meta.get("source_line")
+        return None if line is None else str(line)
+
+    # Inputs and the map from tensors to aliases.
+
+    def placeholder(self, name: str, value: FakeTensor, *, owned: bool = True) -> Alias:
+        """Add a placeholder after the last one; ``owned`` memory is copied back when written."""
+        node = self._placeholder_node(name, value)
+        index = self._placeholders - 1 if owned else None
+        alias = new_base(value, node.meta, node=node, placeholder=index)
+        self.bind(value, alias)
+        return alias
+
+    def _placeholder_node(self, name: str, value: FakeTensor) -> fx.Node:
+        if self._last_placeholder is None:
+            node = self.graph.create_node("placeholder", name, name=name)
+        else:
+            with self.graph.inserting_after(self._last_placeholder):
+                node = self.graph.create_node("placeholder", name, name=name)
+        node.meta = {**self.meta, "val": value}
+        self._last_placeholder = node
+        self._placeholders += 1
+        return node
+
+    def bind(self, tensor: torch.Tensor, alias: Alias) -> None:
+        """Let ``tensor``, an object of the program, be looked up as ``alias``."""
+        self._aliases[id(tensor)] = (tensor, alias)
+
+    def alias_of(self, tensor: torch.Tensor) -> Alias:
+        """The alias of a tensor object; a real or unknown one is lifted to an input."""
+        found = self._aliases.get(id(tensor))
+        if found is None:
+            fake = self._lifter.lift(self, tensor, fresh=False)
+            found = self._aliases[id(fake)]
+            self._aliases[id(tensor)] = (tensor, found[1])
+        return found[1]
+
+    def node_of(self, tensor: torch.Tensor) -> fx.Node:
+        """The node that holds the tensor's current contents."""
+        return read(self, self.alias_of(tensor))
+
+    # Emission.
+
+    @contextmanager
+    def emitting(self, meta: dict[str, object]) -> Iterator[None]:
+        """Give nodes made inside the block this metadata."""
+        before, self.meta = self.meta, meta
+        try:
+            yield
+        finally:
+            self.meta = before
+
+    def emit(
+        self,
+        func: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        value: object,
+        name: str | None = None,
+    ) -> fx.Node:
+        """Append a node whose fake value is already known."""
+        if name is None:
+            name = cast(OpOverload, func)._schema.name.split("::")[1]
+        node = self.graph.create_node(
+            "call_function",
+            func,
+            cast("tuple[Argument, ...]", args),
+            cast("dict[str, Argument]", kwargs),
+            name=name,
+        )
+        node.meta = {**self.meta, "val": value}
+        return node
+
+    def apply(
+        self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> fx.Node:
+        """Append ``func`` on nodes, computing its fake value."""
+        values = map_arg(cast(Argument, (args, dict(kwargs))), _value_of)
+        value_args, value_kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", values)
+        value = self.fake_mode.dispatch(func, _FAKE, value_args, value_kwargs)
+        return self.emit(func, args, kwargs, value)
+
+    # Dispatch.
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        if func is _DEVICE:
+            return cast(FakeTensor, args[0]).fake_device
+        kwargs = kwargs or {}
+        rule = self._rules.get(func)
+        if rule is not None:
+            with self:
+                result = rule(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        info = op_info(func)
+        if info.composite:
+            with self:
+                return run_composite(func, args, kwargs)
+        if func is aten.lift_fresh.default:
+            return self._lift_fresh(cast(torch.Tensor, args[0]))
+        if info.kind is OpKind.VIEW or func is aten._unsafe_view.default:
+            return self._view(func, args, kwargs)
+        if info.kind is OpKind.FUNCTIONAL:
+            fakes, nodes = self._operands(args)
+            fake_kwargs, node_kwargs = self._keywords(kwargs)
+            value = self.fake_mode.dispatch(func, types, fakes, fake_kwargs)
+            return self._register(func, nodes, node_kwargs, value)
+        if info.kind is OpKind.METADATA:
+            return self._change_metadata(func, args, kwargs)
+        return self._mutate(func, info, args, kwargs)
+
+    def _operands(self, args: tuple[object, ...]) -> tuple[tuple[object, ...], tuple[object, ...]]:
+        """Positional arguments twice: as fake tensors, and as nodes."""
+        pairs = [self._operand(arg) for arg in args]
+        return tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+
+    def _keywords(self, kwargs: dict[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+        if not kwargs:
+            return kwargs, kwargs
+        pairs = {name: self._operand(arg) for name, arg in kwargs.items()}
+        return {n: p[0] for n, p in pairs.items()}, {n: p[1] for n, p in pairs.items()}
+
+    def _operand(self, arg: object) -> tuple[object, object]:
+        if isinstance(arg, torch.Tensor):
+            alias = self.alias_of(arg)
+            node = read(self, alias)
+            return (arg if isinstance(arg, FakeTensor) else alias.value), node
+        if isinstance(arg, (list, tuple)):
+            pairs = [self._operand(each) for each in arg]
+            return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        if isinstance(arg, torch.Generator):
+            raise AtenTraceError(
+                "a random generator object cannot be part of a graph",
+                where=self.where,
+                hint="use the default generator (torch.manual_seed)",
+            )
+        return arg, arg
+
+    def _register(
+        self,
+        func: OpOverload,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        value: object,
+    ) -> object:
+        if isinstance(value, FakeTensor):
+            if id(value) not in self._aliases:
+                node = self.emit(func, args, kwargs, value)
+                self.bind(value, new_base(value, node.meta, node=node))
+            return value
+        if isinstance(value, (list, tuple)) and any(isinstance(v, FakeTensor) for v in value):
+            node = self.emit(func, args, kwargs, tuple(value))
+            for index, part in enumerate(value):
+                if isinstance(part, FakeTensor):
+                    self.bind(part, new_base(part, node.meta, producer=(node, index)))
+        return value
+
+    # Views.
+
+    def _view(
+        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        base = cast(torch.Tensor, args[0])
+        alias = self.alias_of(base)
+        if not isinstance(base, FakeTensor):
+            base = alias.value
+        op, rest, kwargs = canonical_view(func, base, args[1:], kwargs)
+        value = self.fake_mode.dispatch(op, _FAKE, (base, *rest), kwargs)
+        if isinstance(value, FakeTensor):
+            step = ViewStep(op, rest, tuple(kwargs.items()))
+            self._bind_view(value, alias, base, step)
+            return value
+        parts = cast("Sequence[FakeTensor]", value)
+        steps = part_steps(op, base, rest, parts)
+        if steps is None:
+            raise AtenTraceError(f"the view operator {op} is not supported", where=self.where)
+        for part, step in zip(parts, steps, strict=True):
+            self._bind_view(part, alias, base, step)
+        return value
+
+    def _bind_view(
+        self, value: FakeTensor, alias: Alias, base: torch.Tensor, step: ViewStep
+    ) -> None:
+        if step.op in _IDENTITY_VIEWS or (
+            value.shape == base.shape
+            and value.stride() == base.stride()
+            and value.dtype == base.dtype
+            and value.storage_offset() == base.storage_offset()
+            and step.op not in (aten._conj.default, aten._neg_view.default)
+        ):
+            self.bind(value, alias)
+            return
+        if step.op is aten.as_strided.default:
+            owner = alias.storage.base
+            assert owner is not None
+            if owner.value.dtype == value.dtype:
+                alias = owner
+            offset = value.storage_offset() - alias.value.storage_offset()
+            step = ViewStep(step.op, (list(value.shape), list(value.stride()), offset))
+        elif step.op in _SIZED_VIEWS:  # sizes of -1 are known by now
+            step = ViewStep(step.op, (list(value.shape),))
+        self.bind(value, Alias(alias.storage, value, self.meta, parent=alias, step=step))
+
+    def _lift_fresh(self, tensor: torch.Tensor) -> torch.Tensor:
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        return self._lifter.lift(self, tensor, fresh=True)
+
+    # Mutation.
+
+    def _mutate(
+        self, func: OpOverload, info: OpInfo, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        targets = _written(info, args, kwargs)
+        fakes, _ = self._operands_unread(args)
+        fake_kwargs = {name: self._operand_unread(arg) for name, arg in kwargs.items()}
+        aliases = [self.alias_of(target) for target in targets]
+        if func is aten.copy_.default:
+            returned = self.fake_mode.dispatch(func, _FAKE, fakes, fake_kwargs)
+            values = [self._copied(cast(torch.Tensor, args[1]), cast(FakeTensor, fakes[0]))]
+        else:
+            values = self._functional_values(func, info, args, kwargs)
+            returned = self.fake_mode.dispatch(func, _FAKE, fakes, fake_kwargs)
+        fake_targets = _written(info, tuple(fakes), fake_kwargs)
+        for alias, target, value in zip(aliases, fake_targets, values, strict=True):
+            self._store(alias, cast(FakeTensor, target), value)
+        return returned
+
+    def _operands_unread(self, args: tuple[object, ...]) -> tuple[list[object], None]:
+        return [self._operand_unread(arg) for arg in args], None
+
+    def _operand_unread(self, arg: object) -> object:
+        """The argument as fake tensors, without reading (and so emitting) its contents."""
+        if isinstance(arg, torch.Tensor) and not isinstance(arg, FakeTensor):
+            return self.alias_of(arg).value
+        if isinstance(arg, (list, tuple)):
+            return [self._operand_unread(each) for each in arg]
+        return arg
+
+    def _functional_values(
+        self, func: OpOverload, info: OpInfo, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> list[fx.Node]:
+        """The values that a mutating operator writes, from its functional variant."""
+        variant = functional_variant(func)
+        if variant is None:
+            raise AtenTraceError(
+                f"{func} writes to its arguments and has no functional variant",
+                where=self.where,
+                hint="call it outside the compiled function, or pass it as a decomposition",
+            )
+        outs = {argument.name for argument in func._schema.arguments if argument.is_out}
+        inputs = {name: arg for name, arg in kwargs.items() if name not in outs}
+        with self:
+            results = variant(*args, **inputs)
+        flat = results if isinstance(results, (list, tuple)) else [results]
+        return [self.node_of(cast(torch.Tensor, each)) for each in flat]
+
+    def _copied(self, source: torch.Tensor, target: FakeTensor) -> fx.Node:
+        """What ``copy_`` leaves in ``target``: the source, cast, moved and expanded."""
+        if not isinstance(source, FakeTensor):
+            source = self.alias_of(source).value
+        node = self.node_of(source)
+        if source.dtype != target.dtype or source.device != target.device:
+            node = self._cast(node, target)
+        if source.shape != target.shape:
+            expand = aten.expand.default
+            node = self.apply(expand, (node, list(target.shape)), {})
+        return node
+
+    def _cast(self, node: fx.Node, target: FakeTensor) -> fx.Node:
+        value = node.meta["val"]
+        changes: dict[str, object] = {}
+        if value.dtype != target.dtype:
+            changes["dtype"] = target.dtype
+        if value.device != target.device:
+            changes["device"] = target.device
+        return self.apply(aten._to_copy.default, (node,), changes) if changes else node
+
+    def _store(self, alias: Alias, target: FakeTensor, value: fx.Node) -> None:
+        owner = alias.storage.placeholder
+        if owner is not None:
+            self._lifter.note_write(owner)
+        value = self._cast(value, target)
+        if target.shape != alias.value.shape:  # an ``out=`` that eager resized
+            value = self._resized(alias, target, value)
+        write(self, alias, value)
+
+    def _resized(self, alias: Alias, target: FakeTensor, value: fx.Node) -> fx.Node:
+        if alias.parent is not None or alias.storage.placeholder is not None:
+            raise AtenTraceError(
+                "resizing an input or a view through out= is not supported",
+                where=self.where,
+                hint="pass an out= tensor of the result's shape",
+            )
+        alias.value = target
+        return with_layout(self, value, target)
+
+    def _change_metadata(
+        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        """``t_``, ``squeeze_`` and their kin: the tensor object gets another geometry."""
+        target = cast(torch.Tensor, args[0])
+        alias = self.alias_of(target)
+        variant = functional_variant(func)
+        if func is aten.detach_.default:
+            return target
+        if variant is None or op_info(variant).kind is not OpKind.VIEW:
+            raise AtenTraceError(
+                f"{func} changes what memory a tensor owns, which a graph cannot express",
+                where=self.where,
+                hint="allocate a tensor of the new size instead",
+            )
+        fake = target if isinstance(target, FakeTensor) else alias.value
+        if alias.value is fake:  # nodes keep the geometry they were made with
+            alias.value = cast(
+                FakeTensor, self.fake_mode.dispatch(aten.alias.default, _FAKE, (fake,), {})
+            )
+            if alias.node is not None:
+                alias.node.meta["val"] = alias.value
+        view = cast(FakeTensor, self._view(variant, (_rebind(self, alias), *args[1:]), kwargs))
+        self.fake_mode.dispatch(func, _FAKE, (fake, *args[1:]), kwargs)
+        self.bind(fake, self.alias_of(view))
+        return target
+
+
+def _rebind(recorder: Recorder, alias: Alias) -> FakeTensor:
+    recorder.bind(alias.value, alias)
+    return alias.value
+
+
+def _value_of(node: fx.Node) -> Argument:
+    return cast(Argument, node.meta["val"])
+
+
+def _written(
+    info: OpInfo, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> list[torch.Tensor]:
+    """The tensors that a mutating call writes to, in schema order, lists flattened."""
+    found: list[torch.Tensor] = []
+    for name, position in zip(info.written, info.positions, strict=True):
+        value = kwargs.get(name)
+        if value is None and position is not None and position < len(args):
+            value = args[position]
+        parts = value if isinstance(value, (list, tuple)) else [value]
+        found += [part for part in parts if isinstance(part, torch.Tensor)]
+    return found

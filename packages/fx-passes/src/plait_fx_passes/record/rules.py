@@ -1,0 +1,221 @@
+"""Rules the recorder runs in place of an operator to keep the graph's vocabulary small.
+
+Each is a function with the operator's signature, run under the recorder; it may decline with
+``NotImplemented``. These are not numerical decompositions: every rule computes what eager's own
+kernel computes, in the operators that it computes it with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+aten = torch.ops.aten
+
+Rule = Callable[..., object]
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> object:
+    """``linear`` over any leading dimensions is one ``addmm`` or ``mm`` over their product."""
+    if input.dim() < 2 or weight.dim() != 2 or (bias is not None and bias.dim() != 1):
+        return NotImplemented
+    transposed = weight.t()
+    rows = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
+    product = rows.mm(transposed) if bias is None else torch.addmm(bias, rows, transposed)
+    return product if input.dim() == 2 else product.view(*input.shape[:-1], weight.shape[0])
+
+
+def batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> object:
+    """Batch norm with its update of the running statistics in the open."""
+    if not training:
+        return aten._native_batch_norm_legit_no_training.default(
+            input, weight, bias, running_mean, running_var, momentum, eps
+        )[0]
+    if running_mean is None or running_var is None:
+        return aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps)[0]
+    results = aten._native_batch_norm_legit_functional.default(
+        input, weight, bias, running_mean, running_var, True, momentum, eps
+    )
+    running_mean.copy_(results[3])
+    running_var.copy_(results[4])
+    return results[0]
+
+
+def native_batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> object:
+    """The same for the operator itself, whose schema hides that it writes to its statistics."""
+    if not training:
+        return aten._native_batch_norm_legit_no_training.default(
+            input, weight, bias, running_mean, running_var, momentum, eps
+        )
+    if running_mean is None or running_var is None:
+        return aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps)
+    results = aten._native_batch_norm_legit_functional.default(
+        input, weight, bias, running_mean, running_var, True, momentum, eps
+    )
+    running_mean.copy_(results[3])
+    running_var.copy_(results[4])
+    return results[:3]
+
+
+def scalar_overload(tensor_overload: OpOverload) -> Rule:
+    """``add.Scalar`` and its kin are the tensor overload with a Python number."""
+
+    def rule(input: Tensor, other: object, *rest: object, **kwargs: object) -> object:
+        return tensor_overload(input, other, *rest, **kwargs)
+
+    return rule
+
+
+def filled(value: float | int | bool) -> Rule:
+    """``zeros``, ``ones``, ``new_zeros``, ``zeros_like`` ... as ``full``."""
+
+    def like(input: Tensor, **kwargs: Any) -> object:
+        return filled_like(input, value, **kwargs)
+
+    return like
+
+
+def filled_like(
+    input: Tensor,
+    fill_value: float | int | bool,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> object:
+    """A tensor of one value; only a contiguous one can be said without its model."""
+    contiguous = memory_format is torch.contiguous_format or (
+        memory_format in (None, torch.preserve_format) and input.is_contiguous()
+    )
+    if not contiguous or pin_memory or layout not in (None, torch.strided):
+        return NotImplemented
+    return _full(input.shape, fill_value, dtype or input.dtype, device or input.device)
+
+
+def _full(
+    size: torch.Size | list[int], value: object, dtype: torch.dtype, device: torch.device
+) -> object:
+    return aten.full.default(list(size), value, dtype=dtype, device=device)
+
+
+def _created(value: float | int) -> Rule:
+    def create(
+        size: list[int],
+        *,
+        dtype: torch.dtype | None = None,
+        layout: torch.layout | None = None,
+        device: torch.device | None = None,
+        pin_memory: bool | None = None,
+    ) -> object:
+        if pin_memory or layout not in (None, torch.strided):
+            return NotImplemented
+        return _full(
+            size, value, dtype or torch.get_default_dtype(), device or torch.get_default_device()
+        )
+
+    return create
+
+
+def _new(value: float | int | None) -> Rule:
+    def create(
+        input: Tensor,
+        size: list[int],
+        fill_value: object = None,
+        *,
+        dtype: torch.dtype | None = None,
+        layout: torch.layout | None = None,
+        device: torch.device | None = None,
+        pin_memory: bool | None = None,
+    ) -> object:
+        if pin_memory or layout not in (None, torch.strided):
+            return NotImplemented
+        number = fill_value if value is None else value
+        return _full(size, number, dtype or input.dtype, device or input.device)
+
+    return create
+
+
+def scalar_tensor(
+    value: float | int | bool,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> object:
+    """A tensor without dimensions is a full one too."""
+    return _full([], value, dtype or torch.get_default_dtype(), device or torch.device("cpu"))
+
+
+def fill(input: Tensor, value: float | int | bool) -> object:
+    """``fill_`` keeps nothing of what it overwrites."""
+    return filled_like(input, value)
+
+
+def zero(input: Tensor) -> object:
+    return filled_like(input, 0)
+
+
+def arange_to(end: float | int, **kwargs: object) -> object:
+    return aten.arange.start_step(0, end, 1, **kwargs)
+
+
+def arange_between(start: float | int, end: float | int, **kwargs: object) -> object:
+    return aten.arange.start_step(start, end, 1, **kwargs)
+
+
+@lru_cache(maxsize=1)
+def composite_rules() -> MappingProxyType[OpOverload, Rule]:
+    """The table of rules, by overload."""
+    rules: dict[OpOverload, Rule] = {
+        aten.linear.default: linear,
+        aten.batch_norm.default: batch_norm,
+        aten.native_batch_norm.default: native_batch_norm,
+        # Numbers stay Python numbers in the tensor overload.
+        aten.add.Scalar: scalar_overload(aten.add.Tensor),
+        aten.sub.Scalar: scalar_overload(aten.sub.Tensor),
+        aten.mul.Scalar: scalar_overload(aten.mul.Tensor),
+        aten.div.Scalar: scalar_overload(aten.div.Tensor),
+        # Constant tensors have one constructor.
+        aten.zeros.default: _created(0),
+        aten.ones.default: _created(1),
+        aten.new_zeros.default: _new(0),
+        aten.new_ones.default: _new(1),
+        aten.new_full.default: _new(None),
+        aten.zeros_like.default: filled(0),
+        aten.ones_like.default: filled(1),
+        aten.full_like.default: filled_like,
+        aten.scalar_tensor.default: scalar_tensor,
+        aten.fill.Scalar: fill,
+        aten.zero.default: zero,
+        aten.arange.default: arange_to,
+        aten.arange.start: arange_between,
+    }
+    return MappingProxyType(rules)

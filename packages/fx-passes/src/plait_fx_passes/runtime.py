@@ -1,0 +1,142 @@
+"""Around a compiled graph: what eager does to its inputs' memory, and which outputs share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import torch
+from torch.utils._pytree import tree_unflatten
+
+from plait_fx_passes.aten_graph import (
+    AtenGraph,
+    Computed,
+    Geometry,
+    InputItself,
+    InputView,
+    Literal,
+    OutputSource,
+    SyntheticBase,
+    UserInput,
+    ViewStep,
+)
+
+Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
+Bind: TypeAlias = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+Rebuild: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], object]
+
+
+def is_direct(graph: AtenGraph) -> bool:
+    """Whether the program's arguments and outputs are exactly the graph's, with nothing around."""
+    return (
+        not graph.mutations
+        and not graph.metadata_mutations
+        and graph.output_spec is None
+        and all(source == UserInput(i) for i, source in enumerate(graph.inputs))
+        and len(graph.outputs) == len(graph.results)
+        and all(source == Computed(i) for i, source in enumerate(graph.outputs))
+    )
+
+
+def wrap_runtime(graph: AtenGraph, compiled: Compiled) -> Callable[..., object]:
+    """Give a compiled graph the calling convention and the aliasing of the traced program.
+
+    Args:
+        graph: the graph that was compiled.
+        compiled: takes one tensor for each placeholder, returns the graph's results.
+
+    Returns:
+        A function of the program's own arguments. It feeds lifted parameters and constants,
+        copies written values back into inputs, and returns inputs themselves, views of inputs
+        and views of one another where eager does. ``compiled`` itself if nothing of that is
+        needed.
+    """
+    if is_direct(graph):
+        return compiled
+    bind = _binder(graph)
+    rebuild = _rebuilder(graph)
+    mutations = tuple((mutation.input, mutation.result) for mutation in graph.mutations)
+    restrides = tuple((each.input, each.geometry) for each in graph.metadata_mutations)
+
+    def call(*arguments: torch.Tensor) -> object:
+        inputs = bind(arguments)
+        offsets = [inputs[index].storage_offset() for index, _ in restrides]
+        results = compiled(*inputs)
+        for index, result in mutations:
+            inputs[index].copy_(results[result])
+        for (index, geometry), offset in zip(restrides, offsets, strict=True):
+            start = offset + geometry.offset
+            inputs[index].as_strided_(geometry.size, geometry.stride, start)
+        return rebuild(inputs, results)
+
+    return call
+
+
+def bind_inputs(graph: AtenGraph, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """One tensor for each placeholder, from the program's own arguments."""
+    inputs: list[torch.Tensor] = []
+    for source in graph.inputs:
+        if isinstance(source, UserInput):
+            inputs.append(arguments[source.index])
+        elif isinstance(source, SyntheticBase):
+            owner = inputs[source.of]
+            start = owner.storage_offset() + source.offset_from
+            inputs.append(owner.as_strided((source.numel,), (1,), start))
+        else:
+            inputs.append(source.tensor)
+    return inputs
+
+
+def _binder(graph: AtenGraph) -> Bind:
+    if all(source == UserInput(i) for i, source in enumerate(graph.inputs)):
+        return list
+    return lambda arguments: bind_inputs(graph, arguments)
+
+
+def _rebuilder(graph: AtenGraph) -> Rebuild:
+    builders = tuple(_builder(source) for source in graph.outputs)
+    spec = graph.output_spec
+
+    def flat(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> object:
+        return tuple(build(inputs, results) for build in builders)
+
+    if spec is None:
+        return flat
+    if spec.is_leaf():
+        return builders[0]
+
+    def nested(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> object:
+        return tree_unflatten([build(inputs, results) for build in builders], spec)
+
+    return nested
+
+
+def _builder(source: OutputSource) -> Rebuild:
+    """What makes one output from the inputs, after all copies, and the results."""
+    if isinstance(source, Literal):
+        value = source.value
+        return lambda inputs, results: value
+    if isinstance(source, Computed):
+        position = source.result
+        return lambda inputs, results: results[position]
+    if isinstance(source, InputItself):
+        index = source.input
+        return lambda inputs, results: inputs[index]
+    geometry, steps = source.geometry, source.steps
+    if isinstance(source, InputView):
+        owner = source.input
+        return lambda inputs, results: view_of(inputs[owner], geometry, steps)
+    base = source.result
+    return lambda inputs, results: view_of(results[base], geometry, steps)
+
+
+def view_of(
+    base: torch.Tensor, geometry: Geometry, steps: Sequence[ViewStep] | None = None
+) -> torch.Tensor:
+    """The view of ``base`` with this geometry; by replaying ``steps`` where they are given."""
+    if steps is None:
+        offset = base.storage_offset() + geometry.offset
+        return base.as_strided(geometry.size, geometry.stride, offset)
+    for step in steps:
+        base = step(base)
+    return base

@@ -1,0 +1,192 @@
+"""The ATen graph contract, checked; an error shows the node, its neighbours, the user's line."""
+
+from __future__ import annotations
+
+import operator
+from typing import NoReturn, cast
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.node import Argument, map_arg
+
+from plait_fx_passes.aliasing import storage_root
+from plait_fx_passes.aten_graph import AtenGraph, Computed, InputItself, InputView, ResultView
+from plait_fx_passes.errors import VerificationError
+from plait_fx_passes.layouts import same_strides
+from plait_fx_passes.op_info import OpKind, op_info
+from plait_fx_passes.printer import format_node, format_value
+
+_FAKE = (FakeTensor,)
+
+
+def verify(graph: AtenGraph, *, repropagate: bool = True) -> None:
+    """Check that ``graph`` is what its consumers may rely on.
+
+    Args:
+        graph: the graph to check; not changed.
+        repropagate: also recompute every fake value and compare (slower: as long as recording).
+
+    Raises:
+        VerificationError: the graph is not functional, not in topological order, defines a name
+            twice, calls something that is no operator overload, lacks a fake value or has a
+            wrong one, refers to inputs or results that do not exist, or returns memory of an
+            input or the same memory twice.
+    """
+    _check_structure(graph)
+    _check_surroundings(graph)
+    _check_memory(graph)
+    if repropagate:
+        _check_values(graph)
+
+
+def _fail(graph: AtenGraph, node: fx.Node | None, message: str) -> NoReturn:
+    text, where = message, None
+    if node is not None:
+        nodes = list(graph.graph.nodes)
+        at = nodes.index(node) if node in nodes else 0
+        around = nodes[max(0, at - 2) : at + 3]
+        lines = [("→ " if each is node else "  ") + format_node(each) for each in around]
+        text = "\n".join([message, *lines])
+        line = node.meta.get("source_line")
+        where = None if line is None else str(line)
+    raise VerificationError(text, where=where, hint="print_aten(graph) shows the whole graph")
+
+
+def _check_structure(graph: AtenGraph) -> None:
+    seen: set[fx.Node] = set()
+    names: set[str] = set()
+    placeholders_over = False
+    last: fx.Node | None = None
+    for node in graph.graph.nodes:
+        if last is not None and last.op == "output":
+            _fail(graph, node, f"%{node.name} comes after the output")
+        if node.name in names:
+            _fail(graph, node, f"the name %{node.name} is defined twice")
+        for used in node.all_input_nodes:
+            if used.graph is not graph.graph:
+                _fail(graph, node, f"%{node.name} uses %{used.name} of another graph")
+            if used not in seen:
+                _fail(graph, node, f"%{node.name} uses %{used.name} before it is defined")
+        if node.op == "placeholder":
+            if placeholders_over:
+                _fail(graph, node, f"the placeholder %{node.name} comes after a call")
+        else:
+            placeholders_over = True
+            _check_call(graph, node)
+        if node.op != "output" and not _has_value(node):
+            _fail(graph, node, f"%{node.name} has no fake value in meta['val']")
+        seen.add(node)
+        names.add(node.name)
+        last = node
+    if last is None or last.op != "output":
+        _fail(graph, last, "the graph has no output")
+    returned = last.args[0]
+    if not isinstance(returned, (tuple, list)) or not all(
+        isinstance(each, fx.Node) for each in returned
+    ):
+        _fail(graph, last, "the graph must return a tuple of nodes")
+
+
+def _check_call(graph: AtenGraph, node: fx.Node) -> None:
+    if node.op == "output" or node.target is operator.getitem:
+        return
+    if node.op != "call_function" or not isinstance(node.target, OpOverload):
+        _fail(graph, node, f"%{node.name} is a {node.op} of {node.target}, not of an op overload")
+    info = op_info(node.target)
+    if info.kind in (OpKind.MUTATING, OpKind.METADATA):
+        _fail(graph, node, f"%{node.name} mutates its arguments ({node.target})")
+
+
+def _has_value(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    if isinstance(value, (tuple, list)):
+        return all(
+            each is None or not isinstance(each, torch.Tensor) or _fake(each) for each in value
+        )
+    return _fake(value)
+
+
+def _fake(value: object) -> bool:
+    return isinstance(value, FakeTensor)
+
+
+def _check_surroundings(graph: AtenGraph) -> None:
+    inputs, results = len(graph.placeholders), len(graph.results)
+    if inputs != len(graph.inputs):
+        _fail(graph, None, f"{inputs} placeholders but {len(graph.inputs)} input sources")
+    for index, source in enumerate(graph.outputs):
+        if isinstance(source, (Computed, ResultView)) and source.result >= results:
+            _fail(graph, None, f"output {index} refers to result {source.result} of {results}")
+        if isinstance(source, (InputItself, InputView)) and source.input >= inputs:
+            _fail(graph, None, f"output {index} refers to input {source.input} of {inputs}")
+    for mutation in graph.mutations:
+        if mutation.input >= inputs or mutation.result >= results:
+            _fail(graph, None, f"{mutation} refers to an input or result that is not there")
+
+
+def _check_memory(graph: AtenGraph) -> None:
+    """No result shares memory with another or with an input, but values to be copied back may
+    be unwritten inputs."""
+    placeholders = {node: index for index, node in enumerate(graph.placeholders)}
+    written = {mutation.input for mutation in graph.mutations}
+    copied_back = {mutation.result for mutation in graph.mutations}
+    taken: dict[object, int] = {}
+    for position, node in enumerate(graph.results):
+        root = storage_root(node)
+        index = placeholders.get(root)
+        if position in copied_back:
+            if index is not None and index in written:
+                _fail(graph, node, f"result {position} is copied back from written input {index}")
+            continue
+        if index is not None:
+            _fail(graph, node, f"result {position} looks at the memory of input {index}")
+        memory = root.args if root.target is operator.getitem else root
+        if memory in taken:
+            _fail(graph, node, f"results {taken[memory]} and {position} share memory")
+        taken[memory] = position
+
+
+def _check_values(graph: AtenGraph) -> None:
+    mode = graph.fake_mode
+    if mode is None:
+        return
+    for node in graph.graph.nodes:
+        if node.op != "call_function":
+            continue
+        fresh = recompute(mode, node)
+        if not equal_values(fresh, node.meta["val"]):
+            _fail(
+                graph,
+                node,
+                f"%{node.name} is annotated {format_value(node.meta['val'])}"
+                f" but computes {format_value(fresh)}",
+            )
+
+
+def recompute(mode: FakeTensorMode, node: fx.Node) -> object:
+    """The fake value of a call, computed anew from those of its arguments."""
+    values = map_arg(cast(Argument, (node.args, node.kwargs)), _value)
+    args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", values)
+    if node.target is operator.getitem:
+        return operator.getitem(*args)
+    assert isinstance(node.target, OpOverload)
+    return mode.dispatch(node.target, _FAKE, args, kwargs)
+
+
+def _value(node: fx.Node) -> Argument:
+    return cast(Argument, node.meta["val"])
+
+
+def equal_values(left: object, right: object) -> bool:
+    """Whether two fake values agree in shape, dtype, device and placement in memory."""
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        return (
+            left.dtype == right.dtype and left.device == right.device and same_strides(left, right)
+        )
+    if isinstance(left, (tuple, list)) and isinstance(right, (tuple, list)):
+        return len(left) == len(right) and all(
+            equal_values(a, b) for a, b in zip(left, right, strict=True)
+        )
+    return type(left) is type(right) and left == right
