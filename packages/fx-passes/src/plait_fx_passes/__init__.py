@@ -19,6 +19,8 @@ from plait_fx_passes.aten_graph import (
     UserInput,
     ViewStep,
 )
+from plait_fx_passes.decompose import decompose
+from plait_fx_passes.decompositions import core_decompositions, default_decompositions
 from plait_fx_passes.errors import (
     AtenTraceError,
     CheckFailure,
@@ -26,18 +28,22 @@ from plait_fx_passes.errors import (
     PatternError,
     VerificationError,
 )
+from plait_fx_passes.passes.base import Fuel, Pass, PassContext
+from plait_fx_passes.passes.manager import DEFAULT_PASSES, PassRecord, run_passes
 from plait_fx_passes.printer import print_aten
 from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime
 from plait_fx_passes.to_aten import to_aten
 from plait_fx_passes.verify import verify
 
 __all__ = [
+    "DEFAULT_PASSES",
     "AtenGraph",
     "AtenTraceError",
     "AttributeInput",
     "CheckFailure",
     "Computed",
     "ConstantInput",
+    "Fuel",
     "Geometry",
     "InputItself",
     "InputSource",
@@ -46,7 +52,10 @@ __all__ = [
     "MetadataMutation",
     "Mutation",
     "OutputSource",
+    "Pass",
+    "PassContext",
     "PassError",
+    "PassRecord",
     "PatternError",
     "ResultView",
     "SyntheticBase",
@@ -55,8 +64,12 @@ __all__ = [
     "ViewStep",
     "__version__",
     "bind_inputs",
+    "core_decompositions",
+    "decompose",
+    "default_decompositions",
     "is_direct",
     "print_aten",
+    "run_passes",
     "to_aten",
     "verify",
     "wrap_runtime",

@@ -58,11 +58,10 @@ def to_aten(
         AtenTraceError: a node cannot be recorded; names it and the user's line.
     """
     extra = default_decompositions() if decompositions is None else decompositions
-    rules = {**composite_rules(), **extra}
     merged: dict[int, Sharing] = {}
     while True:
         try:
-            return _record(gm, example_inputs, rules, merged)
+            return _record(gm, example_inputs, extra, merged)
         except SharedStorageWritten as conflict:
             # Rare: the program writes to memory that several inputs share. Knowing which, the
             # second recording treats them as views of one base.
@@ -72,12 +71,12 @@ def to_aten(
 def _record(
     gm: fx.GraphModule,
     example_inputs: Sequence[torch.Tensor],
-    rules: Mapping[OpOverload, Rule],
+    decompositions: Mapping[OpOverload, Rule],
     merged: Mapping[int, Sharing],
 ) -> AtenGraph:
     mode = _fake_mode(example_inputs)
     table = InputTable(mode, attribute_names([gm]), merged)
-    recorder = Recorder(mode, table, rules)
+    recorder = Recorder(mode, table, composite_rules(), decompositions)
     _add_arguments(gm, example_inputs, table, recorder)
     interpreter = _Interpreter(gm, recorder, table)
     grad_mode = torch.is_grad_enabled()
@@ -195,7 +194,7 @@ class _Interpreter:
         for part in name.split("."):
             found = getattr(found, part)
         if isinstance(found, torch.Tensor):
-            return self._recorder.alias_of(found).value
+            return self._recorder.fake_for(found)
         return found
 
     def _failed(self, node: fx.Node, error: Exception) -> AtenTraceError:

@@ -56,7 +56,7 @@ def finish(recorder: Recorder, table: InputTable, leaves: Sequence[object]) -> R
     results = Results()
     _add_outputs(recorder, table, leaves, results)
     _add_mutations(recorder, table, results)
-    _separate(recorder, results)
+    separate(recorder, results.nodes, results.mutations)
     recorder.graph.output(cast(Argument, tuple(results.nodes)))
     return results
 
@@ -170,16 +170,16 @@ def _add_mutations(recorder: Recorder, table: InputTable, results: Results) -> N
             results.metadata.append(MetadataMutation(index, _geometry(value, original)))
 
 
-def _separate(recorder: Recorder, results: Results) -> None:
+def separate(recorder: Recorder, nodes: list[fx.Node], mutations: Sequence[Mutation]) -> None:
     """Copy results that would share memory with an input or with each other.
 
     The caller owns what it gets, and copies into inputs must not change values still to be read.
     """
-    written = {mutation.input for mutation in results.mutations}
+    written = {mutation.input for mutation in mutations}
     placeholders = {n: i for i, n in enumerate(recorder.graph.find_nodes(op="placeholder"))}
-    copied_back = {mutation.result for mutation in results.mutations}
+    copied_back = {mutation.result for mutation in mutations}
     taken: set[fx.Node] = set()
-    for position, node in enumerate(results.nodes):
+    for position, node in enumerate(nodes):
         root = storage_root(node)
         index = placeholders.get(root)
         if position in copied_back:
@@ -191,5 +191,5 @@ def _separate(recorder: Recorder, results: Results) -> None:
             meta = {key: value for key, value in node.meta.items() if key != "val"}
             with recorder.emitting(meta):
                 copy = recorder.apply(aten.clone.default, (node,), {})
-            results.nodes[position] = copy
+            nodes[position] = copy
             taken.add(copy)

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait_fx_passes.aten_graph import ViewStep
 from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.op_info import OpInfo, OpKind, functional_variant, op_info, run_composite
 from plait_fx_passes.record.aliases import Alias, new_base, read, with_layout, write
 from plait_fx_passes.record.views import canonical_view, part_steps
@@ -47,12 +48,18 @@ class Lifter(Protocol):
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Records what runs under it into :attr:`graph`, functionally.
 
-    ``rules`` maps overloads to functions with the operator's signature that are run in its place,
-    under the recorder; one that returns ``NotImplemented`` declines.
+    ``rules`` and ``decompositions`` map overloads to functions with the operator's signature that
+    are run in its place, under the recorder; one that returns ``NotImplemented`` declines. The
+    rules are trusted; what a decomposition returns is checked against the operator, and copied
+    where its strides differ.
     """
 
     def __init__(
-        self, fake_mode: FakeTensorMode, lifter: Lifter, rules: Mapping[OpOverload, Rule]
+        self,
+        fake_mode: FakeTensorMode,
+        lifter: Lifter,
+        rules: Mapping[OpOverload, Rule],
+        decompositions: Mapping[OpOverload, Rule],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.graph = fx.Graph()
@@ -60,7 +67,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.meta: dict[str, object] = {}
         self._lifter = lifter
         self._rules = rules
+        self._decompositions = decompositions
         self._aliases: dict[int, tuple[torch.Tensor, Alias]] = {}
+        self._lifted: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._last_placeholder: fx.Node | None = None
         self._placeholders = 0
 
@@ -103,10 +112,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """The alias of a tensor object; a real or unknown one is lifted to an input."""
         found = self._aliases.get(id(tensor))
         if found is None:
-            fake = self._lifter.lift(self, tensor, fresh=False)
-            found = self._aliases[id(fake)]
-            self._aliases[id(tensor)] = (tensor, found[1])
+            found = self._aliases[id(self.fake_for(tensor))]
         return found[1]
+
+    def fake_for(self, tensor: torch.Tensor) -> FakeTensor:
+        """The fake tensor that stands for ``tensor``: itself, or the input it is lifted to."""
+        if id(tensor) in self._aliases:
+            return cast(FakeTensor, tensor)
+        known = self._lifted.get(id(tensor))
+        if known is None:
+            known = tensor, self._lifter.lift(self, tensor, fresh=False)
+            self._lifted[id(tensor)] = known
+        return known[1]
 
     def node_of(self, tensor: torch.Tensor) -> fx.Node:
         """The node that holds the tensor's current contents."""
@@ -171,6 +188,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 result = rule(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        decomposition = self._decompositions.get(func)
+        if decomposition is not None:
+            with self:
+                result = decomposition(*args, **kwargs)
+            if result is not NotImplemented:
+                return self._conformed(func, args, kwargs, result)
         info = op_info(func)
         if info.composite:
             with self:
@@ -188,6 +211,38 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             return self._change_metadata(func, args, kwargs)
         return self._mutate(func, info, args, kwargs)
 
+    def _conformed(
+        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], result: object
+    ) -> object:
+        """A decomposition's result with the operator's strides; raises if more than they differ."""
+        wanted = self.fake_mode.dispatch(
+            func,
+            _FAKE,
+            tuple(map(self._unread, args)),
+            {k: self._unread(v) for k, v in kwargs.items()},
+        )
+        if isinstance(wanted, FakeTensor):
+            return self._conformed_tensor(func, wanted, result)
+        if isinstance(wanted, (list, tuple)) and isinstance(result, (list, tuple)):
+            pairs = zip(wanted, result, strict=True)
+            return tuple(self._conformed_tensor(func, want, got) for want, got in pairs)
+        return result
+
+    def _conformed_tensor(self, func: OpOverload, wanted: object, result: object) -> object:
+        if not isinstance(wanted, FakeTensor) or not isinstance(result, torch.Tensor):
+            return result
+        if wanted.shape != result.shape or wanted.dtype != result.dtype:
+            raise AtenTraceError(
+                f"the decomposition of {func} returns {result.dtype}{list(result.shape)},"
+                f" the operator {wanted.dtype}{list(wanted.shape)}",
+                where=self.where,
+            )
+        if same_strides(wanted, result):
+            return result
+        node = with_layout(self, self.node_of(result), wanted)
+        self.bind(wanted, new_base(wanted, node.meta, node=node))
+        return wanted
+
     def _operands(self, args: tuple[object, ...]) -> tuple[tuple[object, ...], tuple[object, ...]]:
         """Positional arguments twice: as fake tensors, and as nodes."""
         pairs = [self._operand(arg) for arg in args]
@@ -201,9 +256,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def _operand(self, arg: object) -> tuple[object, object]:
         if isinstance(arg, torch.Tensor):
-            alias = self.alias_of(arg)
-            node = read(self, alias)
-            return (arg if isinstance(arg, FakeTensor) else alias.value), node
+            fake = self.fake_for(arg)
+            return fake, self.node_of(fake)
         if isinstance(arg, (list, tuple)):
             pairs = [self._operand(each) for each in arg]
             return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
@@ -239,10 +293,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def _view(
         self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
-        base = cast(torch.Tensor, args[0])
+        base = self.fake_for(cast(torch.Tensor, args[0]))
         alias = self.alias_of(base)
-        if not isinstance(base, FakeTensor):
-            base = alias.value
         op, rest, kwargs = canonical_view(func, base, args[1:], kwargs)
         value = self.fake_mode.dispatch(op, _FAKE, (base, *rest), kwargs)
         if isinstance(value, FakeTensor):
@@ -290,30 +342,31 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def _mutate(
         self, func: OpOverload, info: OpInfo, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
-        targets = _written(info, args, kwargs)
-        fakes, _ = self._operands_unread(args)
-        fake_kwargs = {name: self._operand_unread(arg) for name, arg in kwargs.items()}
-        aliases = [self.alias_of(target) for target in targets]
+        fakes = tuple(self._unread(arg) for arg in args)
+        fake_kwargs = {name: self._unread(arg) for name, arg in kwargs.items()}
+        targets = _written(info, fakes, fake_kwargs)
+        shapes = [target.shape for target in targets]
         if func is aten.copy_.default:
             returned = self.fake_mode.dispatch(func, _FAKE, fakes, fake_kwargs)
             values = [self._copied(cast(torch.Tensor, args[1]), cast(FakeTensor, fakes[0]))]
         else:
             values = self._functional_values(func, info, args, kwargs)
+            for target, value in zip(targets, values, strict=True):
+                if target.shape != value.meta["val"].shape:
+                    self._keep_geometry(self.alias_of(target), target)
             returned = self.fake_mode.dispatch(func, _FAKE, fakes, fake_kwargs)
-        fake_targets = _written(info, tuple(fakes), fake_kwargs)
-        for alias, target, value in zip(aliases, fake_targets, values, strict=True):
-            self._store(alias, cast(FakeTensor, target), value)
+        for target, shape, value in zip(targets, shapes, values, strict=True):
+            if target.shape != shape:
+                self._resize(target)
+            self._store(target, value)
         return returned
 
-    def _operands_unread(self, args: tuple[object, ...]) -> tuple[list[object], None]:
-        return [self._operand_unread(arg) for arg in args], None
-
-    def _operand_unread(self, arg: object) -> object:
+    def _unread(self, arg: object) -> object:
         """The argument as fake tensors, without reading (and so emitting) its contents."""
-        if isinstance(arg, torch.Tensor) and not isinstance(arg, FakeTensor):
-            return self.alias_of(arg).value
+        if isinstance(arg, torch.Tensor):
+            return self.fake_for(arg)
         if isinstance(arg, (list, tuple)):
-            return [self._operand_unread(each) for each in arg]
+            return [self._unread(each) for each in arg]
         return arg
 
     def _functional_values(
@@ -336,8 +389,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def _copied(self, source: torch.Tensor, target: FakeTensor) -> fx.Node:
         """What ``copy_`` leaves in ``target``: the source, cast, moved and expanded."""
-        if not isinstance(source, FakeTensor):
-            source = self.alias_of(source).value
+        source = self.fake_for(source)
         node = self.node_of(source)
         if source.dtype != target.dtype or source.device != target.device:
             node = self._cast(node, target)
@@ -346,7 +398,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             node = self.apply(expand, (node, list(target.shape)), {})
         return node
 
-    def _cast(self, node: fx.Node, target: FakeTensor) -> fx.Node:
+    def _cast(self, node: fx.Node, target: torch.Tensor) -> fx.Node:
         value = node.meta["val"]
         changes: dict[str, object] = {}
         if value.dtype != target.dtype:
@@ -355,16 +407,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             changes["device"] = target.device
         return self.apply(aten._to_copy.default, (node,), changes) if changes else node
 
-    def _store(self, alias: Alias, target: FakeTensor, value: fx.Node) -> None:
+    def _store(self, target: FakeTensor, value: fx.Node) -> None:
+        alias = self.alias_of(target)
         owner = alias.storage.placeholder
         if owner is not None:
             self._lifter.note_write(owner)
-        value = self._cast(value, target)
-        if target.shape != alias.value.shape:  # an ``out=`` that eager resized
-            value = self._resized(alias, target, value)
-        write(self, alias, value)
+        write(self, alias, self._cast(value, target))
 
-    def _resized(self, alias: Alias, target: FakeTensor, value: fx.Node) -> fx.Node:
+    def _resize(self, target: FakeTensor) -> None:
+        """Give an ``out=`` tensor that eager resized a storage of its own."""
+        alias = self.alias_of(target)
         if alias.parent is not None or alias.storage.placeholder is not None:
             raise AtenTraceError(
                 "resizing an input or a view through out= is not supported",
@@ -372,34 +424,35 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 hint="pass an out= tensor of the result's shape",
             )
         alias.value = target
-        return with_layout(self, value, target)
 
     def _change_metadata(
         self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
         """``t_``, ``squeeze_`` and their kin: the tensor object gets another geometry."""
-        target = cast(torch.Tensor, args[0])
-        alias = self.alias_of(target)
+        fake = self.fake_for(cast(torch.Tensor, args[0]))
+        alias = self.alias_of(fake)
         variant = functional_variant(func)
         if func is aten.detach_.default:
-            return target
+            return fake
         if variant is None or op_info(variant).kind is not OpKind.VIEW:
             raise AtenTraceError(
                 f"{func} changes what memory a tensor owns, which a graph cannot express",
                 where=self.where,
                 hint="allocate a tensor of the new size instead",
             )
-        fake = target if isinstance(target, FakeTensor) else alias.value
-        if alias.value is fake:  # nodes keep the geometry they were made with
-            alias.value = cast(
-                FakeTensor, self.fake_mode.dispatch(aten.alias.default, _FAKE, (fake,), {})
-            )
-            if alias.node is not None:
-                alias.node.meta["val"] = alias.value
+        self._keep_geometry(alias, fake)
         view = cast(FakeTensor, self._view(variant, (_rebind(self, alias), *args[1:]), kwargs))
         self.fake_mode.dispatch(func, _FAKE, (fake, *args[1:]), kwargs)
         self.bind(fake, self.alias_of(view))
-        return target
+        return fake
+
+    def _keep_geometry(self, alias: Alias, fake: FakeTensor) -> None:
+        """Before eager changes the geometry of ``fake``: nodes keep that they were made with."""
+        if alias.value is fake:
+            copy = self.fake_mode.dispatch(aten.alias.default, _FAKE, (fake,), {})
+            alias.value = cast(FakeTensor, copy)
+            if alias.node is not None:
+                alias.node.meta["val"] = alias.value
 
 
 def _rebind(recorder: Recorder, alias: Alias) -> FakeTensor:
@@ -413,13 +466,13 @@ def _value_of(node: fx.Node) -> Argument:
 
 def _written(
     info: OpInfo, args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> list[torch.Tensor]:
+) -> list[FakeTensor]:
     """The tensors that a mutating call writes to, in schema order, lists flattened."""
-    found: list[torch.Tensor] = []
+    found: list[FakeTensor] = []
     for name, position in zip(info.written, info.positions, strict=True):
         value = kwargs.get(name)
         if value is None and position is not None and position < len(args):
             value = args[position]
         parts = value if isinstance(value, (list, tuple)) else [value]
-        found += [part for part in parts if isinstance(part, torch.Tensor)]
+        found += [part for part in parts if isinstance(part, FakeTensor)]
     return found

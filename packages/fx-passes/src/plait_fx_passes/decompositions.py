@@ -1,5 +1,0 @@
-"""Decompositions."""
-
-
-def default_decompositions():
-    return {}

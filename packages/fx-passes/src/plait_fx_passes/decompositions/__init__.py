@@ -1,0 +1,55 @@
+"""Operators in terms of others: the package's own tables, torch's, and how to apply them.
+
+A decomposition is a plain function with the operator's signature, written with torch functions.
+It may decline a call with ``NotImplemented``. Results keep the strides that the operator itself
+would give; the recorder copies where a decomposition's differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from functools import lru_cache
+from types import MappingProxyType
+
+from torch._ops import OpOverload
+
+from plait_fx_passes.decompositions import activations, arithmetic, norms, structure
+from plait_fx_passes.record.recorder import Rule
+
+
+class DuplicateDecompositionError(ValueError):
+    """Two tables decompose one operator."""
+
+
+@lru_cache(maxsize=1)
+def _all() -> MappingProxyType[OpOverload, Rule]:
+    merged: dict[OpOverload, Rule] = {}
+    for table in (activations.TABLE, arithmetic.TABLE, norms.TABLE, structure.TABLE):
+        for op, rule in table.items():
+            if op in merged:
+                raise DuplicateDecompositionError(f"{op} is decomposed twice")
+            merged[op] = rule
+    return MappingProxyType(merged)
+
+
+def default_decompositions(*, keep: Set[OpOverload] = frozenset()) -> dict[OpOverload, Rule]:
+    """The package's decompositions, by overload.
+
+    Args:
+        keep: operators to leave whole, for a backend that has better rules for them.
+    """
+    return {op: rule for op, rule in _all().items() if op not in keep}
+
+
+def core_decompositions() -> dict[OpOverload, Rule]:
+    """torch's own decompositions to its core operator set, as an à-la-carte table."""
+    from torch._decomp import core_aten_decompositions
+
+    table: dict[OpOverload, Rule] = {}
+    for op, rule in core_aten_decompositions().items():
+        if isinstance(op, OpOverload):
+            table[op] = rule
+    return table
+
+
+__all__ = ["DuplicateDecompositionError", "core_decompositions", "default_decompositions"]

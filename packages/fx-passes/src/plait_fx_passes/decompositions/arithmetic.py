@@ -1,0 +1,143 @@
+"""Compound arithmetic and reductions as sequences of simple ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from plait_fx_passes.record.recorder import Rule
+
+aten = torch.ops.aten
+
+
+def rsub(x: Tensor, other: float, alpha: float = 1) -> object:
+    """``other - x`` is ``-x + other``, to the last bit."""
+    if not x.dtype.is_floating_point or isinstance(other, complex):
+        return NotImplemented
+    return -(x if alpha == 1 else x * alpha) + other
+
+
+def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
+    return x + (a if value == 1 else a * value) * b
+
+
+def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
+    return x + (a if value == 1 else a * value) / b
+
+
+def lerp(x: Tensor, end: Tensor, weight: float) -> Tensor:
+    """The two formulas are exact at both ends."""
+    if abs(weight) < 0.5:
+        return x + (end - x) * weight
+    return end - (end - x) * (1 - weight)
+
+
+def masked_fill(x: Tensor, mask: Tensor, value: float) -> Tensor:
+    return torch.where(mask, aten.full.default([], value, dtype=x.dtype, device=x.device), x)
+
+
+def masked_fill_tensor(x: Tensor, mask: Tensor, value: Tensor) -> object:
+    if value.dtype != x.dtype or value.device != x.device:
+        return NotImplemented
+    return torch.where(mask, value, x)
+
+
+def std(
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:
+    return aten.var.correction(x, dim, correction=correction, keepdim=keepdim).sqrt()
+
+
+def std_mean(
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:
+    var, mean = aten.var_mean.correction(x, dim, correction=correction, keepdim=keepdim)
+    return var.sqrt(), mean
+
+
+def vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> object:
+    """The norms that people take; eager's kernel has the rest."""
+    if dtype not in (None, x.dtype) or x.dtype.is_complex or x.numel() == 0:
+        return NotImplemented
+    axes = list(range(x.dim())) if dim is None else [axis % max(x.dim(), 1) for axis in dim]
+    if not axes:
+        return NotImplemented
+    if ord == 2:
+        return (x * x).sum(axes, keepdim).sqrt()
+    if ord == 1:
+        return x.abs().sum(axes, keepdim)
+    if ord == math.inf:
+        return x.abs().amax(axes, keepdim)
+    return NotImplemented
+
+
+def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> object:
+    if x.numel() == 0 or not x.dtype.is_floating_point:
+        return NotImplemented
+    largest = x.amax(dim, keepdim=True)
+    # An infinite maximum would give inf - inf.
+    shift = torch.where(largest.abs() == math.inf, 0.0, largest)
+    summed = torch.exp(x - shift).sum(dim, keepdim=True).log() + shift
+    return summed if keepdim else summed.squeeze(tuple(dim))
+
+
+def largest(x: Tensor) -> object:
+    return x.amax(list(range(x.dim()))) if x.dim() and x.numel() else NotImplemented
+
+
+def smallest(x: Tensor) -> object:
+    return x.amin(list(range(x.dim()))) if x.dim() and x.numel() else NotImplemented
+
+
+def mse_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
+    squared = (x - target) ** 2
+    return squared if reduction == 0 else squared.mean() if reduction == 1 else squared.sum()
+
+
+def nan_to_num(
+    x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> object:
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    limits = torch.finfo(x.dtype)
+    high = limits.max if posinf is None else posinf
+    low = limits.min if neginf is None else neginf
+    finite = torch.where(x != x, 0.0 if nan is None else nan, x)
+    return torch.where(x == math.inf, high, torch.where(x == -math.inf, low, finite))
+
+
+TABLE: dict[OpOverload, Rule] = {
+    aten.rsub.Scalar: rsub,
+    aten.addcmul.default: addcmul,
+    aten.addcdiv.default: addcdiv,
+    aten.lerp.Scalar: lerp,
+    aten.masked_fill.Scalar: masked_fill,
+    aten.masked_fill.Tensor: masked_fill_tensor,
+    aten.std.correction: std,
+    aten.std_mean.correction: std_mean,
+    aten.linalg_vector_norm.default: vector_norm,
+    aten.logsumexp.default: logsumexp,
+    aten.max.default: largest,
+    aten.min.default: smallest,
+    aten.mse_loss.default: mse_loss,
+    aten.nan_to_num.default: nan_to_num,
+}

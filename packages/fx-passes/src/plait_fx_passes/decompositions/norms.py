@@ -1,0 +1,120 @@
+"""Normalization layers whose statistics are known or can be computed by plain reductions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from plait_fx_passes.record.recorder import Rule
+
+aten = torch.ops.aten
+
+
+def _per_channel(statistic: Tensor, like: Tensor) -> Tensor:
+    return statistic.view([1, -1] + [1] * (like.dim() - 2))
+
+
+def batch_norm_inference(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> object:
+    """One multiply and one add for each element, by coefficients for each channel."""
+    if x.dtype not in (torch.float32, torch.float64) or x.dtype != running_mean.dtype:
+        return NotImplemented
+    scale = 1 / torch.sqrt(running_var + eps)
+    if weight is not None:
+        scale = scale * weight
+    shift = -(running_mean * scale)
+    if bias is not None:
+        shift = shift + bias
+    out = x * _per_channel(scale, x) + _per_channel(shift, x)
+    return out, x.new_empty(0), x.new_empty(0)
+
+
+def batch_norm_training(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> object:
+    """Batch statistics, and the running ones moved toward them."""
+    if x.dtype not in (torch.float32, torch.float64) or not training:
+        return NotImplemented
+    out, mean, inverse, var = _normalized(x, weight, bias, eps)
+    count = x.numel() / x.shape[1]
+    unbiased = var * (count / (count - 1)) if count > 1 else var
+    return (
+        out,
+        mean,
+        inverse,
+        mean * momentum + running_mean * (1 - momentum),
+        unbiased * momentum + running_var * (1 - momentum),
+    )
+
+
+def batch_norm_without_statistics(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> object:
+    if x.dtype not in (torch.float32, torch.float64) or not training:
+        return NotImplemented
+    return _normalized(x, weight, bias, eps)[:3]
+
+
+def _normalized(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    axes = [axis for axis in range(x.dim()) if axis != 1]
+    var, mean = aten.var_mean.correction(x, axes, correction=0)
+    inverse = torch.rsqrt(var + eps)
+    out = (x - _per_channel(mean, x)) * _per_channel(inverse, x)
+    if weight is not None:
+        out = out * _per_channel(weight, x)
+    if bias is not None:
+        out = out + _per_channel(bias, x)
+    return out, mean, inverse, var
+
+
+def group_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    batch: int,
+    channels: int,
+    pixels: int,
+    groups: int,
+    eps: float,
+) -> object:
+    if x.dtype not in (torch.float32, torch.float64) or x.numel() == 0 or not x.is_contiguous():
+        return NotImplemented
+    grouped = x.view(batch, groups, channels // groups * pixels)
+    var, mean = aten.var_mean.correction(grouped, [2], correction=0, keepdim=True)
+    inverse = torch.rsqrt(var + eps)
+    out = ((grouped - mean) * inverse).view(x.shape)
+    if weight is not None:
+        out = out * _per_channel(weight, x)
+    if bias is not None:
+        out = out + _per_channel(bias, x)
+    return out, mean.view(batch, groups), inverse.view(batch, groups)
+
+
+TABLE: dict[OpOverload, Rule] = {
+    aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
+    aten._native_batch_norm_legit_functional.default: batch_norm_training,
+    aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,
+    aten.native_group_norm.default: group_norm,
+}

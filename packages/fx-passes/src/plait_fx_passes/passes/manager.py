@@ -1,0 +1,113 @@
+"""The pass manager: an ordered list of passes over one private copy of the graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from typing import Protocol
+
+from plait_fx_passes.aten_graph import AtenGraph
+from plait_fx_passes.errors import PassError, VerificationError
+from plait_fx_passes.passes.base import Fuel, Memory, Pass, PassContext, names
+from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
+from plait_fx_passes.passes.noops import REMOVE_NOOPS
+from plait_fx_passes.verify import verify
+
+
+class PhaseProfile(Protocol):
+    """What the pass manager needs of a profile (``plait_utils.Profile`` is one)."""
+
+    def phase(self, name: str) -> object: ...
+
+    def count(self, name: str, amount: int = 1) -> None: ...
+
+
+DEFAULT_PASSES: tuple[Pass, ...] = (REMOVE_NOOPS, COMMON_SUBEXPRESSIONS, DEAD_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class PassRecord:
+    """What one pass did: its name, seconds, rewrites made and the graph it left.
+
+    ``graph`` is the manager's private copy, still to be changed by later passes; observers that
+    keep it must copy it.
+    """
+
+    name: str
+    seconds: float
+    rewrites: int
+    graph: AtenGraph
+
+
+Observer = Callable[[PassRecord], None]
+
+
+def run_passes(
+    graph: AtenGraph,
+    passes: Sequence[Pass] = DEFAULT_PASSES,
+    *,
+    profile: PhaseProfile | None = None,
+    fuel: int | None = None,
+    disabled: Set[str] = frozenset(),
+    observer: Observer | None = None,
+    verify_each: bool = False,
+) -> AtenGraph:
+    """Run passes in order over a copy of ``graph``.
+
+    Args:
+        graph: not changed.
+        passes: what to run; names must differ.
+        profile: gets the rewrites of each pass as counters ``passes/<name>``.
+        fuel: the largest number of elementary rewrites over all passes; None for any number.
+        disabled: names of passes to leave out.
+        observer: called after each pass.
+        verify_each: check the ATen graph contract after each pass.
+
+    Returns:
+        The improved graph: the same inputs, outputs, mutations and aliasing.
+
+    Raises:
+        PassError: a pass raised, or left a graph that does not verify.
+        ValueError: two passes have one name, or ``disabled`` names no pass.
+    """
+    known = names(passes)
+    if len(set(known)) != len(known):
+        raise ValueError(f"two passes have the same name: {known}")
+    unknown = sorted(disabled - set(known))
+    if unknown:
+        raise ValueError(f"no such passes: {unknown}; there are {list(known)}")
+    private = graph.copy()
+    tank = Fuel(fuel)
+    context = PassContext(private, Memory.of(private), private.fake_mode, tank)
+    for each in passes:
+        if each.name in disabled:
+            continue
+        record = _run_one(each, context, verify_each)
+        if profile is not None:
+            profile.count(f"passes/{each.name}", record.rewrites)
+        if observer is not None:
+            observer(record)
+    return private
+
+
+def _run_one(each: Pass, context: PassContext, check: bool) -> PassRecord:
+    context.rewrites = 0
+    started = time.perf_counter()
+    try:
+        each.rewrite(context)
+    except Exception as error:
+        raise PassError(
+            f"the pass {each.name!r} failed: {type(error).__name__}: {error}",
+            hint=f"run_passes(..., disabled={{{each.name!r}}}) leaves it out",
+        ) from error
+    seconds = time.perf_counter() - started
+    if check:
+        try:
+            verify(context.aten)
+        except VerificationError as error:
+            raise PassError(
+                f"the pass {each.name!r} left a graph that does not verify: {error}",
+                hint=f"run_passes(..., disabled={{{each.name!r}}}) leaves it out",
+            ) from error
+    return PassRecord(each.name, seconds, context.rewrites, context.aten)

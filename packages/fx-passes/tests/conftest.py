@@ -1,0 +1,6 @@
+"""Lets the tests import their shared oracle, under pytest's importlib mode."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
