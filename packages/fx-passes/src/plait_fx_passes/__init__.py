@@ -29,7 +29,8 @@ from plait_fx_passes.errors import (
     VerificationError,
 )
 from plait_fx_passes.passes.base import Fuel, Pass, PassContext
-from plait_fx_passes.passes.manager import DEFAULT_PASSES, PassRecord, run_passes
+from plait_fx_passes.passes.manager import DEFAULT_PASSES, NUMERIC_PASSES, PassRecord, run_passes
+from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, rule_pass
 from plait_fx_passes.printer import print_aten
 from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime
 from plait_fx_passes.to_aten import to_aten
@@ -37,6 +38,8 @@ from plait_fx_passes.verify import verify
 
 __all__ = [
     "DEFAULT_PASSES",
+    "NUMERIC_PASSES",
+    "Anything",
     "AtenGraph",
     "AtenTraceError",
     "AttributeInput",
@@ -49,6 +52,7 @@ __all__ = [
     "InputSource",
     "InputView",
     "Literal",
+    "Match",
     "MetadataMutation",
     "Mutation",
     "OutputSource",
@@ -58,6 +62,8 @@ __all__ = [
     "PassRecord",
     "PatternError",
     "ResultView",
+    "RewriteRule",
+    "Scalar",
     "SyntheticBase",
     "UserInput",
     "VerificationError",
@@ -69,6 +75,7 @@ __all__ = [
     "default_decompositions",
     "is_direct",
     "print_aten",
+    "rule_pass",
     "run_passes",
     "to_aten",
     "verify",

@@ -183,7 +183,8 @@ class AtenGraph:
 
     @property
     def output_node(self) -> fx.Node:
-        return next(iter(reversed(self.graph.nodes)))
+        last: fx.Node = next(iter(reversed(self.graph.nodes)))
+        return last
 
     @property
     def results(self) -> tuple[fx.Node, ...]:

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.record.aliases import new_base, with_layout
+from plait_fx_passes.record.inputs import NothingToLift
 from plait_fx_passes.record.outputs import separate
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
@@ -34,7 +35,7 @@ def decompose(graph: AtenGraph, table: Mapping[OpOverload, Rule]) -> AtenGraph:
     mode = graph.fake_mode
     if mode is None:
         return graph
-    recorder = Recorder(mode, _NothingToLift(), composite_rules(), table)
+    recorder = Recorder(mode, NothingToLift(), composite_rules(), table)
     values: dict[fx.Node, object] = {}
     with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
         for node in graph.graph.nodes:
@@ -100,24 +101,3 @@ def _copied(
             if isinstance(part, FakeTensor):
                 recorder.bind(part, new_base(part, fresh.meta, producer=(fresh, index)))
     return value
-
-
-class _NothingToLift:
-    """A recorded graph has all its inputs already."""
-
-    def lift(self, recorder: Recorder, tensor: torch.Tensor, *, fresh: bool) -> FakeTensor:
-        if fresh and tensor.numel() == 1 and not tensor.is_complex():
-            with torch._C._DisableTorchDispatch():
-                number = tensor.reshape(()).item()
-            with recorder:
-                filled = torch.ops.aten.full.default(
-                    list(tensor.shape), number, dtype=tensor.dtype, device=tensor.device
-                )
-            assert isinstance(filled, FakeTensor)
-            return filled
-        raise AtenTraceError(
-            "a decomposition uses a tensor that is not one of its arguments", where=recorder.where
-        )
-
-    def note_write(self, index: int) -> None:
-        raise AtenTraceError(f"a decomposition writes to graph input {index}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plait_utils import PlaitError
+from plait_utils import PlaitError as PlaitError
 
 
 class AtenTraceError(PlaitError):

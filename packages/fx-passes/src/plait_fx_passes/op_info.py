@@ -65,7 +65,7 @@ def op_info(func: OpOverload) -> OpInfo:
         kind = OpKind.VIEW
     else:
         kind = OpKind.FUNCTIONAL
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE)
+    composite = has_composite_kernel(func)
     return OpInfo(
         kind=kind,
         composite=composite or schema.name in _HIDDEN_WRITES,
@@ -77,7 +77,7 @@ def op_info(func: OpOverload) -> OpInfo:
 
 def run_composite(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """Run the composite kernel of ``func``, so that the ops it is made of are dispatched."""
-    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE):
+    if has_composite_kernel(func):
         return func._op_dk(_COMPOSITE, *args, **kwargs)
     return func.py_kernels[_COMPOSITE](*args, **kwargs)
 
@@ -94,7 +94,7 @@ def functional_variant(func: OpOverload) -> OpOverload | None:
     outs = {argument.name for argument in schema.arguments if argument.is_out}
     wanted = _signature(func, outs)
     for packet in _candidate_packets(func):
-        for name in packet.overloads():
+        for name in packet.overloads():  # type: ignore[no-untyped-call]  # torch leaves it untyped
             candidate: OpOverload = getattr(packet, name)
             if op_info(candidate).written or _signature(candidate, set()) != wanted:
                 continue

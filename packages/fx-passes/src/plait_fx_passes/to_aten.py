@@ -105,8 +105,7 @@ def _record(
 def _fake_mode(example_inputs: Sequence[torch.Tensor]) -> FakeTensorMode:
     for tensor in example_inputs:
         if isinstance(tensor, FakeTensor):
-            mode: FakeTensorMode = tensor.fake_mode
-            return mode
+            return cast(FakeTensorMode, tensor.fake_mode)
     return FakeMode()
 
 

@@ -7,7 +7,7 @@ would give; the recorder copies where a decomposition's differ.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -46,7 +46,8 @@ def core_decompositions() -> dict[OpOverload, Rule]:
     from torch._decomp import core_aten_decompositions
 
     table: dict[OpOverload, Rule] = {}
-    for op, rule in core_aten_decompositions().items():
+    torch_table: Mapping[object, Rule] = core_aten_decompositions()
+    for op, rule in torch_table.items():
         if isinstance(op, OpOverload):
             table[op] = rule
     return table

@@ -53,7 +53,8 @@ def std(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> Tensor:
-    return aten.var.correction(x, dim, correction=correction, keepdim=keepdim).sqrt()
+    var: Tensor = aten.var.correction(x, dim, correction=correction, keepdim=keepdim)
+    return var.sqrt()
 
 
 def std_mean(
@@ -93,11 +94,12 @@ def vector_norm(
 def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> object:
     if x.numel() == 0 or not x.dtype.is_floating_point:
         return NotImplemented
-    largest = x.amax(dim, keepdim=True)
+    axes = list(dim)
+    largest = x.amax(axes, keepdim=True)
     # An infinite maximum would give inf - inf.
     shift = torch.where(largest.abs() == math.inf, 0.0, largest)
-    summed = torch.exp(x - shift).sum(dim, keepdim=True).log() + shift
-    return summed if keepdim else summed.squeeze(tuple(dim))
+    summed = torch.exp(x - shift).sum(axes, keepdim=True).log() + shift
+    return summed if keepdim else summed.squeeze(tuple(axes))
 
 
 def largest(x: Tensor) -> object:
@@ -125,6 +127,23 @@ def nan_to_num(
     return torch.where(x == math.inf, high, torch.where(x == -math.inf, low, finite))
 
 
+def power(x: Tensor, exponent: float) -> object:
+    """The exponents that eager's kernel special-cases, in its formulas."""
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    if exponent == 2:
+        return x * x
+    if exponent == 3:
+        return x * x * x
+    if exponent == 0.5:
+        return x.sqrt()
+    if exponent == -0.5:
+        return x.rsqrt()
+    if exponent == -1:
+        return x.reciprocal()
+    return NotImplemented
+
+
 TABLE: dict[OpOverload, Rule] = {
     aten.rsub.Scalar: rsub,
     aten.addcmul.default: addcmul,
@@ -140,4 +159,5 @@ TABLE: dict[OpOverload, Rule] = {
     aten.min.default: smallest,
     aten.mse_loss.default: mse_loss,
     aten.nan_to_num.default: nan_to_num,
+    aten.pow.Tensor_Scalar: power,
 }

@@ -1,7 +1,31 @@
-"""The passes, in an ordered table, and what runs them."""
+"""The passes, in ordered tables, and what runs them."""
 
 from plait_fx_passes.passes.base import Fuel, Pass, PassContext
+from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
+from plait_fx_passes.passes.constants import FOLD_CONSTANTS
+from plait_fx_passes.passes.manager import (
+    DEFAULT_PASSES,
+    NUMERIC_PASSES,
+    PassRecord,
+    run_passes,
+)
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
+from plait_fx_passes.passes.views import MERGE_VIEWS
 
-__all__ = ["COMMON_SUBEXPRESSIONS", "DEAD_CODE", "REMOVE_NOOPS", "Fuel", "Pass", "PassContext"]
+__all__ = [
+    "COMMON_SUBEXPRESSIONS",
+    "DEAD_CODE",
+    "DEFAULT_PASSES",
+    "FOLD_CONSTANTS",
+    "MERGE_VIEWS",
+    "NUMERIC_PASSES",
+    "REMOVE_NOOPS",
+    "Culprit",
+    "Fuel",
+    "Pass",
+    "PassContext",
+    "PassRecord",
+    "find_bad_rewrite",
+    "run_passes",
+]

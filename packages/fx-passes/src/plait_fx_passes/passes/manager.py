@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import PassError, VerificationError
 from plait_fx_passes.passes.base import Fuel, Memory, Pass, PassContext, names
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
+from plait_fx_passes.passes.constants import FOLD_CONSTANTS
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
+from plait_fx_passes.passes.views import MERGE_VIEWS
+from plait_fx_passes.patterns.rules import RECOGNIZE, SIMPLIFY
 from plait_fx_passes.verify import verify
 
 
@@ -23,7 +26,24 @@ class PhaseProfile(Protocol):
     def count(self, name: str, amount: int = 1) -> None: ...
 
 
-DEFAULT_PASSES: tuple[Pass, ...] = (REMOVE_NOOPS, COMMON_SUBEXPRESSIONS, DEAD_CODE)
+DEFAULT_PASSES: tuple[Pass, ...] = (
+    FOLD_CONSTANTS,
+    REMOVE_NOOPS,
+    MERGE_VIEWS,
+    COMMON_SUBEXPRESSIONS,
+    SIMPLIFY,
+    DEAD_CODE,
+)
+"""Safe for every program: values, strides and aliasing stay what they are, to the last bit."""
+
+NUMERIC_PASSES: tuple[Pass, ...] = (
+    *DEFAULT_PASSES,
+    RECOGNIZE,
+    replace(REMOVE_NOOPS, name="no-ops-after-rules"),
+    replace(MERGE_VIEWS, name="view-chains-after-rules"),
+    replace(DEAD_CODE, name="dead-code-after-rules"),
+)
+"""Also recognize attention and other composites; these round differently than eager."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,23 +46,33 @@ def _views_everything(node: fx.Node) -> fx.Node | None:
     return source if offsets[0] == offsets[1] else None
 
 
-def _undone_permute(node: fx.Node) -> fx.Node | None:
-    """``permute`` of the inverse ``permute``."""
-    inner = node.args[0]
-    if not isinstance(inner, fx.Node) or inner.target is not node.target:
-        return None
-    source = inner.args[0]
-    order, first = node.args[1], inner.args[1]
-    assert isinstance(order, (list, tuple))
-    assert isinstance(first, (list, tuple))
-    restored = [first[int(axis)] for axis in order]  # type: ignore[arg-type]  # axes are ints
-    if restored == list(range(len(restored))) and isinstance(source, fx.Node):
-        return source
+# Views that begin where the tensor they look at begins.
+_REARRANGING = frozenset(
+    {
+        aten.view.default,
+        aten.expand.default,
+        aten.permute.default,
+        aten.unsqueeze.default,
+        aten.squeeze.dims,
+        aten.alias.default,
+        aten.detach.default,
+    }
+)
+
+
+def _returns_to_start(node: fx.Node) -> fx.Node | None:
+    """A chain of views that ends where one of its links began, as a double transpose does.
+
+    Such views begin at the same element, so equal sizes and strides mean equal tensors.
+    """
+    source = node
+    while source.target in _REARRANGING:
+        inner = source.args[0]
+        assert isinstance(inner, fx.Node)
+        source = inner
+        if same_tensor(node, source):
+            return source
     return None
-
-
-def _permute(node: fx.Node) -> fx.Node | None:
-    return _moves_nothing(node) or _undone_permute(node)
 
 
 def constant_of(argument: object) -> float | int | bool | None:
@@ -150,12 +160,13 @@ def _read_back(scatter: torch._ops.OpOverload) -> NoopRule:
 
 RULES: dict[torch._ops.OpOverload, NoopRule] = {
     # Views of everything.
-    aten.alias.default: _moves_nothing,
-    aten.detach.default: _moves_nothing,
-    aten.view.default: _moves_nothing,
-    aten.expand.default: _moves_nothing,
-    aten.permute.default: _permute,
-    aten.squeeze.dims: _moves_nothing,
+    aten.alias.default: _returns_to_start,
+    aten.detach.default: _returns_to_start,
+    aten.view.default: _returns_to_start,
+    aten.expand.default: _returns_to_start,
+    aten.permute.default: _returns_to_start,
+    aten.unsqueeze.default: _returns_to_start,
+    aten.squeeze.dims: _returns_to_start,
     aten.slice.Tensor: _read_back(aten.slice_scatter.default),
     aten.select.int: _read_back(aten.select_scatter.default),
     aten.diagonal.default: _read_back(aten.diagonal_scatter.default),

@@ -107,7 +107,8 @@ def read(recorder: Recorder, alias: Alias) -> fx.Node:
             )
         else:
             parent, step = alias.parent, alias.step
-            assert parent is not None and step is not None, "a base is never stale"
+            assert parent is not None, "a base is never stale"
+            assert step is not None
             source = read(recorder, parent)
             kwargs = dict(step.kwargs)
             args = step.args

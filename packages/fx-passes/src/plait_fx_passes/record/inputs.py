@@ -180,14 +180,7 @@ class InputTable:
         known = self._fresh.get(id(tensor))
         if known is not None:
             return known
-        if tensor.numel() == 1 and tensor.device.type == "cpu" and not tensor.is_complex():
-            with torch._C._DisableTorchDispatch():
-                number = tensor.reshape(()).item()
-            with recorder:
-                filled = torch.ops.aten.full.default(
-                    list(tensor.shape), number, dtype=tensor.dtype, device=tensor.device
-                )
-            assert isinstance(filled, FakeTensor)
+        if (filled := _as_full(recorder, tensor)) is not None:
             return filled
         fake = fake_of(self._mode, tensor)
         name = f"constant_{self._constants}"
@@ -242,6 +235,37 @@ class InputTable:
             for key in self._merged
             if key in self._members
         )
+
+
+def _as_full(recorder: Recorder, tensor: torch.Tensor) -> FakeTensor | None:
+    """A constant of one number needs no input."""
+    if tensor.numel() != 1 or tensor.device.type != "cpu" or tensor.is_complex():
+        return None
+    with torch._C._DisableTorchDispatch():
+        number = tensor.reshape(()).item()
+    with recorder:
+        filled = torch.ops.aten.full.default(
+            list(tensor.shape), number, dtype=tensor.dtype, device=tensor.device
+        )
+    assert isinstance(filled, FakeTensor)
+    return filled
+
+
+class NothingToLift:
+    """For recording into a graph that has all its inputs already."""
+
+    def lift(self, recorder: Recorder, tensor: torch.Tensor, *, fresh: bool) -> FakeTensor:
+        filled = _as_full(recorder, tensor) if fresh else None
+        if filled is None:
+            raise AtenTraceError(
+                "a rewrite uses a tensor that is not one of its arguments",
+                where=recorder.where,
+                hint="make it an argument, or build it with torch.full or torch.arange",
+            )
+        return filled
+
+    def note_write(self, index: int) -> None:
+        raise AtenTraceError(f"a rewrite writes to graph input {index}")
 
 
 def attribute_names(modules: Sequence[torch.nn.Module]) -> dict[int, str]:

@@ -215,12 +215,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], result: object
     ) -> object:
         """A decomposition's result with the operator's strides; raises if more than they differ."""
-        wanted = self.fake_mode.dispatch(
-            func,
-            _FAKE,
-            tuple(map(self._unread, args)),
-            {k: self._unread(v) for k, v in kwargs.items()},
-        )
+        fake_kwargs = {name: self._unread(arg) for name, arg in kwargs.items()}
+        fakes = tuple(map(self._unread, args))
+        wanted = self.fake_mode.dispatch(func, _FAKE, fakes, fake_kwargs)
         if isinstance(wanted, FakeTensor):
             return self._conformed_tensor(func, wanted, result)
         if isinstance(wanted, (list, tuple)) and isinstance(result, (list, tuple)):

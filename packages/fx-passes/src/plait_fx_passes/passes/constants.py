@@ -1,0 +1,123 @@
+"""Arithmetic on tensors of one value, done while compiling."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from plait_fx_passes.passes.base import Pass, PassContext
+
+aten = torch.ops.aten
+
+# Exactly rounded, so that the value computed here is the value any kernel computes.
+_EXACT = frozenset(
+    {
+        aten.add.Tensor,
+        aten.sub.Tensor,
+        aten.mul.Tensor,
+        aten.div.Tensor,
+        aten.neg.default,
+        aten.abs.default,
+        aten.rsub.Scalar,
+        aten.eq.Scalar,
+        aten.ne.Scalar,
+        aten.lt.Scalar,
+        aten.le.Scalar,
+        aten.gt.Scalar,
+        aten.ge.Scalar,
+        aten.eq.Tensor,
+        aten.ne.Tensor,
+        aten.lt.Tensor,
+        aten.le.Tensor,
+        aten.gt.Tensor,
+        aten.ge.Tensor,
+        aten.logical_not.default,
+        aten.logical_and.default,
+        aten.logical_or.default,
+        aten.bitwise_not.default,
+        aten.bitwise_and.Tensor,
+        aten.bitwise_or.Tensor,
+        aten.minimum.default,
+        aten.maximum.default,
+        aten.clamp.default,
+        aten.where.self,
+        aten._to_copy.default,
+    }
+)
+_REARRANGING = frozenset(
+    {
+        aten.view.default,
+        aten.expand.default,
+        aten.permute.default,
+        aten.unsqueeze.default,
+        aten.squeeze.dims,
+        aten.slice.Tensor,
+        aten.select.int,
+        aten.clone.default,
+    }
+)
+
+
+def _fold_constants(context: PassContext) -> None:
+    for node in context.graph.nodes:
+        if not node.users or node.op != "call_function" or not node.all_input_nodes:
+            continue
+        if not all(_is_uniform(each) for each in node.all_input_nodes):
+            continue
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor) or not value.is_contiguous():
+            continue
+        number = _folded(node)
+        if number is not None:
+            _replace_by_full(context, node, number)
+
+
+def _is_uniform(node: fx.Node) -> bool:
+    return (
+        node.target is aten.full.default
+        and isinstance(node.args[1], (int, float))
+        and not node.meta["val"].is_complex()
+    )
+
+
+def _folded(node: fx.Node) -> float | int | bool | None:
+    """The value of every element of the node's result; None if it is not known exactly."""
+    if node.target in _REARRANGING:
+        return cast("float | int", node.all_input_nodes[0].args[1])
+    if node.target not in _EXACT:
+        return None
+
+    def tensor_of(used: fx.Node) -> fx.node.Argument:
+        scalar = torch.full((), cast(float, used.args[1]), dtype=used.meta["val"].dtype)
+        # One-element tensors of the operands' ranks keep type promotion as it is.
+        return cast(fx.node.Argument, scalar.reshape([1] * used.meta["val"].dim()))
+
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), tensor_of)
+    if "memory_format" in kwargs or kwargs.get("device", "cpu") not in ("cpu", torch.device("cpu")):
+        return None
+    result = cast(OpOverload, node.target)(*args, **kwargs)
+    if result.dtype != node.meta["val"].dtype or result.is_complex():
+        return None
+    return cast("float | int | bool", result.item())
+
+
+def _replace_by_full(context: PassContext, node: fx.Node, number: float | int | bool) -> None:
+    value = node.meta["val"]
+    with context.graph.inserting_before(node):
+        full = context.graph.create_node(
+            "call_function",
+            aten.full.default,
+            (list(value.shape), number),
+            {"dtype": value.dtype, "device": value.device},
+            name="full",
+        )
+    full.meta = dict(node.meta)
+    context.replace(node, full)
+
+
+FOLD_CONSTANTS = Pass(
+    "constants", _fold_constants, "computes exactly rounded arithmetic on constant tensors"
+)

@@ -1,0 +1,101 @@
+"""Chains of views as one view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+from plait_fx_passes.layouts import same_strides
+from plait_fx_passes.passes.base import Pass, PassContext
+
+aten = torch.ops.aten
+
+# The arguments after the viewed tensor of the one view that does the work of two, or None.
+Merge = Callable[[fx.Node, fx.Node], tuple[object, ...] | None]
+
+
+def _last_shape_wins(outer: fx.Node, inner: fx.Node) -> tuple[object, ...] | None:
+    return tuple(outer.args[1:])
+
+
+def _composed_permutation(outer: fx.Node, inner: fx.Node) -> tuple[object, ...] | None:
+    order = cast("list[int]", outer.args[1])
+    first = cast("list[int]", inner.args[1])
+    return ([first[axis] for axis in order],)
+
+
+def _slice_bounds(node: fx.Node) -> tuple[int, int, int, int]:
+    """Dimension, start, length and step of a slice, in elements of its input."""
+    given = [*node.args[1:], None, None, None, None]
+    axis = cast("int | None", given[0]) or 0
+    step = cast("int | None", given[3]) or 1
+    source = cast(fx.Node, node.args[0]).meta["val"]
+    size = source.shape[axis]
+    start = cast("int | None", given[1]) or 0
+    start = max(0, start + size if start < 0 else start)
+    return axis % source.dim(), min(start, size), node.meta["val"].shape[axis], step
+
+
+def _slice_of_slice(outer: fx.Node, inner: fx.Node) -> tuple[object, ...] | None:
+    axis, start, length, step = _slice_bounds(outer)
+    inner_axis, inner_start, _, inner_step = _slice_bounds(inner)
+    if axis != inner_axis or step != 1 or inner_step != 1:
+        return None
+    return axis, inner_start + start, inner_start + start + length
+
+
+MERGES: dict[torch._ops.OpOverload, Merge] = {
+    aten.view.default: _last_shape_wins,
+    aten.expand.default: _last_shape_wins,
+    aten.permute.default: _composed_permutation,
+    aten.slice.Tensor: _slice_of_slice,
+}
+
+_VIEW_LIKE_RESHAPE = frozenset({aten.unsqueeze.default, aten.squeeze.dims})
+
+
+def _merge_views(context: PassContext) -> None:
+    for node in context.graph.nodes:
+        if not node.users:
+            continue
+        inner = node.args[0] if node.args else None
+        if not isinstance(inner, fx.Node) or not _mergeable(node, inner):
+            continue
+        merge = MERGES.get(cast("torch._ops.OpOverload", node.target))
+        rest = merge(node, inner) if merge is not None else None
+        if rest is not None and context.fuel.take():
+            _retarget(context, node, inner, rest)
+
+
+def _mergeable(node: fx.Node, inner: fx.Node) -> bool:
+    if inner.target is node.target:
+        return True
+    return node.target is aten.view.default and inner.target in _VIEW_LIKE_RESHAPE
+
+
+def _retarget(
+    context: PassContext, node: fx.Node, inner: fx.Node, rest: tuple[object, ...]
+) -> None:
+    """Let the node look at what ``inner`` looks at, if that gives the very same view."""
+    source = cast(fx.Node, inner.args[0])
+    assert context.fake_mode is not None
+    target = cast("torch._ops.OpOverload", node.target)
+    try:
+        arguments = (source.meta["val"], *rest)
+        value = context.fake_mode.dispatch(target, (FakeTensor,), arguments, {})
+    except (RuntimeError, ValueError):
+        return  # two steps can do what one cannot, where sizes of one are squeezed in between
+    old = node.meta["val"]
+    assert isinstance(value, torch.Tensor)
+    if not same_strides(value, old) or value.storage_offset() != old.storage_offset():
+        return
+    node.args = cast("tuple[fx.node.Argument, ...]", (source, *rest))
+    node.kwargs = {}
+    context.rewrites += 1
+
+
+MERGE_VIEWS = Pass("view-chains", _merge_views, "makes one view of chains of like views")

@@ -1,0 +1,18 @@
+"""A pattern matcher whose patterns are the Python they match, and the rules that ship."""
+
+from plait_fx_passes.patterns.expressions import Anything, Scalar
+from plait_fx_passes.patterns.matching import Match
+from plait_fx_passes.patterns.rewriting import RewriteRule, rule_pass
+from plait_fx_passes.patterns.rules import EXACT_RULES, NUMERIC_RULES, RECOGNIZE, SIMPLIFY
+
+__all__ = [
+    "EXACT_RULES",
+    "NUMERIC_RULES",
+    "RECOGNIZE",
+    "SIMPLIFY",
+    "Anything",
+    "Match",
+    "RewriteRule",
+    "Scalar",
+    "rule_pass",
+]

@@ -1,0 +1,152 @@
+"""The rewrite rules that ship, in ordered tables.
+
+``EXACT_RULES`` keep every bit; they are on by default. ``NUMERIC_RULES`` change roundings, as
+a matrix product with a fused bias does, and are for callers that accept that.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from plait_fx_passes.patterns.attention import ATTENTION_RULES
+from plait_fx_passes.patterns.expressions import Scalar
+from plait_fx_passes.patterns.matching import Match
+from plait_fx_passes.patterns.rewriting import RewriteRule, rule_pass
+
+aten = torch.ops.aten
+
+# mypy sees a pattern's body as tensor code; the wildcards stand in for tensors.
+
+
+def _neg_neg(x: Tensor) -> Tensor:
+    return torch.neg(torch.neg(x))
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+def _relu_relu(x: Tensor) -> Tensor:
+    return torch.relu(torch.relu(x))
+
+
+def _relu(x: Tensor) -> Tensor:
+    return torch.relu(x)
+
+
+def _abs_abs(x: Tensor) -> Tensor:
+    return torch.abs(torch.abs(x))
+
+
+def _abs(x: Tensor) -> Tensor:
+    return torch.abs(x)
+
+
+def _add_neg(x: Tensor, y: Tensor) -> Tensor:
+    return x + (-y)
+
+
+def _sub(x: Tensor, y: Tensor) -> Tensor:
+    return x - y
+
+
+def _sub_neg(x: Tensor, y: Tensor) -> Tensor:
+    return x - (-y)
+
+
+def _add(x: Tensor, y: Tensor) -> Tensor:
+    return x + y
+
+
+def _div_by(x: Tensor, divisor: Scalar) -> object:
+    return aten.div.Tensor(x, divisor)
+
+
+def _mul_by_inverse(x: Tensor, divisor: float) -> Tensor:
+    return x * (1.0 / divisor)
+
+
+def _has_exact_inverse(match: Match) -> bool:
+    """Powers of two whose inverse is a normal number; dividing by one is scaling by the other."""
+    divisor = match.bindings["divisor"]
+    assert isinstance(divisor, (int, float))
+    if divisor == 0 or not math.isfinite(divisor) or not match.result.dtype.is_floating_point:
+        return False
+    mantissa, exponent = math.frexp(abs(divisor))
+    return mantissa == 0.5 and abs(exponent) < 14 and match.value("x").dtype == match.result.dtype
+
+
+def _where_same(condition: Tensor, x: Tensor) -> Tensor:
+    return torch.where(condition, x, x)
+
+
+def _second(condition: Tensor, x: Tensor) -> Tensor:
+    return x
+
+
+def _keeps_shape(match: Match) -> bool:
+    return match.value("x").shape == match.result.shape
+
+
+def _mm_plus(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return aten.mm.default(a, b) + bias  # type: ignore[no-any-return]  # overloads are untyped
+
+
+def _addmm(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return torch.addmm(bias, a, b)
+
+
+def _bias_broadcasts(match: Match) -> bool:
+    """``addmm`` takes a bias that expands to the product and does not change its dtype."""
+    bias, result = match.value("bias"), match.result
+    if bias.dtype != result.dtype or bias.dim() > 2:
+        return False
+    sizes = zip(reversed(bias.shape), reversed(result.shape), strict=False)
+    return all(have in (1, want) for have, want in sizes) and result.dim() == 2
+
+
+def _x_sigmoid_x(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(x)
+
+
+def _silu(x: Tensor) -> Tensor:
+    return torch.nn.functional.silu(x)
+
+
+EXACT_RULES: tuple[RewriteRule, ...] = (
+    RewriteRule("neg-neg", _neg_neg, _same, doc="flipping the sign bit twice"),
+    RewriteRule("relu-relu", _relu_relu, _relu, doc="relu is idempotent"),
+    RewriteRule("abs-abs", _abs_abs, _abs, doc="abs is idempotent"),
+    RewriteRule("add-neg", _add_neg, _sub, doc="x + (-y) is x - y to the last bit"),
+    RewriteRule("sub-neg", _sub_neg, _add, doc="x - (-y) is x + y to the last bit"),
+    RewriteRule(
+        "div-power-of-two",
+        _div_by,
+        _mul_by_inverse,
+        _has_exact_inverse,
+        doc="division by a power of two as the multiplication it equals, which is cheaper",
+    ),
+    RewriteRule(
+        "where-same", _where_same, _second, _keeps_shape, doc="both branches are one tensor"
+    ),
+)
+
+NUMERIC_RULES: tuple[RewriteRule, ...] = (
+    *ATTENTION_RULES,
+    RewriteRule(
+        "mm-bias",
+        _mm_plus,
+        _addmm,
+        _bias_broadcasts,
+        doc="a product and its bias in one call; rounds once less",
+    ),
+    RewriteRule(
+        "silu", _x_sigmoid_x, _silu, doc="x * sigmoid(x); for backends with a kernel for silu"
+    ),
+)
+
+SIMPLIFY = rule_pass("simplify", EXACT_RULES)
+RECOGNIZE = rule_pass("recognize", NUMERIC_RULES)
