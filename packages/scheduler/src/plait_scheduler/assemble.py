@@ -1,0 +1,241 @@
+"""From fused units to a program: kernels by content, storage, and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from plait_ir_lowering import (
+    Buffer,
+    Definition,
+    ExternCall,
+    Graph,
+    IndexExpr,
+    Layout,
+    Sym,
+    as_index,
+    atoms,
+)
+
+from plait_scheduler.decisions import Decision, DecisionKind
+from plait_scheduler.fusion import Unit
+from plait_scheduler.inplace import overwrite
+from plait_scheduler.kernels import BuiltKernel, build_kernel, kernel_name
+from plait_scheduler.memory import Lifetime, plan_arena
+from plait_scheduler.nodes import final_reads, reads_of
+from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.program import (
+    Allocate,
+    ArenaStorage,
+    CallExtern,
+    CopyBack,
+    ExternStorage,
+    Free,
+    InputStorage,
+    Kernel,
+    Launch,
+    OutputStorage,
+    Program,
+    ProgramBuffer,
+    Return,
+    SharedStorage,
+    Step,
+    Storage,
+)
+from plait_scheduler.sizes import buffer_bytes
+from plait_scheduler.text.print import print_kernel
+
+
+def assemble(
+    graph: Graph, units: Sequence[Unit], options: SchedulerOptions
+) -> tuple[Program, list[Decision]]:
+    """The program that carries out `units` in this order."""
+    return _Assembly(graph, units, options).program()
+
+
+@dataclass(slots=True)
+class _Assembly:
+    graph: Graph
+    units: Sequence[Unit]
+    options: SchedulerOptions
+    decisions: list[Decision] = field(default_factory=list)
+    buffers: dict[str, Buffer] = field(init=False)
+    kept: frozenset[str] = field(init=False)
+    last_use: dict[str, int] = field(default_factory=dict)
+    """The last unit that reads or computes each buffer."""
+    kernels: dict[Kernel, Kernel] = field(default_factory=dict)
+    """Kernels without name, to the same with their names."""
+    storage: dict[str, Storage] = field(default_factory=dict)
+    owner: dict[str, str] = field(default_factory=dict)
+    """For temporaries in the arena, the buffer whose memory they use."""
+
+    def __post_init__(self) -> None:
+        self.buffers = {b.name: b for b in self.graph.inputs}
+        for definition in self.graph.definitions:
+            self.buffers.update((b.name, b) for b in definition.buffers)
+        self.kept = frozenset(final_reads(self.graph))
+        for number, unit in enumerate(self.units):
+            for definition in self._definitions(unit):
+                for name in [*reads_of(definition), *(b.name for b in definition.buffers)]:
+                    self.last_use[name] = number
+
+    def _definitions(self, unit: Unit) -> list[Definition]:
+        return [self.graph.definitions[place] for place in unit.places]
+
+    def program(self) -> tuple[Program, list[Decision]]:
+        for position, buffer in enumerate(self.graph.inputs):
+            self.storage[buffer.name] = InputStorage(position)
+        steps: list[Step] = []
+        first: dict[str, int] = {}
+        for number, unit in enumerate(self.units):
+            created, step = (
+                self._launch(number, unit) if unit.group else self._call(number, unit)
+            )
+            for name in created:
+                first[name] = number
+                if not isinstance(self.storage[name], ExternStorage):
+                    steps.append(Allocate(name))
+            steps.append(step)
+            steps += [Free(name) for name in self._dying(number, unit)]
+        arena = self._place(first)
+        steps += [CopyBack(name, source) for name, source in self.graph.mutations]
+        steps.append(Return(self.graph.outputs))
+        names = [b.name for b in self.graph.inputs] + list(first)
+        return self._finished(names, steps, arena), self.decisions
+
+    def _finished(
+        self, names: Sequence[str], steps: Sequence[Step], arena: IndexExpr
+    ) -> Program:
+        buffers = tuple(
+            ProgramBuffer(b.name, b.dtype, b.device, b.layout, self.storage[b.name])
+            for b in (self.buffers[name] for name in names)
+        )
+        inputs = tuple(b.name for b in self.graph.inputs)
+        symbols = tuple(_symbols([b.layout for b in self.graph.inputs]))
+        kernels = tuple(self.kernels.values())
+        return Program(self.graph.name, symbols, inputs, buffers, kernels, tuple(steps), arena)
+
+    def _launch(self, number: int, unit: Unit) -> tuple[list[str], Launch]:
+        """Build the kernel of a fused unit; returns what it stores, and its launch."""
+        assert unit.group is not None
+        stored = [
+            buffer.name
+            for definition in self._definitions(unit)
+            for buffer in definition.buffers
+            if buffer.name in self.kept or self.last_use[buffer.name] > number
+        ]
+        built = build_kernel(unit.group, stored, self.buffers, self.options)
+        for name in stored:
+            self.storage[name] = OutputStorage() if name in self.kept else ArenaStorage(as_index(0))
+            self.owner[name] = name
+        if self.options.reuse_in_place:
+            built = self._reuse_in_place(built, stored, number, unit)
+        kernel = self.kernels.get(built.kernel)
+        if kernel is None:
+            name = kernel_name(built.kernel, print_kernel(built.kernel))
+            kernel = self.kernels[built.kernel] = replace(built.kernel, name=name)
+        launch = Launch(kernel.name, built.buffers, built.symbols, unit.group.origin)
+        return stored, launch
+
+    def _reuse_in_place(
+        self, built: BuiltKernel, stored: Sequence[str], number: int, unit: Unit
+    ) -> BuiltKernel:
+        """Let outputs of the kernel take over temporaries that die in it."""
+        dying = [name for name in self._dying(number, unit) if name not in stored]
+        for target in stored:
+            if not isinstance(self.storage[target], ArenaStorage):
+                continue
+            for source in dying:
+                if not isinstance(self.storage[source], ArenaStorage | SharedStorage):
+                    continue
+                changed = overwrite(built, source, target, self.buffers)
+                if changed is None:
+                    continue
+                built = changed
+                dying.remove(source)
+                self.storage[target] = SharedStorage(source)
+                self.owner[target] = self.owner[source]
+                self.decisions.append(
+                    Decision(
+                        DecisionKind.IN_PLACE,
+                        target,
+                        source,
+                        True,
+                        f"{source} is not used again, and each point reads only what it writes",
+                        buffer_bytes(self.buffers[target]),
+                    )
+                )
+                break
+        return built
+
+    def _call(self, number: int, unit: Unit) -> tuple[list[str], CallExtern]:
+        (definition,) = self._definitions(unit)
+        body = definition.body
+        assert isinstance(body, ExternCall)
+        created: list[str] = []
+        results: list[str | None] = []
+        for buffer in definition.buffers:
+            used = buffer.name in self.kept or self.last_use[buffer.name] > number
+            if not used and not body.out_variant:
+                results.append(None)
+                continue
+            results.append(buffer.name)
+            created.append(buffer.name)
+            self.owner[buffer.name] = buffer.name
+            if not body.out_variant:
+                self.storage[buffer.name] = ExternStorage()
+            elif buffer.name in self.kept:
+                self.storage[buffer.name] = OutputStorage()
+            else:
+                self.storage[buffer.name] = ArenaStorage(as_index(0))
+        call = CallExtern(
+            body.op, body.overload, body.args, tuple(results), body.out_variant, definition.origin
+        )
+        return created, call
+
+    def _dying(self, number: int, unit: Unit) -> list[str]:
+        """Temporaries that are not used after this unit, in order of their definition."""
+        names = dict.fromkeys(
+            name
+            for definition in self._definitions(unit)
+            for name in [*reads_of(definition), *(b.name for b in definition.buffers)]
+        )
+        return [
+            name
+            for name in names
+            if self.last_use[name] == number
+            and name not in self.kept
+            and name in self.storage
+            and not isinstance(self.storage[name], InputStorage)
+        ]
+
+    def _place(self, first: dict[str, int]) -> IndexExpr:
+        """Give each temporary its offset in the arena; returns the arena's bytes."""
+        spans: dict[str, tuple[int, int]] = {}
+        for name, start in first.items():
+            if isinstance(self.storage[name], ArenaStorage | SharedStorage):
+                owner = self.owner[name]
+                begin, end = spans.get(owner, (start, start))
+                spans[owner] = (min(begin, start), max(end, self.last_use[name]))
+        lifetimes = [
+            Lifetime(name, self._nbytes(name), *span) for name, span in spans.items()
+        ]
+        plan = plan_arena(lifetimes, reuse=self.options.reuse_memory)
+        for name, offset in plan.offsets.items():
+            self.storage[name] = ArenaStorage(offset)
+        return plan.nbytes
+
+    def _nbytes(self, name: str) -> IndexExpr:
+        buffer = self.buffers[name]
+        storage = self.storage[name]
+        return ProgramBuffer(name, buffer.dtype, buffer.device, buffer.layout, storage).nbytes
+
+
+def _symbols(layouts: Sequence[Layout]) -> list[str]:
+    """The sizes that the inputs' layouts bind, in order of first appearance."""
+    found: dict[str, None] = {}
+    for layout in layouts:
+        for expr in (*layout.size, *layout.stride, layout.offset):
+            names = sorted(atom.name for atom in atoms(expr) if isinstance(atom, Sym))
+            found.update(dict.fromkeys(names))
+    return list(found)

@@ -1,0 +1,262 @@
+"""Loop domains: how the points of one correspond to the points of another.
+
+A domain is a sequence of variables; its points are numbered row-major. Everything here
+is exact: a mapping is returned only where the index algebra proves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from plait_ir_lowering import (
+    Atom,
+    IndexExpr,
+    Quotient,
+    Remainder,
+    Value,
+    Var,
+    as_index,
+    product,
+    row_major,
+    stride_of,
+    substitute,
+)
+
+Coordinates = tuple[IndexExpr, ...]
+"""Where an access goes, one expression for each dimension."""
+Substitution = dict[Atom, IndexExpr]
+
+_MAX_SPLITS = 8
+
+
+def points(domain: Sequence[Var]) -> IndexExpr:
+    """How many points `domain` has."""
+    return product(var.extent for var in domain)
+
+
+def extents(domain: Sequence[Var]) -> Coordinates:
+    """The sizes of `domain`, dimensions of size 1 left out."""
+    return tuple(var.extent for var in domain if var.expr.terms)
+
+
+def position(coordinates: Sequence[IndexExpr], size: Sequence[IndexExpr]) -> IndexExpr:
+    """The row-major number of a point."""
+    total = as_index(0)
+    for coordinate, stride in zip(coordinates, row_major(size), strict=True):
+        total = total + coordinate * stride
+    return total
+
+
+def at_position(number: IndexExpr, size: Sequence[IndexExpr]) -> Coordinates:
+    """The point with this row-major number."""
+    found: list[IndexExpr] = []
+    for axis, stride in enumerate(row_major(size)):
+        coordinate = number // stride
+        outermost = all(extent == as_index(1) for extent in size[:axis])
+        found.append(coordinate if outermost else coordinate % size[axis])
+    return tuple(found)
+
+
+def row_major_mapping(guest: Sequence[Var], host: Sequence[Var]) -> Substitution:
+    """The variables of `guest` where both domains' points have equal numbers."""
+    number = position([v.expr for v in host], [v.extent for v in host])
+    found = at_position(number, [v.extent for v in guest])
+    return dict(zip(guest, found, strict=True))
+
+
+def same_place(
+    left: Sequence[IndexExpr], right: Sequence[IndexExpr], size: Sequence[IndexExpr]
+) -> bool:
+    """True where two accesses to a buffer of this size certainly go to one element."""
+    if all(a is b for a, b in zip(left, right, strict=True)):
+        return True
+    return position(left, size) is position(right, size)
+
+
+def mixed_radix(number: IndexExpr, domain: Sequence[Var]) -> list[tuple[Var, int]] | None:
+    """The variables of `number` with their strides, largest first.
+
+    None unless `number` is affine, without constant, in some variables of `domain`,
+    and each stride passes the reach of all smaller ones.
+    """
+    strides: list[tuple[Var, int]] = []
+    rest = number
+    for var in domain:
+        stride = stride_of(number, var)
+        if stride is None or not stride.is_constant or not var.extent.is_constant:
+            return None
+        if stride.as_int() < 0:
+            return None
+        if stride.as_int() and var.expr.terms:
+            strides.append((var, stride.as_int()))
+            rest = rest - var.expr * stride
+    if rest.terms:
+        return None
+    strides.sort(key=lambda pair: -pair[1])
+    reach = 1
+    for var, step in reversed(strides):
+        if step < reach:
+            return None
+        reach = step * var.extent.as_int()
+    return strides
+
+
+def is_bijection(number: IndexExpr, domain: Sequence[Var]) -> bool:
+    """True where `number` certainly takes each value from 0 to the last point once."""
+    if number is position([v.expr for v in domain], [v.extent for v in domain]):
+        return True
+    split, renamed = split_variables([number], domain)
+    strides = mixed_radix(substitute(number, renamed) if renamed else number, split)
+    if strides is None:
+        return False
+    expected = 1
+    for var, step in reversed(strides):
+        if step != expected:
+            return False
+        expected *= var.extent.as_int()
+    return points(domain) is as_index(expected)
+
+
+def solve(
+    guest: Sequence[IndexExpr],
+    guest_domain: Sequence[Var],
+    host: Sequence[IndexExpr],
+    size: Sequence[IndexExpr],
+) -> Substitution | None:
+    """Values for the guest's variables at which its access goes where the host's goes.
+
+    Variables that the access does not depend on are left out. None where no values
+    are certain.
+    """
+    found: Substitution = {}
+    for coordinate, target in zip(guest, host, strict=True):
+        var = _as_variable(coordinate)
+        if var is None:
+            return _solve_position(guest, guest_domain, host, size)
+        if var is not _NO_VARIABLE and found.setdefault(var, target) is not target:
+            return None
+    moved = [substitute(coordinate, found) for coordinate in guest]
+    return found if same_place(moved, host, size) else None
+
+
+_NO_VARIABLE = Var("", 1)
+
+
+def _as_variable(coordinate: IndexExpr) -> Var | None:
+    """The variable that `coordinate` is; `_NO_VARIABLE` for a constant, None for others."""
+    if coordinate.is_constant:
+        return _NO_VARIABLE
+    if len(coordinate.terms) == 1 and coordinate.terms[0][1] == 1:
+        atoms = coordinate.terms[0][0]
+        if len(atoms) == 1 and isinstance(atoms[0], Var):
+            return atoms[0]
+    return None
+
+
+def _solve_position(
+    guest: Sequence[IndexExpr],
+    guest_domain: Sequence[Var],
+    host: Sequence[IndexExpr],
+    size: Sequence[IndexExpr],
+) -> Substitution | None:
+    number, target = position(guest, size), position(host, size)
+    strides = mixed_radix(number, guest_domain)
+    if strides is None:
+        return None
+    found: Substitution = {}
+    for place, (var, step) in enumerate(strides):
+        value = target // step
+        found[var] = value if place == 0 else value % var.extent
+    return found if substitute(number, found) is target else None
+
+
+def fill(
+    partial: Mapping[Atom, IndexExpr], guest: Sequence[Var], host: Sequence[Var]
+) -> Substitution | None:
+    """Complete a mapping: the guest's variables without value take, in order, the host's
+    variables that no value uses. None where their points differ in number."""
+    missing = [var for var in guest if var not in partial]
+    used = {atom for value in partial.values() for atom in _variables(value)}
+    free = [var for var in host if var not in used]
+    if points(missing) is not points(free):
+        return None
+    return {**partial, **row_major_mapping(missing, free)}
+
+
+def _variables(expr: IndexExpr) -> Iterator[Atom]:
+    for monomial, _ in expr.terms:
+        for atom in monomial:
+            if isinstance(atom, Quotient | Remainder):
+                yield from _variables(atom.numerator)
+                yield from _variables(atom.denominator)
+            else:
+                yield atom
+
+
+def split_variables(
+    accesses: Sequence[IndexExpr], domain: Sequence[Var]
+) -> tuple[tuple[Var, ...], Substitution]:
+    """Split variables so that `//` and `%` by constants leave the accesses.
+
+    Returns the new domain, row-major the same, and the old variables in terms of it.
+    """
+    variables = list(domain)
+    values: Substitution = {}
+    current = list(accesses)
+    for step in range(_MAX_SPLITS):
+        choice = _split_choice(current, variables)
+        if choice is None:
+            break
+        var, inner = choice
+        high = Var(f"{var.name}.{step}h", var.extent.as_int() // inner)
+        low = Var(f"{var.name}.{step}l", inner)
+        change: Substitution = {var: high.expr * inner + low.expr}
+        place = variables.index(var)
+        variables[place : place + 1] = [high, low]
+        current = [substitute(access, change) for access in current]
+        values = {old: substitute(value, change) for old, value in values.items()}
+        if var in domain:
+            values[var] = change[var]
+    return tuple(variables), values
+
+
+def _split_choice(accesses: Sequence[IndexExpr], domain: Sequence[Var]) -> tuple[Var, int] | None:
+    """A variable and the extent of its inner part, from the first `//` or `%` that asks."""
+    for access in accesses:
+        for atom in _divisions(access):
+            if not atom.denominator.is_constant:
+                continue
+            divisor = atom.denominator.as_int()
+            for var in domain:
+                stride = stride_of(atom.numerator, var)
+                if stride is None or not stride.is_constant or stride.as_int() <= 0:
+                    continue
+                if divisor % stride.as_int() or not var.extent.is_constant:
+                    continue
+                inner, extent = divisor // stride.as_int(), var.extent.as_int()
+                if 1 < inner < extent and extent % inner == 0:
+                    return var, inner
+    return None
+
+
+def _divisions(expr: IndexExpr) -> Iterator[Quotient | Remainder]:
+    for monomial, _ in expr.terms:
+        for atom in monomial:
+            if isinstance(atom, Quotient | Remainder):
+                yield from _divisions(atom.numerator)
+                yield atom
+
+
+def is_affine(expr: IndexExpr) -> bool:
+    """True for an expression without `//` and `%`."""
+    return not any(
+        isinstance(atom, Quotient | Remainder) for monomial, _ in expr.terms for atom in monomial
+    )
+
+
+def plain(index: Sequence[IndexExpr | Value]) -> Coordinates | None:
+    """The coordinates of an access; None where one is computed from data."""
+    found = tuple(i for i in index if isinstance(i, IndexExpr))
+    return found if len(found) == len(index) else None
+
+

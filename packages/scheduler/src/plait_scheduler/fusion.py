@@ -1,0 +1,296 @@
+"""Which definitions become one kernel.
+
+Definitions are visited in dependency order; each group first tries to join the groups
+that compute what it reads, those that save most bytes first, then groups that read the
+same buffers at the same points. Every attempt is recorded with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from plait_ir_lowering import Buffer, Graph
+
+from plait_scheduler.decisions import Decision, DecisionKind
+from plait_scheduler.domains import points
+from plait_scheduler.groups import Group, Relation, group_of, merge, relate
+from plait_scheduler.nodes import final_reads, node_of, reads_of
+from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.sizes import buffer_bytes, estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What runs as one step: a fused group, or an external call (no group)."""
+
+    places: tuple[int, ...]
+    """The definitions of the graph that it carries out, in order."""
+    group: Group | None
+
+
+def fuse(graph: Graph, options: SchedulerOptions) -> tuple[list[Unit], list[Decision]]:
+    """The units that carry out `graph`, in an order that respects dependencies."""
+    fuser = _Fuser(graph, options)
+    if options.fuse_pointwise or options.fuse_reductions:
+        for place in range(len(graph.definitions)):
+            fuser.join_producers(place)
+    if options.fuse_siblings:
+        fuser.join_siblings()
+    return fuser.ordered(), fuser.decisions
+
+
+@dataclass(slots=True)
+class _Fuser:
+    """The state of one fusion run."""
+
+    graph: Graph
+    options: SchedulerOptions
+    decisions: list[Decision] = field(default_factory=list)
+    buffers: dict[str, Buffer] = field(init=False)
+    producer: dict[str, int] = field(init=False)
+    """The place of the definition of each buffer."""
+    successors: list[list[int]] = field(init=False)
+    """For each definition the places of those that read it."""
+    readers: dict[str, list[int]] = field(init=False)
+    leader: list[int] = field(init=False)
+    """For each definition the first place of its group."""
+    groups: dict[int, Group | None] = field(init=False)
+    """Groups by first place; None for external calls."""
+    kept: frozenset[str] = field(init=False)
+    """Buffers that must exist whatever is fused."""
+
+    def __post_init__(self) -> None:
+        definitions = self.graph.definitions
+        self.buffers = {b.name: b for b in self.graph.inputs}
+        self.producer = {}
+        for place, definition in enumerate(definitions):
+            for buffer in definition.buffers:
+                self.buffers[buffer.name] = buffer
+                self.producer[buffer.name] = place
+        self.successors = [[] for _ in definitions]
+        self.readers = {name: [] for name in self.buffers}
+        for place, definition in enumerate(definitions):
+            for name in reads_of(definition):
+                self.readers[name].append(place)
+                if name in self.producer:
+                    self.successors[self.producer[name]].append(place)
+        self.leader = list(range(len(definitions)))
+        self.groups = {}
+        for place, definition in enumerate(definitions):
+            node = node_of(place, definition)
+            self.groups[place] = None if node is None else group_of(node)
+        self.kept = frozenset(final_reads(self.graph))
+
+    def join_producers(self, place: int) -> None:
+        """Join the group of this definition with those that compute what it reads."""
+        if self.groups.get(self.leader[place]) is None:
+            return
+        names = [n for n in reads_of(self.graph.definitions[place]) if n in self.producer]
+        saved: dict[int, int] = {}
+        for name in names:
+            owner = self.leader[self.producer[name]]
+            saved[owner] = saved.get(owner, 0) + self._saved_by(name, place)
+        for owner in sorted(saved, key=lambda first: (-saved[first], first)):
+            if self.leader[owner] == self.leader[place]:
+                continue
+            self._try_join(self.leader[owner], self.leader[place], saved[owner])
+
+    def join_siblings(self) -> None:
+        """Join groups that read the same buffer at the same points."""
+        for name, places in self.readers.items():
+            for left, right in zip(places, places[1:], strict=False):
+                first, second = self.leader[left], self.leader[right]
+                if first == second or right - left > self.options.sibling_window:
+                    continue
+                if self.groups.get(first) is None or self.groups.get(second) is None:
+                    continue
+                self._try_siblings(*sorted((first, second)), name)
+
+    def _saved_by(self, name: str, reader: int) -> int:
+        """Bytes that need not be moved if `name` is read where it is computed."""
+        nbytes = buffer_bytes(self.buffers[name])
+        together = {self.leader[self.producer[name]], self.leader[reader]}
+        others = any(self.leader[place] not in together for place in self.readers[name])
+        return nbytes if others or name in self.kept else 2 * nbytes
+
+    def _try_join(self, first: int, second: int, saved: int) -> None:
+        """Join a producer's group with a consumer's, if that is legal and useful."""
+        producer, consumer = self.groups[first], self.groups[second]
+        if producer is None or consumer is None:
+            return
+        reduces = producer.is_reduction or consumer.is_reduction
+        kind = DecisionKind.REDUCTION if reduces else DecisionKind.POINTWISE
+        outcome = self._relation(producer, consumer)
+        if not isinstance(outcome, str):
+            outcome = self._obstacle(first, second, kind, outcome) or outcome
+        accepted = not isinstance(outcome, str)
+        reason = outcome if isinstance(outcome, str) else "both run over the same points"
+        self.decisions.append(
+            Decision(kind, producer.label, consumer.label, accepted, reason, saved)
+        )
+        if not isinstance(outcome, str):
+            self._merge(first, second, outcome)
+
+    def _try_siblings(self, first: int, second: int, name: str) -> None:
+        left, right = self.groups[first], self.groups[second]
+        if left is None or right is None:
+            return
+        nbytes = buffer_bytes(self.buffers[name])
+        if 4 * nbytes < min(self._traffic(left), self._traffic(right)):
+            return
+        kind = DecisionKind.SIBLING
+        outcome = self._relation(left, right)
+        if not isinstance(outcome, str):
+            if name not in outcome.shared:
+                outcome = f"they read {name} at different points"
+            else:
+                outcome = self._obstacle(first, second, kind, outcome) or outcome
+        accepted = not isinstance(outcome, str)
+        reason = outcome if isinstance(outcome, str) else f"both read {name} at the same points"
+        self.decisions.append(Decision(kind, left.label, right.label, accepted, reason, nbytes))
+        if not isinstance(outcome, str):
+            self._merge(first, second, outcome)
+
+    def _traffic(self, group: Group) -> int:
+        names = [*group.reads, *group.writes]
+        return sum(buffer_bytes(self.buffers[name]) for name in names)
+
+    def _relation(self, first: Group, second: Group) -> Relation | str:
+        """How one group runs over the other's domain; a reduction's domain wins."""
+        if second.is_reduction and not first.is_reduction:
+            return relate(second, first, self.buffers)
+        return relate(first, second, self.buffers)
+
+    def _merge(self, first: int, second: int, relation: Relation) -> None:
+        producer, consumer = self.groups.pop(first), self.groups.pop(second)
+        assert producer is not None
+        assert consumer is not None
+        if consumer.is_reduction and not producer.is_reduction:
+            joined = merge(consumer, producer, relation.mapping)
+        else:
+            joined = merge(producer, consumer, relation.mapping)
+        head = min(joined.places)
+        for place in joined.places:
+            self.leader[place] = head
+        self.groups[head] = joined
+
+    def _obstacle(
+        self, first: int, second: int, kind: DecisionKind, relation: Relation
+    ) -> str | None:
+        """Why two groups whose domains agree must stay apart all the same."""
+        left, right = self.groups[first], self.groups[second]
+        assert left is not None
+        assert right is not None
+        options = self.options
+        reduces = left.is_reduction or right.is_reduction
+        if reduces and not options.fuse_reductions:
+            return "fusion with reductions is switched off"
+        if not reduces and not options.fuse_pointwise:
+            return "pointwise fusion is switched off"
+        if _device(left) != _device(right):
+            return "they run on different devices"
+        if left.operations + right.operations > options.max_operations:
+            return f"together they have more than {options.max_operations} operations"
+        joined = {**left.reads, **right.reads, **left.writes, **right.writes}
+        if len(joined) > options.max_params and self._params(left, right) > options.max_params:
+            return f"together they have more than {options.max_params} parameters"
+        return self._bad_shape(left, right) or self._cycle(first, second)
+
+    def _params(self, left: Group, right: Group) -> int:
+        """Parameters of the joined kernel: what it reads, and what others need of it."""
+        written = {**left.writes, **right.writes}
+        places = set(left.places) | set(right.places)
+        inputs = [name for name in {**left.reads, **right.reads} if name not in written]
+        outside = [
+            name
+            for name in written
+            if name in self.kept or any(p not in places for p in self.readers[name])
+        ]
+        return len(inputs) + len(outside)
+
+    def _bad_shape(self, left: Group, right: Group) -> str | None:
+        """Limits that concern reductions together with work on all of their elements."""
+        host = left if left.is_reduction else right
+        if not host.is_reduction:
+            return None
+        rows, columns = estimate(points(host.outer)), estimate(points(host.inner))
+        if rows < self.options.min_parallel_points and rows * columns >= (
+            self.options.min_split_elements
+        ):
+            return f"a reduction to {rows} elements would make the whole kernel run serially"
+        if 4 * columns > self.options.max_row_bytes:
+            return f"a row of {columns} elements is too long to keep between passes"
+        return None
+
+    def _cycle(self, first: int, second: int) -> str | None:
+        """Whether a path leads from one group to the other through a third."""
+        limit = max(self.groups[first].places + self.groups[second].places)  # type: ignore[union-attr]
+        pair = {first, second}
+        for start in (first, second):
+            seen = {start}
+            stack = [start]
+            while stack:
+                at = stack.pop()
+                for successor in self._group_successors(at):
+                    if successor in pair:
+                        if at != start:
+                            return f"a path through {self._label(at)} leads from one to the other"
+                        continue
+                    if successor not in seen and successor < limit:
+                        seen.add(successor)
+                        stack.append(successor)
+                if len(seen) > self.options.search_limit:
+                    return "proving that no cycle arises would take too long"
+        return None
+
+    def _label(self, head: int) -> str:
+        group = self.groups[head]
+        return self.graph.definitions[head].buffers[0].name if group is None else group.label
+
+    def _group_successors(self, head: int) -> Iterable[int]:
+        group = self.groups[head]
+        places = (head,) if group is None else group.places
+        return dict.fromkeys(self.leader[s] for p in places for s in self.successors[p])
+
+    def ordered(self) -> list[Unit]:
+        """Groups in dependency order, each as late as its last definition was."""
+        waiting: dict[int, set[int]] = {head: set() for head in self.groups}
+        for head in self.groups:
+            for successor in self._group_successors(head):
+                if successor != head:
+                    waiting[successor].add(head)
+        return [self._unit(head) for head in _topological(waiting, self._last_place)]
+
+    def _last_place(self, head: int) -> int:
+        group = self.groups[head]
+        return head if group is None else max(group.places)
+
+    def _unit(self, head: int) -> Unit:
+        group = self.groups[head]
+        return Unit((head,) if group is None else group.places, group)
+
+
+def _device(group: Group) -> object:
+    return group.members[0].node.buffer.device
+
+
+def _topological(waiting: dict[int, set[int]], key: Callable[[int], int]) -> list[int]:
+    """Kahn's algorithm; of several that are ready, the one with the smallest key."""
+    unlocks: dict[int, list[int]] = {head: [] for head in waiting}
+    for head, needed in waiting.items():
+        for other in needed:
+            unlocks[other].append(head)
+    left = {head: len(needed) for head, needed in waiting.items()}
+    ready = [(key(head), head) for head, count in left.items() if not count]
+    heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, head = heappop(ready)
+        order.append(head)
+        for other in unlocks[head]:
+            left[other] -= 1
+            if not left[other]:
+                heappush(ready, (key(other), other))
+    return order

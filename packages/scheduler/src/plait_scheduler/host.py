@@ -1,0 +1,179 @@
+"""What rendered Python host programs call. Tensors are at their buffers' data pointers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "allocate",
+    "as_layout",
+    "bfloat16",
+    "bool_",
+    "check_index",
+    "complex64",
+    "complex128",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float16",
+    "float32",
+    "float64",
+    "from_arena",
+    "gather",
+    "grid",
+    "index",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "rows",
+    "scatter",
+    "shared",
+    "strided",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "view",
+]
+
+
+def _constant(dtype: torch.dtype) -> Callable[[bool | int | float], Tensor]:
+    def constant(number: bool | int | float) -> Tensor:
+        return torch.tensor(number, dtype=dtype)
+
+    return constant
+
+
+bool_ = _constant(torch.bool)
+uint8 = _constant(torch.uint8)
+uint16 = _constant(torch.uint16)
+uint32 = _constant(torch.uint32)
+uint64 = _constant(torch.uint64)
+int8 = _constant(torch.int8)
+int16 = _constant(torch.int16)
+int32 = _constant(torch.int32)
+int64 = _constant(torch.int64)
+float16 = _constant(torch.float16)
+bfloat16 = _constant(torch.bfloat16)
+float32 = _constant(torch.float32)
+float64 = _constant(torch.float64)
+float8_e4m3fn = _constant(torch.float8_e4m3fn)
+float8_e5m2 = _constant(torch.float8_e5m2)
+complex64 = _constant(torch.complex64)
+complex128 = _constant(torch.complex128)
+
+
+def strided(tensor: Tensor, size: Sequence[int], stride: Sequence[int], start: int) -> Tensor:
+    """A view that starts `start` elements behind the tensor's data pointer."""
+    return torch.as_strided(tensor, size, stride, tensor.storage_offset() + start)
+
+
+def grid(extent: int, axis: int, rank: int, device: torch.device) -> Tensor:
+    """0, 1, ..., extent - 1 along one of `rank` dimensions; i64."""
+    size = [1] * rank
+    size[axis] = extent
+    return torch.arange(extent, device=device).view(size)
+
+
+def index(value: Tensor | int) -> Tensor:
+    """An index expression as an i64 value."""
+    return torch.as_tensor(value, dtype=torch.int64)
+
+
+def rows(value: Tensor, size: Sequence[int], inner: int, dtype: torch.dtype) -> Tensor:
+    """`value` at all points, the last `inner` dimensions as one."""
+    outer = list(size[: len(size) - inner])
+    columns = 1
+    for extent in size[len(size) - inner :]:
+        columns *= extent
+    return value.to(dtype).expand(tuple(size)).reshape([*outer, columns])
+
+
+def gather(
+    tensor: Tensor, offset: Tensor | int, extent: int, guard: Tensor | None = None
+) -> Tensor:
+    """The elements at `offset` from the data pointer; anything where `guard` is false."""
+    places = torch.as_tensor(offset, device=tensor.device)
+    if extent == 0:
+        return tensor.new_zeros(()).expand(places.shape)
+    if guard is not None:
+        places = places.clamp(0, extent - 1)
+    return strided(tensor, (extent,), (1,), 0)[places]
+
+
+def scatter(tensor: Tensor, offset: Tensor | int, size: Sequence[int], value: Tensor) -> None:
+    """Write `value` at all points to the elements at `offset` from the data pointer."""
+    places = torch.as_tensor(offset, device=tensor.device).expand(tuple(size)).reshape(-1)
+    if places.numel():
+        extent = int(places.max()) + 1
+        flat = strided(tensor, (extent,), (1,), 0)
+        flat[places] = value.to(tensor.dtype).expand(tuple(size)).reshape(-1)
+
+
+def check_index(value: Tensor, size: int, guard: Tensor | None = None) -> Tensor:
+    """Indices counted from the start. Raises IndexError for any outside [-size, size)."""
+    wrong = (value < -size) | (value >= size)
+    if guard is not None:
+        wrong = wrong & guard
+    if bool(wrong.any()):
+        bad = value.expand(wrong.shape)[wrong].flatten()[0].item()
+        raise IndexError(f"index {bad} is out of bounds for dimension with size {size}")
+    return torch.where(value < 0, value + size, value)
+
+
+def allocate(
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: int,
+    dtype: torch.dtype,
+    device: torch.device | str,
+) -> Tensor:
+    """Memory of its own for a buffer; the tensor is at the data pointer."""
+    extent = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    flat = torch.empty(extent if all(size) else 0, dtype=dtype, device=device)
+    return flat.as_strided(tuple(size), tuple(stride))
+
+
+def from_arena(
+    arena: Tensor, start: int, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype
+) -> Tensor:
+    """A buffer that lies `start` bytes behind the arena's begin."""
+    typed = arena[start : arena.numel() - (arena.numel() - start) % dtype.itemsize].view(dtype)
+    return strided(typed, tuple(size), tuple(stride), 0)
+
+
+def shared(
+    tensor: Tensor, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype
+) -> Tensor:
+    """A buffer in the memory of another."""
+    same = tensor if tensor.dtype == dtype else tensor.view(dtype)
+    return strided(same, tuple(size), tuple(stride), 0)
+
+
+def view(
+    tensor: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    start: int,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """A strided view of a buffer's storage."""
+    if dtype is not None and dtype != tensor.dtype:
+        extent = 1 + sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
+        tensor = strided(tensor, (extent if tensor.numel() else 0,), (1,), 0).view(dtype)
+    return strided(tensor, tuple(size), tuple(stride), start)
+
+
+def as_layout(tensor: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """An external call's result with the strides that its buffer has."""
+    if tensor.shape != torch.Size(size):
+        raise RuntimeError(f"an external call returned shape {tuple(tensor.shape)}, not {size}")
+    expected = [s for n, s in zip(size, stride, strict=True) if n > 1]
+    actual = [s for n, s in zip(size, tensor.stride(), strict=True) if n > 1]
+    if expected == actual or tensor.numel() == 0:
+        return tensor
+    result = allocate(size, stride, 0, tensor.dtype, tensor.device)
+    return result.copy_(tensor)

@@ -1,0 +1,234 @@
+"""From a fusion group to a kernel in canonical form.
+
+The nodes' values are written over the kernel's loops, each read of a buffer that the
+kernel computes replaced by its value. What several statements share is then named once
+(`Let`), what does not vary over the inner domain is computed once for each row, and
+everything is renamed by position, so that equal computations give equal kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from plait_ir_lowering import (
+    Buffer,
+    IndexExpr,
+    IndexValue,
+    Load,
+    Local,
+    Op,
+    ReductionKind,
+    Sym,
+    Value,
+    Var,
+    atoms,
+    loads_of,
+    post_order,
+    rewrite,
+    substitute,
+)
+
+from plait_scheduler.domains import plain
+from plait_scheduler.groups import Group, Member
+from plait_scheduler.loops import AccessCost, Loops, canonical, simplify_loops
+from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.program import Access, Domain, Kernel, Param, Reduce, Statement, Store
+from plait_scheduler.sizes import buffer_bytes
+from plait_scheduler.statements import name_shared_values
+
+_POSITIONAL = (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltKernel:
+    """A kernel without its final name, and the buffers for its parameters."""
+
+    kernel: Kernel
+    buffers: tuple[str, ...]
+    symbols: tuple[IndexExpr, ...]
+
+
+def build_kernel(
+    group: Group, stored: Sequence[str], buffers: dict[str, Buffer], options: SchedulerOptions
+) -> BuiltKernel:
+    """The kernel of `group`; of what it computes only `stored` goes to memory."""
+    loops = _loops(group, stored, buffers, options)
+    draft = _Draft(buffers, loops, {}, [])
+    for member in group.members:
+        draft.add(member, member.node.name in stored)
+    statements = name_shared_values(draft.statements, frozenset(loops.inner))
+    return _with_positional_params(statements, loops, buffers)
+
+
+def _loops(
+    group: Group, stored: Sequence[str], buffers: dict[str, Buffer], options: SchedulerOptions
+) -> Loops:
+    values = {v: v.expr for v in group.outer + group.inner}
+    loops = Loops(group.outer, group.inner, dict(values))
+    if options.simplify_loops:
+        ordered = any(member.node.kind in _POSITIONAL for member in group.members)
+        accesses = list(dict.fromkeys(_accesses(group, stored, buffers)))
+        loops = simplify_loops(group.outer, group.inner, accesses, ordered)
+    return canonical(loops, keep_inner=group.is_reduction)
+
+
+def _accesses(
+    group: Group, stored: Sequence[str], buffers: dict[str, Buffer]
+) -> Iterable[AccessCost]:
+    for name in stored:
+        buffer = buffers[name]
+        yield AccessCost(buffer.layout.linear(group.writes[name]), buffer_bytes(buffer))
+    for member in group.members:
+        mapping = member.mapping
+        for value in post_order([member.node.value]):
+            if isinstance(value, IndexValue):
+                yield AccessCost(substitute(value.expr, mapping), 0)
+            elif isinstance(value, Load) and value.buffer not in group.writes:
+                buffer = buffers[value.buffer]
+                offset = buffer.layout.offset
+                for at, stride in zip(value.index, buffer.layout.stride, strict=True):
+                    if isinstance(at, IndexExpr):
+                        offset = offset + substitute(at, mapping) * stride
+                yield AccessCost(offset, buffer_bytes(buffer))
+
+
+@dataclass(slots=True)
+class _Draft:
+    """Statements over final loops, loads still naming the graph's buffers."""
+
+    buffers: dict[str, Buffer]
+    loops: Loops
+    computed: dict[str, Value]
+    """The value of each buffer that the kernel computes."""
+    statements: list[Statement]
+
+    def add(self, member: Member, stored: bool) -> None:
+        """Append what computes and stores this member."""
+        node = member.node
+        mapping = {
+            var: substitute(value, self.loops.values) for var, value in member.mapping.items()
+        }
+        value = rewrite(node.value, self._fused, lambda expr: substitute(expr, mapping))
+        if node.kind is not None:
+            self.statements.append(Reduce(node.name, node.kind, value))
+            value = Local(node.name, node.kind.result_dtype(value.dtype))
+        self.computed[node.name] = value
+        if stored:
+            index = tuple(substitute(at, self.loops.values) for at in member.coordinates)
+            whole = node.kind is None and self._is_inner(member)
+            domain = Domain.INNER if whole else Domain.OUTER
+            self.statements.append(Store(node.name, index, domain, value))
+
+    def _fused(self, value: Value) -> Value | None:
+        if isinstance(value, Load):
+            return self.computed.get(value.buffer)
+        return None
+
+    def _is_inner(self, member: Member) -> bool:
+        """Whether a pointwise member runs over the inner domain."""
+        inner = {var for var in self.loops.inner if var.expr.terms}
+        if not inner:
+            return False
+        used = {
+            atom for value in member.values for atom in atoms(substitute(value, self.loops.values))
+        }
+        return bool(inner & used)
+
+
+def _with_positional_params(
+    statements: Sequence[Statement], loops: Loops, buffers: dict[str, Buffer]
+) -> BuiltKernel:
+    """Name parameters p0, p1, ... in order of first use."""
+    order: dict[str, str] = {}
+    written: set[str] = set()
+    for statement in statements:
+        for load in loads_of([statement.value]):
+            order.setdefault(load.buffer, f"p{len(order)}")
+        if isinstance(statement, Store):
+            order.setdefault(statement.param, f"p{len(order)}")
+            written.add(statement.param)
+    params = tuple(
+        Param(
+            name,
+            buffers[buffer].dtype,
+            buffers[buffer].layout,
+            Access.WRITE if buffer in written else Access.READ,
+        )
+        for buffer, name in order.items()
+    )
+    renamed = tuple(_rename_params(statement, order) for statement in statements)
+    symbols = _symbols(params, loops, renamed)
+    kernel = Kernel(
+        "", params, tuple(s.name for s in symbols), loops.outer, loops.inner, renamed
+    )
+    return BuiltKernel(kernel, tuple(order), tuple(s.expr for s in symbols))
+
+
+def _rename_params(statement: Statement, order: dict[str, str]) -> Statement:
+    def leaf(value: Value) -> Value | None:
+        if isinstance(value, Load):
+            return Load(order[value.buffer], value.index, value.dtype)
+        return None
+
+    value = rewrite(statement.value, leaf, lambda expr: expr)
+    if isinstance(statement, Store):
+        return replace(statement, param=order[statement.param], value=value)
+    return replace(statement, value=value)
+
+
+def _symbols(
+    params: Sequence[Param], loops: Loops, statements: Sequence[Statement]
+) -> list[Sym]:
+    """The sizes that the kernel needs, by name."""
+    found: dict[str, Sym] = {}
+
+    def visit(exprs: Iterable[IndexExpr]) -> None:
+        for expr in exprs:
+            for atom in atoms(expr):
+                if isinstance(atom, Sym):
+                    found[atom.name] = atom
+                elif isinstance(atom, Var):
+                    visit([atom.extent])
+
+    for param in params:
+        visit([*param.layout.size, *param.layout.stride, param.layout.offset])
+    visit(var.extent for var in loops.outer + loops.inner)
+    for statement in statements:
+        for value in post_order([statement.value]):
+            if isinstance(value, IndexValue):
+                visit([value.expr])
+            elif isinstance(value, Load):
+                visit(plain(value.index) or ())
+    return [found[name] for name in sorted(found)]
+
+
+def kernel_name(kernel: Kernel, text: str) -> str:
+    """A readable stem from what the kernel computes, and a hash of `text`."""
+    words: list[str] = []
+    for statement in kernel.statements:
+        for value in post_order([statement.value]):
+            if isinstance(value, Op) and value.name not in _PLAIN:
+                words.append(value.name)
+        if isinstance(statement, Reduce):
+            words.append(statement.kind.value)
+    stem = "_".join(list(dict.fromkeys(words))[:5]) or _plain_stem(kernel)
+    return f"{re.sub(r'[^a-z0-9_]', '', stem)}_{sha256(text.encode()).hexdigest()[:8]}"
+
+
+_PLAIN: frozenset[str] = frozenset(("add", "sub", "mul", "to", "neg", "where", "square"))
+
+
+def _plain_stem(kernel: Kernel) -> str:
+    """For kernels that do no more than add, multiply and move."""
+    words = [
+        value.name
+        for statement in kernel.statements
+        for value in post_order([statement.value])
+        if isinstance(value, Op)
+    ]
+    return "_".join(list(dict.fromkeys(words))[:4]) or "copy"
+
+

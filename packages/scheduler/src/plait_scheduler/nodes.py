@@ -1,0 +1,134 @@
+"""Loop definitions as the scheduler sees them: domain, value, and what they access."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from plait_ir_lowering import (
+    Buffer,
+    Definition,
+    ExternArg,
+    ExternCall,
+    ExternList,
+    Graph,
+    IndexExpr,
+    Load,
+    Op,
+    Origin,
+    Pointwise,
+    Reduction,
+    ReductionKind,
+    TensorRef,
+    Value,
+    Var,
+    loads_of,
+    post_order,
+)
+
+EXPENSIVE: frozenset[str] = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh "
+    "asinh acosh atanh sigmoid erf erfc lgamma hypot".split()
+)
+"""Operations that cost as much as tens of additions."""
+MODERATE: frozenset[str] = frozenset(
+    "div sqrt rsqrt reciprocal floordiv truncdiv rem fmod".split()
+)
+"""Operations that cost as much as several additions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A pointwise definition or a reduction, at its place in the graph."""
+
+    place: int
+    buffer: Buffer
+    ranges: tuple[Var, ...]
+    reduced: tuple[Var, ...]
+    kind: ReductionKind | None
+    value: Value
+    origin: Origin
+
+    @property
+    def name(self) -> str:
+        return self.buffer.name
+
+    @property
+    def loads(self) -> list[Load]:
+        return loads_of([self.value])
+
+
+def node_of(place: int, definition: Definition) -> Node | None:
+    """The node of a loop definition; None for an external call."""
+    (buffer, *_) = definition.buffers
+    match definition.body:
+        case Pointwise(ranges, value):
+            return Node(place, buffer, ranges, (), None, value, definition.origin)
+        case Reduction(ranges, reduced, kind, value):
+            return Node(place, buffer, ranges, reduced, kind, value, definition.origin)
+    return None
+
+
+def body_of(node: Node) -> Pointwise | Reduction:
+    """The definition body that `node` stands for."""
+    if node.kind is None:
+        return Pointwise(node.ranges, node.value)
+    return Reduction(node.ranges, node.reduced, node.kind, node.value)
+
+
+def tensor_refs(args: tuple[ExternArg, ...]) -> Iterator[TensorRef]:
+    """The tensors among the arguments of an external call, lists included."""
+    for arg in args:
+        if isinstance(arg, TensorRef):
+            yield arg
+        elif isinstance(arg, ExternList):
+            yield from tensor_refs(arg.items)
+
+
+def reads_of(definition: Definition) -> list[str]:
+    """The buffers that a definition reads, each once, in order of first use."""
+    body = definition.body
+    if isinstance(body, ExternCall):
+        return list(dict.fromkeys(ref.buffer for ref in tensor_refs(body.args)))
+    return list(dict.fromkeys(load.buffer for load in loads_of([body.value])))
+
+
+def final_reads(graph: Graph) -> list[str]:
+    """The buffers that outputs and mutations of `graph` read."""
+    refs = [ref for ref in graph.outputs if isinstance(ref, TensorRef)]
+    refs += [source for _, source in graph.mutations]
+    return list(dict.fromkeys(ref.buffer for ref in refs))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much one point of a value costs."""
+
+    loads: int
+    cheap: int
+    moderate: int
+    expensive: int
+
+    @property
+    def operations(self) -> int:
+        return self.cheap + self.moderate + self.expensive
+
+
+def work_of(value: Value) -> Work:
+    """Count what computing `value` at one point takes, shared parts once."""
+    loads = cheap = moderate = expensive = 0
+    for part in post_order([value]):
+        if isinstance(part, Load):
+            loads += 1
+        elif isinstance(part, Op) and part.name in EXPENSIVE:
+            expensive += 1
+        elif isinstance(part, Op) and part.name in MODERATE:
+            moderate += 1
+        elif part.operands:
+            cheap += 1
+    return Work(loads, cheap, moderate, expensive)
+
+
+def numel(buffer: Buffer) -> IndexExpr:
+    """How many elements `buffer` has."""
+    return buffer.layout.numel

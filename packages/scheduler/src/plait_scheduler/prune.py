@@ -1,0 +1,83 @@
+"""Small rewrites of a graph before fusion."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from plait_ir_lowering import (
+    Buffer,
+    Const,
+    Definition,
+    DType,
+    Graph,
+    Load,
+    OutputRef,
+    Pointwise,
+    Reduction,
+    ReductionKind,
+    TensorRef,
+    Value,
+    Var,
+    as_index,
+)
+
+from plait_scheduler.domains import points
+from plait_scheduler.nodes import final_reads, reads_of
+
+
+def prune(graph: Graph) -> Graph:
+    """`graph` without definitions that no output needs, and without trivial reductions."""
+    needed = set(final_reads(graph))
+    kept: list[Definition] = []
+    for definition in reversed(graph.definitions):
+        if any(buffer.name in needed for buffer in definition.buffers):
+            needed.update(reads_of(definition))
+            kept.append(_without_trivial_reduction(definition))
+    return replace(graph, definitions=tuple(reversed(kept)))
+
+
+def _without_trivial_reduction(definition: Definition) -> Definition:
+    """A reduction over one element is that element; it is at position 0."""
+    body = definition.body
+    if not isinstance(body, Reduction) or points(body.reduction_ranges) is not as_index(1):
+        return definition
+    positional = body.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
+    value: Value = Const(0, DType.i64) if positional else body.value
+    return replace(definition, body=Pointwise(body.ranges, value))
+
+
+def protect_mutated_inputs(graph: Graph) -> Graph:
+    """Copy inputs that are overwritten at the end but are also outputs or copied from.
+
+    A graph is functional: such an output is the input's value before the mutation.
+    """
+    mutated = {name for name, _ in graph.mutations}
+    copies: dict[str, Definition] = {}
+    inputs = {buffer.name: buffer for buffer in graph.inputs}
+
+    def moved(ref: TensorRef) -> TensorRef:
+        if ref.buffer not in mutated:
+            return ref
+        if ref.buffer not in copies:
+            copies[ref.buffer] = _copy_of(inputs[ref.buffer])
+        return replace(ref, buffer=copies[ref.buffer].buffers[0].name)
+
+    outputs: list[OutputRef] = [
+        moved(out) if isinstance(out, TensorRef) else out for out in graph.outputs
+    ]
+    mutations = [(name, moved(source)) for name, source in graph.mutations]
+    if not copies:
+        return graph
+    return replace(
+        graph,
+        definitions=(*graph.definitions, *copies.values()),
+        outputs=tuple(outputs),
+        mutations=tuple(mutations),
+    )
+
+
+def _copy_of(buffer: Buffer) -> Definition:
+    ranges = tuple(Var(f"i{axis}", size) for axis, size in enumerate(buffer.layout.size))
+    value = Load(buffer.name, [var.expr for var in ranges], buffer.dtype)
+    copy = replace(buffer, name=f"{buffer.name}_before")
+    return Definition((copy,), Pointwise(ranges, value))

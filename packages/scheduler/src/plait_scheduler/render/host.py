@@ -1,0 +1,236 @@
+"""The host side of a program as readable Python: one line for each step."""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+from plait_ir_lowering import (
+    Device,
+    DType,
+    ExternArg,
+    ExternList,
+    IndexExpr,
+    Layout,
+    Origin,
+    OutputRef,
+    TensorRef,
+)
+from torch import Tensor
+
+from plait_scheduler.program import (
+    Allocate,
+    ArenaStorage,
+    CallExtern,
+    CopyBack,
+    ExternStorage,
+    Free,
+    Kernel,
+    Launch,
+    OutputStorage,
+    Program,
+    ProgramBuffer,
+    Return,
+    SharedStorage,
+    Step,
+)
+from plait_scheduler.render.torch_kernel import RenderedKernel, torch_kernel
+from plait_scheduler.render.values import TORCH_DTYPES
+
+KernelRenderer: TypeAlias = Callable[[Kernel], RenderedKernel]
+HostProgram: TypeAlias = Callable[[Sequence[Tensor]], tuple[object, ...]]
+
+_RESERVED = frozenset({"torch", "host", "arena", "inputs", "run", *keyword.kwlist})
+
+
+def render_python(program: Program, kernel_renderer: KernelRenderer = torch_kernel) -> str:
+    """Python source that carries out `program`: a function `run(inputs) -> tuple`.
+
+    `kernel_renderer` gives the module-level source of each kernel and the name to call
+    with one tensor for each parameter, then the kernel's sizes.
+    """
+    rendered = {kernel.name: kernel_renderer(kernel) for kernel in program.kernels}
+    imports = dict.fromkeys(line for kernel in rendered.values() for line in kernel.imports)
+    head = [f'"""{program.name}: a program scheduled by plait."""', "", *imports]
+    head += ["import torch", "", "from plait_scheduler.host import *", ""]
+    kernels = [f"\n{kernel.source}" for kernel in rendered.values()]
+    calls = {name: kernel.call for name, kernel in rendered.items()}
+    body = _Host(program, calls, _identifiers(program, calls)).lines()
+    return "\n".join([*head, *kernels, "", *body]) + "\n"
+
+
+def load_python(source: str) -> HostProgram:
+    """The `run` function of rendered source.
+
+    It takes the inputs as a sequence of tensors and returns the outputs as a tuple.
+    Raises what the source raises: IndexError for an index out of bounds.
+    """
+    namespace: dict[str, object] = {"__name__": "plait_host_program"}
+    exec(compile(source, "<plait host program>", "exec"), namespace)
+    run = namespace["run"]
+    if not callable(run):
+        raise TypeError("the source does not define a function `run`")
+    return run
+
+
+def _identifiers(program: Program, calls: dict[str, str]) -> dict[str, str]:
+    """A Python name for each buffer."""
+    taken = {*_RESERVED, *calls.values(), *program.symbols, *calls}
+    names: dict[str, str] = {}
+    for buffer in program.buffers:
+        name = "".join(c if c.isalnum() or c == "_" else "_" for c in buffer.name)
+        name = name if name.isidentifier() else f"b_{name}"
+        while name in taken or hasattr(_host_names(), name):
+            name += "_"
+        taken.add(name)
+        names[buffer.name] = name
+    return names
+
+
+def _host_names() -> object:
+    from plait_scheduler import host
+
+    return host
+
+
+@dataclass(slots=True)
+class _Host:
+    program: Program
+    calls: dict[str, str]
+    names: dict[str, str]
+    buffers: dict[str, ProgramBuffer] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.buffers = {buffer.name: buffer for buffer in self.program.buffers}
+
+    def lines(self) -> list[str]:
+        """The text of `run`."""
+        lines = ["def run(inputs):"]
+        names = [self.names[name] for name in self.program.inputs]
+        if names:
+            lines.append(f"    {', '.join(names)}{',' if len(names) == 1 else ''} = inputs")
+        lines += [f"    {line}" for line in self._symbols()]
+        if any(isinstance(b.storage, ArenaStorage) for b in self.program.buffers):
+            device = next(
+                b.device for b in self.program.buffers if isinstance(b.storage, ArenaStorage)
+            )
+            size = self.program.arena_nbytes
+            lines.append(f'    arena = torch.empty({size}, dtype=torch.uint8, device="{device}")')
+        for step in self.program.steps:
+            lines += [f"    {line}" for line in self._step(step)]
+        return lines
+
+    def _symbols(self) -> list[str]:
+        lines: list[str] = []
+        for symbol in self.program.symbols:
+            for name in self.program.inputs:
+                sizes = [str(size) for size in self.buffers[name].layout.size]
+                if symbol in sizes:
+                    lines.append(f"{symbol} = {self.names[name]}.size({sizes.index(symbol)})")
+                    break
+            else:
+                raise ValueError(f"no input has the size {symbol} as a dimension")
+        return lines
+
+    def _step(self, step: Step) -> list[str]:
+        match step:
+            case Allocate(buffer):
+                return [self._allocate(self.buffers[buffer])]
+            case Launch(kernel, buffers, symbols, origin):
+                given = [self.names[name] for name in buffers] + [str(s) for s in symbols]
+                return [f"{self.calls[kernel]}({', '.join(given)}){_comment(origin)}"]
+            case CallExtern():
+                return self._call(step)
+            case CopyBack(target, source):
+                return [f"{self.names[target]}.copy_({self._argument(source)})"]
+            case Free(buffer):
+                return [f"del {self.names[buffer]}"]
+            case Return(outputs):
+                items = [self._output(out) for out in outputs]
+                return [f"return ({', '.join(items)}{',' if len(items) == 1 else ''})"]
+
+    def _allocate(self, buffer: ProgramBuffer) -> str:
+        name, layout = self.names[buffer.name], _layout(buffer.layout)
+        dtype = TORCH_DTYPES[buffer.dtype]
+        match buffer.storage:
+            case ArenaStorage(offset):
+                return f"{name} = from_arena(arena, {offset}, {layout}, {dtype})"
+            case SharedStorage(other):
+                return f"{name} = shared({self.names[other]}, {layout}, {dtype})"
+            case OutputStorage():
+                offset = buffer.layout.offset
+                return f'{name} = allocate({layout}, {offset}, {dtype}, "{buffer.device}")'
+        raise ValueError(f"{buffer.name} is not allocated by the program")
+
+    def _call(self, call: CallExtern) -> list[str]:
+        packet = getattr(torch.ops, call.op.split("::")[0])
+        overload = getattr(getattr(packet, call.op.split("::")[1]), call.overload or "default")
+        given: list[str] = []
+        schema = [arg for arg in overload._schema.arguments if not arg.is_out]
+        for spec, arg in zip(schema, call.args, strict=True):
+            text = self._argument(arg, str(spec.real_type))
+            given.append(f"{spec.name}={text}" if spec.kwarg_only else text)
+        targets = ["_" if name is None else self.names[name] for name in call.results]
+        if call.out_variant:
+            outs = [arg.name for arg in overload._schema.arguments if arg.is_out]
+            given += [f"{out}={name}" for out, name in zip(outs, targets, strict=True)]
+        name = f"torch.ops.{call.op.replace('::', '.')}.{call.overload or 'default'}"
+        text = f"{name}({', '.join(given)})"
+        if call.out_variant:
+            return [text + _comment(call.origin)]
+        lines = [f"{', '.join(targets)} = {text}{_comment(call.origin)}"] if targets else [text]
+        for result in call.results:
+            if result is not None and isinstance(self.buffers[result].storage, ExternStorage):
+                layout = _layout(self.buffers[result].layout)
+                lines.append(f"{self.names[result]} = as_layout({self.names[result]}, {layout})")
+        return lines
+
+    def _output(self, out: OutputRef) -> str:
+        return str(out) if isinstance(out, IndexExpr) else self._argument(out)
+
+    def _argument(self, arg: ExternArg, kind: str = "") -> str:
+        match arg:
+            case TensorRef():
+                return self._tensor(arg)
+            case IndexExpr():
+                return str(arg)
+            case DType():
+                return TORCH_DTYPES[arg]
+            case Device():
+                return f'torch.device("{arg}")'
+            case ExternList(items):
+                return f"[{', '.join(self._argument(item) for item in items)}]"
+            case str() if "MemoryFormat" in kind or "Layout" in kind:
+                return f"torch.{arg.removeprefix('torch.')}"
+            case float() if not math.isfinite(arg):
+                return f'float("{arg}")'
+        return repr(arg)
+
+    def _tensor(self, ref: TensorRef) -> str:
+        name, buffer = self.names[ref.buffer], self.buffers[ref.buffer]
+        if ref.view is None and ref.dtype is None:
+            if not buffer.layout.offset.terms:
+                return name
+            return f"view({name}, {_layout(buffer.layout)}, {buffer.layout.offset})"
+        layout = buffer.layout if ref.view is None else ref.view
+        dtype = f", {TORCH_DTYPES[ref.dtype]}" if ref.dtype is not None else ""
+        return f"view({name}, {_layout(layout)}, {layout.offset}{dtype})"
+
+
+def _layout(layout: Layout) -> str:
+    size, stride = (
+        f"({', '.join(map(str, part))}{',' if len(part) == 1 else ''})"
+        for part in (layout.size, layout.stride)
+    )
+    return f"{size}, {stride}"
+
+
+def _comment(origin: Origin) -> str:
+    nodes = ", ".join(origin.nodes[:4]) + (", ..." if len(origin.nodes) > 4 else "")
+    lines = "; ".join(" ".join(line.split()) for line in origin.lines[:1])
+    both = " | ".join(part for part in (nodes, lines) if part)
+    return f"  # {both}" if both else ""

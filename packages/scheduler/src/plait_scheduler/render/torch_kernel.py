@@ -1,0 +1,101 @@
+"""Kernels as Python functions over torch operations, all points at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plait_ir_lowering import IndexExpr, ReductionKind, Var
+
+from plait_scheduler.program import Domain, Kernel, Let, Reduce, Statement, Store
+from plait_scheduler.render.values import TORCH_DTYPES, ValueWriter, strided_dimensions
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedKernel:
+    """Source text at module level, and what to call with the buffers, then the sizes."""
+
+    source: str
+    call: str
+    imports: tuple[str, ...] = ()
+    """Import lines that the source needs."""
+
+
+def torch_kernel(kernel: Kernel) -> RenderedKernel:
+    """`kernel` as a function of one tensor for each parameter, each at its data pointer."""
+    writer = ValueWriter({p.name: p for p in kernel.params}, kernel.outer + kernel.inner)
+    body: list[str] = []
+    for statement in kernel.statements:
+        line = _statement(statement, kernel, writer)
+        body += [*writer.lines, line]
+        writer.lines.clear()
+    arguments = ", ".join([p.name for p in kernel.params] + list(kernel.symbols))
+    lines = [f"def {kernel.name}({arguments}):", f"    # {_loops(kernel)}"]
+    rank = len(writer.variables)
+    for axis, var in enumerate(writer.variables):
+        if var in writer.grids:
+            device = f"{kernel.params[0].name}.device"
+            lines.append(f"    {var.name} = grid({var.extent}, {axis}, {rank}, {device})")
+    lines += [f"    {line}" for line in body]
+    return RenderedKernel("\n".join(lines) + "\n", kernel.name)
+
+
+def _loops(kernel: Kernel) -> str:
+    outer, inner = (
+        ", ".join(f"{v.name}: {v.extent}" for v in part) for part in (kernel.outer, kernel.inner)
+    )
+    return f"for {outer or 'one point'}" + (f", inner {inner}" if inner else "")
+
+
+def _statement(statement: Statement, kernel: Kernel, writer: ValueWriter) -> str:
+    value = writer.write(statement.value)
+    match statement:
+        case Let(name, _, _):
+            return f"{name} = {value}"
+        case Reduce(name, kind, _):
+            sizes = _sizes(kernel.outer + kernel.inner)
+            dtype = TORCH_DTYPES[statement.value.dtype]
+            rows = f"rows({value}, {sizes}, {len(kernel.inner)}, {dtype})"
+            return f"{name} = {_reduction(kind, rows, dtype)}.reshape({_kept(kernel)})"
+        case Store(param, index, domain, _):
+            return _store(param, index, domain, value, kernel, writer)
+
+
+def _reduction(kind: ReductionKind, rows: str, dtype: str) -> str:
+    match kind:
+        case ReductionKind.SUM | ReductionKind.PROD:
+            return f"{rows}.{kind.value}(-1, dtype={dtype})"
+        case ReductionKind.MAX | ReductionKind.MIN:
+            return f"{rows}.a{kind.value}(-1)"
+        case ReductionKind.ANY | ReductionKind.ALL:
+            return f"{rows}.{kind.value}(-1)"
+    return f"{rows}.{kind.value}(-1)"
+
+
+def _kept(kernel: Kernel) -> str:
+    return _sizes((*kernel.outer, *(Var(v.name, 1) for v in kernel.inner)))
+
+
+def _sizes(variables: Sequence[Var]) -> str:
+    inside = ", ".join(str(var.extent) for var in variables)
+    return f"({inside}{',' if len(variables) == 1 else ''})"
+
+
+def _store(
+    param: str,
+    index: tuple[IndexExpr, ...],
+    domain: Domain,
+    value: str,
+    kernel: Kernel,
+    writer: ValueWriter,
+) -> str:
+    layout = writer.params[param].layout
+    offset = layout.linear(index)
+    variables = kernel.outer + kernel.inner
+    if domain is Domain.OUTER:
+        variables = (*kernel.outer, *(Var(v.name, 1) for v in kernel.inner))
+    dimensions = strided_dimensions(offset, variables, full=True)
+    if dimensions is not None:
+        sizes, strides, start = dimensions
+        return f"strided({param}, {sizes}, {strides}, {start}).copy_({value})"
+    return f"scatter({param}, {writer.index(offset)}, {_sizes(variables)}, {value})"

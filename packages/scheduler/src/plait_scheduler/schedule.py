@@ -1,0 +1,69 @@
+"""The scheduler as one flat list of stages."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from typing import TYPE_CHECKING
+
+from plait_ir_lowering import Graph
+
+from plait_scheduler.assemble import assemble
+from plait_scheduler.decisions import Decision, explain
+from plait_scheduler.fusion import fuse
+from plait_scheduler.inline import inline_producers
+from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.program import Program
+from plait_scheduler.prune import protect_mutated_inputs, prune
+from plait_scheduler.split import split_reductions
+from plait_scheduler.verify import verify_program
+
+
+if TYPE_CHECKING:
+    from plait_utils import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A program, and the decisions that led to it."""
+
+    program: Program
+    decisions: tuple[Decision, ...]
+
+    def explain(self) -> str:
+        """The decisions as text, one a line, with reasons and bytes saved."""
+        return explain(self.decisions)
+
+
+def plan(
+    graph: Graph,
+    *,
+    options: SchedulerOptions | None = None,
+    profile: Profile | None = None,
+) -> Schedule:
+    """Schedule `graph` and keep the decisions.
+
+    Raises ProgramError if the result is not sound (`options.verify`), which is an error
+    of the scheduler.
+    """
+    chosen = SchedulerOptions() if options is None else options
+    with nullcontext() if profile is None else profile.phase("schedule"):
+        graph = prune(protect_mutated_inputs(graph))
+        graph, split = split_reductions(graph, chosen)
+        graph, inlined = inline_producers(graph, chosen)
+        units, fused = fuse(graph, chosen)
+        program, placed = assemble(graph, units, chosen)
+        if chosen.verify:
+            verify_program(program)
+    return Schedule(program, (*split, *inlined, *fused, *placed))
+
+
+def schedule(
+    graph: Graph,
+    *,
+    options: SchedulerOptions | None = None,
+    profile: Profile | None = None,
+) -> Program:
+    """The program that carries out `graph`; see `plan`."""
+    return plan(graph, options=options, profile=profile).program

@@ -1,0 +1,2 @@
+"""t"""
+from plait_scheduler.text.print import print_kernel, print_program
