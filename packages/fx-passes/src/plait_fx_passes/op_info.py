@@ -40,6 +40,12 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _HIDDEN_WRITES = frozenset({"aten::native_batch_norm"})
 
 
+def has_composite_kernel(func: OpOverload) -> bool:
+    """Whether the operator is made of other operators for every backend, in C++."""
+    name = func.name()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, _COMPOSITE)
+
+
 @cache
 def op_info(func: OpOverload) -> OpInfo:
     """The facts about ``func``; cleared by :func:`clear_caches`."""

@@ -105,7 +105,7 @@ def _record(
 def _fake_mode(example_inputs: Sequence[torch.Tensor]) -> FakeTensorMode:
     for tensor in example_inputs:
         if isinstance(tensor, FakeTensor):
-            return cast(FakeTensorMode, tensor.fake_mode)
+            return tensor.fake_mode
     return FakeMode()
 
 
@@ -124,6 +124,7 @@ def _add_arguments(
     for index, (node, example) in enumerate(zip(placeholders, example_inputs, strict=True)):
         with recorder.emitting(_inherited(node)):
             table.add_argument(recorder, node.name, index, example)
+    table.finish_arguments(recorder)
 
 
 def _plain(value: object) -> object:
@@ -147,7 +148,7 @@ class _Interpreter:
     def __init__(self, gm: fx.GraphModule, recorder: Recorder, table: InputTable) -> None:
         self._gm = gm
         self._recorder = recorder
-        self._arguments = iter(list(table.values))
+        self._arguments = iter(table.arguments)
         self._values: dict[fx.Node, object] = {}
 
     def run(self) -> object:

@@ -7,7 +7,7 @@ would give; the recorder copies where a decomposition's differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -43,11 +43,11 @@ def default_decompositions(*, keep: Set[OpOverload] = frozenset()) -> dict[OpOve
 
 def core_decompositions() -> dict[OpOverload, Rule]:
     """torch's own decompositions to its core operator set, as an à-la-carte table."""
-    from torch._decomp import core_aten_decompositions
+    # Not torch._decomp.core_aten_decompositions, which imports torch.export.
+    from torch._decomp import _core_aten_decompositions_post_autograd
 
     table: dict[OpOverload, Rule] = {}
-    torch_table: Mapping[object, Rule] = core_aten_decompositions()
-    for op, rule in torch_table.items():
+    for op, rule in _core_aten_decompositions_post_autograd().items():
         if isinstance(op, OpOverload):
             table[op] = rule
     return table

@@ -88,10 +88,12 @@ class InputTable:
         self._keys: dict[int, StorageKey] = {}
         self._objects: dict[int, int] = {}
         self._fresh: dict[int, FakeTensor] = {}
+        self._pending: list[tuple[StorageKey, Sharing, Alias, torch.Tensor, int]] = []
         self._constants = 0
         self.sources: list[InputSource] = []
         self.written: list[int] = []
         self.values: list[FakeTensor] = []
+        self.arguments: list[FakeTensor] = []
 
     # Adding inputs.
 
@@ -102,7 +104,15 @@ class InputTable:
                 f"example input {index} is a {type(tensor).__name__}, not a tensor",
                 hint="pass one tensor or fake tensor for each placeholder",
             )
-        return self._add(recorder, name, tensor, UserInput(index))
+        fake = self._add(recorder, name, tensor, UserInput(index))
+        self.arguments.append(fake)
+        return fake
+
+    def finish_arguments(self, recorder: Recorder) -> None:
+        """After the last argument: make those that share written storage views of one base."""
+        for each in self._pending:
+            self._share(recorder, *each)
+        self._pending.clear()
 
     def lift(self, recorder: Recorder, tensor: torch.Tensor, *, fresh: bool) -> FakeTensor:
         """The input that stands for a real tensor which the program reached for."""
@@ -134,7 +144,11 @@ class InputTable:
         self._members.setdefault(key, []).append((index, tensor))
         sharing = self._merged.get(key)
         if sharing is not None:
-            self._share(recorder, key, sharing, alias, tensor)
+            pending = (key, sharing, alias, tensor, index)
+            if isinstance(source, UserInput):  # placeholders of arguments stay together
+                self._pending.append(pending)
+            else:
+                self._share(recorder, *pending)
         elif any(self._keys.get(each) == key for each in self.written):
             raise self._conflict(key)
         return fake
@@ -151,6 +165,7 @@ class InputTable:
         sharing: Sharing,
         alias: Alias,
         tensor: torch.Tensor,
+        owner: int,
     ) -> None:
         """Make the new input an alias of those seen before over the same storage."""
         fake = alias.value
@@ -161,7 +176,6 @@ class InputTable:
                 recorder.bind(fake, base)
             return
         if base is None:
-            owner = len(self.sources) - 1
             numel = sharing.stop - sharing.start
             flat = FakeTensor(
                 self._mode, torch.empty(numel, dtype=tensor.dtype, device="meta"), tensor.device

@@ -354,7 +354,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             returned = self.fake_mode.dispatch(func, _FAKE, fakes, fake_kwargs)
         for target, shape, value in zip(targets, shapes, values, strict=True):
             if target.shape != shape:
-                self._resize(target)
+                self._resize(target, value)
             self._store(target, value)
         return returned
 
@@ -411,8 +411,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self._lifter.note_write(owner)
         write(self, alias, self._cast(value, target))
 
-    def _resize(self, target: FakeTensor) -> None:
-        """Give an ``out=`` tensor that eager resized a storage of its own."""
+    def _resize(self, target: FakeTensor, value: fx.Node) -> None:
+        """Give an ``out=`` tensor that eager resized a storage laid out as the value is."""
         alias = self.alias_of(target)
         if alias.parent is not None or alias.storage.placeholder is not None:
             raise AtenTraceError(
@@ -420,6 +420,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 where=self.where,
                 hint="pass an out= tensor of the result's shape",
             )
+        wanted = value.meta["val"]
+        geometry = (target, list(wanted.shape), list(wanted.stride()))
+        self.fake_mode.dispatch(aten.as_strided_.default, _FAKE, geometry, {})
         alias.value = target
 
     def _change_metadata(
