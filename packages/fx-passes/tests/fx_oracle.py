@@ -14,11 +14,15 @@ from plait_fx_passes import AtenGraph, print_aten, run_passes, to_aten, verify, 
 Program = Callable[..., object]
 
 
+# Their forward looks at sizes, which a symbolic trace cannot.
+LEAVES = (torch.nn.BatchNorm2d, torch.nn.GroupNorm, torch.nn.GRUCell)
+
+
 class FlatTracer(fx.Tracer):
     """Traces through every submodule, so parameters become ``get_attr`` nodes."""
 
     def is_leaf_module(self, module: torch.nn.Module, name: str) -> bool:
-        return False
+        return isinstance(module, LEAVES)
 
 
 def trace(program: Program) -> fx.GraphModule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -128,7 +129,7 @@ class InputTable:
                 )
             name = f"lifted_{len(self.sources)}"
         with recorder.emitting({}):
-            return self._add(recorder, name.replace(".", "_"), tensor, AttributeInput(name, tensor))
+            return self._add(recorder, _identifier(name), tensor, AttributeInput(name, tensor))
 
     def _add(
         self, recorder: Recorder, name: str, tensor: torch.Tensor, source: InputSource
@@ -280,6 +281,12 @@ class NothingToLift:
 
     def note_write(self, index: int) -> None:
         raise AtenTraceError(f"a rewrite writes to graph input {index}")
+
+
+def _identifier(qualified: str) -> str:
+    """A qualified name as a Python name: ``layers.0.weight`` is ``layers_0_weight``."""
+    name = re.sub(r"\W", "_", qualified)
+    return f"_{name}" if name[:1].isdigit() else name
 
 
 def attribute_names(modules: Sequence[torch.nn.Module]) -> dict[int, str]:
