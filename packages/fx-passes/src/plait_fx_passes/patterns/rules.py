@@ -102,7 +102,7 @@ def _addmm(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def _bias_broadcasts(match: Match) -> bool:
     """``addmm`` takes a bias that expands to the product and does not change its dtype."""
     bias, result = match.value("bias"), match.result
-    if bias.dtype != result.dtype or bias.dim() > 2:
+    if not bias.dtype == match.value("a").dtype == result.dtype or bias.dim() > 2:
         return False
     sizes = zip(reversed(bias.shape), reversed(result.shape), strict=False)
     return all(have in (1, want) for have, want in sizes) and result.dim() == 2

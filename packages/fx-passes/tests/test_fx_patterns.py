@@ -1,0 +1,314 @@
+"""The pattern matcher and the rules that ship: they fire where they should and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fx_oracle import assert_like_eager, trace
+
+from plait_fx_passes import (
+    NUMERIC_PASSES,
+    Anything,
+    Match,
+    PassError,
+    PatternError,
+    RewriteRule,
+    Scalar,
+    rule_pass,
+    run_passes,
+    to_aten,
+    verify,
+    wrap_runtime,
+)
+from plait_fx_passes.passes import DEAD_CODE
+from plait_fx_passes.patterns import EXACT_RULES, NUMERIC_RULES
+
+aten = torch.ops.aten
+
+
+def targets(graph):
+    return [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
+
+
+def rewrite(program, inputs, *rules, tolerance=0.0):
+    """The operators after applying the rules; values, strides and aliasing checked."""
+    gm = trace(program)
+    graph = to_aten(gm, inputs)
+    left = run_passes(graph, (rule_pass("rules", rules), DEAD_CODE), verify_each=True)
+    run = wrap_runtime(left, left.module())
+    assert_like_eager("rewritten", run, gm, inputs, tolerance)
+    return targets(left)
+
+
+def by_name(name):
+    return next(rule for rule in (*EXACT_RULES, *NUMERIC_RULES) if rule.name == name)
+
+
+x34, y34 = torch.randn(3, 4), torch.randn(3, 4)
+
+FIRES = [
+    ("neg-neg", lambda x: (-(-x)).sin(), ["aten.sin.default"]),
+    ("relu-relu", lambda x: x.relu().relu(), ["aten.relu.default"]),
+    ("abs-abs", lambda x: x.abs().abs(), ["aten.abs.default"]),
+    ("add-neg", lambda x, y: x + (-y), ["aten.sub.Tensor"]),
+    ("add-neg", lambda x, y: (-y) + x, ["aten.sub.Tensor"]),
+    ("sub-neg", lambda x, y: x - (-y), ["aten.add.Tensor"]),
+    ("div-power-of-two", lambda x: x / 8, ["aten.mul.Tensor"]),
+    ("div-power-of-two", lambda x: x / -0.25, ["aten.mul.Tensor"]),
+    ("where-same", lambda x: torch.where(x > 0, x, x).sin(), ["aten.sin.default"]),
+]
+
+NEAR_MISSES = [
+    ("neg-neg", lambda x: (-(x.sin())).neg_().sin() + (-x)),
+    ("relu-relu", lambda x: x.relu().abs()),
+    ("add-neg", lambda x, y: torch.add(x, -y, alpha=2)),
+    ("sub-neg", lambda x, y: (-x) - y),
+    ("div-power-of-two", lambda x: x / 3),
+    ("div-power-of-two", lambda x: x / 0.0),
+    ("div-power-of-two", lambda x: x / float("inf")),
+    ("div-power-of-two", lambda x: (x > 0) / 2),
+    ("where-same", lambda x: torch.where(x > 0, x, x + 1)),
+]
+
+
+@pytest.mark.parametrize(("name", "program", "expected"), FIRES, ids=[f[0] for f in FIRES])
+def test_exact_rules_fire_and_keep_every_bit(name, program, expected):
+    inputs = [x34, y34][: program.__code__.co_argcount]
+    assert rewrite(program, inputs, by_name(name)) == expected
+
+
+@pytest.mark.parametrize(("name", "program"), NEAR_MISSES[1:], ids=[n[0] for n in NEAR_MISSES[1:]])
+def test_exact_rules_leave_near_misses(name, program):
+    inputs = [x34, y34][: program.__code__.co_argcount]
+    before = targets(to_aten(trace(program), inputs))
+    assert rewrite(program, inputs, by_name(name)) == before
+
+
+def test_where_that_broadcasts_is_not_its_branch():
+    def program(condition, x):
+        return torch.where(condition, x, x).sin()
+
+    inputs = [x34 > 0, torch.randn(4)]
+    assert "aten.where.self" in rewrite(program, inputs, by_name("where-same"))
+
+
+def test_mm_and_bias_become_addmm():
+    a, b = torch.randn(3, 5), torch.randn(5, 4)
+    rule = by_name("mm-bias")
+    for bias in (torch.randn(4), torch.randn(3, 4), torch.randn(3, 1)):
+        left = rewrite(lambda x, y, z: x.mm(y) + z, [a, b, bias], rule, tolerance=1e-5)
+        assert left == ["aten.addmm.default"]
+    left = rewrite(lambda x, y, z: x.mm(y) + z, [a, b, torch.randn(2, 3, 4)], rule)
+    assert left == ["aten.mm.default", "aten.add.Tensor"]
+    left = rewrite(lambda x, y, z: x.mm(y) + z, [a, b, torch.randn(4).double()], rule)
+    assert left[0] == "aten.mm.default"
+
+
+def test_a_product_that_is_used_elsewhere_is_not_computed_twice():
+    def program(a, b, bias):
+        product = a.mm(b)
+        return product + bias, product.sin()
+
+    inputs = [torch.randn(3, 5), torch.randn(5, 4), torch.randn(4)]
+    left = rewrite(program, inputs, by_name("mm-bias"))
+    assert "aten.mm.default" in left
+    shared = RewriteRule(
+        "shared", by_name("mm-bias").pattern, by_name("mm-bias").replacement, shared=True
+    )
+    assert "aten.addmm.default" in rewrite(program, inputs, shared, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("name", "program", "mask_shape"),
+    [
+        ("plain", lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2), -1) @ v, None),
+        ("scaled", lambda q, k, v: torch.softmax(q @ k.mT * 0.3, -1) @ v, None),
+        ("scaled", lambda q, k, v: torch.softmax(0.3 * (q @ k.mT), 3) @ v, None),
+        ("divided", lambda q, k, v: torch.softmax(q @ k.mT / 3.0, -1) @ v, None),
+        ("masked", lambda q, k, v, m: torch.softmax(q @ k.mT + m, -1) @ v, (2, 1, 1, 6)),
+        ("scaled", lambda q, k, v, m: torch.softmax(q @ k.mT * 0.5 + m, -1) @ v, (5, 6)),
+        ("divided", lambda q, k, v, m: torch.softmax(q @ k.mT / 3.0 + m, -1) @ v, (2, 1, 5, 6)),
+        ("divided", lambda q, k, v, m: torch.softmax(m + q @ k.mT / 3.0, -1) @ v, (2, 3, 5, 6)),
+    ],
+)
+def test_hand_written_attention_becomes_one_operator(name, program, mask_shape, dtype):
+    inputs = [torch.randn(2, 3, n, 8, dtype=dtype) for n in (5, 6, 6)]
+    if mask_shape is not None:
+        inputs.append(torch.randn(mask_shape, dtype=dtype))
+    gm = trace(program)
+    left = run_passes(to_aten(gm, inputs), NUMERIC_PASSES, verify_each=True)
+    assert targets(left)[0] == "aten._scaled_dot_product_flash_attention_for_cpu.default"
+    assert "aten.bmm.default" not in targets(left)
+    tolerance = 1e-5 if dtype is torch.float32 else 1e-12
+    assert_like_eager(name, wrap_runtime(left, left.module()), gm, inputs, tolerance)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda q, k, v: torch.softmax(q @ k.mT, -2) @ v,
+        lambda q, k, v: torch.softmax((q @ k.mT).relu(), -1) @ v,
+        lambda q, k, v: torch.sigmoid(q @ k.mT) @ v,
+        lambda q, k, v: torch.softmax(q @ k.mT, -1) @ v[..., :4],
+        lambda q, k, v: torch.softmax(q @ k.mT * 0.0, -1) @ v,
+    ],
+)
+def test_what_only_looks_like_attention_is_left(program):
+    inputs = [torch.randn(2, 3, 5, 8) for _ in range(3)]
+    gm = trace(program)
+    left = run_passes(to_aten(gm, inputs), NUMERIC_PASSES, verify_each=True)
+    assert targets(left).count("aten.bmm.default") == 2
+    assert_like_eager("kept", wrap_runtime(left, left.module()), gm, inputs, 1e-6)
+
+
+def test_attention_whose_weights_are_returned_is_left():
+    def program(q, k, v):
+        weights = torch.softmax(q @ k.mT, -1)
+        return weights @ v, weights
+
+    inputs = [torch.randn(2, 3, 5, 8) for _ in range(3)]
+    left = run_passes(to_aten(trace(program), inputs), NUMERIC_PASSES, verify_each=True)
+    assert targets(left).count("aten.bmm.default") == 2
+
+
+# A user's own rules.
+
+
+def test_a_rule_of_ones_own():
+    def pattern(x, factor: Scalar):
+        return torch.exp(x * factor)
+
+    def replacement(x, factor):
+        return torch.exp2(x * (factor * 1.4426950408889634))
+
+    rule = RewriteRule("exp2", pattern, replacement, lambda m: m.value("x").dim() == 2)
+    assert rewrite(lambda x: torch.exp(x * 2.0), [x34], rule, tolerance=1e-5) == [
+        "aten.mul.Tensor",
+        "aten.exp2.default",
+    ]
+    assert "aten.exp.default" in rewrite(lambda x: torch.exp(x * 2.0), [torch.randn(3)], rule)
+    assert "aten.exp.default" in rewrite(lambda x: torch.exp(x * x), [x34], rule)
+
+
+def test_patterns_over_operators_with_several_results():
+    def pattern(x, weight, bias, shape: Anything, eps: Scalar):
+        return aten.native_layer_norm.default(x, shape, weight, bias, eps)[0]
+
+    def replacement(x, weight, bias, shape, eps):
+        variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+        return (x - mean) * torch.rsqrt(variance + eps) * weight + bias
+
+    rule = RewriteRule("layer-norm", pattern, replacement)
+
+    def program(x, w, b):
+        return torch.nn.functional.layer_norm(x, (4,), w, b)
+
+    inputs = [x34, torch.randn(4), torch.randn(4)]
+    left = rewrite(program, inputs, rule, tolerance=1e-5)
+    assert "aten.native_layer_norm.default" not in left
+    assert "aten.var_mean.correction" in left
+
+
+def test_one_wildcard_stands_for_one_tensor():
+    rule = by_name("silu")
+    assert rewrite(lambda x: torch.sigmoid(x) * x, [x34], rule, tolerance=1e-6) == [
+        "aten.silu.default"
+    ]
+    left = rewrite(lambda x, y: x * torch.sigmoid(y), [x34, y34], rule)
+    assert left == ["aten.sigmoid.default", "aten.mul.Tensor"]
+
+
+def test_nodes_made_by_a_rule_say_so():
+    graph = to_aten(trace(lambda x, y: x + (-y)), [x34, y34])
+    left = run_passes(graph, (rule_pass("rules", EXACT_RULES), DEAD_CODE))
+    sub = next(n for n in left.graph.nodes if n.target is aten.sub.Tensor)
+    assert sub.meta["rule"] == "add-neg"
+
+
+def test_a_replacement_is_laid_out_as_what_it_replaces():
+    rule = RewriteRule(
+        "transposed", lambda x: torch.sin(x), lambda x: torch.sin(x.t().contiguous()).t()
+    )
+    rewrite(lambda x: torch.sin(x), [x34], rule)
+
+
+def test_patterns_are_traced_when_first_used_and_only_once():
+    calls = []
+
+    def pattern(x):
+        calls.append(1)
+        return torch.sin(torch.cos(x))
+
+    rule = RewriteRule("lazy", pattern, lambda x: torch.sin(torch.cos(x)))
+    table = rule_pass("lazy", (rule,))
+    assert calls == []
+    graph = to_aten(trace(lambda x: x.cos().sin()), [x34])
+    table(graph)
+    table(graph)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (lambda x: x, "must return the result of an operator"),
+        (lambda x, y: torch.sin(x), "does not use"),
+        (lambda x: torch.matmul(x, x), "is not one operator"),
+        (lambda x: torch.sin(x[0]), "may index only"),
+        (lambda x: aten.sin.default(x, x), "does not take these arguments"),
+        (lambda x: 1 // 0, "cannot be traced"),
+    ],
+)
+def test_a_pattern_that_is_none_is_refused(pattern, message):
+    rule = RewriteRule("bad", pattern, lambda *args: args[0])
+    graph = to_aten(trace(lambda x: x.sin()), [x34])
+    with pytest.raises(PassError, match=message):
+        run_passes(graph, (rule_pass("bad", (rule,)),))
+    with pytest.raises(PatternError, match=message):
+        rule.traced
+
+
+@pytest.mark.parametrize(
+    ("replacement", "message"),
+    [
+        (lambda x: torch.sin(x)[0], r"returns torch.float32\[4\] for torch.float32\[3, 4\]"),
+        (lambda x: torch.sin(x).double(), "returns torch.float64"),
+        (lambda x: 3, "does not return a tensor"),
+        (lambda x: x.no_such_method(), "AttributeError"),
+    ],
+)
+def test_a_wrong_replacement_names_the_rule_and_leaves_the_graph(replacement, message):
+    rule = RewriteRule("wrong", lambda x: torch.sin(x), replacement)
+    graph = to_aten(trace(lambda x: x.sin() + 1), [x34])
+    with pytest.raises(PassError, match=message) as caught:
+        run_passes(graph, (rule_pass("wrong", (rule,)),))
+    assert "wrong" in str(caught.value)
+    verify(graph)
+
+
+def test_rules_that_undo_each_other_end():
+    there = RewriteRule("there", lambda x: torch.sin(x), lambda x: torch.cos(x))
+    back = RewriteRule("back", lambda x: torch.cos(x), lambda x: torch.sin(x))
+    graph = to_aten(trace(lambda x: x.sin().cos()), [x34])
+    left = run_passes(graph, (rule_pass("both", (there, back)), DEAD_CODE))
+    assert targets(left) == ["aten.cos.default", "aten.sin.default"]
+
+
+def test_rules_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="two rules are named"):
+        rule_pass("twice", (EXACT_RULES[0], EXACT_RULES[0]))
+
+
+def test_matches_know_what_they_bound():
+    graph = to_aten(trace(lambda x, y: x.mm(y) + 1.5), [torch.randn(2, 3), torch.randn(3, 2)])
+
+    def pattern(a, b, c: Scalar):
+        return aten.mm.default(a, b) + c
+
+    seen: list[Match] = []
+    rule = RewriteRule("spy", pattern, lambda a, b, c: a, lambda m: bool(seen.append(m)))
+    run_passes(graph, (rule_pass("spy", (rule,)),))
+    assert seen[0].bindings["c"] == 1.5
+    assert seen[0].node("a").name == "x"
+    assert len(seen[0].nodes) == 2
