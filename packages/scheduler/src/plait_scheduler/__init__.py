@@ -2,8 +2,10 @@
 
 from plait_scheduler._version import __version__
 from plait_scheduler.decisions import Decision, DecisionKind, explain
+from plait_scheduler.errors import ProgramError, ProgramSyntaxError
 from plait_scheduler.memory import ArenaPlan, Lifetime, plan_arena
 from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.phases import Phase, phases, row_scratch
 from plait_scheduler.program import (
     Access,
     Allocate,
@@ -37,5 +39,11 @@ from plait_scheduler.render import (
     torch_kernel,
 )
 from plait_scheduler.schedule import Schedule, plan, schedule
-from plait_scheduler.text import print_kernel, print_program
+from plait_scheduler.text import (
+    parse_kernel,
+    parse_program,
+    print_kernel,
+    print_program,
+    print_value,
+)
 from plait_scheduler.verify import verify_program

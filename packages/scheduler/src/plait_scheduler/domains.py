@@ -7,6 +7,7 @@ is exact: a mapping is returned only where the index algebra proves it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import gcd
 
 from plait_ir_lowering import (
     Atom,
@@ -16,6 +17,7 @@ from plait_ir_lowering import (
     Value,
     Var,
     as_index,
+    bounds,
     product,
     row_major,
     stride_of,
@@ -51,10 +53,32 @@ def at_position(number: IndexExpr, size: Sequence[IndexExpr]) -> Coordinates:
     """The point with this row-major number."""
     found: list[IndexExpr] = []
     for axis, stride in enumerate(row_major(size)):
-        coordinate = number // stride
-        outermost = all(extent == as_index(1) for extent in size[:axis])
-        found.append(coordinate if outermost else coordinate % size[axis])
+        coordinate = divide(number, stride)[0]
+        outermost = all(extent is as_index(1) for extent in size[:axis])
+        found.append(coordinate if outermost else divide(coordinate, size[axis])[1])
     return tuple(found)
+
+
+def divide(number: IndexExpr, by: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
+    """Quotient and remainder, where terms that are too small to matter are set apart.
+
+    With j < 64, (64*i + j) // 1024 is i // 16, and (64*i + j) % 1024 is 64*(i % 16) + j.
+    """
+    if not by.is_constant or by.as_int() <= 1 or len(number.terms) < 2:
+        return number // by, number % by
+    for step in sorted({gcd(by.as_int(), c) for _, c in number.terms}, reverse=True):
+        if step == 1:
+            break
+        small = as_index(0)
+        for monomial, coefficient in number.terms:
+            if coefficient % step:
+                small = small + IndexExpr(((monomial, coefficient),))
+        low, high = bounds(small)
+        if small.terms and low is not None and high is not None and 0 <= low and high < step:
+            large = (number - small) // step
+            quotient, remainder = divide(large, as_index(by.as_int() // step))
+            return quotient, remainder * step + small
+    return number // by, number % by
 
 
 def row_major_mapping(guest: Sequence[Var], host: Sequence[Var]) -> Substitution:
@@ -165,8 +189,8 @@ def _solve_position(
         return None
     found: Substitution = {}
     for place, (var, step) in enumerate(strides):
-        value = target // step
-        found[var] = value if place == 0 else value % var.extent
+        value = divide(target, as_index(step))[0]
+        found[var] = value if place == 0 else divide(value, var.extent)[1]
     return found if substitute(number, found) is target else None
 
 

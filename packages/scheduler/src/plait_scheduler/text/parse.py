@@ -1,0 +1,341 @@
+"""Reading the text of `print.py` back into programs.
+
+`parse_values.py` reads the expressions inside.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from plait_ir_lowering import (
+    DTYPES,
+    OPS,
+    CheckedIndex,
+    Const,
+    Device,
+    DType,
+    ExternArg,
+    ExternList,
+    IndexExpr,
+    IndexValue,
+    Layout,
+    Load,
+    Local,
+    Masked,
+    Op,
+    Origin,
+    OutputRef,
+    ReductionKind,
+    Sym,
+    TensorRef,
+    TypeMismatchError,
+    Value,
+    Var,
+    as_index,
+)
+
+from plait_scheduler.errors import ProgramSyntaxError
+from plait_scheduler.program import (
+    Access,
+    Allocate,
+    ArenaStorage,
+    CallExtern,
+    CopyBack,
+    Domain,
+    ExternStorage,
+    Free,
+    InputStorage,
+    Kernel,
+    Launch,
+    Let,
+    OutputStorage,
+    Param,
+    Program,
+    ProgramBuffer,
+    Reduce,
+    Return,
+    SharedStorage,
+    Statement,
+    Step,
+    Storage,
+    Store,
+)
+from plait_scheduler.text.parse_values import IndexReader, ValueReader, split_commas
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Lines without those that are blank, and the number of the current one."""
+
+    lines: list[tuple[int, str]]
+    at: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> _Lines:
+        numbered = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+        return cls(numbered)
+
+    def peek(self) -> str:
+        """The current line, stripped; empty at the end."""
+        return self.lines[self.at][1].strip() if self.at < len(self.lines) else ""
+
+    def take(self, pattern: str, expected: str) -> re.Match[str]:
+        """Match the current line as a whole and go on to the next."""
+        found = re.fullmatch(pattern, self.peek())
+        if found is None:
+            raise self.error(f"expected {expected}")
+        self.at += 1
+        return found
+
+    def error(self, message: str) -> ProgramSyntaxError:
+        number, line = self.lines[self.at] if self.at < len(self.lines) else (0, "end of text")
+        return ProgramSyntaxError(
+            f"this is not a program: {message}, not {line.strip()!r}",
+            where=f"line {number}",
+            hint="see plait_scheduler.print_program for the form",
+        )
+
+
+def parse_program(text: str) -> Program:
+    """The program that `print_program` printed as `text`. Raises ProgramSyntaxError."""
+    lines = _Lines.of(text)
+    try:
+        return _program(lines)
+    except (SyntaxError, ValueError, KeyError, TypeError, TypeMismatchError) as error:
+        raise lines.error(f"{error}") from error
+
+
+def parse_kernel(text: str) -> Kernel:
+    """The kernel that `print_kernel` printed as `text`. Raises ProgramSyntaxError."""
+    lines = _Lines.of(text)
+    try:
+        return _kernel(lines)
+    except (SyntaxError, ValueError, KeyError, TypeError, TypeMismatchError) as error:
+        raise lines.error(f"{error}") from error
+
+
+def _program(lines: _Lines) -> Program:
+    head = lines.take(r"program ([\w.]+)\((.*)\)", "`program name(sizes)`")
+    symbols = _symbols(head[2])
+    index = IndexReader(dict(symbols))
+    inputs = tuple(split_commas(lines.take(r"inputs ?(.*)", "`inputs ...`")[1]))
+    arena = index.parse(lines.take(r"arena (.+)", "`arena bytes`")[1])
+    buffers: list[ProgramBuffer] = []
+    while lines.peek().startswith("buffer "):
+        found = lines.take(r"buffer ([\w.]+): (.+) on (\S+) = (.+)", "a buffer")
+        dtype, layout = _layout(found[2], index)
+        device, storage = _device(found[3]), _storage(found[4], index)
+        buffers.append(ProgramBuffer(found[1], dtype, device, layout, storage))
+    kernels: list[Kernel] = []
+    while lines.peek().startswith("kernel "):
+        kernels.append(_kernel(lines))
+    lines.take("steps", "`steps`")
+    steps: list[Step] = []
+    while lines.peek():
+        steps.append(_step(lines.peek(), index))
+        lines.at += 1
+    return Program(
+        head[1], tuple(symbols), inputs, tuple(buffers), tuple(kernels), tuple(steps), arena
+    )
+
+
+def _symbols(text: str) -> dict[str, Sym]:
+    found: dict[str, Sym] = {}
+    for part in split_commas(text):
+        name, _, lower = part.partition(" >= ")
+        found[name] = Sym(name, int(lower or 0))
+    return found
+
+
+def _device(text: str) -> Device:
+    kind, _, number = text.partition(":")
+    return Device(kind, int(number) if number else None)
+
+
+def _layout(text: str, index: IndexReader) -> tuple[DType, Layout]:
+    found = re.fullmatch(r"(\w+)\[([^\]]*)\](?: stride \[([^\]]*)\] offset (.+))?", text)
+    if found is None:
+        raise ValueError(f"{text!r} is not an element type and a layout")
+    size = tuple(index.parse(part) for part in split_commas(found[2]))
+    if found[3] is None:
+        return DTYPES[found[1]], Layout.of(size)
+    stride = tuple(index.parse(part) for part in split_commas(found[3]))
+    return DTYPES[found[1]], Layout(size, stride, index.parse(found[4]))
+
+
+def _storage(text: str, index: IndexReader) -> Storage:
+    kind, _, rest = text.partition(" ")
+    match kind:
+        case "input":
+            return InputStorage(int(rest))
+        case "arena":
+            return ArenaStorage(index.parse(rest))
+        case "shared":
+            return SharedStorage(rest)
+        case "output":
+            return OutputStorage()
+        case "extern":
+            return ExternStorage()
+    raise ValueError(f"there is no storage {text!r}")
+
+
+def _kernel(lines: _Lines) -> Kernel:
+    head = lines.take(r"kernel (\w*)\((.*?)\)(?: sizes\((.*)\))?", "`kernel name(params)`")
+    sizes = _symbols(head[3] or "")
+    names: dict[str, Var | Sym] = dict(sizes)
+    index = IndexReader(names)
+    params: dict[str, Param] = {}
+    for part in _param_texts(head[2]):
+        found = re.fullmatch(r"(\w+): (\w+) (.+)", part)
+        if found is None:
+            raise lines.error("expected a parameter")
+        dtype, layout = _layout(found[3], index)
+        params[found[1]] = Param(found[1], dtype, layout, Access(found[2]))
+    loops = lines.take(r"for ?(.*?)(?: ?inner (.*))?", "`for variables inner variables`")
+    outer, inner = (_domain(part or "", index) for part in (loops[1], loops[2]))
+    for var in outer + inner:
+        names[var.name] = var
+    values = ValueReader(index, params)
+    statements = tuple(_statements(lines, values))
+    return Kernel(head[1], tuple(params.values()), tuple(sizes), outer, inner, statements)
+
+
+def _param_texts(text: str) -> list[str]:
+    """Parameters are separated by commas, and so are the parts of a layout."""
+    return [part.strip().rstrip(",") for part in re.split(r",\s+(?=\w+: )", text) if part.strip()]
+
+
+def _domain(text: str, index: IndexReader) -> tuple[Var, ...]:
+    found: list[Var] = []
+    for part in split_commas(text):
+        name, _, extent = part.partition(": ")
+        found.append(Var(name, index.parse(extent)))
+    return tuple(found)
+
+
+def _statements(lines: _Lines, values: ValueReader) -> Iterator[Statement]:
+    while re.match(r"(\$|inner |outer |reduce )", lines.peek()):
+        line = lines.peek()
+        if line.startswith("$"):
+            name, _, text = line.partition(" = ")
+            values.parts[name[1:]] = values.parse(text)
+        else:
+            statement = _statement(line, values)
+            values.parts.clear()
+            if not isinstance(statement, Store):
+                dtype = statement.value.dtype
+                if isinstance(statement, Reduce):
+                    dtype = statement.kind.result_dtype(dtype)
+                values.dtypes[statement.name] = dtype
+            yield statement
+        lines.at += 1
+
+
+def _statement(line: str, values: ValueReader) -> Statement:
+    target, _, text = line.partition(" = ")
+    word, rest = target.split(" ", 1)
+    if word == "reduce":
+        kind, value = text.split(" ", 1)
+        return Reduce(rest, ReductionKind(kind), values.parse(value))
+    domain = Domain(word)
+    if not rest.startswith("store "):
+        return Let(rest, domain, values.parse(text))
+    found = re.fullmatch(r"store (\w+)\[(.*)\]", rest)
+    if found is None:
+        raise ValueError(f"{rest!r} is not a store")
+    index = tuple(values.index.parse(part) for part in split_commas(found[2]))
+    return Store(found[1], index, domain, values.parse(text))
+
+
+def _step(line: str, index: IndexReader) -> Step:
+    text, _, comment = line.partition(" # from ")
+    nodes, lines = json.loads(comment) if comment else ((), ())
+    origin = Origin(tuple(nodes), tuple(lines))
+    word, _, rest = text.partition(" ")
+    match word:
+        case "allocate":
+            return Allocate(rest)
+        case "free":
+            return Free(rest)
+        case "launch":
+            found = re.fullmatch(r"(\w+)\((.*?)\)(?: sizes\((.*)\))?", rest)
+            if found is None:
+                raise ValueError(f"{text!r} is not a launch")
+            sizes = tuple(index.parse(part) for part in split_commas(found[3] or ""))
+            return Launch(found[1], tuple(split_commas(found[2])), sizes, origin)
+        case "call":
+            return _call(rest, origin, index)
+        case "copyback":
+            target, _, source = rest.partition(" = ")
+            ref = _argument(source, index)
+            if not isinstance(ref, TensorRef):
+                raise ValueError(f"{source!r} is not a tensor")
+            return CopyBack(target, ref)
+        case "return":
+            return Return(tuple(_output(part, index) for part in split_commas(rest)))
+    raise ValueError(f"there is no step {word!r}")
+
+
+def _call(text: str, origin: Origin, index: IndexReader) -> CallExtern:
+    found = re.fullmatch(r"(out|new)\((.*?)\) = (\w+::\w+)(?:\.(\w+))?\((.*)\)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is not an external call")
+    results = tuple(None if name == "_" else name for name in split_commas(found[2]))
+    args = tuple(_argument(part, index) for part in split_commas(found[5]))
+    return CallExtern(found[3], found[4] or "", args, results, found[1] == "out", origin)
+
+
+def _output(text: str, index: IndexReader) -> OutputRef:
+    out = _argument(text, index)
+    if isinstance(out, str | DType | Device | ExternList):
+        raise ValueError(f"{text!r} cannot be an output")
+    return out
+
+
+def _argument(text: str, index: IndexReader) -> ExternArg:
+    return _argument_of(ast.parse(text, mode="eval").body, index)
+
+
+def _argument_of(tree: ast.expr, index: IndexReader) -> ExternArg:
+    match tree:
+        case ast.Constant(value) if value is None or isinstance(value, bool | int | float | str):
+            return value
+        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
+            return -number
+        case ast.Name(name):
+            return TensorRef(name)
+        case ast.Attribute(ast.Name("dtype"), name):
+            return DTYPES[name]
+        case ast.List(items):
+            return ExternList(tuple(_argument_of(item, index) for item in items))
+        case ast.Call(ast.Name("index"), [expr]):
+            return index.build(expr)
+        case ast.Call(ast.Name("float"), [ast.Constant(str(number))]):
+            return float(number)
+        case ast.Call(ast.Name("device"), [kind, number]):
+            return Device(ast.literal_eval(kind), ast.literal_eval(number))
+        case ast.Call(ast.Attribute(ast.Name(name), "view"), parts):
+            return _view(name, parts, index)
+    raise ValueError(f"{ast.unparse(tree)!r} is not an argument")
+
+
+def _view(name: str, parts: Sequence[ast.expr], index: IndexReader) -> TensorRef:
+    dtype: DType | None = None
+    if parts and isinstance(parts[-1], ast.Attribute):
+        dtype = DTYPES[parts[-1].attr]
+        parts = parts[:-1]
+    if not parts:
+        return TensorRef(name, None, dtype)
+    size, stride, offset = parts
+    if not isinstance(size, ast.List) or not isinstance(stride, ast.List):
+        raise ValueError("a view has a list of sizes and a list of strides")
+    layout = Layout(
+        tuple(index.build(item) for item in size.elts),
+        tuple(index.build(item) for item in stride.elts),
+        index.build(offset),
+    )
+    return TensorRef(name, layout, dtype)

@@ -39,9 +39,11 @@ from plait_ir_lowering import (
     Op,
     Origin,
     OutputRef,
+    Sym,
     TensorRef,
     Value,
     Var,
+    atoms,
     post_order,
 )
 
@@ -74,7 +76,8 @@ _CASTS = ("to", "bitcast")
 
 def print_program(program: Program) -> str:
     """`program` as text, with everything that `parse_program` needs."""
-    lines = [f"program {program.name}({', '.join(program.symbols)})"]
+    layouts = [buffer.layout for buffer in program.buffers]
+    lines = [f"program {program.name}({_symbols(program.symbols, layouts)})"]
     lines.append(f"  inputs {', '.join(program.inputs)}".rstrip())
     lines.append(f"  arena {program.arena_nbytes}")
     lines += [f"  {_buffer(buffer)}" for buffer in program.buffers]
@@ -88,13 +91,30 @@ def print_program(program: Program) -> str:
 def print_kernel(kernel: Kernel) -> str:
     """`kernel` as text of several lines."""
     params = ", ".join(_param(param) for param in kernel.params)
-    symbols = f" sizes({', '.join(kernel.symbols)})" if kernel.symbols else ""
+    layouts = [*(p.layout for p in kernel.params), Layout.of([v.extent for v in _loops(kernel)])]
+    symbols = f" sizes({_symbols(kernel.symbols, layouts)})" if kernel.symbols else ""
     lines = [f"kernel {kernel.name}({params}){symbols}"]
     inner = f" inner {_domain(kernel.inner)}" if kernel.inner else ""
     lines.append(f"  for {_domain(kernel.outer)}{inner}".replace("for  inner", "for inner").rstrip())
     for statement in kernel.statements:
         lines += [f"    {line}" for line in print_statement(statement)]
     return "\n".join(lines)
+
+
+def _loops(kernel: Kernel) -> tuple[Var, ...]:
+    return kernel.outer + kernel.inner
+
+
+def _symbols(names: Sequence[str], layouts: Sequence[Layout]) -> str:
+    """Sizes with what they are at least, where that is known to be more than 0."""
+    lower: dict[str, int] = {}
+    for layout in layouts:
+        for expr in (*layout.size, *layout.stride, layout.offset):
+            for atom in atoms(expr):
+                if isinstance(atom, Sym):
+                    lower[atom.name] = atom.lower
+    known = [(name, lower.get(name, 0)) for name in names]
+    return ", ".join(f"{name} >= {low}" if low else name for name, low in known)
 
 
 def print_statement(statement: Statement) -> Iterator[str]:

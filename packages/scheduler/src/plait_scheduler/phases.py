@@ -1,0 +1,185 @@
+"""The loops of a kernel in sequence, and what passes from one to the next.
+
+Inner statements share one loop until one of them needs a reduction's result, which is
+known only when its loop has ended. A value that is named in one loop and used in a later
+one is either kept in row scratch (one element for each inner point) or computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from plait_ir_lowering import CheckedIndex, Load, Masked, Value, post_order
+
+from plait_scheduler.nodes import work_of
+from plait_scheduler.program import Access, Domain, Kernel, Let, Reduce, Statement, Store
+from plait_scheduler.statements import domain_of, names_in
+
+_RECOMPUTE_LOADS = 2
+_RECOMPUTE_OPERATIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Statements that run together at each outer point.
+
+    With `Domain.INNER` they are one loop over the inner domain: everything that they
+    use is computed in it, restored from row scratch, or known for the whole row. With
+    `Domain.OUTER` they run once.
+    """
+
+    domain: Domain
+    statements: tuple[Statement, ...]
+    """Named values of earlier phases that are computed again come first."""
+    saves: tuple[str, ...] = ()
+    """Values computed here that later phases read from row scratch."""
+    restores: tuple[str, ...] = ()
+    """Values of earlier phases that this one reads from row scratch."""
+
+
+def phases(kernel: Kernel) -> tuple[Phase, ...]:
+    """The phases of `kernel`, in order.
+
+    A value is computed again where it takes at most two plain loads and a few cheap
+    operations; otherwise it is kept.
+    """
+    return _Analysis(kernel).phases()
+
+
+def row_scratch(sequence: Sequence[Phase]) -> tuple[Let, ...]:
+    """The named values that need one element of scratch for each inner point."""
+    return tuple(
+        statement
+        for phase in sequence
+        for statement in phase.statements
+        if isinstance(statement, Let) and statement.name in phase.saves
+    )
+
+
+@dataclass(slots=True)
+class _Analysis:
+    kernel: Kernel
+    outer: dict[int, list[Statement]] = field(default_factory=dict)
+    """Outer statements before each inner loop."""
+    inner: dict[int, list[Statement]] = field(default_factory=dict)
+    level: dict[str, int] = field(default_factory=dict)
+    """The loop from which on a local is known."""
+    lets: dict[str, Let] = field(default_factory=dict)
+    """The inner named values."""
+    last_use: dict[str, int] = field(default_factory=dict)
+    overwritten: dict[str, int] = field(default_factory=dict)
+    """The loop in which a parameter that is also read is stored to."""
+
+    def phases(self) -> tuple[Phase, ...]:
+        self._assign_levels()
+        recomputed = self._recomputed()
+        saved = {
+            name
+            for name, last in self.last_use.items()
+            if name in self.lets and last > self.level[name] and name not in recomputed
+        }
+        found: list[Phase] = []
+        for level in range(max([*self.outer, *self.inner, 0]) + 1):
+            if self.outer.get(level):
+                found.append(Phase(Domain.OUTER, tuple(self.outer[level])))
+            if self.inner.get(level):
+                found.append(self._inner_phase(level, recomputed, saved))
+        return tuple(found)
+
+    def _assign_levels(self) -> None:
+        current = 0
+        both = {p.name for p in self.kernel.params if p.access is Access.READ_WRITE}
+        for statement in self.kernel.statements:
+            needed = max([self.level[n] for n in names_in([statement.value])], default=0)
+            current = max(current, needed)
+            place = current
+            if domain_of(statement) is Domain.INNER:
+                self.inner.setdefault(place, []).append(statement)
+            else:
+                if isinstance(statement, Store) and self.inner.get(place):
+                    place += 1
+                self.outer.setdefault(place, []).append(statement)
+            if isinstance(statement, Store):
+                if statement.param in both:
+                    self.overwritten[statement.param] = place
+            else:
+                known = place + 1 if isinstance(statement, Reduce) else place
+                self.level[statement.name] = known
+                if isinstance(statement, Let) and statement.domain is Domain.INNER:
+                    self.lets[statement.name] = statement
+        self._find_last_uses()
+
+    def _find_last_uses(self) -> None:
+        for level, statements in self.inner.items():
+            for statement in statements:
+                for name in self._reached(statement.value):
+                    self.last_use[name] = max(self.last_use.get(name, 0), level)
+
+    def _reached(self, value: Value) -> Iterator[str]:
+        """Inner named values that `value` uses, also through others."""
+        stack, seen = names_in([value]), set[str]()
+        while stack:
+            name = stack.pop()
+            if name in self.lets and name not in seen:
+                seen.add(name)
+                yield name
+                stack += names_in([self.lets[name].value])
+
+    def _recomputed(self) -> set[str]:
+        """Named values that are cheap to compute again in every later loop."""
+        found: set[str] = set()
+        loads: dict[str, int] = {}
+        operations: dict[str, int] = {}
+        for name, let in self.lets.items():
+            work = work_of(let.value)
+            loads[name], operations[name] = work.loads, work.cheap
+            for part in names_in([let.value]):
+                if part in found:
+                    loads[name] += loads[part]
+                    operations[name] += operations[part]
+                elif part in self.lets:
+                    loads[name] += 1
+            if (
+                not work.expensive
+                and not work.moderate
+                and loads[name] <= _RECOMPUTE_LOADS
+                and operations[name] <= _RECOMPUTE_OPERATIONS
+                and self._is_plain(let.value, self.last_use.get(name, 0))
+            ):
+                found.add(name)
+        return found
+
+    def _is_plain(self, value: Value, last_use: int) -> bool:
+        """No indirect or guarded loads, and none of elements overwritten by then."""
+        for part in post_order([value]):
+            if isinstance(part, Masked | CheckedIndex):
+                return False
+            if isinstance(part, Load):
+                if part.operands or last_use > self.overwritten.get(part.buffer, last_use):
+                    return False
+        return True
+
+    def _inner_phase(self, level: int, recomputed: set[str], saved: set[str]) -> Phase:
+        own = self.inner[level]
+        named = {s.name for s in own if isinstance(s, Let)}
+        repeated: set[str] = set()
+        restored: dict[str, None] = {}
+        stack = names_in([statement.value for statement in own])
+        while stack:
+            name = stack.pop()
+            if name not in self.lets or name in named or name in repeated:
+                continue
+            if name in recomputed:
+                repeated.add(name)
+                stack += names_in([self.lets[name].value])
+            else:
+                restored[name] = None
+        again = [let for name, let in self.lets.items() if name in repeated]
+        return Phase(
+            Domain.INNER,
+            (*again, *own),
+            tuple(name for name in self.lets if name in named and name in saved),
+            tuple(name for name in self.lets if name in restored),
+        )
+
