@@ -1,5 +1,29 @@
-"""Typed settings, logging, phase timers, a crash-safe disk cache, numeric comparison, fake tensors and dump folders for compilers."""
+"""What compilers need besides compiling: settings, logs, timers, a cache, comparison.
+
+Nothing here imports torch until a function that needs it is called; fake tensors live
+in the submodule `plait_utils.fake`, comparison of tensors in `plait_utils.numerics`.
+"""
 
 from plait_utils._version import __version__
+from plait_utils.cache import DiskCache, default_cache_root
+from plait_utils.config import SettingError, Settings, setting
+from plait_utils.dump import DumpFolder, dump_folder
+from plait_utils.errors import PlaitError
+from plait_utils.hashing import stable_hash
+from plait_utils.log import get_logger
+from plait_utils.profile import Profile
 
-__all__ = ["__version__"]
+__all__ = [
+    "DiskCache",
+    "DumpFolder",
+    "PlaitError",
+    "Profile",
+    "SettingError",
+    "Settings",
+    "__version__",
+    "default_cache_root",
+    "dump_folder",
+    "get_logger",
+    "setting",
+    "stable_hash",
+]
