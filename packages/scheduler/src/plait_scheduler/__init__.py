@@ -46,4 +46,4 @@ from plait_scheduler.text import (
     print_program,
     print_value,
 )
-from plait_scheduler.verify import verify_program
+from plait_scheduler.verifier import verify_kernel, verify_program

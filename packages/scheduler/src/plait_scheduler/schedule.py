@@ -17,7 +17,7 @@ from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.program import Program
 from plait_scheduler.prune import protect_mutated_inputs, prune
 from plait_scheduler.split import split_reductions
-from plait_scheduler.verify import verify_program
+from plait_scheduler.verifier import verify_program
 
 
 if TYPE_CHECKING:

@@ -1,0 +1,185 @@
+"""What makes a kernel sound, whatever buffers it is launched with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from plait_ir_lowering import (
+    DType,
+    IndexExpr,
+    IndexValue,
+    Layout,
+    Load,
+    Local,
+    Masked,
+    Sym,
+    Value,
+    Var,
+    atoms,
+    bounds,
+    post_order,
+)
+
+from plait_scheduler.domains import points
+from plait_scheduler.errors import ProgramError
+from plait_scheduler.program import Access, Domain, Kernel, Let, Param, Reduce, Statement, Store
+from plait_scheduler.statements import domain_of
+from plait_scheduler.text.print import print_kernel, print_statement
+
+
+def verify_kernel(kernel: Kernel) -> None:
+    """Check `kernel`. Raises ProgramError with the statement and the whole kernel.
+
+    Parameters and locals are named once; locals are used after they are named, and not
+    beyond the domain that they are computed in; loads and stores have the parameter's
+    element type and rank, stay within it, and respect its access; a parameter that is
+    written is written as a whole; one that is read and written is not read after.
+    """
+    _KernelCheck(kernel).run()
+
+
+@dataclass(slots=True)
+class _KernelCheck:
+    kernel: Kernel
+    params: dict[str, Param] = field(default_factory=dict)
+    locals: dict[str, tuple[DType, Domain]] = field(default_factory=dict)
+    stored: set[str] = field(default_factory=set)
+    current: Statement | None = None
+
+    def run(self) -> None:
+        names = [param.name for param in self.kernel.params]
+        self._require(len(set(names)) == len(names), "parameters have different names")
+        variables = [var.name for var in self.kernel.outer + self.kernel.inner]
+        self._require(len(set(variables)) == len(variables), "variables have different names")
+        self.params = {param.name: param for param in self.kernel.params}
+        for statement in self.kernel.statements:
+            self.current = statement
+            self._statement(statement)
+        self.current = None
+        for param in self.kernel.params:
+            written = param.access is not Access.READ
+            self._require(
+                written == (param.name in self.stored), f"{param.name} is {param.access.value}"
+            )
+
+    def _statement(self, statement: Statement) -> None:
+        domain = domain_of(statement)
+        if domain is Domain.INNER:
+            self._require(bool(self.kernel.inner), "inner statements need inner variables")
+        guarded = set(_guarded(statement.value))
+        for value in post_order([statement.value]):
+            self._value(value, domain, value in guarded)
+        match statement:
+            case Let(name, _, value):
+                self._define(name, value.dtype, domain)
+            case Reduce(name, kind, value):
+                self._define(name, kind.result_dtype(value.dtype), Domain.OUTER)
+            case Store():
+                self._store(statement)
+
+    def _define(self, name: str, dtype: DType, domain: Domain) -> None:
+        self._require(name not in self.locals, f"{name} is named once")
+        self._require(name not in self.params, f"{name} is not a parameter")
+        self.locals[name] = (dtype, domain)
+
+    def _value(self, value: Value, domain: Domain, guarded: bool) -> None:
+        match value:
+            case Local(name, dtype):
+                self._require(name in self.locals, f"{name} is named before it is used")
+                known, reach = self.locals[name]
+                self._require(known is dtype, f"{name} has the type {known}")
+                inside = domain is Domain.INNER or reach is Domain.OUTER
+                self._require(inside, f"{name} is known only in the inner domain")
+            case Load(name, index, dtype):
+                self._load(name, index, dtype, domain, guarded)
+            case IndexValue(expr):
+                self._scope([expr], domain)
+
+    def _load(
+        self,
+        name: str,
+        index: Sequence[IndexExpr | Value],
+        dtype: DType,
+        domain: Domain,
+        guarded: bool,
+    ) -> None:
+        self._require(name in self.params, f"{name} is a parameter")
+        param = self.params[name]
+        self._require(param.access is not Access.WRITE, f"{name} may be read")
+        self._require(param.dtype is dtype, f"{name} has elements of type {param.dtype}")
+        self._require(name not in self.stored, f"{name} is not read after it is overwritten")
+        plain = [at for at in index if isinstance(at, IndexExpr)]
+        self._scope(plain, domain)
+        self._require(len(index) == len(param.layout.size), f"{name} has another rank")
+        if not guarded:
+            self._in_bounds(index, param.layout)
+
+    def _store(self, store: Store) -> None:
+        self._require(store.param in self.params, f"{store.param} is a parameter")
+        param = self.params[store.param]
+        self._require(param.access is not Access.READ, f"{store.param} may be written")
+        self._require(store.param not in self.stored, f"{store.param} is stored once")
+        self._require(param.dtype is store.value.dtype, f"{store.param} has type {param.dtype}")
+        self._require(len(store.index) == len(param.layout.size), f"{store.param} has another rank")
+        self._scope(store.index, store.domain)
+        self._in_bounds(store.index, param.layout)
+        domain = self.kernel.outer
+        if store.domain is Domain.INNER:
+            domain = domain + self.kernel.inner
+        whole = points(domain) is param.layout.numel
+        self._require(whole, f"{store.param} is written as a whole")
+        self.stored.add(store.param)
+
+    def _scope(self, exprs: Sequence[IndexExpr], domain: Domain) -> None:
+        variables = set(self.kernel.outer)
+        if domain is Domain.INNER:
+            variables.update(self.kernel.inner)
+        for expr in exprs:
+            for atom in atoms(expr):
+                if isinstance(atom, Var):
+                    self._require(atom in variables, f"{atom.name} is a variable of the domain")
+                elif isinstance(atom, Sym):
+                    self._require(atom.name in self.kernel.symbols, f"{atom.name} is a known size")
+
+    def _in_bounds(self, index: Sequence[IndexExpr | Value], layout: Layout) -> None:
+        """Coordinates whose bounds are known stay within the layout."""
+        if any(size.is_constant and size.as_int() == 0 for size in layout.size):
+            return
+        for at, size in zip(index, layout.size, strict=True):
+            if not isinstance(at, IndexExpr) or _is_empty(at):
+                continue
+            low, high = bounds(at)
+            self._require(low is None or low >= 0, f"{at} is not negative")
+            if high is not None and size.is_constant:
+                self._require(high < size.as_int(), f"{at} is below {size}")
+
+    def _require(self, holds: bool, rule: str) -> None:
+        if holds:
+            return
+        statement = "" if self.current is None else "\n".join(print_statement(self.current))
+        raise ProgramError(
+            f"kernel {self.kernel.name or '(unnamed)'} is not sound: not true that {rule}\n"
+            f"{statement}\nin\n{print_kernel(self.kernel)}",
+            hint="this is an error of the scheduler, or of whoever built the kernel",
+        )
+
+
+def _is_empty(expr: IndexExpr) -> bool:
+    """Whether a variable without points is in `expr`, so that it is never evaluated."""
+    return any(
+        isinstance(atom, Var) and atom.extent.is_constant and atom.extent.as_int() == 0
+        for atom in atoms(expr)
+    )
+
+
+def _guarded(root: Value) -> Iterator[Value]:
+    """Values that are needed only under masks."""
+    certain: set[Value] = set()
+    stack = [root]
+    while stack:
+        value = stack.pop()
+        if value not in certain:
+            certain.add(value)
+            stack += (value.mask, value.other) if isinstance(value, Masked) else value.operands
+    return (value for value in post_order([root]) if value not in certain)

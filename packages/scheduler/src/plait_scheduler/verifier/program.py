@@ -1,0 +1,249 @@
+"""What makes a program sound: each step may do what it does when it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from plait_ir_lowering import IndexExpr, Layout, TensorRef
+
+from plait_scheduler.errors import ProgramError
+from plait_scheduler.memory import ALIGNMENT
+from plait_scheduler.nodes import tensor_refs
+from plait_scheduler.program import (
+    Access,
+    Allocate,
+    ArenaStorage,
+    CallExtern,
+    CopyBack,
+    ExternStorage,
+    Free,
+    InputStorage,
+    Kernel,
+    Launch,
+    OutputStorage,
+    Program,
+    ProgramBuffer,
+    Return,
+    SharedStorage,
+    Step,
+)
+from plait_scheduler.text.print import print_step
+from plait_scheduler.verifier.kernel import verify_kernel
+
+
+def verify_program(program: Program) -> None:
+    """Check `program`. Raises ProgramError with the step and those around it.
+
+    Buffers are allocated before they are written, written before they are read, freed
+    once and not used after; those alive together do not overlap in the arena; launches
+    and calls get what they declare; every kernel is sound (`verify_kernel`); what is
+    returned was computed and is not temporary memory.
+    """
+    _ProgramCheck(program).run()
+
+
+@dataclass(slots=True)
+class _ProgramCheck:
+    program: Program
+    buffers: dict[str, ProgramBuffer] = field(default_factory=dict)
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    alive: dict[str, None] = field(default_factory=dict)
+    """Buffers with memory, inputs included."""
+    written: set[str] = field(default_factory=set)
+    """Buffers whose elements are computed and not yet overwritten by others."""
+    gone: set[str] = field(default_factory=set)
+    at: int = -1
+
+    def run(self) -> None:
+        program = self.program
+        self._unique([b.name for b in program.buffers], "buffers")
+        self._unique([k.name for k in program.kernels], "kernels")
+        self.buffers = {buffer.name: buffer for buffer in program.buffers}
+        self.kernels = {kernel.name: kernel for kernel in program.kernels}
+        for kernel in program.kernels:
+            verify_kernel(kernel)
+        for position, name in enumerate(program.inputs):
+            buffer = self._buffer(name)
+            self._require(buffer.storage == InputStorage(position), f"{name} is input {position}")
+            self.alive[name] = None
+            self.written.add(name)
+        for at, step in enumerate(program.steps):
+            self.at = at
+            self._step(step)
+        self.at = len(program.steps) - 1
+        last = program.steps[-1] if program.steps else None
+        self._require(isinstance(last, Return), "the last step returns")
+        for name in self.alive:
+            temporary = isinstance(self.buffers[name].storage, ArenaStorage | SharedStorage)
+            self._require(not temporary, f"{name} is freed before the end")
+
+    def _step(self, step: Step) -> None:
+        match step:
+            case Allocate(name):
+                self._allocate(self._buffer(name))
+            case Launch():
+                self._launch(step)
+            case CallExtern():
+                self._call(step)
+            case CopyBack(target, source):
+                is_input = isinstance(self._buffer(target).storage, InputStorage)
+                self._require(is_input, f"{target} is an input")
+                self._reads(source)
+                self.written.discard(target)
+            case Free(name):
+                self._require(name in self.alive, f"{name} is alive when it is freed")
+                given = isinstance(self.buffers[name].storage, InputStorage | OutputStorage)
+                self._require(not given, f"{name} is not an input or an output")
+                del self.alive[name]
+                self.written.discard(name)
+                self.gone.add(name)
+            case Return(outputs):
+                self._require(self.at == len(self.program.steps) - 1, "returning is the last step")
+                for out in outputs:
+                    if isinstance(out, TensorRef):
+                        self._reads(out)
+                        storage = self.buffers[out.buffer].storage
+                        temporary = isinstance(storage, ArenaStorage | SharedStorage)
+                        self._require(not temporary, f"{out.buffer} is not temporary memory")
+
+    def _allocate(self, buffer: ProgramBuffer) -> None:
+        name = buffer.name
+        self._require(name not in self.alive and name not in self.gone, f"{name} is allocated once")
+        match buffer.storage:
+            case SharedStorage(other):
+                self._require(other in self.alive, f"{other}, whose memory it shares, is alive")
+                self._require(other in self.written, f"{other}, whose memory it shares, is written")
+                base = self.buffers[other]
+                self._require(
+                    base.nbytes is buffer.nbytes and base.dtype is buffer.dtype,
+                    f"{name} has the size and type of {other}",
+                )
+                self.written.add(name)
+            case ArenaStorage(offset):
+                self._arena(buffer, offset)
+            case storage:
+                allocated = isinstance(storage, OutputStorage)
+                self._require(allocated, f"{name} is allocated by the program")
+        self.alive[name] = None
+
+    def _arena(self, buffer: ProgramBuffer, offset: IndexExpr) -> None:
+        aligned = not offset.is_constant or offset.as_int() % ALIGNMENT == 0
+        self._require(aligned, f"{buffer.name} is aligned to {ALIGNMENT} bytes")
+        begin, end = _span(offset, buffer.nbytes)
+        whole = self.program.arena_nbytes
+        if whole.is_constant and end is not None:
+            self._require(end <= whole.as_int(), f"{buffer.name} lies within the arena")
+        for other in self.alive:
+            place = self._place(other)
+            if place is None:
+                continue
+            start, stop = _span(place, self.buffers[other].nbytes)
+            apart = end is None or stop is None or end <= start or stop <= begin
+            self._require(apart, f"{buffer.name} does not overlap {other}, which is alive")
+
+    def _place(self, name: str) -> IndexExpr | None:
+        """The arena offset of a buffer, through those whose memory it shares."""
+        storage = self.buffers[name].storage
+        while isinstance(storage, SharedStorage):
+            storage = self.buffers[storage.buffer].storage
+        return storage.offset if isinstance(storage, ArenaStorage) else None
+
+    def _launch(self, launch: Launch) -> None:
+        self._require(launch.kernel in self.kernels, f"there is a kernel {launch.kernel}")
+        kernel = self.kernels[launch.kernel]
+        self._require(
+            len(launch.buffers) == len(kernel.params), "each parameter is given a buffer"
+        )
+        self._require(len(launch.symbols) == len(kernel.symbols), "each size is given")
+        for param, name in zip(kernel.params, launch.buffers, strict=True):
+            buffer = self._buffer(name)
+            self._require(buffer.dtype is param.dtype, f"{name} has elements of {param.dtype}")
+            self._require(buffer.layout == param.layout, f"{name} has the layout of {param.name}")
+            self._require(name in self.alive, f"{name} is allocated")
+            if param.access is not Access.WRITE:
+                self._require(name in self.written, f"{name} is computed before it is read")
+            if param.access is not Access.READ:
+                self._require(launch.buffers.count(name) == 1, f"{name} is given once")
+                is_input = isinstance(buffer.storage, InputStorage)
+                self._require(not is_input, f"{name} is not an input")
+        for param, name in zip(kernel.params, launch.buffers, strict=True):
+            if param.access is not Access.READ:
+                self._write(name)
+
+    def _write(self, name: str) -> None:
+        """`name` is computed; what shared its memory before is lost."""
+        self.written.add(name)
+        storage = self.buffers[name].storage
+        while isinstance(storage, SharedStorage):
+            self.written.discard(storage.buffer)
+            storage = self.buffers[storage.buffer].storage
+
+    def _call(self, call: CallExtern) -> None:
+        for ref in tensor_refs(call.args):
+            self._reads(ref)
+        for name in call.results:
+            if name is None:
+                self._require(not call.out_variant, "out arguments are buffers")
+                continue
+            buffer = self._buffer(name)
+            if call.out_variant:
+                self._require(name in self.alive, f"{name} is allocated")
+                is_input = isinstance(buffer.storage, InputStorage)
+                self._require(not is_input, f"{name} is not an input")
+            else:
+                external = isinstance(buffer.storage, ExternStorage)
+                self._require(external, f"{name} is allocated by the call")
+                fresh = name not in self.alive and name not in self.gone
+                self._require(fresh, f"{name} is defined once")
+                self.alive[name] = None
+            self._write(name)
+
+    def _reads(self, ref: TensorRef) -> None:
+        buffer = self._buffer(ref.buffer)
+        self._require(ref.buffer in self.alive, f"{ref.buffer} is alive")
+        self._require(ref.buffer in self.written, f"{ref.buffer} is computed before it is read")
+        if ref.view is not None:
+            dtype = buffer.dtype if ref.dtype is None else ref.dtype
+            end = _end(ref.view, dtype.itemsize)
+            if end.is_constant and buffer.nbytes.is_constant:
+                inside = end.as_int() <= buffer.nbytes.as_int()
+                self._require(inside, f"the view lies within {ref.buffer}")
+
+    def _buffer(self, name: str) -> ProgramBuffer:
+        self._require(name in self.buffers, f"there is a buffer {name}")
+        return self.buffers[name]
+
+    def _unique(self, names: Sequence[str], what: str) -> None:
+        self._require(len(set(names)) == len(names), f"{what} have different names")
+
+    def _require(self, holds: bool, rule: str) -> None:
+        if holds:
+            return
+        first = max(self.at - 2, 0)
+        around = [
+            f"{'>' if number == self.at else ' '} {number}: {print_step(step)}"
+            for number, step in enumerate(self.program.steps)
+            if first <= number <= self.at + 2
+        ]
+        raise ProgramError(
+            "\n".join([f"program {self.program.name} is not sound: not true that {rule}", *around]),
+            hint="plait_scheduler.print_program shows the whole program",
+        )
+
+
+def _span(offset: IndexExpr, nbytes: IndexExpr) -> tuple[int, int | None]:
+    """First byte and the byte behind the last; None where these are not known yet."""
+    if not offset.is_constant or not nbytes.is_constant:
+        return 0, None
+    return offset.as_int(), offset.as_int() + nbytes.as_int()
+
+
+def _end(layout: Layout, itemsize: int) -> IndexExpr:
+    """Bytes from the data pointer to behind the last element of a view."""
+    extent = layout.offset + 1
+    for size, stride in zip(layout.size, layout.stride, strict=True):
+        if size.is_constant and size.as_int() == 0:
+            return IndexExpr(())
+        extent = extent + (size - 1) * stride
+    return extent * itemsize
