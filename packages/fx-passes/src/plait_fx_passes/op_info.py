@@ -88,24 +88,56 @@ def run_composite(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, 
     return func.py_kernels[_COMPOSITE](*args, **kwargs)
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionalVariant:
+    """An overload that computes what a mutating one writes.
+
+    It takes the same arguments by name (without those of ``out=``) and returns ``own_results``
+    results of its own before the written values, which are in schema order.
+    """
+
+    op: OpOverload
+    own_results: int
+
+    def arguments(
+        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> dict[str, object]:
+        """A call of the mutating ``func`` as keyword arguments of the variant.
+
+        The dispatcher leaves out arguments that equal the default; the variant's may differ.
+        """
+        bound: dict[str, object] = {}
+        for position, argument in enumerate(func._schema.arguments):
+            if argument.is_out:
+                continue
+            if position < len(args):
+                bound[argument.name] = args[position]
+            elif argument.name in kwargs:
+                bound[argument.name] = kwargs[argument.name]
+            elif argument.has_default_value():
+                bound[argument.name] = argument.default_value
+        return bound
+
+
 @cache
-def functional_variant(func: OpOverload) -> OpOverload | None:
+def functional_variant(func: OpOverload) -> FunctionalVariant | None:
     """The overload that computes what ``func`` writes, or None if torch has none.
 
-    ``add_.Tensor`` gives ``add.Tensor``, ``mul.out`` gives ``mul.Tensor``. The variant takes the
-    same arguments (without those of ``out=``) and returns the written values, in order.
+    ``add_.Tensor`` gives ``add.Tensor``, ``mul.out`` gives ``mul.Tensor``,
+    ``rrelu_with_noise`` gives ``rrelu_with_noise_functional``.
     """
     info = op_info(func)
     schema = func._schema
     outs = {argument.name for argument in schema.arguments if argument.is_out}
     wanted = _signature(func, outs)
+    fresh = sum(result.alias_info is None for result in schema.returns)
     for packet in _candidate_packets(func):
         for name in packet.overloads():  # type: ignore[no-untyped-call]  # torch leaves it untyped
             candidate: OpOverload = getattr(packet, name)
             if op_info(candidate).written or _signature(candidate, set()) != wanted:
                 continue
-            if len(candidate._schema.returns) == len(info.written):
-                return candidate
+            if len(candidate._schema.returns) == len(info.written) + fresh:
+                return FunctionalVariant(candidate, fresh)
     return None
 
 
@@ -117,9 +149,9 @@ def _candidate_packets(func: OpOverload) -> list[torch._ops.OpOverloadPacket]:
     return [getattr(library, each) for each in names if hasattr(library, each)]
 
 
-def _signature(func: OpOverload, without: set[str]) -> tuple[tuple[str, str], ...]:
-    # ``real_type`` renders an aliased tensor like a plain one.
-    return tuple(
+def _signature(func: OpOverload, without: set[str]) -> frozenset[tuple[str, str]]:
+    """Names and types; some variants (``polygamma``) have them in another order."""
+    return frozenset(
         (argument.name, str(argument.type))
         for argument in func._schema.arguments
         if argument.name not in without

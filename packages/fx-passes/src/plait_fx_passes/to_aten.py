@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
-from plait_utils.fake import FakeMode
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import (
@@ -30,6 +29,7 @@ from plait_fx_passes.record.inputs import (
 from plait_fx_passes.record.outputs import finish
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
+from plait_utils.fake import FakeMode
 
 # Metadata of a torch-level node that its ATen nodes inherit.
 _INHERITED = ("source_line", "stack_trace")
@@ -88,9 +88,7 @@ def _record(
             results = finish(recorder, table, leaves)
     finally:
         torch.set_grad_enabled(grad_mode)
-    flat = isinstance(returned, (tuple, list)) and all(
-        leaf is each for leaf, each in zip(leaves, returned, strict=False)
-    )
+    flat = type(returned) is tuple and len(leaves) == len(returned)
     return AtenGraph(
         graph=recorder.graph,
         inputs=tuple(table.sources),
@@ -98,7 +96,7 @@ def _record(
         mutations=tuple(results.mutations),
         metadata_mutations=tuple(results.metadata),
         shared_inputs=table.shared_groups(),
-        output_spec=None if flat and isinstance(returned, tuple) else spec,
+        output_spec=None if flat else spec,
     )
 
 

@@ -9,7 +9,6 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.node import Argument, map_arg
 
 from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AtenGraph, Computed, InputItself, InputView, ResultView
@@ -167,16 +166,27 @@ def _check_values(graph: AtenGraph) -> None:
 
 def recompute(mode: FakeTensorMode, node: fx.Node) -> object:
     """The fake value of a call, computed anew from those of its arguments."""
-    values = map_arg(cast(Argument, (node.args, node.kwargs)), _value)
-    args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", values)
+    args, kwargs = call_values(node.args, node.kwargs)
     if node.target is operator.getitem:
         return operator.getitem(*args)
     assert isinstance(node.target, OpOverload)
     return mode.dispatch(node.target, _FAKE, args, kwargs)
 
 
-def _value(node: fx.Node) -> Argument:
-    return cast(Argument, node.meta["val"])
+def call_values(args: object, kwargs: object) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Arguments with fake values for nodes, in plain lists (some kernels write to theirs)."""
+    value_args = tuple(_plain_value(each) for each in cast("tuple[object, ...]", args))
+    items = cast("dict[str, object]", kwargs).items()
+    return value_args, {name: _plain_value(each) for name, each in items}
+
+
+def _plain_value(argument: object) -> object:
+    if isinstance(argument, fx.Node):
+        return argument.meta["val"]
+    if isinstance(argument, (list, tuple)):
+        values = [_plain_value(each) for each in argument]
+        return values if isinstance(argument, list) else tuple(values)
+    return argument
 
 
 def equal_values(left: object, right: object) -> bool:

@@ -15,6 +15,11 @@ def _per_channel(statistic: Tensor, like: Tensor) -> Tensor:
     return statistic.view([1, -1] + [1] * (like.dim() - 2))
 
 
+def _is_plain(x: Tensor) -> bool:
+    """Not half precision, where eager computes in float32, and with a channel dimension."""
+    return x.dtype in (torch.float32, torch.float64) and x.dim() >= 2
+
+
 def batch_norm_inference(
     x: Tensor,
     weight: Tensor | None,
@@ -25,7 +30,11 @@ def batch_norm_inference(
     eps: float,
 ) -> object:
     """One multiply and one add for each element, by coefficients for each channel."""
-    if x.dtype not in (torch.float32, torch.float64) or x.dtype != running_mean.dtype:
+    if (
+        x.dtype not in (torch.float32, torch.float64)
+        or x.dtype != running_mean.dtype
+        or x.dim() < 2
+    ):
         return NotImplemented
     scale = 1 / torch.sqrt(running_var + eps)
     if weight is not None:
@@ -48,7 +57,7 @@ def batch_norm_training(
     eps: float,
 ) -> object:
     """Batch statistics, and the running ones moved toward them."""
-    if x.dtype not in (torch.float32, torch.float64) or not training:
+    if not _is_plain(x) or not training:
         return NotImplemented
     out, mean, inverse, var = _normalized(x, weight, bias, eps)
     count = x.numel() / x.shape[1]
@@ -70,7 +79,7 @@ def batch_norm_without_statistics(
     momentum: float,
     eps: float,
 ) -> object:
-    if x.dtype not in (torch.float32, torch.float64) or not training:
+    if not _is_plain(x) or not training:
         return NotImplemented
     return _normalized(x, weight, bias, eps)[:3]
 

@@ -21,7 +21,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait_fx_passes.aten_graph import ViewStep
 from plait_fx_passes.errors import AtenTraceError
-from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.op_info import OpInfo, OpKind, functional_variant, op_info, run_composite
 from plait_fx_passes.record.aliases import Alias, new_base, read, with_layout, write
 from plait_fx_passes.record.views import canonical_view, part_steps
@@ -234,8 +233,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 f" the operator {wanted.dtype}{list(wanted.shape)}",
                 where=self.where,
             )
-        if same_strides(wanted, result):
-            return result
+        # The operator's result is memory of its own, whatever the decomposition looks at.
         node = with_layout(self, self.node_of(result), wanted)
         self.bind(wanted, new_base(wanted, node.meta, node=node))
         return wanted
@@ -343,11 +341,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         fake_kwargs = {name: self._unread(arg) for name, arg in kwargs.items()}
         targets = _written(info, fakes, fake_kwargs)
         shapes = [target.shape for target in targets]
+        own: list[object] = []
         if func is aten.copy_.default:
             returned = self.fake_mode.dispatch(func, _FAKE, fakes, fake_kwargs)
             values = [self._copied(cast(torch.Tensor, args[1]), cast(FakeTensor, fakes[0]))]
         else:
-            values = self._functional_values(func, info, args, kwargs)
+            own, values = self._functional_values(func, args, kwargs)
             for target, value in zip(targets, values, strict=True):
                 if target.shape != value.meta["val"].shape:
                     self._keep_geometry(self.alias_of(target), target)
@@ -356,7 +355,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             if target.shape != shape:
                 self._resize(target, value)
             self._store(target, value)
-        return returned
+        if not own:
+            return returned
+        return own[0] if len(own) == 1 else tuple(own)
 
     def _unread(self, arg: object) -> object:
         """The argument as fake tensors, without reading (and so emitting) its contents."""
@@ -367,9 +368,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         return arg
 
     def _functional_values(
-        self, func: OpOverload, info: OpInfo, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> list[fx.Node]:
-        """The values that a mutating operator writes, from its functional variant."""
+        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[list[object], list[fx.Node]]:
+        """What a mutating operator returns beside what it writes, and the values it writes."""
         variant = functional_variant(func)
         if variant is None:
             raise AtenTraceError(
@@ -377,12 +378,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 where=self.where,
                 hint="call it outside the compiled function, or pass it as a decomposition",
             )
-        outs = {argument.name for argument in func._schema.arguments if argument.is_out}
-        inputs = {name: arg for name, arg in kwargs.items() if name not in outs}
         with self:
-            results = variant(*args, **inputs)
-        flat = results if isinstance(results, (list, tuple)) else [results]
-        return [self.node_of(cast(torch.Tensor, each)) for each in flat]
+            results = variant.op(**variant.arguments(func, args, kwargs))
+        flat = list(results) if isinstance(results, (list, tuple)) else [results]
+        values = [self.node_of(cast(torch.Tensor, each)) for each in flat[variant.own_results :]]
+        return flat[: variant.own_results], values
 
     def _copied(self, source: torch.Tensor, target: FakeTensor) -> fx.Node:
         """What ``copy_`` leaves in ``target``: the source, cast, moved and expanded."""
@@ -434,14 +434,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         variant = functional_variant(func)
         if func is aten.detach_.default:
             return fake
-        if variant is None or op_info(variant).kind is not OpKind.VIEW:
+        if variant is None or op_info(variant.op).kind is not OpKind.VIEW:
             raise AtenTraceError(
                 f"{func} changes what memory a tensor owns, which a graph cannot express",
                 where=self.where,
                 hint="allocate a tensor of the new size instead",
             )
         self._keep_geometry(alias, fake)
-        view = cast(FakeTensor, self._view(variant, (_rebind(self, alias), *args[1:]), kwargs))
+        view = cast(FakeTensor, self._view(variant.op, (_rebind(self, alias), *args[1:]), kwargs))
         self.fake_mode.dispatch(func, _FAKE, (fake, *args[1:]), kwargs)
         self.bind(fake, self.alias_of(view))
         return fake
@@ -451,8 +451,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if alias.value is fake:
             copy = self.fake_mode.dispatch(aten.alias.default, _FAKE, (fake,), {})
             alias.value = cast(FakeTensor, copy)
-            if alias.node is not None:
-                alias.node.meta["val"] = alias.value
+            # Rare enough to look at every node: a tensor written since has several.
+            for node in self.graph.nodes:
+                if node.meta.get("val") is fake:
+                    node.meta["val"] = copy
 
 
 def _rebind(recorder: Recorder, alias: Alias) -> FakeTensor:
