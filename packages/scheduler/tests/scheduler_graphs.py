@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
+
 from plait_ir_lowering import (
     Buffer,
     Const,
@@ -98,13 +99,18 @@ class Builder:
         fn = fn or getattr(torch, name)
         if isinstance(y, T):
             return self.pointwise(lambda a, b: Op(name, [a, b]), fn(x.value, y.value), x, y)
-        return self.pointwise(lambda a: Op(name, [a, Const(y, a.dtype)]), fn(x.value, torch.tensor(y)), x)
+        return self.pointwise(
+            lambda a: Op(name, [a, Const(y, a.dtype)]), fn(x.value, torch.tensor(y)), x
+        )
 
     def reduce(self, kind: str, x: T, dims: Sequence[int], keepdim: bool = True) -> T:
         """Reduce over `dims`."""
         rank = len(x.size)
         dims = [d % rank for d in dims]
-        outer = {d: Var(f"i{n}", x.size[d]) for n, d in enumerate(d for d in range(rank) if d not in dims)}
+        outer = {
+            d: Var(f"i{n}", x.size[d])
+            for n, d in enumerate(d for d in range(rank) if d not in dims)
+        }
         inner = {d: Var(f"r{n}", x.size[d]) for n, d in enumerate(dims)}
         both = {**outer, **inner}
         index = [both[d].expr for d in range(rank)]
@@ -124,7 +130,9 @@ class Builder:
         def at(index: Sequence[IndexExpr]) -> Value:
             number = Layout.of(size).linear(index)
             strides = Layout.of(old).stride
-            return x.at([number // st % n if n.as_int() > 1 else as_index(0) for st, n in zip(strides, old)])
+            return x.at(
+                [number // st % n if n.as_int() > 1 else as_index(0) for st, n in zip(strides, old)]
+            )
 
         return T(x.buffer, tuple(size), x.dtype, at, x.value.reshape(tuple(size)))
 
@@ -211,6 +219,7 @@ def transformer(layers: int, *, batch=2, seq=16, width=32, heads=4, hidden=64, s
     mask = b.input(torch.randn(batch, 1, 1, seq), "mask")
     rows, head = batch * seq, width // heads
     for layer in range(layers):
+
         def weight(name, *size):
             return b.input(torch.randn(*size) / size[0] ** 0.5, f"{name}{layer}")
 
@@ -229,7 +238,9 @@ def transformer(layers: int, *, batch=2, seq=16, width=32, heads=4, hidden=64, s
         scores = b.view(scores, (batch, heads, seq, seq))
         scores = b.binary("add", b.binary("mul", scores, head**-0.5), mask)
         attention = b.softmax(scores)
-        mixed = b.bmm(b.view(attention, (batch * heads, seq, seq)), b.view(v, (batch * heads, seq, head)))
+        mixed = b.bmm(
+            b.view(attention, (batch * heads, seq, seq)), b.view(v, (batch * heads, seq, head))
+        )
         mixed = b.contiguous(b.permute(b.view(mixed, (batch, heads, seq, head)), (0, 2, 1, 3)))
         out = linear(b.view(mixed, (batch, seq, width)), "o", width, width)
         x = b.layer_norm(b.binary("add", x, out), weight("g1", width), weight("h1", width))

@@ -16,7 +16,6 @@ from plait_ir_lowering import (
     as_index,
     atoms,
 )
-
 from plait_scheduler.decisions import Decision, DecisionKind
 from plait_scheduler.fusion import Unit
 from plait_scheduler.inplace import overwrite
@@ -88,9 +87,7 @@ class _Assembly:
         steps: list[Step] = []
         first: dict[str, int] = {}
         for number, unit in enumerate(self.units):
-            created, step = (
-                self._launch(number, unit) if unit.group else self._call(number, unit)
-            )
+            created, step = self._launch(number, unit) if unit.group else self._call(number, unit)
             for name in created:
                 first[name] = number
                 if not isinstance(self.storage[name], ExternStorage):
@@ -103,9 +100,7 @@ class _Assembly:
         names = [b.name for b in self.graph.inputs] + list(first)
         return self._finished(names, steps, arena), self.decisions
 
-    def _finished(
-        self, names: Sequence[str], steps: Sequence[Step], arena: IndexExpr
-    ) -> Program:
+    def _finished(self, names: Sequence[str], steps: Sequence[Step], arena: IndexExpr) -> Program:
         buffers = tuple(
             ProgramBuffer(b.name, b.dtype, b.device, b.layout, self.storage[b.name])
             for b in (self.buffers[name] for name in names)
@@ -217,9 +212,7 @@ class _Assembly:
                 owner = self.owner[name]
                 begin, end = spans.get(owner, (start, start))
                 spans[owner] = (min(begin, start), max(end, self.last_use[name]))
-        lifetimes = [
-            Lifetime(name, self._nbytes(name), *span) for name, span in spans.items()
-        ]
+        lifetimes = [Lifetime(name, self._nbytes(name), *span) for name, span in spans.items()]
         plan = plan_arena(lifetimes, reuse=self.options.reuse_memory)
         for name, offset in plan.offsets.items():
             self.storage[name] = ArenaStorage(offset)

@@ -49,4 +49,6 @@ def explain(decisions: Sequence[Decision]) -> str:
     refused = [str(d) for d in decisions if not d.accepted]
     total = sum(d.bytes_saved for d in decisions if d.accepted)
     head = f"{len(taken)} decisions taken, saving {total:,} bytes; {len(refused)} refused"
-    return "\n".join([head, *(f"  + {line}" for line in taken), *(f"  - {line}" for line in refused)])
+    return "\n".join(
+        [head, *(f"  + {line}" for line in taken), *(f"  - {line}" for line in refused)]
+    )

@@ -74,7 +74,7 @@ def divide(number: IndexExpr, by: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
             if coefficient % step:
                 small = small + IndexExpr(((monomial, coefficient),))
         low, high = bounds(small)
-        if small.terms and low is not None and high is not None and 0 <= low and high < step:
+        if small.terms and low is not None and high is not None and low >= 0 and high < step:
             large = (number - small) // step
             quotient, remainder = divide(large, as_index(by.as_int() // step))
             return quotient, remainder * step + small
@@ -282,5 +282,3 @@ def plain(index: Sequence[IndexExpr | Value]) -> Coordinates | None:
     """The coordinates of an access; None where one is computed from data."""
     found = tuple(i for i in index if isinstance(i, IndexExpr))
     return found if len(found) == len(index) else None
-
-

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-
-class PlaitError(Exception):
-    def __init__(
-        self, message: str, *, where: str | None = None, hint: str | None = None
-    ) -> None:
-        super().__init__(message)
-        self.message, self.where, self.hint = message, where, hint
-
-    def __str__(self) -> str:
-        return "\n".join(p for p in (self.message, self.where, self.hint) if p)
+from plait_utils import PlaitError
 
 
 class ProgramError(PlaitError):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 from plait_ir_lowering import Buffer, Graph
-
 from plait_scheduler.decisions import Decision, DecisionKind
 from plait_scheduler.domains import points
 from plait_scheduler.groups import Group, Relation, group_of, merge, relate
@@ -100,13 +100,13 @@ class _Fuser:
     def join_siblings(self) -> None:
         """Join groups that read the same buffer at the same points."""
         for name, places in self.readers.items():
-            for left, right in zip(places, places[1:], strict=False):
+            for left, right in pairwise(places):
                 first, second = self.leader[left], self.leader[right]
                 if first == second or right - left > self.options.sibling_window:
                     continue
                 if self.groups.get(first) is None or self.groups.get(second) is None:
                     continue
-                self._try_siblings(*sorted((first, second)), name)
+                self._try_siblings(min(first, second), max(first, second), name)
 
     def _saved_by(self, name: str, reader: int) -> int:
         """Bytes that need not be moved if `name` is read where it is computed."""
@@ -226,7 +226,7 @@ class _Fuser:
 
     def _cycle(self, first: int, second: int) -> str | None:
         """Whether a path leads from one group to the other through a third."""
-        limit = max(self.groups[first].places + self.groups[second].places)  # type: ignore[union-attr]
+        limit = max(self._last_place(first), self._last_place(second))
         pair = {first, second}
         for start in (first, second):
             seen = {start}

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from plait_ir_lowering import Buffer, IndexExpr, Origin, Var, substitute
-
 from plait_scheduler.domains import (
     Coordinates,
     Substitution,
@@ -240,16 +239,14 @@ def _completed(
 ) -> Substitution | None:
     if not guest.is_reduction:
         return fill(partial, guest.outer, space)
-    outer = {var: partial[var] for var in guest.outer if var in partial}
-    inner = {var: partial[var] for var in guest.inner if var in partial}
+    outer: Substitution = {var: partial[var] for var in guest.outer if var in partial}
+    inner: Substitution = {var: partial[var] for var in guest.inner if var in partial}
     rows = fill(outer, guest.outer, host.outer)
     columns = fill(inner, guest.inner, host.inner)
     return None if rows is None or columns is None else rows | columns
 
 
-def _is_valid(
-    mapping: Substitution, host: Group, guest: Group, space: tuple[Var, ...]
-) -> bool:
+def _is_valid(mapping: Substitution, host: Group, guest: Group, space: tuple[Var, ...]) -> bool:
     if not guest.is_reduction:
         return _covers(mapping, guest.outer, space)
     return _covers(mapping, guest.outer, host.outer) and _covers(mapping, guest.inner, host.inner)
@@ -260,9 +257,7 @@ def _covers(mapping: Substitution, guest: Sequence[Var], space: Sequence[Var]) -
     return is_bijection(number, space)
 
 
-def _first_clash(
-    links: Sequence[_Link], mapping: Substitution, buffers: dict[str, Buffer]
-) -> str:
+def _first_clash(links: Sequence[_Link], mapping: Substitution, buffers: dict[str, Buffer]) -> str:
     for link in links:
         if link.required and not _meets(link, mapping, buffers):
             return link.buffer

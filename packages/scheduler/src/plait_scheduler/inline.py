@@ -1,19 +1,222 @@
 """Recomputing cheap pointwise definitions where they are read.
 
 A definition that is read at other coordinates than its own (broadcast, transposed,
-sliced, concatenated) cannot share a kernel with its reader by reading the same points;
-but its value can be computed at the reader's coordinates instead of being stored.
+sliced, concatenated) cannot share a kernel with its reader point by point; but its value
+can be computed at the reader's coordinates instead of being stored. Whatever is read
+point by point is left to fusion.
 """
 
 from __future__ import annotations
 
-from plait_ir_lowering import Graph
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
-from plait_scheduler.decisions import Decision
+from plait_ir_lowering import (
+    Atom,
+    Buffer,
+    Definition,
+    Graph,
+    IndexExpr,
+    Load,
+    Reduction,
+    Value,
+    rewrite,
+    substitute,
+)
+from plait_scheduler.decisions import Decision, DecisionKind
+from plait_scheduler.domains import is_bijection, plain, points, position
+from plait_scheduler.nodes import (
+    Node,
+    Work,
+    body_of,
+    final_reads,
+    node_of,
+    reads_of,
+    work_of,
+)
 from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.prune import prune
+from plait_scheduler.sizes import buffer_bytes, estimate
+
+_SMALL_REPEAT = 4096
+"""So many expensive operations may be repeated whatever the ratio."""
+_MODERATE_RATIO = 4
+"""At how many times as many points divisions may be repeated."""
 
 
-def inline_producers(
-    graph: Graph, options: SchedulerOptions
-) -> tuple[Graph, list[Decision]]:
-    return graph, []
+def inline_producers(graph: Graph, options: SchedulerOptions) -> tuple[Graph, list[Decision]]:
+    """`graph` with cheap producers recomputed in their readers, and why or why not."""
+    if not options.inline_producers:
+        return graph, []
+    inliner = _Inliner(graph, options)
+    for place in range(len(graph.definitions)):
+        inliner.consider(place)
+    changed = replace(graph, definitions=tuple(inliner.definitions))
+    return prune(changed), inliner.decisions
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """One access of a reader to the producer."""
+
+    reader: Node
+    load: Load
+
+    @property
+    def points(self) -> IndexExpr:
+        return points(self.reader.ranges + self.reader.reduced)
+
+
+@dataclass(slots=True)
+class _Inliner:
+    graph: Graph
+    options: SchedulerOptions
+    definitions: list[Definition] = field(init=False)
+    nodes: list[Node | None] = field(init=False)
+    buffers: dict[str, Buffer] = field(init=False)
+    readers: dict[str, dict[int, None]] = field(init=False)
+    reductions: set[str] = field(init=False)
+    kept: frozenset[str] = field(init=False)
+    decisions: list[Decision] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.definitions = list(self.graph.definitions)
+        self.nodes = [node_of(place, d) for place, d in enumerate(self.definitions)]
+        self.buffers = {b.name: b for b in self.graph.inputs}
+        self.readers = {}
+        self.reductions = set()
+        for place, definition in enumerate(self.definitions):
+            for buffer in definition.buffers:
+                self.buffers[buffer.name] = buffer
+                if isinstance(definition.body, Reduction):
+                    self.reductions.add(buffer.name)
+            for name in reads_of(definition):
+                self.readers.setdefault(name, {})[place] = None
+        self.kept = frozenset(final_reads(self.graph))
+
+    def consider(self, place: int) -> None:
+        """Inline one definition into its readers, if that pays."""
+        producer = self.nodes[place]
+        if producer is None or producer.kind is not None:
+            return
+        uses = list(self._uses(producer))
+        if not uses:
+            return
+        must_exist = producer.name in self.kept or any(
+            self.nodes[reader] is None for reader in self.readers[producer.name]
+        )
+        work = work_of(producer.value)
+        free = work.loads == 0 and not work.expensive
+        if not free and (must_exist or all(self._is_pointwise(use, producer) for use in uses)):
+            return
+        obstacle = self._obstacle(producer, uses, work)
+        places = dict.fromkeys(use.reader.place for use in uses)
+        names = "+".join(self._name(at) for at in places)
+        saved = buffer_bytes(producer.buffer) * (len(places) + (not must_exist))
+        reason = obstacle or "computing it where it is read costs less than storing it"
+        self.decisions.append(
+            Decision(DecisionKind.INLINE, producer.name, names, not obstacle, reason, saved)
+        )
+        if not obstacle:
+            for at in places:
+                self._inline(producer, at)
+
+    def _name(self, place: int) -> str:
+        return self.definitions[place].buffers[0].name
+
+    def _uses(self, producer: Node) -> Iterator[_Use]:
+        for place in self.readers.get(producer.name, {}):
+            reader = self.nodes[place]
+            if reader is not None:
+                for load in reader.loads:
+                    if load.buffer == producer.name:
+                        yield _Use(reader, load)
+
+    def _is_pointwise(self, use: _Use, producer: Node) -> bool:
+        """Whether the reader's points correspond to the producer's one to one."""
+        if use.points is not points(producer.ranges):
+            return False
+        index = plain(use.load.index)
+        if index is None:
+            return False
+        number = position(index, producer.buffer.layout.size)
+        return is_bijection(number, use.reader.ranges + use.reader.reduced)
+
+    def _obstacle(self, producer: Node, uses: list[_Use], work: Work) -> str | None:
+        """Why the producer should rather be stored."""
+        own = estimate(points(producer.ranges))
+        total = sum(estimate(use.points) for use in uses)
+        if self._opaque(producer, uses):
+            return "it is read at coordinates that are computed from data"
+        readers = {use.reader.place: use.reader for use in uses}
+        for reader in readers.values():
+            operations = work_of(reader.value).operations + work.operations
+            if operations > self.options.max_operations:
+                return f"the reader would have more than {self.options.max_operations} operations"
+        if work.loads == 0 and not work.expensive:
+            return None
+        if total <= own:
+            return None
+        if any(load.buffer in self.reductions for load in producer.loads):
+            return "it finishes a reduction, and runs once for each row with it"
+        if work.expensive and work.expensive * total > _SMALL_REPEAT:
+            return f"{work.expensive} expensive operations would run at {total} points, not {own}"
+        if work.moderate and total > _MODERATE_RATIO * own:
+            return f"{work.moderate} divisions or roots would run at {total} points, not {own}"
+        if work.operations > self.options.inline_operations:
+            return f"{work.operations} operations would run at {total} points, not {own}"
+        if any(load.operands for load in producer.loads):
+            return "its own reads are indirect and would be repeated"
+        return self._more_bytes(producer, uses)
+
+    def _opaque(self, producer: Node, uses: list[_Use]) -> bool:
+        return any(plain(use.load.index) is None for use in uses)
+
+    def _more_bytes(self, producer: Node, uses: list[_Use]) -> str | None:
+        """Compare the bytes moved with and without storing the producer."""
+        stored = buffer_bytes(producer.buffer)
+        without = stored
+        with_inlining = 0
+        readers = {use.reader.place: use.reader for use in uses}
+        for reader in readers.values():
+            without += min(stored, _touched(reader, producer.buffer))
+            known = {load.buffer for load in reader.loads}
+            for name in {load.buffer: None for load in producer.loads}:
+                if name not in known:
+                    with_inlining += min(
+                        buffer_bytes(self.buffers[name]), _touched(reader, self.buffers[name])
+                    )
+        if with_inlining <= without:
+            return None
+        return f"reading its operands again would move {with_inlining:,} bytes, not {without:,}"
+
+    def _inline(self, producer: Node, place: int) -> None:
+        """Put the producer's value in place of the reader's loads of it."""
+        reader = self.nodes[place]
+        assert reader is not None
+
+        def leaf(value: Value) -> Value | None:
+            if isinstance(value, Load) and value.buffer == producer.name:
+                return value_at(producer, value)
+            return None
+
+        value = rewrite(reader.value, leaf, lambda expr: expr)
+        changed = replace(reader, value=value, origin=reader.origin + producer.origin)
+        self.nodes[place] = changed
+        self.definitions[place] = Definition((changed.buffer,), body_of(changed), changed.origin)
+        del self.readers[producer.name][place]
+        for load in producer.loads:
+            self.readers[load.buffer][place] = None
+
+
+def value_at(producer: Node, load: Load) -> Value:
+    """The value that `producer` stores where `load` reads."""
+    index = plain(load.index)
+    assert index is not None
+    values: dict[Atom, IndexExpr] = dict(zip(producer.ranges, index, strict=True))
+    return rewrite(producer.value, lambda _: None, lambda expr: substitute(expr, values))
+
+
+def _touched(reader: Node, buffer: Buffer) -> int:
+    """At most so many bytes of `buffer` one pass of the reader touches."""
+    return estimate(points(reader.ranges + reader.reduced)) * buffer.dtype.itemsize

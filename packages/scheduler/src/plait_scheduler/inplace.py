@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from plait_ir_lowering import Buffer, Load, Value, loads_of, rewrite
-
 from plait_scheduler.domains import plain
 from plait_scheduler.kernels import BuiltKernel
 from plait_scheduler.program import Access, Statement, Store

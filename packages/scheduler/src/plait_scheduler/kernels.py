@@ -9,9 +9,9 @@ everything is renamed by position, so that equal computations give equal kernels
 from __future__ import annotations
 
 import re
-from hashlib import sha256
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from plait_ir_lowering import (
     Buffer,
@@ -30,8 +30,7 @@ from plait_ir_lowering import (
     rewrite,
     substitute,
 )
-
-from plait_scheduler.domains import plain
+from plait_scheduler.domains import Substitution, plain
 from plait_scheduler.groups import Group, Member
 from plait_scheduler.loops import AccessCost, Loops, canonical, simplify_loops
 from plait_scheduler.options import SchedulerOptions
@@ -66,8 +65,8 @@ def build_kernel(
 def _loops(
     group: Group, stored: Sequence[str], buffers: dict[str, Buffer], options: SchedulerOptions
 ) -> Loops:
-    values = {v: v.expr for v in group.outer + group.inner}
-    loops = Loops(group.outer, group.inner, dict(values))
+    values: Substitution = {v: v.expr for v in group.outer + group.inner}
+    loops = Loops(group.outer, group.inner, values)
     if options.simplify_loops:
         ordered = any(member.node.kind in _POSITIONAL for member in group.members)
         accesses = list(dict.fromkeys(_accesses(group, stored, buffers)))
@@ -161,9 +160,7 @@ def _with_positional_params(
     )
     renamed = tuple(_rename_params(statement, order) for statement in statements)
     symbols = _symbols(params, loops, renamed)
-    kernel = Kernel(
-        "", params, tuple(s.name for s in symbols), loops.outer, loops.inner, renamed
-    )
+    kernel = Kernel("", params, tuple(s.name for s in symbols), loops.outer, loops.inner, renamed)
     return BuiltKernel(kernel, tuple(order), tuple(s.expr for s in symbols))
 
 
@@ -179,9 +176,7 @@ def _rename_params(statement: Statement, order: dict[str, str]) -> Statement:
     return replace(statement, value=value)
 
 
-def _symbols(
-    params: Sequence[Param], loops: Loops, statements: Sequence[Statement]
-) -> list[Sym]:
+def _symbols(params: Sequence[Param], loops: Loops, statements: Sequence[Statement]) -> list[Sym]:
     """The sizes that the kernel needs, by name."""
     found: dict[str, Sym] = {}
 
@@ -230,5 +225,3 @@ def _plain_stem(kernel: Kernel) -> str:
         if isinstance(value, Op)
     ]
     return "_".join(list(dict.fromkeys(words))[:4]) or "copy"
-
-

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plait_ir_lowering import IndexExpr, Var, stride_of, substitute
-
 from plait_scheduler.domains import Substitution, is_affine, split_variables
 
 
@@ -134,7 +133,11 @@ def _best_order(domain: Sequence[Var], accesses: Sequence[AccessCost]) -> list[V
         if order not in orders and None not in steps and 0 not in known:
             orders.append(order)
     scores = [
-        sum(a.nbytes for a, steps in zip(weighted, strides, strict=True) if steps[order[-1]] in (0, 1))
+        sum(
+            a.nbytes
+            for a, steps in zip(weighted, strides, strict=True)
+            if steps[order[-1]] in (0, 1)
+        )
         for order in orders
     ]
     best = max(range(len(orders)), key=lambda n: (scores[n], -n))
@@ -144,5 +147,3 @@ def _best_order(domain: Sequence[Var], accesses: Sequence[AccessCost]) -> list[V
 def _step(offset: IndexExpr, var: Var) -> int | None:
     stride = stride_of(offset, var)
     return abs(stride.as_int()) if stride is not None and stride.is_constant else None
-
-

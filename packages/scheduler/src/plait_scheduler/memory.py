@@ -52,9 +52,7 @@ def plan_arena(lifetimes: Sequence[Lifetime], *, reuse: bool = True) -> ArenaPla
     return ArenaPlan({life.name: offsets[life.name] for life in lifetimes}, total)
 
 
-def _place_known(
-    lifetimes: Sequence[Lifetime], reuse: bool
-) -> tuple[dict[str, IndexExpr], int]:
+def _place_known(lifetimes: Sequence[Lifetime], reuse: bool) -> tuple[dict[str, IndexExpr], int]:
     placed: list[tuple[int, int, Lifetime]] = []
     offsets: dict[str, IndexExpr] = {}
     end = 0

@@ -26,13 +26,14 @@ from plait_ir_lowering import (
     post_order,
 )
 
-EXPENSIVE: frozenset[str] = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh "
-    "asinh acosh atanh sigmoid erf erfc lgamma hypot".split()
-)
+_EXPENSIVE_WORDS = """
+    exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh
+    asinh acosh atanh sigmoid erf erfc lgamma hypot
+"""
+EXPENSIVE: frozenset[str] = frozenset(_EXPENSIVE_WORDS.split())
 """Operations that cost as much as tens of additions."""
 MODERATE: frozenset[str] = frozenset(
-    "div sqrt rsqrt reciprocal floordiv truncdiv rem fmod".split()
+    ("div", "sqrt", "rsqrt", "reciprocal", "floordiv", "truncdiv", "rem", "fmod")
 )
 """Operations that cost as much as several additions."""
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from plait_ir_lowering import CheckedIndex, Load, Masked, Value, post_order
-
 from plait_scheduler.nodes import work_of
 from plait_scheduler.program import Access, Domain, Kernel, Let, Reduce, Statement, Store
 from plait_scheduler.statements import domain_of, names_in
@@ -155,9 +154,10 @@ class _Analysis:
         for part in post_order([value]):
             if isinstance(part, Masked | CheckedIndex):
                 return False
-            if isinstance(part, Load):
-                if part.operands or last_use > self.overwritten.get(part.buffer, last_use):
-                    return False
+            if isinstance(part, Load) and (
+                part.operands or last_use > self.overwritten.get(part.buffer, last_use)
+            ):
+                return False
         return True
 
     def _inner_phase(self, level: int, recomputed: set[str], saved: set[str]) -> Phase:
@@ -182,4 +182,3 @@ class _Analysis:
             tuple(name for name in self.lets if name in named and name in saved),
             tuple(name for name in self.lets if name in restored),
         )
-

@@ -20,7 +20,6 @@ from plait_ir_lowering import (
     Var,
     as_index,
 )
-
 from plait_scheduler.domains import points
 from plait_scheduler.nodes import final_reads, reads_of
 

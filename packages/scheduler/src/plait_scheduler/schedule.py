@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-
 from typing import TYPE_CHECKING
 
 from plait_ir_lowering import Graph
-
 from plait_scheduler.assemble import assemble
 from plait_scheduler.decisions import Decision, explain
 from plait_scheduler.fusion import fuse
@@ -18,7 +16,6 @@ from plait_scheduler.program import Program
 from plait_scheduler.prune import protect_mutated_inputs, prune
 from plait_scheduler.split import split_reductions
 from plait_scheduler.verifier import verify_program
-
 
 if TYPE_CHECKING:
     from plait_utils import Profile

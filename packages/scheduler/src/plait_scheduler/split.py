@@ -1,12 +1,176 @@
+"""Reductions in two stages, so that reductions to few elements run in parallel.
+
+    sum over 1,048,576 elements  =  sum over 128 of (sum over 8,192 elements each)
+
+The first stage computes a partial result for each chunk, the second combines these.
+"""
+
 from __future__ import annotations
 
-from plait_ir_lowering import Graph
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from plait_scheduler.decisions import Decision
+from plait_ir_lowering import (
+    Buffer,
+    Const,
+    Definition,
+    DType,
+    Graph,
+    IndexExpr,
+    IndexValue,
+    Layout,
+    Load,
+    Masked,
+    Op,
+    Reduction,
+    ReductionKind,
+    Scalar,
+    Value,
+    Var,
+    rewrite,
+    substitute,
+)
+from plait_scheduler.decisions import Decision, DecisionKind
+from plait_scheduler.domains import Substitution, at_position, points
 from plait_scheduler.options import SchedulerOptions
 
+_MOST_CHUNKS = 4
+"""How many times the chunks aimed for there may be."""
 
-def split_reductions(
-    graph: Graph, options: SchedulerOptions
-) -> tuple[Graph, list[Decision]]:
-    return graph, []
+
+def split_reductions(graph: Graph, options: SchedulerOptions) -> tuple[Graph, list[Decision]]:
+    """`graph` with large reductions to few elements in two stages, and why or why not."""
+    if not options.split_reductions:
+        return graph, []
+    taken = {b.name for d in graph.definitions for b in d.buffers}
+    taken.update(b.name for b in graph.inputs)
+    definitions: list[Definition] = []
+    decisions: list[Decision] = []
+    for definition in graph.definitions:
+        body = definition.body
+        if not isinstance(body, Reduction) or not _is_large(body, options):
+            definitions.append(definition)
+            continue
+        (buffer,) = definition.buffers
+        obstacle = _obstacle(body, buffer)
+        rows, columns = points(body.ranges), points(body.reduction_ranges)
+        reason = obstacle or f"{columns} elements for each of {rows} results run in parallel"
+        decisions.append(Decision(DecisionKind.SPLIT, buffer.name, "", not obstacle, reason))
+        if obstacle:
+            definitions.append(definition)
+        else:
+            definitions += _two_stages(definition, body, taken, options)
+    return replace(graph, definitions=tuple(definitions)), decisions
+
+
+def _is_large(body: Reduction, options: SchedulerOptions) -> bool:
+    rows, columns = points(body.ranges), points(body.reduction_ranges)
+    if not rows.is_constant or not columns.is_constant:
+        return False
+    few = 0 < rows.as_int() < options.min_parallel_points
+    return few and rows.as_int() * columns.as_int() >= options.min_split_elements
+
+
+def _obstacle(body: Reduction, buffer: Buffer) -> str | None:
+    if body.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
+        return "the position of an extremum is not computed in stages"
+    if body.value.dtype.is_reduced_precision:
+        return f"partial results would be rounded to {buffer.dtype}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunks:
+    """Chunk variables, variables within a chunk, the old variables in terms of both, and
+    what holds for points that exist (None: all do)."""
+
+    over: tuple[Var, ...]
+    within: tuple[Var, ...]
+    values: Substitution
+    exists: Value | None
+
+
+def _two_stages(
+    definition: Definition, body: Reduction, taken: set[str], options: SchedulerOptions
+) -> Iterator[Definition]:
+    (buffer,) = definition.buffers
+    chunks = _chunks(body, options)
+    value = rewrite(body.value, lambda _: None, lambda expr: substitute(expr, chunks.values))
+    if chunks.exists is not None:
+        value = Masked(chunks.exists, value, Const(neutral(body.kind, value.dtype), value.dtype))
+    ranges = body.ranges + chunks.over
+    size = [var.extent for var in ranges]
+    partial = Buffer(_fresh(buffer.name, taken), buffer.dtype, buffer.device, Layout.of(size))
+    first = Reduction(ranges, chunks.within, body.kind, value)
+    yield Definition((partial,), first, definition.origin)
+    load = Load(partial.name, [var.expr for var in ranges], partial.dtype)
+    second = Reduction(body.ranges, chunks.over, body.kind, load)
+    yield Definition((buffer,), second, definition.origin)
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    partial = f"{name}_partial"
+    while partial in taken:
+        partial += "_"
+    taken.add(partial)
+    return partial
+
+
+def _chunks(body: Reduction, options: SchedulerOptions) -> _Chunks:
+    """Whole leading dimensions and a part of the next one; else chunks with a rest."""
+    rows = points(body.ranges).as_int()
+    goal = -(-options.split_points // rows)
+    over: list[Var] = []
+    within: list[Var] = []
+    values: Substitution = {}
+    count = 1
+    for axis, var in enumerate(body.reduction_ranges):
+        extent = var.extent.as_int()
+        part = extent if count * extent <= goal * _MOST_CHUNKS else 1
+        if part == 1 and count < goal:
+            part = _divisor(extent, -(-goal // count), goal * _MOST_CHUNKS // count)
+        chunk, inner = Var(f"chunk{axis}", part), Var(f"{var.name}_", extent // part)
+        over.append(chunk)
+        within.append(inner)
+        values[var] = chunk.expr * (extent // part) + inner.expr
+        count *= part
+    if count * rows < options.min_parallel_points:
+        return _uneven_chunks(body.reduction_ranges, goal)
+    return _Chunks(tuple(over), tuple(within), values, None)
+
+
+def _divisor(extent: int, least: int, most: int) -> int:
+    """The smallest divisor of `extent` from `least` to `most`; 1 if there is none."""
+    return next((d for d in range(max(least, 2), most + 1) if extent % d == 0), 1)
+
+
+def _uneven_chunks(variables: Sequence[Var], count: int) -> _Chunks:
+    """Chunks of equal length, the last of which reaches beyond the end."""
+    total = points(variables).as_int()
+    length = -(-total // count)
+    chunk, inner = Var("chunk0", count), Var("within0", length)
+    number: IndexExpr = chunk.expr * length + inner.expr
+    index = at_position(number, [var.extent for var in variables])
+    exists = Op("lt", [IndexValue(number), Const(total, DType.i64)])
+    return _Chunks((chunk,), (inner,), dict(zip(variables, index, strict=True)), exists)
+
+
+def neutral(kind: ReductionKind, dtype: DType) -> Scalar:
+    """The element that changes nothing when it is combined with others."""
+    match kind:
+        case ReductionKind.SUM | ReductionKind.ANY:
+            return 0
+        case ReductionKind.PROD | ReductionKind.ALL:
+            return 1
+        case ReductionKind.MAX | ReductionKind.MIN:
+            highest = kind is ReductionKind.MIN
+            if dtype.is_float:
+                return float("inf") if highest else float("-inf")
+            if dtype is DType.bool_:
+                return highest
+            bits = 8 * dtype.itemsize
+            low, high = (
+                (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
+            )
+            return high if highest else low
+    raise ValueError(f"{kind.value} has no neutral element")

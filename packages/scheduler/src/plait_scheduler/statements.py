@@ -18,7 +18,6 @@ from plait_ir_lowering import (
     post_order,
     rewrite,
 )
-
 from plait_scheduler.program import Domain, Let, Reduce, Statement, Store
 
 
@@ -175,9 +174,7 @@ def _with_lets(
 def _levels(drafts: Sequence[_Draft], facts: _Facts) -> list[int]:
     """The phase of each draft: a named value's is that of its first user."""
     named = {draft.value: n for n, draft in enumerate(drafts) if draft.statement is None}
-    levels = [
-        -1 if draft.statement is None else facts.level[draft.value] for draft in drafts
-    ]
+    levels = [-1 if draft.statement is None else facts.level[draft.value] for draft in drafts]
     for number in range(len(drafts) - 1, -1, -1):
         draft = drafts[number]
         level = levels[number]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
+from torch import Tensor
+
 from plait_ir_lowering import (
     Device,
     DType,
@@ -20,8 +22,6 @@ from plait_ir_lowering import (
     OutputRef,
     TensorRef,
 )
-from torch import Tensor
-
 from plait_scheduler.program import (
     Allocate,
     ArenaStorage,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plait_ir_lowering import IndexExpr, ReductionKind, Var
-
 from plait_scheduler.program import Domain, Kernel, Let, Reduce, Statement, Store
 from plait_scheduler.render.values import TORCH_DTYPES, ValueWriter, strided_dimensions
 

@@ -29,7 +29,6 @@ from plait_ir_lowering import (
     post_order,
     stride_of,
 )
-
 from plait_scheduler.program import Param
 
 TORCH_DTYPES: dict[DType, str] = {
@@ -135,8 +134,8 @@ class ValueWriter:
             case CheckedIndex(inner, size):
                 under = f", {guard}" if guard else ""
                 return f"check_index({self._text(inner, guard)}, {size}{under})"
-            case Local(name, _):
-                return name
+            case Local():
+                return value.name
         raise TypeError(f"unknown value {value!r}")
 
     def _masked(self, mask: Value, inner: Value, other: Value, guard: str) -> str:
@@ -244,7 +243,7 @@ def _receiver(text: str) -> str:
     depth = 0
     for at, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")
-        if letter == " " and depth == 0 or (letter == "-" and at == 0):
+        if (letter == " " and depth == 0) or (letter == "-" and at == 0):
             return f"({text})"
     return text
 

@@ -9,35 +9,23 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from plait_ir_lowering import (
     DTYPES,
-    OPS,
-    CheckedIndex,
-    Const,
     Device,
     DType,
     ExternArg,
     ExternList,
-    IndexExpr,
-    IndexValue,
     Layout,
-    Load,
-    Local,
-    Masked,
-    Op,
     Origin,
     OutputRef,
     ReductionKind,
     Sym,
     TensorRef,
     TypeMismatchError,
-    Value,
     Var,
-    as_index,
 )
-
 from plait_scheduler.errors import ProgramSyntaxError
 from plait_scheduler.program import (
     Access,

@@ -28,7 +28,6 @@ from plait_ir_lowering import (
     Var,
     as_index,
 )
-
 from plait_scheduler.program import Param
 
 _LOCAL, _PART = "local_of_kernel_", "shared_part_"
@@ -148,5 +147,3 @@ class ValueReader:
 def _number(tree: ast.expr) -> bool | int | float:
     number = ast.literal_eval(tree)
     return float(number) if isinstance(number, str) else number
-
-

@@ -46,7 +46,6 @@ from plait_ir_lowering import (
     atoms,
     post_order,
 )
-
 from plait_scheduler.program import (
     Allocate,
     ArenaStorage,
@@ -95,7 +94,9 @@ def print_kernel(kernel: Kernel) -> str:
     symbols = f" sizes({_symbols(kernel.symbols, layouts)})" if kernel.symbols else ""
     lines = [f"kernel {kernel.name}({params}){symbols}"]
     inner = f" inner {_domain(kernel.inner)}" if kernel.inner else ""
-    lines.append(f"  for {_domain(kernel.outer)}{inner}".replace("for  inner", "for inner").rstrip())
+    lines.append(
+        f"  for {_domain(kernel.outer)}{inner}".replace("for  inner", "for inner").rstrip()
+    )
     for statement in kernel.statements:
         lines += [f"    {line}" for line in print_statement(statement)]
     return "\n".join(lines)

@@ -20,7 +20,6 @@ from plait_ir_lowering import (
     bounds,
     post_order,
 )
-
 from plait_scheduler.domains import points
 from plait_scheduler.errors import ProgramError
 from plait_scheduler.program import Access, Domain, Kernel, Let, Param, Reduce, Statement, Store

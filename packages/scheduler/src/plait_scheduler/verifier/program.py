@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from plait_ir_lowering import IndexExpr, Layout, TensorRef
-
 from plait_scheduler.errors import ProgramError
 from plait_scheduler.memory import ALIGNMENT
 from plait_scheduler.nodes import tensor_refs
@@ -152,9 +151,7 @@ class _ProgramCheck:
     def _launch(self, launch: Launch) -> None:
         self._require(launch.kernel in self.kernels, f"there is a kernel {launch.kernel}")
         kernel = self.kernels[launch.kernel]
-        self._require(
-            len(launch.buffers) == len(kernel.params), "each parameter is given a buffer"
-        )
+        self._require(len(launch.buffers) == len(kernel.params), "each parameter is given a buffer")
         self._require(len(launch.symbols) == len(kernel.symbols), "each size is given")
         for param, name in zip(kernel.params, launch.buffers, strict=True):
             buffer = self._buffer(name)
