@@ -8,15 +8,36 @@ wrapper, when it first dispatches; that costs about a second at every cold start
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import FakeTensorConverter, FakeTensorMode
+from torch._decomp import decomposition_table
+from torch._ops import OpOverload
+from torch._subclasses.fake_impls import (
+    _is_tensor_constructor,
+    has_meta,
+    op_implementations_checks,
+)
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorConverter,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+    torch_decomp_decompositions,
+)
+from torch.utils import _pytree as pytree
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+_UNUSUAL_TAGS = (
+    torch.Tag.data_dependent_output,
+    torch.Tag.dynamic_output_shape,
+    torch.Tag.inplace_view,
+)
 
 _OPTIONAL = frozenset({"_dispatch_key"})
 """Attributes that modes are asked for and need not have."""
@@ -54,6 +75,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
 
         self.nt_tensor_id_initial_count = nested._tensor_id_counter
         self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
+        self._storages: dict[int, torch.UntypedStorage] = {}
 
     __torch_dispatch__ = getattr(
         FakeTensorMode.__torch_dispatch__, "__wrapped__", FakeTensorMode.__torch_dispatch__
@@ -62,6 +84,99 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
+
+    def from_tensor(self, tensor: torch.Tensor, **options: Any) -> FakeTensor:
+        """A fake tensor with the properties of `tensor`; the same one for the same tensor.
+
+        Views of one storage stay views of one fake storage. Options are FakeTensorMode's;
+        giving any, or a tensor that is not plain and strided, takes torch's slower way.
+        """
+        if isinstance(tensor, FakeTensor) and tensor.fake_mode is self:
+            return tensor
+        if options or self.shape_env is not None or not _is_plain_tensor(tensor):
+            return super().from_tensor(tensor, **options)
+        converter = self.fake_tensor_converter
+        known = converter._get_memo(tensor)
+        if known is not None:
+            return known
+        with torch.inference_mode(tensor.is_inference()), no_dispatch():
+            meta = torch.empty(0, dtype=tensor.dtype, device="meta")
+            meta.set_(
+                self._fake_storage(tensor),
+                tensor.storage_offset(),
+                tensor.size(),
+                tensor.stride(),
+            )
+        if isinstance(tensor, torch.nn.Parameter):
+            meta._is_param = True
+        meta.requires_grad_(tensor.requires_grad)
+        fake = FakeTensor(self, meta, tensor.device)
+        converter.set_tensor_memo(tensor, fake)
+        return fake
+
+    def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.from_tensor(tensor) if _is_plain_tensor(tensor) else tensor
+
+    def _fake_storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
+        key = tensor.untyped_storage()._cdata
+        if key not in self._storages:
+            nbytes = tensor.untyped_storage().nbytes()
+            self._storages[key] = torch.UntypedStorage(  # type: ignore[no-untyped-call]  # torch's
+                nbytes, device="meta"
+            )
+        return self._storages[key]
+
+    def _dispatch_impl(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """Run the meta kernel of a builtin op directly; all else goes torch's way."""
+        if self.allow_non_fake_inputs and self.shape_env is None:
+            args, kwargs = pytree.tree_map_only(torch.Tensor, self._faked, (args, kwargs))
+        flat = pytree.arg_tree_leaves(*args, **kwargs)
+        if not self._is_plain(func, flat):
+            return super()._dispatch_impl(func, types, args, kwargs)
+        for applies, implementation in op_implementations_checks:
+            if applies(func):
+                result = implementation(self, func, *args, **kwargs)
+                if result is not NotImplemented:
+                    return result
+        if not has_meta(func):
+            decomposed = self._decompose(func, args, kwargs)
+            if decomposed is not NotImplemented:
+                return decomposed
+            return super()._dispatch_impl(func, types, args, kwargs)
+        with in_kernel_invocation_manager(self):
+            outputs = func(*args, **kwargs)
+        return self.wrap_meta_outputs_with_default_device_logic(
+            outputs,
+            func,
+            flat,
+            device=kwargs.get("device"),  # type: ignore[arg-type]  # None is right
+        )
+
+    def _is_plain(self, func: OpOverload, flat_args: Sequence[object]) -> bool:
+        """Static shapes, only fake tensors without known values, nothing data-dependent."""
+        if self.shape_env is not None or func.namespace not in ("aten", "prims"):
+            return False
+        if func in self.lift_fns or any(tag in func.tags for tag in _UNUSUAL_TAGS):
+            return False
+        tensors = [a for a in flat_args if isinstance(a, torch.Tensor)]
+        if not tensors:
+            return _is_tensor_constructor(func)
+        return all(
+            isinstance(t, FakeTensor) and t.fake_mode is self and t.constant is None
+            for t in tensors
+        )
+
+    def _decompose(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        with self:
+            if func in decomposition_table and torch_decomp_decompositions(func):
+                return decomposition_table[func](*args, **kwargs)
+            return func.decompose(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         """An attribute that this torch sets and `__init__` does not know of."""
@@ -74,6 +189,18 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         return template[name]
 
 
+def _is_plain_tensor(tensor: torch.Tensor) -> bool:
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and not tensor.is_quantized
+        and not torch._is_functional_tensor(tensor)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
+
+
 def is_fake(value: object) -> bool:
     """Whether `value` is a fake tensor."""
-    return isinstance(value, fake_tensor.FakeTensor)
+    return isinstance(value, FakeTensor)
