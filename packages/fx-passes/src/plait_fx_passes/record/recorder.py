@@ -15,7 +15,11 @@ from typing import Protocol, cast
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+)
 from torch.fx.node import Argument, map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -29,6 +33,8 @@ aten = torch.ops.aten
 _FAKE = (FakeTensor,)
 _DEVICE = torch.ops.prim.device.default
 _IDENTITY_VIEWS = frozenset({aten.alias.default, aten.detach.default, aten.lift_fresh.default})
+# Fake kernels disagree with the CPU's on the size of results that inference does not compute.
+_WITH_EMPTY_RESULTS = frozenset({aten._native_batch_norm_legit_no_training.default})
 _SIZED_VIEWS = frozenset({aten.view.default, aten.expand.default})
 
 Rule = Callable[..., object]
@@ -227,6 +233,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def _conformed_tensor(self, func: OpOverload, wanted: object, result: object) -> object:
         if not isinstance(wanted, FakeTensor) or not isinstance(result, torch.Tensor):
             return result
+        if result.numel() == 0 and func in _WITH_EMPTY_RESULTS:
+            return result
         if wanted.shape != result.shape or wanted.dtype != result.dtype:
             raise AtenTraceError(
                 f"the decomposition of {func} returns {result.dtype}{list(result.shape)},"
@@ -291,7 +299,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         base = self.fake_for(cast(torch.Tensor, args[0]))
         alias = self.alias_of(base)
         op, rest, kwargs = canonical_view(func, base, args[1:], kwargs)
-        value = self.fake_mode.dispatch(op, _FAKE, (base, *rest), kwargs)
+        value = self._fake_view(op, base, rest, kwargs)
         if isinstance(value, FakeTensor):
             step = ViewStep(op, rest, tuple(kwargs.items()))
             self._bind_view(value, alias, base, step)
@@ -303,6 +311,23 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         for part, step in zip(parts, steps, strict=True):
             self._bind_view(part, alias, base, step)
         return value
+
+    def _fake_view(
+        self,
+        op: OpOverload,
+        base: FakeTensor,
+        rest: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
+        """The view of a fake tensor; straight from the meta kernel where sizes are static."""
+        mode = self.fake_mode
+        if mode.shape_env is not None:
+            return mode.dispatch(op, _FAKE, (base, *rest), kwargs)
+        with in_kernel_invocation_manager(mode):
+            result = op(base, *rest, **kwargs)
+        if isinstance(result, torch.Tensor):
+            return FakeTensor(mode, result, base.fake_device)
+        return [FakeTensor(mode, part, base.fake_device) for part in result]
 
     def _bind_view(
         self, value: FakeTensor, alias: Alias, base: torch.Tensor, step: ViewStep
