@@ -7,6 +7,7 @@ is exact: a mapping is returned only where the index algebra proves it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import gcd
 
 from plait_ir_lowering import (
@@ -81,6 +82,28 @@ def divide(number: IndexExpr, by: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
     return number // by, number % by
 
 
+def move(expr: IndexExpr, values: Mapping[Atom, IndexExpr]) -> IndexExpr:
+    """`expr` with variables replaced, in its simplest form (see `divide`)."""
+    moved = substitute(expr, values)
+    return moved if is_affine(moved) else normalise(moved)
+
+
+@lru_cache(maxsize=65536)
+def normalise(expr: IndexExpr) -> IndexExpr:
+    """`expr` with every `//` and `%` taken again by `divide`."""
+    total = as_index(0)
+    for monomial, coefficient in expr.terms:
+        term = as_index(coefficient)
+        for atom in monomial:
+            if isinstance(atom, Quotient | Remainder):
+                parts = divide(normalise(atom.numerator), normalise(atom.denominator))
+                term = term * parts[isinstance(atom, Remainder)]
+            else:
+                term = term * IndexExpr((((atom,), 1),))
+        total = total + term
+    return total
+
+
 def row_major_mapping(guest: Sequence[Var], host: Sequence[Var]) -> Substitution:
     """The variables of `guest` where both domains' points have equal numbers."""
     number = position([v.expr for v in host], [v.extent for v in host])
@@ -130,7 +153,7 @@ def is_bijection(number: IndexExpr, domain: Sequence[Var]) -> bool:
     if number is position([v.expr for v in domain], [v.extent for v in domain]):
         return True
     split, renamed = split_variables([number], domain)
-    strides = mixed_radix(substitute(number, renamed) if renamed else number, split)
+    strides = mixed_radix(move(number, renamed) if renamed else number, split)
     if strides is None:
         return False
     expected = 1
@@ -159,7 +182,7 @@ def solve(
             return _solve_position(guest, guest_domain, host, size)
         if var is not _NO_VARIABLE and found.setdefault(var, target) is not target:
             return None
-    moved = [substitute(coordinate, found) for coordinate in guest]
+    moved = [move(coordinate, found) for coordinate in guest]
     return found if same_place(moved, host, size) else None
 
 
@@ -191,7 +214,7 @@ def _solve_position(
     for place, (var, step) in enumerate(strides):
         value = divide(target, as_index(step))[0]
         found[var] = value if place == 0 else divide(value, var.extent)[1]
-    return found if substitute(number, found) is target else None
+    return found if move(number, found) is target else None
 
 
 def fill(
@@ -237,8 +260,8 @@ def split_variables(
         change: Substitution = {var: high.expr * inner + low.expr}
         place = variables.index(var)
         variables[place : place + 1] = [high, low]
-        current = [substitute(access, change) for access in current]
-        values = {old: substitute(value, change) for old, value in values.items()}
+        current = [move(access, change) for access in current]
+        values = {old: move(value, change) for old, value in values.items()}
         if var in domain:
             values[var] = change[var]
     return tuple(variables), values

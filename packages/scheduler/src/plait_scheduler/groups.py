@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from plait_ir_lowering import Buffer, IndexExpr, Origin, Var, substitute
+from plait_ir_lowering import Buffer, IndexExpr, Origin, ReductionKind, Var
 from plait_scheduler.domains import (
     Coordinates,
     Substitution,
     extents,
     fill,
     is_bijection,
+    move,
     plain,
     points,
     position,
@@ -120,7 +121,7 @@ def _moved(group: Group, mapping: Substitution) -> Group:
 
 
 def _substituted(coordinates: Coordinates, mapping: Substitution) -> Coordinates:
-    return tuple(substitute(expr, mapping) for expr in coordinates)
+    return tuple(move(expr, mapping) for expr in coordinates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,9 @@ def relate(host: Group, guest: Group, buffers: dict[str, Buffer]) -> Relation | 
         return f"{opaque.buffer} is read at coordinates that are computed from data"
     failed = ""
     for mapping in _candidates(host, guest, space, links, buffers):
+        if not _keeps_order(mapping, host, guest):
+            failed = failed or "the row, whose order the position of an extremum counts,"
+            continue
         clash = _first_clash(links, mapping, buffers)
         if not clash:
             return Relation(mapping, _shared(links, mapping, buffers))
@@ -227,6 +231,15 @@ def _row_major(host: Group, guest: Group, space: tuple[Var, ...]) -> Substitutio
         same = extents(theirs) == extents(ours)
         mapping |= _by_order(theirs, ours) if same else row_major_mapping(theirs, ours)
     return mapping
+
+
+def _keeps_order(mapping: Substitution, host: Group, guest: Group) -> bool:
+    """Whether positions that the guest's reductions yield are the same in the host's rows."""
+    positional = (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
+    if not any(member.node.kind in positional for member in guest.members):
+        return True
+    theirs = position([mapping[var] for var in guest.inner], [v.extent for v in guest.inner])
+    return theirs is position([v.expr for v in host.inner], [v.extent for v in host.inner])
 
 
 def _by_order(guest: Sequence[Var], host: Sequence[Var]) -> Substitution:

@@ -21,10 +21,9 @@ from plait_ir_lowering import (
     Reduction,
     Value,
     rewrite,
-    substitute,
 )
 from plait_scheduler.decisions import Decision, DecisionKind
-from plait_scheduler.domains import is_bijection, plain, points, position
+from plait_scheduler.domains import is_bijection, move, plain, points, position
 from plait_scheduler.nodes import (
     Node,
     Work,
@@ -214,7 +213,7 @@ def value_at(producer: Node, load: Load) -> Value:
     index = plain(load.index)
     assert index is not None
     values: dict[Atom, IndexExpr] = dict(zip(producer.ranges, index, strict=True))
-    return rewrite(producer.value, lambda _: None, lambda expr: substitute(expr, values))
+    return rewrite(producer.value, lambda _: None, lambda expr: move(expr, values))
 
 
 def _touched(reader: Node, buffer: Buffer) -> int:

@@ -28,9 +28,8 @@ from plait_ir_lowering import (
     loads_of,
     post_order,
     rewrite,
-    substitute,
 )
-from plait_scheduler.domains import Substitution, plain
+from plait_scheduler.domains import Substitution, move, plain
 from plait_scheduler.groups import Group, Member
 from plait_scheduler.loops import AccessCost, Loops, canonical, simplify_loops
 from plait_scheduler.options import SchedulerOptions
@@ -84,13 +83,13 @@ def _accesses(
         mapping = member.mapping
         for value in post_order([member.node.value]):
             if isinstance(value, IndexValue):
-                yield AccessCost(substitute(value.expr, mapping), 0)
+                yield AccessCost(move(value.expr, mapping), 0)
             elif isinstance(value, Load) and value.buffer not in group.writes:
                 buffer = buffers[value.buffer]
                 offset = buffer.layout.offset
                 for at, stride in zip(value.index, buffer.layout.stride, strict=True):
                     if isinstance(at, IndexExpr):
-                        offset = offset + substitute(at, mapping) * stride
+                        offset = offset + move(at, mapping) * stride
                 yield AccessCost(offset, buffer_bytes(buffer))
 
 
@@ -107,16 +106,14 @@ class _Draft:
     def add(self, member: Member, stored: bool) -> None:
         """Append what computes and stores this member."""
         node = member.node
-        mapping = {
-            var: substitute(value, self.loops.values) for var, value in member.mapping.items()
-        }
-        value = rewrite(node.value, self._fused, lambda expr: substitute(expr, mapping))
+        mapping = {var: move(value, self.loops.values) for var, value in member.mapping.items()}
+        value = rewrite(node.value, self._fused, lambda expr: move(expr, mapping))
         if node.kind is not None:
             self.statements.append(Reduce(node.name, node.kind, value))
             value = Local(node.name, node.kind.result_dtype(value.dtype))
         self.computed[node.name] = value
         if stored:
-            index = tuple(substitute(at, self.loops.values) for at in member.coordinates)
+            index = tuple(move(at, self.loops.values) for at in member.coordinates)
             whole = node.kind is None and self._is_inner(member)
             domain = Domain.INNER if whole else Domain.OUTER
             self.statements.append(Store(node.name, index, domain, value))
@@ -131,9 +128,7 @@ class _Draft:
         inner = {var for var in self.loops.inner if var.expr.terms}
         if not inner:
             return False
-        used = {
-            atom for value in member.values for atom in atoms(substitute(value, self.loops.values))
-        }
+        used = {atom for value in member.values for atom in atoms(move(value, self.loops.values))}
         return bool(inner & used)
 
 

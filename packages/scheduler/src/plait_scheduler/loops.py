@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plait_ir_lowering import IndexExpr, Var, stride_of, substitute
-from plait_scheduler.domains import Substitution, is_affine, split_variables
+from plait_ir_lowering import IndexExpr, Var, stride_of
+from plait_scheduler.domains import Substitution, is_affine, move, split_variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def canonical(loops: Loops, *, keep_inner: bool) -> Loops:
     renamed: Substitution = {
         old: new.expr for old, new in zip(loops.outer + loops.inner, outer + inner, strict=True)
     }
-    values = {var: substitute(value, renamed) for var, value in loops.values.items()}
+    values = {var: move(value, renamed) for var, value in loops.values.items()}
     if keep_inner and not inner:
         inner = (Var("r0", 1),)
     return Loops(outer, inner, values)
@@ -70,7 +70,7 @@ class _State:
     accesses: list[AccessCost]
 
     def apply(self, change: Substitution) -> None:
-        self.values = {var: substitute(value, change) for var, value in self.values.items()}
+        self.values = {var: move(value, change) for var, value in self.values.items()}
         self.accesses = _moved(self.accesses, change)
 
     def split(self) -> None:
@@ -79,7 +79,7 @@ class _State:
         if not offsets:
             return
         outer, changed_outer = split_variables(offsets, self.outer)
-        moved = [substitute(offset, changed_outer) for offset in offsets]
+        moved = [move(offset, changed_outer) for offset in offsets]
         inner, changed_inner = split_variables(moved, self.inner)
         change = changed_outer | changed_inner
         before = sum(not is_affine(a.offset) for a in self.accesses)
@@ -117,7 +117,7 @@ class _State:
 
 
 def _moved(accesses: Sequence[AccessCost], change: Substitution) -> list[AccessCost]:
-    return [AccessCost(substitute(a.offset, change), a.nbytes) for a in accesses]
+    return [AccessCost(move(a.offset, change), a.nbytes) for a in accesses]
 
 
 def _best_order(domain: Sequence[Var], accesses: Sequence[AccessCost]) -> list[Var]:

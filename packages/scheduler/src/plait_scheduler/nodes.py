@@ -24,7 +24,9 @@ from plait_ir_lowering import (
     Var,
     loads_of,
     post_order,
+    rewrite,
 )
+from plait_scheduler.domains import is_affine, normalise, plain
 
 _EXPENSIVE_WORDS = """
     exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh
@@ -64,10 +66,18 @@ def node_of(place: int, definition: Definition) -> Node | None:
     (buffer, *_) = definition.buffers
     match definition.body:
         case Pointwise(ranges, value):
-            return Node(place, buffer, ranges, (), None, value, definition.origin)
+            return Node(place, buffer, ranges, (), None, _normal(value), definition.origin)
         case Reduction(ranges, reduced, kind, value):
-            return Node(place, buffer, ranges, reduced, kind, value, definition.origin)
+            found = _normal(value)
+            return Node(place, buffer, ranges, reduced, kind, found, definition.origin)
     return None
+
+
+def _normal(value: Value) -> Value:
+    """`value` with index expressions in their simplest form."""
+    if all(is_affine(at) for load in loads_of([value]) for at in plain(load.index) or ()):
+        return value
+    return rewrite(value, lambda _: None, normalise)
 
 
 def body_of(node: Node) -> Pointwise | Reduction:

@@ -28,10 +28,9 @@ from plait_ir_lowering import (
     Value,
     Var,
     rewrite,
-    substitute,
 )
 from plait_scheduler.decisions import Decision, DecisionKind
-from plait_scheduler.domains import Substitution, at_position, points
+from plait_scheduler.domains import Substitution, at_position, move, points
 from plait_scheduler.options import SchedulerOptions
 
 _MOST_CHUNKS = 4
@@ -95,7 +94,7 @@ def _two_stages(
 ) -> Iterator[Definition]:
     (buffer,) = definition.buffers
     chunks = _chunks(body, options)
-    value = rewrite(body.value, lambda _: None, lambda expr: substitute(expr, chunks.values))
+    value = rewrite(body.value, lambda _: None, lambda expr: move(expr, chunks.values))
     if chunks.exists is not None:
         value = Masked(chunks.exists, value, Const(neutral(body.kind, value.dtype), value.dtype))
     ranges = body.ranges + chunks.over

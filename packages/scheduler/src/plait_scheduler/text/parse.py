@@ -235,7 +235,7 @@ def _statement(line: str, values: ValueReader) -> Statement:
     found = re.fullmatch(r"store (\w+)\[(.*)\]", rest)
     if found is None:
         raise ValueError(f"{rest!r} is not a store")
-    index = tuple(values.index.parse(part) for part in split_commas(found[2]))
+    index = tuple(values.index.parse(part) for part in split_commas(found[2]) if part != "()")
     return Store(found[1], index, domain, values.parse(text))
 
 

@@ -128,7 +128,7 @@ def print_statement(statement: Statement) -> Iterator[str]:
         case Reduce(name, kind, _):
             yield f"reduce {name} = {kind.value} {value}"
         case Store(param, index, domain, _):
-            yield f"{domain.value} store {param}[{', '.join(map(str, index))}] = {value}"
+            yield f"{domain.value} store {param}[{', '.join(map(str, index)) or '()'}] = {value}"
 
 
 def print_value(root: Value) -> tuple[list[str], str]:
@@ -154,7 +154,7 @@ def _value(value: Value, texts: dict[Value, str]) -> str:
     match value:
         case Load(buffer, index, _):
             places = [texts[at] if isinstance(at, Value) else str(at) for at in index]
-            return f"{buffer}[{', '.join(places)}]"
+            return f"{buffer}[{', '.join(places) or '()'}]"
         case Const(number, dtype):
             return f"{dtype}({_number(number)})"
         case IndexValue(expr):

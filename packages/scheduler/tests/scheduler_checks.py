@@ -1,0 +1,45 @@
+"""How the tests run a graph: schedule, verify, print and read back, execute, compare."""
+
+from __future__ import annotations
+
+import torch
+from scheduler_graphs import Builder, T
+
+from plait_scheduler import (
+    Schedule,
+    SchedulerOptions,
+    load_python,
+    parse_program,
+    phases,
+    plan,
+    print_program,
+    render_python,
+)
+
+
+def run(b: Builder, *outputs: T, options: SchedulerOptions | None = None, tol=2e-4) -> Schedule:
+    """Schedule and run the graph; fails with the program where a result is wrong."""
+    schedule = plan(b.graph(*outputs), options=options)
+    program = schedule.program
+    text = print_program(program)
+    assert parse_program(text) == program
+    for kernel in program.kernels:
+        assert phases(kernel)
+    source = render_python(program)
+    results = load_python(source)(b.given)
+    assert len(results) == len(outputs)
+    for got, expected in zip(results, outputs):
+        torch.testing.assert_close(
+            got,
+            expected.value,
+            rtol=tol,
+            atol=tol,
+            equal_nan=True,
+            msg=lambda m: f"{m}\n{text}\n{source}",
+        )
+    return schedule
+
+
+def kernel_count(schedule: Schedule) -> int:
+    """How many launches the program has."""
+    return sum(type(step).__name__ == "Launch" for step in schedule.program.steps)

@@ -1,0 +1,285 @@
+"""What is fused into one kernel, what is not, and that results stay right."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scheduler_checks import kernel_count, run
+from scheduler_graphs import Builder, transformer
+
+from plait_ir_lowering import Const, DType, IndexValue, Load, Masked, Op
+from plait_scheduler import (
+    Access,
+    DecisionKind,
+    Domain,
+    Let,
+    Reduce,
+    SchedulerOptions,
+    Store,
+    print_kernel,
+)
+
+UNFUSED = SchedulerOptions(
+    fuse_pointwise=False,
+    fuse_reductions=False,
+    fuse_siblings=False,
+    inline_producers=False,
+    split_reductions=False,
+    simplify_loops=False,
+    reuse_memory=False,
+    reuse_in_place=False,
+)
+
+
+@pytest.fixture
+def b() -> Builder:
+    torch.manual_seed(0)
+    return Builder()
+
+
+def test_layer_norm_and_softmax_are_one_kernel_reading_once_and_writing_once(b: Builder) -> None:
+    x = b.input(torch.randn(64, 128))
+    w, c = b.input(torch.randn(128)), b.input(torch.randn(128))
+    schedule = run(b, b.softmax(b.layer_norm(x, w, c)))
+    (kernel,) = schedule.program.kernels
+    assert [p.access for p in kernel.params].count(Access.WRITE) == 1
+    assert sum(isinstance(s, Reduce) for s in kernel.statements) == 4
+    assert sum(isinstance(s, Store) for s in kernel.statements) == 1
+    assert schedule.program.arena_nbytes.as_int() == 0
+
+
+def test_what_does_not_vary_along_a_row_is_computed_once_a_row(b: Builder) -> None:
+    x = b.input(torch.randn(16, 32))
+    (kernel,) = run(b, b.layer_norm(x)).program.kernels
+    outer = [s for s in kernel.statements if isinstance(s, Let) and s.domain is Domain.OUTER]
+    assert any(
+        "rsqrt" in print_kernel(kernel).splitlines()[2 + kernel.statements.index(s)] for s in outer
+    )
+
+
+def test_residual_add_and_layer_norm_write_the_sum_only_if_needed(b: Builder) -> None:
+    x, y = b.input(torch.randn(16, 32)), b.input(torch.randn(16, 32))
+    h = b.binary("add", x, y)
+    one = run(b, b.layer_norm(h))
+    assert len(one.program.kernels[0].params) == 3
+    both = run(b, b.layer_norm(h), h)
+    assert kernel_count(both) == 1
+    assert len(both.program.kernels[0].params) == 4
+
+
+def test_transformer_layers_share_their_kernels() -> None:
+    """The first layer adds to an input, the others overwrite a temporary in place."""
+    for layers, kernels in ((1, 6), (2, 7), (3, 7)):
+        b, y = transformer(layers)
+        schedule = run(b, y)
+        assert kernel_count(schedule) == 8 * layers
+        assert len(schedule.program.kernels) == kernels
+
+
+def test_unfused_programs_compute_the_same() -> None:
+    b, y = transformer(1)
+    schedule = run(b, y, options=UNFUSED)
+    assert kernel_count(schedule) == sum(
+        d.body.__class__.__name__ != "ExternCall" for d in b.definitions
+    )
+
+
+def test_reshaped_reads_fuse(b: Builder) -> None:
+    x, bias = b.input(torch.randn(6, 8)), b.input(torch.randn(8))
+    y = b.view(b.binary("add", x, bias), (2, 3, 8))
+    z = b.view(b.gelu(y), (6, 2, 4))
+    assert kernel_count(run(b, b.unary("exp", z))) == 1
+
+
+def test_permuted_reads_fuse(b: Builder) -> None:
+    x = b.input(torch.randn(6, 8))
+    y = b.permute(b.view(b.unary("exp", x), (6, 2, 4)), (1, 0, 2))
+    z = b.contiguous(b.permute(b.unary("sin", y), (2, 1, 0)))
+    assert kernel_count(run(b, z)) == 1
+
+
+def test_reduction_over_leading_dimensions_fuses_with_its_surroundings(b: Builder) -> None:
+    x = b.input(torch.randn(4, 8, 6, 5))
+    e = b.unary("exp", x)
+    mean = b.binary("div", b.reduce("sum", e, [0, 2, 3]), 120.0)
+    assert kernel_count(run(b, b.binary("sub", e, mean))) == 1
+
+
+def test_a_value_read_at_two_coordinates_is_stored(b: Builder) -> None:
+    x = b.input(torch.randn(32, 32))
+    e = b.unary("exp", x)
+    schedule = run(b, b.binary("add", e, b.permute(e, (1, 0))))
+    assert kernel_count(schedule) == 2
+    (refused,) = [d for d in schedule.decisions if not d.accepted]
+    assert "other coordinates" in refused.reason
+
+
+def test_reductions_over_different_rows_stay_apart(b: Builder) -> None:
+    x = b.input(torch.randn(64, 32))
+    e = b.unary("exp", x)
+    schedule = run(b, b.reduce("sum", e, [0]), b.reduce("sum", e, [1]))
+    assert kernel_count(schedule) == 2
+
+
+def test_no_fusion_around_an_external_call(b: Builder) -> None:
+    x, w = b.input(torch.randn(8, 8)), b.input(torch.randn(8, 8))
+    e = b.unary("exp", x)
+    y = b.binary("add", b.mm(e, w), e)
+    schedule = run(b, y)
+    assert kernel_count(schedule) == 2
+    assert any("path through" in d.reason for d in schedule.decisions if not d.accepted)
+
+
+def test_siblings_over_one_input_become_one_kernel(b: Builder) -> None:
+    x = b.input(torch.randn(64, 64))
+    schedule = run(b, b.unary("exp", x), b.unary("sin", x), b.reduce("sum", x, [1]))
+    assert kernel_count(schedule) == 1
+    apart = run(
+        b, b.unary("exp", x), b.unary("sin", x), options=SchedulerOptions(fuse_siblings=False)
+    )
+    assert kernel_count(apart) == 2
+
+
+def test_siblings_that_share_little_stay_apart(b: Builder) -> None:
+    x, y, w = (b.input(torch.randn(*s)) for s in ((64, 64), (64, 64), (64,)))
+    schedule = run(b, b.binary("mul", x, w), b.binary("mul", y, w))
+    assert kernel_count(schedule) == 2
+
+
+def test_limits_keep_kernels_apart(b: Builder) -> None:
+    total = b.input(torch.randn(16))
+    for _ in range(8):
+        total = b.binary("add", total, b.input(torch.randn(16)))
+    assert kernel_count(run(b, total)) == 1
+    schedule = run(b, total, options=SchedulerOptions(max_params=4))
+    assert kernel_count(schedule) > 2
+    assert all(len(k.params) <= 4 for k in schedule.program.kernels)
+    schedule = run(b, total, options=SchedulerOptions(max_operations=2))
+    assert any("operations" in d.reason for d in schedule.decisions if not d.accepted)
+
+
+@pytest.mark.parametrize(
+    ("switch", "kind"),
+    [("fuse_pointwise", DecisionKind.POINTWISE), ("fuse_reductions", DecisionKind.REDUCTION)],
+)
+def test_each_kind_of_fusion_can_be_switched_off(
+    b: Builder, switch: str, kind: DecisionKind
+) -> None:
+    x = b.input(torch.randn(64, 32))
+    y = b.binary("mul", b.unary("exp", b.unary("sin", x)), 2.0)
+    options = SchedulerOptions(**{switch: False})
+    schedule = run(b, b.reduce("max", y, [1]), y, options=options)
+    taken = [d for d in schedule.decisions if d.kind is kind]
+    assert taken
+    assert not any(d.accepted for d in taken)
+
+
+def test_explanations_name_both_buffers_and_bytes(b: Builder) -> None:
+    x = b.input(torch.randn(64, 32))
+    text = run(b, b.unary("sin", b.unary("exp", x))).explain()
+    assert "pointwise fusion of buf0 with buf1: done" in text
+    assert "saves 16,384 bytes" in text
+
+
+def test_cheap_producers_are_computed_where_they_are_broadcast(b: Builder) -> None:
+    x, y = b.input(torch.randn(400, 30)), b.input(torch.randn(30))
+    assert kernel_count(run(b, b.binary("mul", x, b.binary("add", y, 1.0)))) == 1
+
+
+def test_expensive_producers_are_not_repeated(b: Builder) -> None:
+    x, y = b.input(torch.randn(400, 30)), b.input(torch.randn(30))
+    schedule = run(b, b.binary("mul", x, b.unary("exp", y)))
+    assert kernel_count(schedule) == 2
+    (refused,) = [d for d in schedule.decisions if d.kind is DecisionKind.INLINE]
+    assert "would run at 12000 points, not 30" in refused.reason
+
+
+def test_sliced_producers_are_inlined_even_if_expensive(b: Builder) -> None:
+    x = b.input(torch.randn(64, 32))
+    e = b.unary("exp", x)
+    half = b.pointwise(lambda v: v, e.value[:16].clone(), e)
+    body = half
+    assert kernel_count(run(b, body)) == 1
+
+
+def test_a_guarded_load_is_not_named_for_other_statements(b: Builder) -> None:
+    """Both outputs load x under a mask only; naming the load would read out of bounds."""
+    x = b.input(torch.randn(8))
+
+    def padded(scale: float):
+        def op(v):
+            place = v.index[0]
+            mask = Op("lt", [IndexValue(place), Const(8, DType.i64)])
+            load = Op("exp", [v])
+            return Masked(mask, Op("mul", [load, Const(scale, DType.f32)]), Const(0.0, DType.f32))
+
+        value = torch.cat([x.value.exp() * scale, torch.zeros(4)])
+        wide = type(x)(x.buffer, (12,), x.dtype, x.at, value)
+        return b.pointwise(op, value, wide)
+
+    schedule = run(b, padded(2.0), padded(3.0), options=SchedulerOptions(inline_producers=False))
+    for kernel in schedule.program.kernels:
+        for statement in kernel.statements:
+            assert not (isinstance(statement, Let) and isinstance(statement.value, Load))
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("size", [(1 << 17,), (100003,), (3, 300, 200)])
+def test_large_reductions_are_split(b: Builder, kind: str, size: tuple[int, ...]) -> None:
+    x = b.input(1 + torch.randn(*size, dtype=torch.float64) / 1000)
+    dims = list(range(len(size)))[-2:] if len(size) > 1 else [0]
+    schedule = run(b, b.reduce(kind, b.binary("mul", x, 1.0), dims))
+    assert kernel_count(schedule) == 2
+    assert min(k.outer[0].extent.as_int() for k in schedule.program.kernels if k.outer) >= 3
+    assert [d.accepted for d in schedule.decisions if d.kind is DecisionKind.SPLIT] == [True]
+
+
+@pytest.mark.parametrize("kind", ["any", "all"])
+@pytest.mark.parametrize("holds", [True, False])
+def test_large_logical_reductions_are_split(b: Builder, kind: str, holds: bool) -> None:
+    value = torch.full((100003,), kind == "all")
+    value[77777] = holds
+    schedule = run(b, b.reduce(kind, b.input(value), [0]))
+    assert kernel_count(schedule) == 2
+
+
+def test_arg_reductions_are_not_split_and_say_so(b: Builder) -> None:
+    x = b.input(torch.randn(1 << 16))
+    schedule = run(b, b.reduce("argmax", x, [0]))
+    assert kernel_count(schedule) == 1
+    assert "extremum" in schedule.explain()
+
+
+def test_arg_reductions_keep_the_order_of_their_rows(b: Builder) -> None:
+    x = b.input(torch.randn(4, 6, 5))
+    e = b.unary("exp", x)
+    run(b, b.reduce("argmin", e, [2, 0]), b.reduce("sum", e, [0, 2]), b.reduce("argmax", e, [0, 2]))
+
+
+def test_identical_graphs_give_identical_programs() -> None:
+    first, second = (transformer(2) for _ in range(2))
+    programs = [run(b, y).program for b, y in (first, second)]
+    assert programs[0] == programs[1]
+
+
+def test_dead_definitions_are_dropped(b: Builder) -> None:
+    x = b.input(torch.randn(8))
+    b.unary("exp", b.unary("sin", x))
+    assert kernel_count(run(b, b.unary("cos", x))) == 1
+
+
+def test_reduction_over_one_element_is_pointwise(b: Builder) -> None:
+    x = b.input(torch.randn(8, 1))
+    schedule = run(b, b.reduce("sum", x, [1]), b.reduce("argmax", x, [1]))
+    assert not any(isinstance(s, Reduce) for k in schedule.program.kernels for s in k.statements)
+
+
+@pytest.mark.parametrize("size", [(0, 4), (4, 0), (0,)])
+def test_empty_tensors(b: Builder, size: tuple[int, ...]) -> None:
+    x = b.input(torch.randn(*size))
+    run(b, b.reduce("sum", b.unary("exp", x), [-1]), b.binary("mul", x, 2.0))
+
+
+def test_scalars(b: Builder) -> None:
+    x, y = b.input(torch.randn(())), b.input(torch.randn(5, 3))
+    run(b, b.binary("mul", y, b.unary("exp", x)), b.unary("sin", x))
