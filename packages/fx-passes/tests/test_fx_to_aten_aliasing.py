@@ -49,6 +49,11 @@ def _same_twice(x):
     return y, y
 
 
+def _same_view_twice(x):
+    y = x.t()
+    return y, x, y
+
+
 def _two_views_of_fresh(x):
     y = x * 2
     return y[0], y[1:]
@@ -141,6 +146,7 @@ ALIASING = [
     (_windows_of_input, 1),
     (_detached, 1),
     (_same_twice, 1),
+    (_same_view_twice, 1),
     (_two_views_of_fresh, 1),
     (_fresh_and_its_view, 1),
     (_view_then_its_base, 1),

@@ -130,7 +130,14 @@ class Literal:
     value: object
 
 
-OutputSource: TypeAlias = Computed | InputItself | InputView | ResultView | Literal
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """User output that is the very tensor returned as the earlier output ``output``."""
+
+    output: int
+
+
+OutputSource: TypeAlias = Computed | InputItself | InputView | ResultView | Repeated | Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +176,12 @@ class AtenGraph:
     output_spec: TreeSpec | None = None
 
     @property
-    def output_aliases(self) -> dict[int, InputItself | InputView | ResultView]:
+    def output_aliases(self) -> dict[int, InputItself | InputView | ResultView | Repeated]:
         """The user outputs that share storage with an input or with another output."""
         return {
             index: source
             for index, source in enumerate(self.outputs)
-            if isinstance(source, (InputItself, InputView, ResultView))
+            if isinstance(source, (InputItself, InputView, ResultView, Repeated))
         }
 
     @property

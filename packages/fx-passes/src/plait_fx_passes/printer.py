@@ -18,6 +18,7 @@ from plait_fx_passes.aten_graph import (
     InputItself,
     InputView,
     OutputSource,
+    Repeated,
     ResultView,
     SyntheticBase,
 )
@@ -129,6 +130,8 @@ def _format_output(source: OutputSource, names: list[str]) -> str:
         return f"a view of %{names[source.input]}: {_format_geometry(source.geometry)}"
     if isinstance(source, ResultView):
         return f"a view of result {source.result}: {_format_geometry(source.geometry)}"
+    if isinstance(source, Repeated):
+        return f"output {source.output} itself"
     return f"the value {source.value!r}"
 
 

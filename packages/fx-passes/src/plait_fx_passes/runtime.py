@@ -16,6 +16,7 @@ from plait_fx_passes.aten_graph import (
     InputView,
     Literal,
     OutputSource,
+    Repeated,
     SyntheticBase,
     UserInput,
     ViewStep,
@@ -97,8 +98,20 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
     builders = tuple(_builder(source) for source in graph.outputs)
     spec = graph.output_spec
 
+    repeated = tuple(
+        (index, source.output)
+        for index, source in enumerate(graph.outputs)
+        if isinstance(source, Repeated)
+    )
+
+    def build_all(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[object]:
+        built = [build(inputs, results) for build in builders]
+        for index, earlier in repeated:
+            built[index] = built[earlier]
+        return built
+
     def flat(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> object:
-        return tuple(build(inputs, results) for build in builders)
+        return tuple(build_all(inputs, results))
 
     if spec is None:
         return flat
@@ -106,7 +119,7 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
         return builders[0]
 
     def nested(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> object:
-        return tree_unflatten([build(inputs, results) for build in builders], spec)
+        return tree_unflatten(build_all(inputs, results), spec)
 
     return nested
 
@@ -119,6 +132,8 @@ def _builder(source: OutputSource) -> Rebuild:
     if isinstance(source, Computed):
         position = source.result
         return lambda inputs, results: results[position]
+    if isinstance(source, Repeated):  # filled in once all others are built
+        return lambda inputs, results: None
     if isinstance(source, InputItself):
         index = source.input
         return lambda inputs, results: inputs[index]

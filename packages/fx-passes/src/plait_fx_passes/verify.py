@@ -11,7 +11,14 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from plait_fx_passes.aliasing import storage_root
-from plait_fx_passes.aten_graph import AtenGraph, Computed, InputItself, InputView, ResultView
+from plait_fx_passes.aten_graph import (
+    AtenGraph,
+    Computed,
+    InputItself,
+    InputView,
+    Repeated,
+    ResultView,
+)
 from plait_fx_passes.errors import VerificationError
 from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.op_info import OpKind, op_info
@@ -120,6 +127,12 @@ def _check_surroundings(graph: AtenGraph) -> None:
             _fail(graph, None, f"output {index} refers to result {source.result} of {results}")
         if isinstance(source, (InputItself, InputView)) and source.input >= inputs:
             _fail(graph, None, f"output {index} refers to input {source.input} of {inputs}")
+        if isinstance(source, Repeated) and source.output >= index:
+            _fail(
+                graph,
+                None,
+                f"output {index} repeats output {source.output}, which is not before it",
+            )
     for mutation in graph.mutations:
         if mutation.input >= inputs or mutation.result >= results:
             _fail(graph, None, f"{mutation} refers to an input or result that is not there")

@@ -21,6 +21,7 @@ from plait_fx_passes.aten_graph import (
     MetadataMutation,
     Mutation,
     OutputSource,
+    Repeated,
     ResultView,
     ViewStep,
 )
@@ -78,12 +79,16 @@ def _add_outputs(
             if alias.parent is None:
                 bases.setdefault(id(storage), len(results.nodes))
             results.nodes.append(_laid_out(recorder, alias))
-    for output in leaves:
+    seen: dict[int, int] = {}
+    for position, output in enumerate(leaves):
         if not isinstance(output, torch.Tensor):
             results.outputs.append(Literal(output))
         elif id(output) in direct:
             results.outputs.append(Computed(direct[id(output)]))
+        elif id(output) in seen:
+            results.outputs.append(Repeated(seen[id(output)]))
         else:
+            seen[id(output)] = position
             results.outputs.append(_view_output(recorder, table, output, bases, results))
 
 

@@ -1,0 +1,180 @@
+"""Decompositions compute what eager's kernels compute, with their strides."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fx_oracle import assert_like_eager, check_program, trace
+
+from plait_fx_passes import (
+    AtenTraceError,
+    core_decompositions,
+    decompose,
+    default_decompositions,
+    to_aten,
+    verify,
+    wrap_runtime,
+)
+
+aten = torch.ops.aten
+
+SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-30, -3.0, 3.0, 25.0, -25.0, 0.5, -0.5]
+
+POINTWISE = {
+    "silu": F.silu,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "elu": lambda x: F.elu(x, 1.3),
+    "selu": F.selu,
+    "celu": lambda x: F.celu(x, 0.7),
+    "softplus": lambda x: F.softplus(x, 1.5, 10.0),
+    "hardtanh": lambda x: F.hardtanh(x, -0.5, 0.7),
+    "relu6": F.relu6,
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "mish": F.mish,
+    "logsigmoid": F.logsigmoid,
+    "threshold": lambda x: F.threshold(x, 0.3, 9.0),
+    "softshrink": lambda x: F.softshrink(x, 0.4),
+    "hardshrink": lambda x: F.hardshrink(x, 0.4),
+    "rsub": lambda x: 3.5 - x,
+    "rsub_alpha": lambda x: torch.rsub(x, 2.0, alpha=3.0),
+    "square": torch.square,
+    "cube": lambda x: x**3,
+    "root": lambda x: x.abs() ** 0.5,
+    "inverse_root": lambda x: x.abs() ** -0.5,
+    "reciprocal": lambda x: x**-1,
+    "nan_to_num": torch.nan_to_num,
+    "nan_to_values": lambda x: torch.nan_to_num(x, nan=1.0, posinf=2.0, neginf=-2.0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("name", POINTWISE)
+def test_pointwise_decompositions_on_ordinary_and_special_values(name, dtype):
+    torch.manual_seed(0)
+    x = torch.cat([torch.randn(50, dtype=dtype) * 3, torch.tensor(SPECIAL, dtype=dtype)])
+    function = POINTWISE[name]
+    graph = check_program(
+        lambda x: function(x), [x], tolerance=2e-6 if dtype is torch.float32 else 1e-12
+    )
+    table = default_decompositions()
+    assert not [n for n in graph.graph.nodes if n.target in table]
+
+
+def _matrices(*shapes, dtype=torch.float64):
+    torch.manual_seed(1)
+    return [torch.randn(*shape, dtype=dtype) for shape in shapes]
+
+
+PROGRAMS = {
+    "addcmul": (lambda x, a, b: torch.addcmul(x, a, b, value=0.5), [(3, 4), (3, 1), (4,)]),
+    "addcdiv": (lambda x, a, b: torch.addcdiv(x, a, b), [(3, 4)] * 3),
+    "lerp_near": (lambda x, y: torch.lerp(x, y, 0.3), [(3, 4)] * 2),
+    "lerp_far": (lambda x, y: torch.lerp(x, y, 0.9), [(3, 4)] * 2),
+    "masked_fill": (lambda x: x.masked_fill(x > 0, -math.inf), [(3, 4)]),
+    "masked_fill_columns": (lambda x: x.t().masked_fill(x.t() > 0, 2.0), [(3, 4)]),
+    "std": (lambda x: (x.std(), x.std(0), x.std(1, correction=0, keepdim=True)), [(3, 4)]),
+    "std_mean": (lambda x: torch.std_mean(x, 0), [(3, 4)]),
+    "norms": (
+        lambda x: (x.norm(), x.norm(1, dim=0), x.norm(math.inf, dim=1, keepdim=True), x.norm(3)),
+        [(3, 4)],
+    ),
+    "logsumexp": (lambda x: (x.logsumexp(0), x.logsumexp((0, 1)), x.logsumexp(1, True)), [(3, 4)]),
+    "extremes": (lambda x: (x.max(), x.min()), [(3, 4)]),
+    "mse": (lambda x, y: (F.mse_loss(x, y), F.mse_loss(x, y, reduction="none")), [(3, 4)] * 2),
+    "mse_sum": (lambda x, y: F.mse_loss(x, y, reduction="sum"), [(3, 4)] * 2),
+    "stack": (lambda x, y: (torch.stack([x, y]), torch.stack([x, y], -1)), [(3, 4)] * 2),
+    "repeat": (lambda x: (x.repeat(2, 1), x.repeat(3, 1, 2), torch.tile(x, (2,))), [(3, 4)]),
+    "triangles": (lambda x: (x.tril(), x.triu(1), x.tril(-1)), [(2, 3, 4)]),
+    "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), [(2, 8, 3, 3)]),
+    "pixel_shuffle_by_one": (lambda x: F.pixel_shuffle(x, 1), [(2, 8, 3, 3)]),
+    "glu": (lambda x: (F.glu(x), F.glu(x, 0)), [(6, 4)]),
+    "prelu": (lambda x, w: F.prelu(x, w), [(2, 3, 4), (3,)]),
+    "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), [(2, 4, 3, 3), (4,), (4,)]),
+    "group_norm_plain": (lambda x: F.group_norm(x, 4), [(2, 4, 5)]),
+    "instance_norm": (lambda x: F.instance_norm(x), [(2, 4, 5, 5)]),
+    "batch_norm_no_stats": (
+        lambda x, w: F.batch_norm(x, None, None, w, None, True),
+        [(4, 3, 2), (3,)],
+    ),
+    "batch_norm_train": (
+        lambda x, m, v: F.batch_norm(x, m, v.abs(), None, None, True, 0.3),
+        [(4, 3, 2), (3,), (3,)],
+    ),
+    "batch_norm_eval": (
+        lambda x, m, v, w, b: F.batch_norm(x, m, v.abs(), w, b),
+        [(4, 3, 2, 2), (3,), (3,), (3,), (3,)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_decompositions_agree_with_eager(name):
+    program, shapes = PROGRAMS[name]
+    check_program(program, _matrices(*shapes), tolerance=1e-11)
+
+
+def test_infinite_maximum_in_logsumexp():
+    x = torch.tensor([[math.inf, 1.0], [-math.inf, -math.inf], [1.0, 2.0]])
+    check_program(lambda x: x.logsumexp(1), [x])
+
+
+def test_the_running_statistics_of_a_decomposed_batch_norm_are_copied_back():
+    def program(x, mean, var):
+        return F.batch_norm(x, mean, var, None, None, True, 0.3)
+
+    inputs = [*_matrices((4, 3, 2), (3,)), torch.ones(3, dtype=torch.float64)]
+    graph = check_program(program, inputs, tolerance=1e-12)
+    assert [mutation.input for mutation in graph.mutations] == [1, 2]
+
+
+def _program(x):
+    return F.silu(x).relu(), F.softplus(x).t()
+
+
+def test_a_recorded_graph_can_be_decomposed_later():
+    x = torch.randn(3, 4)
+    gm = trace(_program)
+    whole = to_aten(gm, [x], decompositions={})
+    parts = decompose(whole, default_decompositions())
+    verify(parts)
+    targets = {node.target for node in parts.graph.nodes}
+    assert aten.silu.default not in targets
+    assert aten.silu.default in {node.target for node in whole.graph.nodes}
+    assert_like_eager("later", wrap_runtime(parts, parts.module()), gm, [x], 1e-6)
+
+
+def test_torchs_own_decompositions_can_be_used():
+    x = torch.randn(3, 4)
+
+    def program(x):
+        return F.gelu(x) + torch.special.entr(x.abs())
+
+    gm = trace(program)
+    whole = to_aten(gm, [x], decompositions={})
+    parts = decompose(whole, core_decompositions())
+    verify(parts)
+    assert_like_eager("torch", wrap_runtime(parts, parts.module()), gm, [x], 1e-6)
+
+
+def test_a_decomposition_that_returns_its_argument_is_separated_from_it():
+    gm = trace(lambda x: torch.sin(x))
+    graph = decompose(to_aten(gm, [torch.ones(2)]), {aten.sin.default: lambda x: x})
+    verify(graph)
+    assert [n.target for n in graph.graph.nodes if n.op == "call_function"] == [aten.clone.default]
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (lambda x: x.double(), r"returns torch.float64\[2\], the operator torch.float32\[2\]"),
+        (lambda x: x.no_method(), "decomposition of aten.sin.default failed: AttributeError"),
+    ],
+)
+def test_a_wrong_decomposition_is_named(rule, message):
+    graph = to_aten(trace(lambda x: torch.sin(x)), [torch.ones(2)])
+    with pytest.raises(AtenTraceError, match=message):
+        decompose(graph, {aten.sin.default: rule})
