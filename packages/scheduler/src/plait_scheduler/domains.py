@@ -32,8 +32,23 @@ Substitution = dict[Atom, IndexExpr]
 _MAX_SPLITS = 8
 
 
+_CACHE_SIZE = 16384
+"""Layers repeat, and with them all questions about domains; see `reset_caches`."""
+
+
+def reset_caches() -> None:
+    """Forget all answers; they are kept for speed only."""
+    for cache in (_points, _position, _row_major_mapping, _is_bijection, _solve, _move, normalise):
+        cache.cache_clear()
+
+
 def points(domain: Sequence[Var]) -> IndexExpr:
     """How many points `domain` has."""
+    return _points(tuple(domain))
+
+
+@lru_cache(_CACHE_SIZE)
+def _points(domain: tuple[Var, ...]) -> IndexExpr:
     return product(var.extent for var in domain)
 
 
@@ -44,6 +59,11 @@ def extents(domain: Sequence[Var]) -> Coordinates:
 
 def position(coordinates: Sequence[IndexExpr], size: Sequence[IndexExpr]) -> IndexExpr:
     """The row-major number of a point."""
+    return _position(tuple(coordinates), tuple(size))
+
+
+@lru_cache(_CACHE_SIZE)
+def _position(coordinates: Coordinates, size: Coordinates) -> IndexExpr:
     total = as_index(0)
     for coordinate, stride in zip(coordinates, row_major(size), strict=True):
         total = total + coordinate * stride
@@ -84,11 +104,16 @@ def divide(number: IndexExpr, by: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
 
 def move(expr: IndexExpr, values: Mapping[Atom, IndexExpr]) -> IndexExpr:
     """`expr` with variables replaced, in its simplest form (see `divide`)."""
-    moved = substitute(expr, values)
+    return expr if expr.is_constant else _move(expr, tuple(values.items()))
+
+
+@lru_cache(_CACHE_SIZE)
+def _move(expr: IndexExpr, values: tuple[tuple[Atom, IndexExpr], ...]) -> IndexExpr:
+    moved = substitute(expr, dict(values))
     return moved if is_affine(moved) else normalise(moved)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(_CACHE_SIZE)
 def normalise(expr: IndexExpr) -> IndexExpr:
     """`expr` with every `//` and `%` taken again by `divide`."""
     total = as_index(0)
@@ -106,9 +131,13 @@ def normalise(expr: IndexExpr) -> IndexExpr:
 
 def row_major_mapping(guest: Sequence[Var], host: Sequence[Var]) -> Substitution:
     """The variables of `guest` where both domains' points have equal numbers."""
+    return dict(zip(guest, _row_major_mapping(tuple(guest), tuple(host)), strict=True))
+
+
+@lru_cache(_CACHE_SIZE)
+def _row_major_mapping(guest: tuple[Var, ...], host: tuple[Var, ...]) -> Coordinates:
     number = position([v.expr for v in host], [v.extent for v in host])
-    found = at_position(number, [v.extent for v in guest])
-    return dict(zip(guest, found, strict=True))
+    return at_position(number, [v.extent for v in guest])
 
 
 def same_place(
@@ -150,6 +179,11 @@ def mixed_radix(number: IndexExpr, domain: Sequence[Var]) -> list[tuple[Var, int
 
 def is_bijection(number: IndexExpr, domain: Sequence[Var]) -> bool:
     """True where `number` certainly takes each value from 0 to the last point once."""
+    return _is_bijection(number, tuple(domain))
+
+
+@lru_cache(_CACHE_SIZE)
+def _is_bijection(number: IndexExpr, domain: tuple[Var, ...]) -> bool:
     if number is position([v.expr for v in domain], [v.extent for v in domain]):
         return True
     split, renamed = split_variables([number], domain)
@@ -175,6 +209,14 @@ def solve(
     Variables that the access does not depend on are left out. None where no values
     are certain.
     """
+    found = _solve(tuple(guest), tuple(guest_domain), tuple(host), tuple(size))
+    return None if found is None else dict(found)
+
+
+@lru_cache(_CACHE_SIZE)
+def _solve(
+    guest: Coordinates, guest_domain: tuple[Var, ...], host: Coordinates, size: Coordinates
+) -> Substitution | None:
     found: Substitution = {}
     for coordinate, target in zip(guest, host, strict=True):
         var = _as_variable(coordinate)

@@ -44,6 +44,7 @@ from plait_ir_lowering import (
     Value,
     Var,
 )
+from plait_scheduler.sizes import extent_of
 
 
 class Domain(Enum):
@@ -163,12 +164,7 @@ class ProgramBuffer:
     @property
     def nbytes(self) -> IndexExpr:
         """Bytes from the data pointer to the end of the last element (0 if empty)."""
-        extent = IndexExpr(())
-        for size, stride in zip(self.layout.size, self.layout.stride, strict=True):
-            if size.is_constant and size.as_int() == 0:
-                return IndexExpr(())
-            extent = extent + (size - 1) * stride
-        return (extent + 1 + self.layout.offset) * self.dtype.itemsize
+        return extent_of(self.layout) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)

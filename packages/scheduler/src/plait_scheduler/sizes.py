@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from plait_ir_lowering import Buffer, IndexExpr, Sym, atoms, evaluate
+from functools import lru_cache
+
+from plait_ir_lowering import Buffer, IndexExpr, Layout, Sym, as_index, atoms, evaluate
 
 SYMBOL_ESTIMATE = 64
 """What a size that is not known yet is taken to be in cost estimates."""
@@ -20,4 +22,20 @@ def estimate(expr: IndexExpr) -> int:
 
 def buffer_bytes(buffer: Buffer) -> int:
     """Bytes of the elements of `buffer`."""
-    return estimate(buffer.layout.numel) * buffer.dtype.itemsize
+    return _elements(buffer.layout) * buffer.dtype.itemsize
+
+
+@lru_cache(16384)
+def _elements(layout: Layout) -> int:
+    return estimate(layout.numel)
+
+
+@lru_cache(16384)
+def extent_of(layout: Layout) -> IndexExpr:
+    """Elements from the data pointer to behind the last element; 0 if there are none."""
+    extent = layout.offset + 1
+    for size, stride in zip(layout.size, layout.stride, strict=True):
+        if size.is_constant and size.as_int() == 0:
+            return as_index(0)
+        extent = extent + (size - 1) * stride
+    return extent

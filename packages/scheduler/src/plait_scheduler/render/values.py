@@ -23,13 +23,13 @@ from plait_ir_lowering import (
     Remainder,
     Value,
     Var,
-    as_index,
     atoms,
     bounds,
     post_order,
     stride_of,
 )
 from plait_scheduler.program import Param
+from plait_scheduler.sizes import extent_of
 
 TORCH_DTYPES: dict[DType, str] = {
     DType.bool_: "torch.bool",
@@ -160,7 +160,7 @@ class ValueWriter:
                 terms.append(f"({at_text}) * {_grouped(stride)}")
         under = f", {guard}" if guard else ""
         offset = " + ".join(terms) or "0"
-        return f"gather({param.name}, {offset}, {_extent(param.layout)}{under})"
+        return f"gather({param.name}, {offset}, {extent_of(param.layout)}{under})"
 
     def _strided(
         self, name: str, layout: Layout, index: Sequence[IndexExpr], guard: str
@@ -210,16 +210,6 @@ def strided_dimensions(
 
 def _tuple(items: Sequence[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-
-
-def _extent(layout: Layout) -> str:
-    """Elements from the data pointer to behind the last element."""
-    extent = layout.offset + 1
-    for size, stride in zip(layout.size, layout.stride, strict=True):
-        if size is as_index(0):
-            return "0"
-        extent = extent + (size - 1) * stride
-    return str(extent)
 
 
 def _grouped(expr: IndexExpr) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from plait_ir_lowering import IndexExpr, Layout, TensorRef
+from plait_ir_lowering import IndexExpr, TensorRef
 from plait_scheduler.errors import ProgramError
 from plait_scheduler.memory import ALIGNMENT
 from plait_scheduler.nodes import tensor_refs
@@ -27,6 +27,7 @@ from plait_scheduler.program import (
     SharedStorage,
     Step,
 )
+from plait_scheduler.sizes import extent_of
 from plait_scheduler.text.print import print_step
 from plait_scheduler.verifier.kernel import verify_kernel
 
@@ -202,7 +203,7 @@ class _ProgramCheck:
         self._require(ref.buffer in self.written, f"{ref.buffer} is computed before it is read")
         if ref.view is not None:
             dtype = buffer.dtype if ref.dtype is None else ref.dtype
-            end = _end(ref.view, dtype.itemsize)
+            end = extent_of(ref.view) * dtype.itemsize
             if end.is_constant and buffer.nbytes.is_constant:
                 inside = end.as_int() <= buffer.nbytes.as_int()
                 self._require(inside, f"the view lies within {ref.buffer}")
@@ -234,13 +235,3 @@ def _span(offset: IndexExpr, nbytes: IndexExpr) -> tuple[int, int | None]:
     if not offset.is_constant or not nbytes.is_constant:
         return 0, None
     return offset.as_int(), offset.as_int() + nbytes.as_int()
-
-
-def _end(layout: Layout, itemsize: int) -> IndexExpr:
-    """Bytes from the data pointer to behind the last element of a view."""
-    extent = layout.offset + 1
-    for size, stride in zip(layout.size, layout.stride, strict=True):
-        if size.is_constant and size.as_int() == 0:
-            return IndexExpr(())
-        extent = extent + (size - 1) * stride
-    return extent * itemsize
