@@ -54,6 +54,11 @@ def _same_view_twice(x):
     return y, x, y
 
 
+def _fresh_and_its_whole_view(x):
+    y = x.sin()
+    return y, y.squeeze(), y.detach()
+
+
 def _two_views_of_fresh(x):
     y = x * 2
     return y[0], y[1:]
@@ -147,6 +152,7 @@ ALIASING = [
     (_detached, 1),
     (_same_twice, 1),
     (_same_view_twice, 1),
+    (_fresh_and_its_whole_view, 1),
     (_two_views_of_fresh, 1),
     (_fresh_and_its_view, 1),
     (_view_then_its_base, 1),

@@ -74,7 +74,9 @@ def _add_outputs(
     for leaf in tensors:
         alias = recorder.alias_of(leaf)
         storage = alias.storage
-        if storage.placeholder is None and id(leaf) not in direct and not _is_view(alias, shared):
+        if storage.placeholder is not None or id(leaf) in direct or id(storage) in bases:
+            continue
+        if not _is_view(alias, shared):
             direct[id(leaf)] = len(results.nodes)
             if alias.parent is None:
                 bases.setdefault(id(storage), len(results.nodes))
@@ -106,12 +108,8 @@ def _shared_storages(recorder: Recorder, tensors: Sequence[torch.Tensor]) -> set
 def _is_view(alias: Alias, shared: set[int]) -> bool:
     """Whether the output is to be rebuilt from its base rather than returned itself."""
     if id(alias.storage) in shared:
-        return not _covers(alias)
+        return alias.parent is not None
     return alias.parent is not None and not is_dense(alias.value)
-
-
-def _covers(alias: Alias) -> bool:
-    return alias.parent is None
 
 
 def _laid_out(recorder: Recorder, alias: Alias) -> fx.Node:
