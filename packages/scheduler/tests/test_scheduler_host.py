@@ -1,0 +1,330 @@
+"""The Python host program: values, indirect reads, external calls, other renderers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from plait_ir_lowering import (
+    OPS,
+    Buffer,
+    CheckedIndex,
+    Const,
+    Definition,
+    Device,
+    DType,
+    ExternCall,
+    ExternList,
+    Graph,
+    IndexValue,
+    Layout,
+    Load,
+    Masked,
+    Op,
+    Pointwise,
+    Reduction,
+    ReductionKind,
+    Sym,
+    TensorRef,
+    TypeRule,
+    Value,
+    Var,
+    as_index,
+)
+from plait_scheduler import (
+    Kernel,
+    RenderedKernel,
+    load_python,
+    plan,
+    print_program,
+    render_python,
+    schedule,
+    torch_kernel,
+)
+from scheduler_graphs import CPU, F32, Builder, transformer
+
+I64 = DType.i64
+
+
+def _run(graph: Graph, *inputs: torch.Tensor) -> tuple:
+    return load_python(render_python(schedule(graph)))(inputs)
+
+
+def _embedding(rows: int, checked: bool = True) -> Graph:
+    i0, i1 = Var("i0", 5), Var("i1", 4)
+    place: Value = Load("ids", [i0.expr], I64)
+    if checked:
+        place = CheckedIndex(place, as_index(rows))
+    value = Op("mul", [Load("table", [place, i1.expr], F32), Const(2.0, F32)])
+    out = Buffer("out", F32, CPU, Layout.of([5, 4]))
+    return Graph(
+        "embed",
+        (Buffer("table", F32, CPU, Layout.of([rows, 4])), Buffer("ids", I64, CPU, Layout.of([5]))),
+        (Definition((out,), Pointwise((i0, i1), value)),),
+        (TensorRef("out"),),
+    )
+
+
+def test_indirect_reads() -> None:
+    table, ids = torch.randn(7, 4), torch.tensor([0, 6, -1, -7, 3])
+    (got,) = _run(_embedding(7), table, ids)
+    assert torch.equal(got, table[ids] * 2)
+
+
+@pytest.mark.parametrize("bad", [7, -8])
+def test_an_index_out_of_bounds_raises(bad: int) -> None:
+    with pytest.raises(IndexError, match=f"index {bad} is out of bounds"):
+        _run(_embedding(7), torch.randn(7, 4), torch.tensor([0, 1, bad, 2, 3]))
+
+
+def test_indices_are_checked_only_where_the_mask_holds() -> None:
+    i0 = Var("i0", 4)
+    mask = Op("lt", [IndexValue(i0.expr), Const(2, I64)])
+    row = CheckedIndex(Load("ids", [i0.expr], I64), as_index(3))
+    value = Masked(mask, Load("x", [row], F32), Const(-1.0, F32))
+    out = Buffer("out", F32, CPU, Layout.of([4]))
+    graph = Graph(
+        "g",
+        (Buffer("x", F32, CPU, Layout.of([3])), Buffer("ids", I64, CPU, Layout.of([4]))),
+        (Definition((out,), Pointwise((i0,), value)),),
+        (TensorRef("out"),),
+    )
+    x = torch.randn(3)
+    (got,) = _run(graph, x, torch.tensor([2, 0, 99, -99]))
+    assert torch.equal(got, torch.tensor([x[2], x[0], -1.0, -1.0]))
+    with pytest.raises(IndexError):
+        _run(graph, x, torch.tensor([2, 99, 0, 0]))
+
+
+def test_padding_and_concatenation_read_within_bounds() -> None:
+    i0 = Var("i0", 9)
+    left = Op("lt", [IndexValue(i0.expr), Const(4, I64)])
+    value = Masked(left, Load("x", [i0.expr], F32), Load("y", [i0.expr - 4], F32))
+    # the second read is guarded too, by the opposite condition
+    value = Masked(left, Load("x", [i0.expr], F32), Const(0.0, F32))
+    right = Op("ge", [IndexValue(i0.expr), Const(4, I64)])
+    value = Op("add", [value, Masked(right, Load("y", [i0.expr - 4], F32), Const(0.0, F32))])
+    out = Buffer("out", F32, CPU, Layout.of([9]))
+    graph = Graph(
+        "cat",
+        tuple(Buffer(n, F32, CPU, Layout.of([s])) for n, s in (("x", 4), ("y", 5))),
+        (Definition((out,), Pointwise((i0,), value)),),
+        (TensorRef("out"),),
+    )
+    x, y = torch.randn(4), torch.randn(5)
+    assert torch.equal(_run(graph, x, y)[0], torch.cat([x, y]))
+
+
+def test_inputs_may_be_strided_and_have_an_offset() -> None:
+    base = torch.randn(10, 12)
+    b = Builder()
+    x = b.input(base[2:8, 1:9:2])
+    (got,) = _run(b.graph(b.softmax(x)), base[2:8, 1:9:2])
+    torch.testing.assert_close(got, x.value.softmax(-1))
+
+
+def _sample(dtype: DType) -> torch.Tensor:
+    if dtype is DType.bool_:
+        return torch.tensor([True, False, True, False])
+    if dtype is DType.i64:
+        return torch.tensor([3, -5, 7, 2])
+    return torch.tensor([0.5, -1.25, 0.75, 2.0])
+
+
+@pytest.mark.parametrize("name", sorted(OPS))
+def test_every_operation_runs(name: str) -> None:
+    spec = OPS[name]
+    dtypes = {
+        TypeRule.BOOL: [DType.bool_] * spec.arity,
+        TypeRule.INTEGER: [I64] * spec.arity,
+        TypeRule.SELECT: [DType.bool_, F32, F32],
+    }.get(spec.rule, [F32] * spec.arity)
+    i0 = Var("i0", 4)
+    loads = [Load(f"x{n}", [i0.expr], dtype) for n, dtype in enumerate(dtypes)]
+    cast = {"to": I64, "bitcast": DType.i32}.get(name)
+    value = Op(name, loads, cast)
+    inputs = [_sample(dtype) for dtype in dtypes]
+    if name in ("lshift", "rshift"):
+        inputs[1] = torch.tensor([1, 2, 0, 3])
+    out = Buffer("out", value.dtype, CPU, Layout.of([4]))
+    graph = Graph(
+        "op",
+        tuple(Buffer(f"x{n}", d, CPU, Layout.of([4])) for n, d in enumerate(dtypes)),
+        (Definition((out,), Pointwise((i0,), value)),),
+        (TensorRef("out"),),
+    )
+    (got,) = _run(graph, *inputs)
+    if hasattr(torch, name) and name != "to":
+        expected = getattr(torch, name)(*inputs)
+        torch.testing.assert_close(got, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", list(ReductionKind))
+def test_every_reduction_runs(kind: ReductionKind) -> None:
+    logical = kind in (ReductionKind.ANY, ReductionKind.ALL)
+    x = torch.randn(3, 4, 5).gt(0) if logical else torch.randn(3, 4, 5)
+    dtype = DType.bool_ if logical else F32
+    i0, r0, r1 = Var("i0", 4), Var("r0", 3), Var("r1", 5)
+    body = Reduction((i0,), (r0, r1), kind, Load("x", [r0.expr, i0.expr, r1.expr], dtype))
+    out = Buffer("out", kind.result_dtype(dtype), CPU, Layout.of([4]))
+    graph = Graph(
+        "r",
+        (Buffer("x", dtype, CPU, Layout.of([3, 4, 5])),),
+        (Definition((out,), body),),
+        (TensorRef("out"),),
+    )
+    rows = x.permute(1, 0, 2).reshape(4, 15)
+    names = {"max": "amax", "min": "amin"}
+    expected = getattr(rows, names.get(kind.value, kind.value))(-1)
+    torch.testing.assert_close(_run(graph, x)[0], expected)
+
+
+def test_external_calls_with_lists_keywords_and_several_results() -> None:
+    x = Buffer("x", F32, CPU, Layout.of([4, 6]))
+    both = [Buffer(n, t, CPU, Layout.of([4])) for n, t in (("top", F32), ("where", I64))]
+    joined = Buffer("joined", F32, CPU, Layout.of([8, 6]))
+    ones = Buffer("ones", DType.f64, CPU, Layout.of([2]))
+    pair = ExternList((TensorRef("x"), TensorRef("x")))
+    graph = Graph(
+        "calls",
+        (x,),
+        (
+            Definition(tuple(both), ExternCall("aten::max", "dim", (TensorRef("x"), 1, False))),
+            Definition((joined,), ExternCall("aten::cat", "out", (pair, 0), True)),
+            Definition(
+                (ones,),
+                ExternCall(
+                    "aten::ones",
+                    "",
+                    (ExternList((2,)), DType.f64, "strided", Device("cpu"), False),
+                ),
+            ),
+        ),
+        (TensorRef("where"), TensorRef("joined"), TensorRef("ones")),
+    )
+    value = torch.randn(4, 6)
+    where, together, made = _run(graph, value)
+    assert torch.equal(where, value.argmax(1))
+    assert torch.equal(together, torch.cat([value, value]))
+    assert made.dtype is torch.float64
+    assert "torch.ops.aten.cat.out([x, x], 0, out=joined)" in render_python(schedule(graph))
+
+
+def test_a_result_with_other_strides_is_copied_into_its_layout() -> None:
+    x = Buffer("x", F32, CPU, Layout.of([4, 6]))
+    turned = Buffer("turned", F32, CPU, Layout.of([4, 6], [1, 4]))
+    call = ExternCall("aten::relu", "", (TensorRef("x"),))
+    graph = Graph("g", (x,), (Definition((turned,), call),), (TensorRef("turned"),))
+    value = torch.randn(4, 6)
+    (got,) = _run(graph, value)
+    assert got.stride() == (1, 4)
+    assert torch.equal(got, value.relu())
+
+
+def test_sizes_known_at_run_time() -> None:
+    s = Sym("s0", 2).expr
+    i0, r0 = Var("i0", s), Var("r0", 6)
+    x = Buffer("x", F32, CPU, Layout.of([s, 6]))
+    total = Buffer("total", F32, CPU, Layout.of([s]))
+    out = Buffer("out", F32, CPU, Layout.of([s, 6]))
+    i1 = Var("i1", 6)
+    scaled = Op("div", [Load("x", [i0.expr, i1.expr], F32), Load("total", [i0.expr], F32)])
+    graph = Graph(
+        "dynamic",
+        (x,),
+        (
+            Definition(
+                (total,),
+                Reduction((i0,), (r0,), ReductionKind.SUM, Load("x", [i0.expr, r0.expr], F32)),
+            ),
+            Definition((out,), Pointwise((i0, i1), scaled)),
+        ),
+        (TensorRef("out"), s),
+    )
+    program = schedule(graph)
+    assert len(program.kernels) == 1
+    run = load_python(render_python(program))
+    for rows in (2, 5):
+        value = torch.rand(rows, 6)
+        got, size = run([value])
+        torch.testing.assert_close(got, value / value.sum(1, keepdim=True))
+        assert size == rows
+
+
+def test_another_kernel_renderer_can_be_used() -> None:
+    def traced(kernel: Kernel) -> RenderedKernel:
+        plain = torch_kernel(kernel)
+        wrapper = f"def call_{kernel.name}(*args):\n    calls.append({kernel.name!r})\n"
+        source = f"{plain.source}\n\n{wrapper}    {plain.call}(*args)\n"
+        return RenderedKernel(source, f"call_{kernel.name}", ("calls = []",))
+
+    b = Builder()
+    y = b.unary("exp", b.input(torch.randn(4)))
+    source = render_python(schedule(b.graph(y)), traced)
+    assert source.count("calls = []") == 1
+    torch.testing.assert_close(load_python(source)(b.given)[0], y.value)
+
+
+def test_buffers_may_have_any_names() -> None:
+    b = Builder()
+    x = b.input(torch.randn(3), "torch")
+    y = b.input(torch.randn(3), "lambda")
+    z = b.input(torch.randn(3), "L['self'].w")
+    total = b.binary("add", b.binary("add", x, y), z)
+    (got,) = _run(b.graph(total), *b.given)
+    torch.testing.assert_close(got, total.value)
+
+
+def test_the_source_tells_where_each_step_comes_from() -> None:
+    b = Builder()
+    y = b.unary("exp", b.input(torch.randn(3)))
+    assert "# node_buf0 | line of buf0" in render_python(schedule(b.graph(y)))
+
+
+def test_programs_and_sources_do_not_depend_on_the_hash_seed() -> None:
+    code = (
+        "from scheduler_graphs import transformer\n"
+        "from plait_scheduler import plan, print_program, render_python\n"
+        "b, y = transformer(1)\n"
+        "s = plan(b.graph(y))\n"
+        "print(print_program(s.program), render_python(s.program), s.explain())\n"
+    )
+    here = str(Path(__file__).parent)
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": here},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert texts[0] == texts[1]
+    b, y = transformer(1)
+    assert print_program(plan(b.graph(y)).program) in texts[0]
+
+
+def test_torchs_own_compilers_are_not_imported() -> None:
+    code = (
+        "import sys\n"
+        "import torch\n"
+        "from scheduler_graphs import transformer\n"
+        "from plait_scheduler import load_python, render_python, schedule\n"
+        "b, y = transformer(1)\n"
+        "load_python(render_python(schedule(b.graph(y))))(b.given)\n"
+        "print([m for m in sys.modules if m in ('torch._dynamo', 'torch._inductor')])\n"
+    )
+    here = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": here},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"

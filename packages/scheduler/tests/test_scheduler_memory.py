@@ -1,0 +1,158 @@
+"""Lifetimes, arena offsets and in-place reuse."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from plait_ir_lowering import Sym, TensorRef, as_index
+from plait_scheduler import (
+    Access,
+    ArenaStorage,
+    InputStorage,
+    Lifetime,
+    OutputStorage,
+    SchedulerOptions,
+    SharedStorage,
+    plan,
+    plan_arena,
+)
+from scheduler_checks import run
+from scheduler_graphs import Builder, transformer
+
+lifetimes = st.lists(
+    st.tuples(st.integers(0, 5000), st.integers(0, 30), st.integers(0, 10)), max_size=40
+).map(
+    lambda rows: [
+        Lifetime(f"b{n}", as_index(size), first, first + span)
+        for n, (size, first, span) in enumerate(rows)
+    ]
+)
+
+
+@given(lifetimes)
+def test_buffers_alive_together_do_not_overlap(lives: list[Lifetime]) -> None:
+    arena = plan_arena(lives)
+    for life in lives:
+        start = arena.offsets[life.name].as_int()
+        assert start % 64 == 0
+        assert start + life.nbytes.as_int() <= arena.nbytes.as_int()
+        for other in lives:
+            if other is not life and life.meets(other):
+                begin = arena.offsets[other.name].as_int()
+                end = begin + other.nbytes.as_int()
+                assert end <= start or start + life.nbytes.as_int() <= begin
+
+
+@given(lifetimes)
+def test_reuse_never_takes_more_memory(lives: list[Lifetime]) -> None:
+    assert plan_arena(lives).nbytes.as_int() <= plan_arena(lives, reuse=False).nbytes.as_int()
+
+
+def test_sizes_not_known_yet_share_memory_only_with_equals() -> None:
+    s, t = Sym("s0").expr * 4, Sym("s1").expr * 4
+    lives = [
+        Lifetime("a", s, 0, 1),
+        Lifetime("b", s, 2, 3),
+        Lifetime("c", t, 2, 3),
+        Lifetime("d", as_index(100), 0, 3),
+    ]
+    arena = plan_arena(lives)
+    assert arena.offsets["a"] is arena.offsets["b"]
+    assert arena.offsets["c"] is not arena.offsets["a"]
+    assert arena.offsets["d"].as_int() == 0
+
+
+def _chain(b: Builder, x, steps: int):
+    w = b.input(torch.randn(16, 16) / 4)
+    for _ in range(steps):
+        x = b.mm(b.unary("sin", x), w)
+    return x
+
+
+def test_a_chain_needs_memory_for_two_temporaries() -> None:
+    b = Builder()
+    y = _chain(b, b.input(torch.randn(16, 16)), 6)
+    program = run(b, y).program
+    assert program.arena_nbytes.as_int() == 2 * 16 * 16 * 4
+
+
+def test_without_reuse_each_temporary_has_memory_of_its_own() -> None:
+    b = Builder()
+    y = _chain(b, b.input(torch.randn(16, 16)), 6)
+    options = SchedulerOptions(reuse_memory=False, reuse_in_place=False)
+    assert run(b, y, options=options).program.arena_nbytes.as_int() == 11 * 16 * 16 * 4
+
+
+def test_a_dying_temporary_is_overwritten_in_place() -> None:
+    b = Builder()
+    x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
+    y = b.mm(b.softmax(b.mm(x, w)), w)
+    program = run(b, y).program
+    shared = [p for p in program.buffers if isinstance(p.storage, SharedStorage)]
+    assert len(shared) == 1
+    (kernel,) = program.kernels
+    assert [p.access for p in kernel.params] == [Access.READ_WRITE]
+
+
+def test_inputs_and_outputs_are_never_overwritten() -> None:
+    b = Builder()
+    x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
+    h = b.mm(x, w)
+    y = b.mm(b.unary("exp", h), w)
+    before = x.value.clone()
+    program = run(b, h, y, b.unary("sin", x)).program
+    assert torch.equal(b.given[0], before)
+    for buffer in program.buffers:
+        assert not isinstance(buffer.storage, SharedStorage)
+
+
+def test_a_temporary_read_at_other_points_is_not_overwritten() -> None:
+    b = Builder()
+    x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
+    h = b.mm(x, w)
+    y = b.mm(b.binary("add", h, b.permute(h, (1, 0))), w)
+    program = run(b, y).program
+    assert not any(isinstance(p.storage, SharedStorage) for p in program.buffers)
+
+
+def test_outputs_that_view_one_buffer_share_it() -> None:
+    b = Builder()
+    x = b.input(torch.randn(4, 6))
+    e = b.unary("exp", x)
+    graph = b.graph(e, b.view(e, (24,)))
+    program = plan(graph).program
+    assert sum(isinstance(p.storage, OutputStorage) for p in program.buffers) == 1
+
+
+def test_an_input_may_be_returned() -> None:
+    b = Builder()
+    x = b.input(torch.randn(4))
+    program = run(b, x, b.unary("exp", x)).program
+    assert program.buffers[0].storage == InputStorage(0)
+
+
+def test_mutated_inputs_are_copied_back_last() -> None:
+    from plait_scheduler import load_python, render_python
+
+    b = Builder()
+    x, y = b.input(torch.arange(4.0)), b.input(torch.arange(4.0) + 10)
+    z = b.binary("add", x, y)
+    swap = [("x0", TensorRef("x1")), ("x1", TensorRef("x0"))]
+    program = plan(b.graph(z, x, mutations=swap)).program
+    first, second = (t.clone() for t in b.given)
+    total, old = load_python(render_python(program))([first, second])
+    assert torch.equal(total, z.value)
+    assert torch.equal(first, y.value)
+    assert torch.equal(second, x.value)
+    assert torch.equal(old, x.value)
+
+
+def test_the_arena_of_a_deep_model_is_that_of_one_layer() -> None:
+    sizes = []
+    for layers in (2, 6):
+        b, y = transformer(layers)
+        program = plan(b.graph(y)).program
+        assert any(isinstance(p.storage, ArenaStorage) for p in program.buffers)
+        sizes.append(program.arena_nbytes.as_int())
+    assert sizes[0] == sizes[1]

@@ -1,0 +1,234 @@
+"""The verifier accepts sound programs and names what is wrong with broken ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from plait_ir_lowering import Const, DType, Layout, Load, Local, Op, TensorRef, Var, as_index
+from plait_scheduler import (
+    Access,
+    Allocate,
+    ArenaStorage,
+    CallExtern,
+    Domain,
+    Free,
+    Kernel,
+    Launch,
+    Let,
+    Param,
+    Program,
+    ProgramError,
+    Reduce,
+    Return,
+    Store,
+    parse_kernel,
+    plan,
+    verify_kernel,
+    verify_program,
+)
+from scheduler_graphs import Builder
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    """mm, softmax, mm, then exp and its row sums."""
+    torch.manual_seed(0)
+    b = Builder()
+    x, w = b.input(torch.randn(8, 8)), b.input(torch.randn(8, 8))
+    e = b.unary("exp", b.mm(b.softmax(b.mm(x, w)), w))
+    y = b.mm(b.unary("sin", b.mm(e, w)), w)
+    return plan(b.graph(e, y)).program
+
+
+def _without(program: Program, kind: type, nth: int = 0) -> Program:
+    place = [n for n, step in enumerate(program.steps) if isinstance(step, kind)][nth]
+    return replace(program, steps=program.steps[:place] + program.steps[place + 1 :])
+
+
+def _swapped(program: Program) -> Program:
+    """The first launch before the call that computes what it reads."""
+    steps = list(program.steps)
+    launch = next(n for n, s in enumerate(steps) if isinstance(s, Launch))
+    call = next(n for n, s in enumerate(steps) if isinstance(s, CallExtern))
+    steps[call], steps[launch] = steps[launch], steps[call]
+    return replace(program, steps=tuple(steps))
+
+
+def _overlapping(program: Program) -> Program:
+    buffers = tuple(
+        replace(b, storage=ArenaStorage(as_index(0))) if isinstance(b.storage, ArenaStorage) else b
+        for b in program.buffers
+    )
+    return replace(program, buffers=buffers)
+
+
+def _twice(program: Program, kind: type) -> Program:
+    place = next(n for n, step in enumerate(program.steps) if isinstance(step, kind))
+    steps = program.steps[: place + 1] + program.steps[place:]
+    return replace(program, steps=steps)
+
+
+def _unaligned(program: Program) -> Program:
+    buffers = tuple(
+        replace(b, storage=ArenaStorage(as_index(8))) if isinstance(b.storage, ArenaStorage) else b
+        for b in program.buffers
+    )
+    return replace(program, buffers=buffers)
+
+
+def _returning(program: Program, name: str) -> Program:
+    return replace(program, steps=(*program.steps[:-1], Return((TensorRef(name),))))
+
+
+def _other_layout(program: Program) -> Program:
+    name = next(s for s in program.steps if isinstance(s, Launch)).buffers[0]
+    buffers = tuple(
+        replace(b, layout=Layout.of([8, 8], [1, 8])) if b.name == name else b
+        for b in program.buffers
+    )
+    return replace(program, buffers=buffers)
+
+
+def _writing_input(program: Program) -> Program:
+    steps = tuple(
+        replace(s, buffers=("x0",) * len(s.buffers)) if isinstance(s, Launch) else s
+        for s in program.steps
+    )
+    return replace(program, steps=steps)
+
+
+BROKEN: dict[str, tuple[Callable[[Program], Program], str]] = {
+    "no allocation": (lambda p: _without(p, Allocate), "is allocated"),
+    "no launch": (lambda p: _without(p, Launch, 1), "computed before it is read"),
+    "no call": (lambda p: _without(p, CallExtern), "is written"),
+    "no free": (lambda p: _without(p, Free, -1), "freed before the end"),
+    "no return": (lambda p: _without(p, Return), "last step returns"),
+    "wrong order": (_swapped, "is allocated"),
+    "overlap": (_overlapping, "does not overlap"),
+    "small arena": (lambda p: replace(p, arena_nbytes=as_index(64)), "within the arena"),
+    "unaligned": (_unaligned, "aligned"),
+    "freed twice": (lambda p: _twice(p, Free), "alive when it is freed"),
+    "allocated twice": (lambda p: _twice(p, Allocate), "allocated once"),
+    "returns a temporary": (lambda p: _returning(p, "buf0"), "alive"),
+    "returns what is not there": (lambda p: _returning(p, "nothing"), "there is a buffer"),
+    "other layout": (_other_layout, "has the "),
+    "writes an input": (_writing_input, "is "),
+    "same kernel twice": (lambda p: replace(p, kernels=p.kernels * 2), "different names"),
+    "no kernel": (lambda p: replace(p, kernels=()), "there is a kernel"),
+    "other input": (lambda p: replace(p, inputs=p.inputs[::-1]), "is input 0"),
+}
+
+
+def test_sound_program(program: Program) -> None:
+    verify_program(program)
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_program(program: Program, case: str) -> None:
+    breaking, message = BROKEN[case]
+    with pytest.raises(ProgramError, match=message):
+        verify_program(breaking(program))
+
+
+def test_the_error_shows_the_step_and_its_neighbours(program: Program) -> None:
+    with pytest.raises(ProgramError) as caught:
+        verify_program(_without(program, Allocate))
+    text = str(caught.value)
+    assert "> 0: call out(buf0)" in text
+    assert "  1: " in text
+
+
+I0, R0 = Var("i0", 4), Var("r0", 6)
+F32 = DType.f32
+X = Load("p0", [I0.expr, R0.expr], F32)
+SOFTMAX = Kernel(
+    "softmax",
+    (
+        Param("p0", F32, Layout.of([4, 6]), Access.READ),
+        Param("p1", F32, Layout.of([4, 6]), Access.WRITE),
+    ),
+    (),
+    (I0,),
+    (R0,),
+    tuple(
+        parse_kernel(
+            """
+            kernel softmax(p0: read f32[4, 6], p1: write f32[4, 6])
+              for i0: 4 inner r0: 6
+                inner t0 = exp(p0[i0, r0])
+                reduce t1 = sum %t0
+                outer t2 = reciprocal(%t1)
+                inner store p1[i0, r0] = mul(%t0, %t2)
+            """
+        ).statements
+    ),
+)
+
+
+def _with(statement: int, new: Let | Reduce | Store | None) -> Kernel:
+    statements = list(SOFTMAX.statements)
+    statements[statement : statement + 1] = [] if new is None else [new]
+    return replace(SOFTMAX, statements=tuple(statements))
+
+
+def _param(number: int, **changes: object) -> Kernel:
+    params = list(SOFTMAX.params)
+    params[number] = replace(params[number], **changes)
+    return replace(SOFTMAX, params=tuple(params))
+
+
+T0, T1 = Local("t0", F32), Local("t1", F32)
+STORE = SOFTMAX.statements[3]
+BROKEN_KERNELS: dict[str, tuple[Kernel, str]] = {
+    "local not named": (_with(0, None), "t0 is named before"),
+    "named twice": (_with(2, Let("t0", Domain.OUTER, T1)), "named once"),
+    "inner value outside": (_with(2, Let("t2", Domain.OUTER, T0)), "known only in the inner"),
+    "inner variable outside": (_with(2, Let("t2", Domain.OUTER, X)), "r0 is a variable"),
+    "nothing stored": (_with(3, None), "p1 is write"),
+    "stored in part": (_with(3, replace(STORE, domain=Domain.OUTER, value=T1)), "r0 is a variable"),
+    "load out of bounds": (
+        _with(0, Let("t0", Domain.INNER, Load("p0", [I0.expr, R0.expr + 1], F32))),
+        "below 6",
+    ),
+    "load before the start": (
+        _with(0, Let("t0", Domain.INNER, Load("p0", [I0.expr - 1, R0.expr], F32))),
+        "not negative",
+    ),
+    "store out of bounds": (_with(3, replace(STORE, index=(I0.expr, R0.expr + 2))), "below 6"),
+    "other rank": (_with(0, Let("t0", Domain.INNER, Load("p0", [I0.expr], F32))), "another rank"),
+    "other type": (_with(3, replace(STORE, value=Const(1, DType.i64))), "has type f32"),
+    "load of another type": (_param(0, dtype=DType.i64), "elements of type i64"),
+    "reading what is written": (
+        _with(0, Let("t0", Domain.INNER, Load("p1", [I0.expr, R0.expr], F32))),
+        "may be read",
+    ),
+    "writing what is read": (_param(1, access=Access.READ), "may be written"),
+    "no inner variables": (replace(SOFTMAX, inner=()), "inner"),
+    "part of a buffer": (_param(1, layout=Layout.of([4, 7])), "as a whole"),
+    "reading after overwriting": (
+        replace(
+            SOFTMAX,
+            params=(replace(SOFTMAX.params[0], access=Access.READ_WRITE), SOFTMAX.params[1]),
+            statements=(
+                Store("p0", (I0.expr, R0.expr), Domain.INNER, Op("exp", [X])),
+                replace(STORE, value=X),
+            ),
+        ),
+        "not read after",
+    ),
+}
+
+
+def test_sound_kernel() -> None:
+    verify_kernel(SOFTMAX)
+
+
+@pytest.mark.parametrize("case", BROKEN_KERNELS)
+def test_broken_kernel(case: str) -> None:
+    kernel, message = BROKEN_KERNELS[case]
+    with pytest.raises(ProgramError, match=message) as caught:
+        verify_kernel(kernel)
+    assert "kernel softmax(p0" in str(caught.value)
