@@ -1,6 +1,9 @@
 """A loop IR for tensor programs, and the rules that lower ATen graphs to it."""
 
 from plait_ir_lowering._version import __version__
+from plait_ir_lowering.context import LoweringOptions
+from plait_ir_lowering.errors import LoopIRError, LoweringError
+from plait_ir_lowering.external import external_ops
 from plait_ir_lowering.ir.dtypes import DTYPES, DType
 from plait_ir_lowering.ir.graph import (
     Body,
@@ -56,6 +59,9 @@ from plait_ir_lowering.ir.values import (
     post_order,
     rewrite,
 )
+from plait_ir_lowering.lower import lower
+from plait_ir_lowering.registry import coverage
+from plait_ir_lowering.torch_types import from_torch_dtype, to_torch_dtype
 
 __all__ = [
     "DTYPES",
@@ -77,6 +83,9 @@ __all__ = [
     "Layout",
     "Load",
     "Local",
+    "LoopIRError",
+    "LoweringError",
+    "LoweringOptions",
     "Masked",
     "Op",
     "OpSpec",
@@ -98,8 +107,12 @@ __all__ = [
     "as_index",
     "atoms",
     "bounds",
+    "coverage",
     "evaluate",
+    "external_ops",
+    "from_torch_dtype",
     "loads_of",
+    "lower",
     "post_order",
     "product",
     "result_dtype",
@@ -107,4 +120,5 @@ __all__ = [
     "row_major",
     "stride_of",
     "substitute",
+    "to_torch_dtype",
 ]

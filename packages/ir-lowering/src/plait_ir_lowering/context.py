@@ -1,0 +1,204 @@
+"""What lowering rules work with: the definitions so far and ways to add more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx
+
+from plait_ir_lowering.errors import LoweringError
+from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.graph import (
+    Body,
+    Buffer,
+    Definition,
+    Layout,
+    Origin,
+    Pointwise,
+    Reduction,
+    TensorRef,
+)
+from plait_ir_lowering.ir.index import IndexExpr, Var, as_index
+from plait_ir_lowering.ir.ops import ReductionKind
+from plait_ir_lowering.ir.values import Const, Load, Op, Scalar, Value
+from plait_ir_lowering.tensors import TensorExpr, dimensions
+from plait_ir_lowering.torch_types import from_torch_device, from_torch_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringOptions:
+    """What lowering may choose."""
+
+    small_matmul_work: int = 65536
+    """Matrix products of at most this many multiply-adds become loops: an external call
+    costs about 2 µs, in which the loops do that many."""
+
+
+@dataclass(slots=True)
+class LoweringContext:
+    """The graph that is being built, and the ATen node that is being lowered."""
+
+    options: LoweringOptions
+    definitions: list[Definition] = field(default_factory=list)
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    storage_offsets: dict[str, int] = field(default_factory=dict)
+    """Storage offset of each buffer's fake value, which its views' offsets include."""
+    node: fx.Node | None = None
+
+    @property
+    def result(self) -> torch.Tensor:
+        """The fake value of the node; the first one where it has several."""
+        value = self.current.meta["val"]
+        first = value[0] if isinstance(value, tuple | list) else value
+        if not isinstance(first, torch.Tensor):
+            raise self.error("its result is not a tensor")
+        return first
+
+    @property
+    def current(self) -> fx.Node:
+        if self.node is None:
+            raise RuntimeError("no node is being lowered")
+        return self.node
+
+    def error(self, reason: str, hint: str | None = None) -> LoweringError:
+        """An error about the current node, at the user's line."""
+        node = self.current
+        where = node.meta.get("source_line")
+        return LoweringError(
+            f"cannot lower {node.name} = {node.target}: {reason}",
+            where=str(where) if where else None,
+            hint=hint,
+        )
+
+    def origin(self) -> Origin:
+        node = self.current
+        line = node.meta.get("source_line")
+        return Origin((node.name,), (str(line),) if line else ())
+
+    def fresh_name(self, stem: str) -> str:
+        name, number = stem, 0
+        while name in self.buffers:
+            number += 1
+            name = f"{stem}_{number}"
+        return name
+
+    def define(self, body: Body, like: torch.Tensor, name: str | None = None) -> TensorExpr:
+        """A new buffer with the shape, strides and device of `like`, computed by `body`."""
+        return self.define_buffers(body, [like], name)[0]
+
+    def define_buffers(
+        self, body: Body, likes: Sequence[torch.Tensor], name: str | None = None
+    ) -> tuple[TensorExpr, ...]:
+        """New buffers, one for each fake tensor of `likes`, computed by one body."""
+        buffers = tuple(self._buffer(like, name) for like in likes)
+        self.definitions.append(Definition(buffers, body, self.origin()))
+        return tuple(self.load(buffer) for buffer in buffers)
+
+    def _buffer(self, like: torch.Tensor, name: str | None) -> Buffer:
+        size = [as_index(int(s)) for s in like.shape]
+        stride = like.stride() if _is_dense(like) else None
+        layout = Layout.of(size, stride)
+        fresh = self.fresh_name(name or self.current.name)
+        device = from_torch_device(like.device)
+        buffer = Buffer(fresh, self.dtype_of(like), device, layout)
+        self.buffers[fresh] = buffer
+        self.storage_offsets[fresh] = int(like.storage_offset())
+        return buffer
+
+    def dtype_of(self, tensor: torch.Tensor) -> DType:
+        try:
+            return from_torch_dtype(tensor.dtype)
+        except KeyError:
+            raise self.error(f"the loop IR has no {tensor.dtype}") from None
+
+    def load(self, buffer: Buffer) -> TensorExpr:
+        """A whole buffer as a tensor."""
+        dims = dimensions(buffer.layout.size)
+        value = Load(buffer.name, [dim.expr for dim in dims], buffer.dtype)
+        return TensorExpr(dims, value, TensorRef(buffer.name))
+
+    def pointwise(
+        self, dims: tuple[Var, ...], value: Value, like: torch.Tensor | None = None
+    ) -> TensorExpr:
+        """A buffer with `value` at each point, of the node's result or of `like`."""
+        target = self.result if like is None else like
+        wanted = self.dtype_of(target)
+        return self.define(Pointwise(dims, cast(value, wanted)), target)
+
+    def reduce(
+        self,
+        source: TensorExpr,
+        axes: Sequence[int],
+        kind: ReductionKind,
+        *,
+        keepdim: bool,
+        name: str,
+        dtype: DType | None = None,
+    ) -> TensorExpr:
+        """`source` combined over `axes`, in `dtype` (its own if not given), as a new buffer."""
+        places: list[IndexExpr] = []
+        kept: list[Var] = []
+        reduced: list[Var] = []
+        for axis, dim in enumerate(source.dims):
+            if axis in axes:
+                reduced.append(Var(f"r{len(reduced)}", dim.extent))
+                places.append(reduced[-1].expr)
+                if keepdim:
+                    kept.append(Var(f"i{len(kept)}", 1))
+            else:
+                kept.append(Var(f"i{len(kept)}", dim.extent))
+                places.append(kept[-1].expr)
+        value = cast(source.at(places), dtype or source.dtype)
+        body = Reduction(tuple(kept), tuple(reduced), kind, value)
+        return self._new_buffer(body, kept, kind.result_dtype(value.dtype), name)
+
+    def _new_buffer(self, body: Body, dims: Sequence[Var], dtype: DType, name: str) -> TensorExpr:
+        fresh = self.fresh_name(f"{self.current.name}_{name}")
+        device = from_torch_device(self.result.device)
+        buffer = Buffer(fresh, dtype, device, Layout.of([dim.extent for dim in dims]))
+        self.buffers[fresh] = buffer
+        self.storage_offsets[fresh] = 0
+        self.definitions.append(Definition((buffer,), body, self.origin()))
+        return self.load(buffer)
+
+    def intermediate(self, dims: tuple[Var, ...], value: Value, name: str) -> TensorExpr:
+        """A row-major buffer of the rule's own, of the dtype of `value`."""
+        return self._new_buffer(Pointwise(dims, value), dims, value.dtype, name)
+
+    def realize(self, tensor: TensorExpr, like: torch.Tensor) -> TensorRef:
+        """`tensor` in memory; computed into a new buffer like `like` where it is not there."""
+        if tensor.ref is not None:
+            return tensor.ref
+        ref = self.define(Pointwise(tensor.dims, tensor.value), like).ref
+        if ref is None:
+            raise RuntimeError("a buffer without a reference")
+        return ref
+
+
+def cast(value: Value, dtype: DType) -> Value:
+    """`value` as `dtype`."""
+    if value.dtype is dtype:
+        return value
+    if isinstance(value, Const) and not (value.dtype.is_float and not dtype.is_float):
+        return Const(value.value, dtype)
+    return Op("to", [value], dtype)
+
+
+def constant(value: Scalar, dtype: DType) -> Const:
+    """A number of an element type."""
+    return Const(value, dtype)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the strides are a permutation of row-major ones."""
+    expected = 1
+    pairs = sorted(zip(tensor.stride(), tensor.shape, strict=True))
+    for stride, size in pairs:
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,80 @@
+"""External calls: what has no rule of its own is called as torch ships it, and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from plait_ir_lowering.context import LoweringContext
+from plait_ir_lowering.ir.graph import (
+    Device,
+    ExternArg,
+    ExternCall,
+    ExternList,
+    Graph,
+)
+from plait_ir_lowering.registry import Lowered, full_arguments
+from plait_ir_lowering.tensors import TensorExpr
+from plait_ir_lowering.torch_types import from_torch_dtype
+
+Environment = Callable[[fx.Node], "TensorExpr | tuple[TensorExpr | None, ...] | None"]
+
+
+def lower_external(ctx: LoweringContext, tensors: Environment) -> Lowered:
+    """The current node as a call of the op itself.
+
+    Raises LoweringError where the op views or mutates, or an argument or result cannot
+    be expressed.
+    """
+    node = ctx.current
+    op = node.target
+    if not isinstance(op, OpOverload):
+        raise ctx.error("it is not an operator overload")
+    schema = op._schema
+    if any(argument.alias_info is not None for argument in schema.arguments):
+        raise ctx.error("an operator that views or mutates has no external form here")
+    arguments = full_arguments(op, node.args, node.kwargs)
+    args = tuple(_argument(ctx, value, tensors) for value in arguments)
+    results = node.meta["val"]
+    single = isinstance(results, torch.Tensor)
+    fakes = [results] if single else list(results)
+    if not all(isinstance(fake, torch.Tensor) for fake in fakes):
+        raise ctx.error("a result that is not a tensor has no external form here")
+    call = ExternCall(schema.name, schema.overload_name, args)
+    made = ctx.define_buffers(call, fakes)
+    return made[0] if single else made
+
+
+def _argument(ctx: LoweringContext, value: Any, tensors: Environment) -> ExternArg:
+    match value:
+        case fx.Node():
+            tensor = tensors(value)
+            if not isinstance(tensor, TensorExpr):
+                raise ctx.error(f"{value.name} is not a tensor")
+            return ctx.realize(tensor, value.meta["val"])
+        case None | bool() | int() | float() | str():
+            return value
+        case torch.dtype():
+            return from_torch_dtype(value)
+        case torch.device():
+            return Device(value.type, value.index)
+        case torch.memory_format() | torch.layout():
+            return str(value).removeprefix("torch.")
+        case list() | tuple():
+            return ExternList(tuple(_argument(ctx, item, tensors) for item in value))
+    raise ctx.error(f"an argument of type {type(value).__name__} has no external form here")
+
+
+def external_ops(graph: Graph) -> dict[str, int]:
+    """How often each external op is called, by qualified name."""
+    found: dict[str, int] = {}
+    for definition in graph.definitions:
+        if isinstance(definition.body, ExternCall):
+            body = definition.body
+            name = f"{body.op}.{body.overload}" if body.overload else body.op
+            found[name] = found.get(name, 0) + 1
+    return found

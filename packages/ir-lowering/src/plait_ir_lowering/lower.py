@@ -1,0 +1,114 @@
+"""ATen graph → loop IR: one pass over the nodes, a rule or an external call for each."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+import plait_ir_lowering.rules  # noqa: F401  # registers the rules
+from plait_ir_lowering.context import LoweringContext, LoweringOptions
+from plait_ir_lowering.external import lower_external
+from plait_ir_lowering.ir.graph import Buffer, Graph, Layout, OutputRef, Pointwise, TensorRef
+from plait_ir_lowering.registry import Lowered, full_arguments, rule_of
+from plait_ir_lowering.tensors import TensorExpr, dimensions
+from plait_ir_lowering.torch_types import from_torch_device
+
+
+def lower(
+    aten_graph: fx.Graph | fx.GraphModule,
+    *,
+    options: LoweringOptions | None = None,
+    name: str = "main",
+) -> Graph:
+    """The loop IR of a functional, flat ATen graph.
+
+    Nodes need fake tensors in `meta["val"]`; `meta["source_line"]`, where present, goes
+    into origins and errors. Raises LoweringError, naming the node and the user's line.
+    """
+    graph = aten_graph.graph if isinstance(aten_graph, fx.GraphModule) else aten_graph
+    ctx = LoweringContext(options or LoweringOptions())
+    known: dict[fx.Node, Lowered] = {}
+    inputs: list[Buffer] = []
+    outputs: tuple[OutputRef, ...] = ()
+    for node in graph.nodes:
+        ctx.node = node
+        if node.op == "placeholder":
+            known[node] = _input(ctx, node, inputs)
+        elif node.op == "call_function":
+            known[node] = _lower_call(ctx, node, known)
+        elif node.op == "output":
+            outputs = tuple(_output(ctx, result, known, inputs) for result in node.args[0])
+        else:
+            raise ctx.error(f"a {node.op} node has no place in an ATen graph")
+    return Graph(name, tuple(inputs), tuple(ctx.definitions), outputs)
+
+
+def _input(ctx: LoweringContext, node: fx.Node, inputs: list[Buffer]) -> Lowered:
+    fake = node.meta["val"]
+    if not isinstance(fake, torch.Tensor):
+        raise ctx.error("inputs that are not tensors are not lowered yet")
+    layout = Layout.of(list(fake.shape), list(fake.stride()))
+    device = from_torch_device(fake.device)
+    buffer = Buffer(ctx.fresh_name(node.name), ctx.dtype_of(fake), device, layout)
+    ctx.buffers[buffer.name] = buffer
+    ctx.storage_offsets[buffer.name] = int(fake.storage_offset())
+    inputs.append(buffer)
+    return ctx.load(buffer)
+
+
+def _lower_call(ctx: LoweringContext, node: fx.Node, known: dict[fx.Node, Lowered]) -> Lowered:
+    if node.target is operator.getitem:
+        whole, position = known[node.args[0]], node.args[1]  # type: ignore[index]  # a node
+        if not isinstance(whole, tuple) or not isinstance(position, int):
+            raise ctx.error("it takes an element of what is not a tuple")
+        return whole[position]
+    if not isinstance(node.target, OpOverload):
+        raise ctx.error("it is not an ATen operator")
+    rule = rule_of(node.target)
+    if rule is not None:
+        arguments = full_arguments(node.target, node.args, node.kwargs)
+        lowered = rule(ctx, *[_resolve(argument, known) for argument in arguments])
+        if lowered is not None:
+            return lowered
+    return lower_external(ctx, known.__getitem__)
+
+
+def _resolve(argument: Any, known: dict[fx.Node, Lowered]) -> Any:
+    if isinstance(argument, fx.Node):
+        return known[argument]
+    if isinstance(argument, list | tuple):
+        return [_resolve(item, known) for item in argument]
+    return argument
+
+
+def _output(
+    ctx: LoweringContext, result: Any, known: dict[fx.Node, Lowered], inputs: list[Buffer]
+) -> OutputRef:
+    if not isinstance(result, fx.Node):
+        if result is None or isinstance(result, bool | int | float):
+            return result
+        raise ctx.error(f"an output of type {type(result).__name__} is not lowered")
+    tensor = known[result]
+    fake = result.meta["val"]
+    if not isinstance(tensor, TensorExpr):
+        raise ctx.error(f"output {result.name} is not a tensor")
+    ctx.node = result
+    wanted = Layout.of(list(fake.shape), list(fake.stride()))
+    ref = tensor.ref
+    if ref is not None and ref.buffer not in {buffer.name for buffer in inputs}:
+        layout = ref.view or ctx.buffers[ref.buffer].layout
+        if layout.size == wanted.size and layout.stride == wanted.stride:
+            return ref
+    dims = dimensions(tensor.shape)
+    return _copied(ctx, tensor, dims, fake)
+
+
+def _copied(ctx: LoweringContext, tensor: TensorExpr, dims: Any, fake: torch.Tensor) -> TensorRef:
+    made = ctx.define(Pointwise(dims, tensor.at([d.expr for d in dims])), fake)
+    if made.ref is None:
+        raise RuntimeError("a buffer without a reference")
+    return made.ref

@@ -1,0 +1,94 @@
+"""Which rule lowers which ATen op: one decorator, checked when it is used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch._ops import OpOverload
+
+if TYPE_CHECKING:
+    from plait_ir_lowering.tensors import TensorExpr
+
+Lowered: TypeAlias = "TensorExpr | tuple[TensorExpr | None, ...] | None"
+"""What a rule returns: the node's tensor, its tensors, or None to decline."""
+
+Rule: TypeAlias = Callable[..., Lowered]
+
+_rules: dict[OpOverload, Rule] = {}
+_kinds: dict[OpOverload, str] = {}
+
+
+def lowers(*names: str, kind: str = "loops") -> Callable[[Rule], Rule]:
+    """Register a rule for ATen overloads such as "add.Tensor" ("exp" means "exp.default").
+
+    The rule takes the context and then the op's arguments by position, defaults filled
+    in. It returns None for a call that it does not cover, which then becomes an external
+    call. Raises ValueError for an op that torch lacks, one that has a rule already, or a
+    rule that takes another number of arguments than the op.
+    """
+
+    def register(rule: Rule) -> Rule:
+        for name in names:
+            op = find_overload(name)
+            if op in _rules:
+                raise ValueError(f"aten.{name} has two lowering rules")
+            _check_arity(op, rule)
+            _rules[op] = rule
+            _kinds[op] = kind
+        return rule
+
+    return register
+
+
+def find_overload(name: str) -> OpOverload:
+    """The overload `torch.ops.aten.<name>`. Raises ValueError if there is none."""
+    packet_name, _, overload = name.partition(".")
+    packet = getattr(torch.ops.aten, packet_name, None)
+    found = None if packet is None else getattr(packet, overload or "default", None)
+    if not isinstance(found, OpOverload):
+        raise ValueError(f"torch has no operator aten.{name}")
+    return found
+
+
+def _check_arity(op: OpOverload, rule: Rule) -> None:
+    parameters = list(inspect.signature(rule).parameters.values())
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return
+    expected = len(op._schema.arguments) + 1
+    if len(parameters) != expected:
+        raise ValueError(
+            f"the rule {rule.__name__} for {op} takes {len(parameters)} arguments, not {expected}"
+        )
+
+
+def rule_of(op: OpOverload) -> Rule | None:
+    """The rule of an op, if it has one."""
+    return _rules.get(op)
+
+
+def kind_of(op: OpOverload) -> str:
+    """How an op with a rule compiles, such as "loops" or "view"."""
+    return _kinds[op]
+
+
+def coverage() -> list[tuple[str, str]]:
+    """Every op with a rule and how it compiles, by name."""
+    return sorted((str(op), kind) for op, kind in _kinds.items())
+
+
+def full_arguments(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """All schema arguments of a call in order, defaults filled in, without out arguments."""
+    complete: list[Any] = []
+    for position, argument in enumerate(op._schema.arguments):
+        if argument.is_out:
+            continue
+        if position < len(args):
+            complete.append(args[position])
+        elif argument.name in kwargs:
+            complete.append(kwargs[argument.name])
+        else:
+            complete.append(argument.default_value if argument.has_default_value() else None)
+    return complete

@@ -1,0 +1,21 @@
+"""Lowering rules by family; importing this registers them all."""
+
+from plait_ir_lowering.rules import (
+    creation,
+    indexing,
+    matmul,
+    normalization,
+    pointwise,
+    reductions,
+    views,
+)
+
+__all__ = [
+    "creation",
+    "indexing",
+    "matmul",
+    "normalization",
+    "pointwise",
+    "reductions",
+    "views",
+]

@@ -1,0 +1,60 @@
+"""Broadcasting and type promotion, shared by the elementwise rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
+from torch._prims_common import elementwise_dtypes
+
+from plait_ir_lowering.context import LoweringContext, cast, constant
+from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.values import Value
+from plait_ir_lowering.tensors import TensorExpr, dimensions
+from plait_ir_lowering.torch_types import from_torch_dtype, to_torch_dtype
+
+Compute = Callable[..., Value]
+"""From operand values, all of the computation dtype, to the result."""
+
+
+def computation_dtype(operands: Sequence[Any], promotion: Promotion) -> DType:
+    """The dtype that torch computes in: f32 for bf16 and f16, else the promoted one."""
+    stand_ins = [_stand_in(operand) for operand in operands if operand is not None]
+    computed, _ = elementwise_dtypes(*stand_ins, type_promotion_kind=promotion)
+    return from_torch_dtype(computed)
+
+
+def _stand_in(operand: Any) -> Any:
+    """A meta tensor of the operand's dtype and rank, for torch's promotion rules."""
+    if isinstance(operand, TensorExpr):
+        rank = len(operand.dims)
+        return torch.empty([1] * rank, dtype=to_torch_dtype(operand.dtype), device="meta")
+    return operand
+
+
+def operand_values(operands: Sequence[Any], dims: Sequence[Any], dtype: DType) -> list[Value]:
+    """Each operand at the point `dims`, as `dtype`."""
+    places = [dim.expr for dim in dims]
+    values: list[Value] = []
+    for operand in operands:
+        if isinstance(operand, TensorExpr):
+            values.append(cast(operand.broadcast_at(places), dtype))
+        else:
+            values.append(constant(operand, dtype))
+    return values
+
+
+def elementwise(
+    ctx: LoweringContext,
+    operands: Sequence[Any],
+    compute: Compute,
+    promotion: Promotion = Promotion.DEFAULT,
+) -> TensorExpr | None:
+    """The node's result: `compute` of the broadcast operands, at each point."""
+    dtype = computation_dtype(operands, promotion)
+    if dtype.kind == "complex" or ctx.result.is_complex():
+        return None
+    dims = dimensions([int(size) for size in ctx.result.shape])
+    return ctx.pointwise(dims, compute(*operand_values(operands, dims, dtype)))

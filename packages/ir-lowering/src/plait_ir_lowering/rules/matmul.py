@@ -1,0 +1,137 @@
+"""Matrix products: external calls, or loops where the call costs more than the work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from plait_ir_lowering.context import LoweringContext, cast, constant
+from plait_ir_lowering.ir.graph import ExternCall, TensorRef
+from plait_ir_lowering.ir.index import Var
+from plait_ir_lowering.ir.ops import ReductionKind
+from plait_ir_lowering.ir.values import Op, Value
+from plait_ir_lowering.registry import Lowered, kind_of, lowers, rule_of
+from plait_ir_lowering.rules.reductions import accumulation_dtype
+from plait_ir_lowering.tensors import TensorExpr, dimensions
+
+
+def _fake(ctx: LoweringContext, position: int) -> torch.Tensor:
+    argument = ctx.current.args[position]
+    if not isinstance(argument, fx.Node):
+        raise ctx.error(f"argument {position} is not a tensor")
+    value: torch.Tensor = argument.meta["val"]
+    return value
+
+
+def _ref(ctx: LoweringContext, x: TensorExpr, position: int) -> TensorRef:
+    return ctx.realize(x, _fake(ctx, position))
+
+
+def _is_small(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> bool:
+    work = b.shape[-1].as_int()
+    for extent in a.shape:
+        work *= extent.as_int()
+    return a.dtype.is_float and 0 < work <= ctx.options.small_matmul_work
+
+
+def _product(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> TensorExpr:
+    """The product over the last axis of `a` and the last but one of `b`, as loops."""
+    batch = a.shape[:-2]
+    dims = dimensions([*batch, a.shape[-2], b.shape[-1]])
+    inner = Var("r0", a.shape[-1])
+    wide = accumulation_dtype(a.dtype)
+    lead = [dim.expr for dim in dims[: len(batch)]]
+    row, column = dims[-2].expr, dims[-1].expr
+    left = cast(a.at([*lead, row, inner.expr]), wide)
+    right = cast(b.at([*lead, inner.expr, column]), wide)
+    terms = TensorExpr((*dims, inner), Op("mul", [left, right]))
+    return ctx.reduce(terms, [len(dims)], ReductionKind.SUM, keepdim=False, name="product")
+
+
+def _finish(ctx: LoweringContext, product: TensorExpr, compute: Any = None) -> TensorExpr:
+    dims = dimensions(product.shape)
+    value = product.at([dim.expr for dim in dims])
+    return ctx.pointwise(dims, compute(value, dims) if compute else value)
+
+
+def _call(ctx: LoweringContext, op: str, args: tuple[Any, ...]) -> TensorExpr:
+    return ctx.define(ExternCall(f"aten::{op}", "out", args, out_variant=True), ctx.result)
+
+
+@lowers("mm", kind="external call, loops if small")
+def mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
+    if _is_small(ctx, a, b):
+        return _finish(ctx, _product(ctx, a, b))
+    return _call(ctx, "mm", (_ref(ctx, a, 0), _ref(ctx, b, 1)))
+
+
+@lowers("bmm", kind="external call, loops if small")
+def bmm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
+    if _is_small(ctx, a, b):
+        return _finish(ctx, _product(ctx, a, b))
+    return _call(ctx, "bmm", (_ref(ctx, a, 0), _ref(ctx, b, 1)))
+
+
+@lowers("addmm", kind="external call with fused addition, loops if small")
+def addmm(
+    ctx: LoweringContext, bias: TensorExpr, a: TensorExpr, b: TensorExpr, beta: Any, alpha: Any
+) -> Lowered:
+    def add_bias(value: Value, dims: Any) -> Value:
+        places = [dim.expr for dim in dims]
+        scaled = value if alpha == 1 else Op("mul", [value, constant(alpha, value.dtype)])
+        if beta == 0:
+            return scaled
+        addend: Value = cast(bias.broadcast_at(places), value.dtype)
+        if beta != 1:
+            addend = Op("mul", [addend, constant(beta, value.dtype)])
+        return Op("add", [scaled, addend])
+
+    if not a.dtype.is_float:
+        return None
+    if _is_small(ctx, a, b):
+        return _finish(ctx, _product(ctx, a, b), add_bias)
+    refs = (_ref(ctx, a, 1), _ref(ctx, b, 2))
+    if a.dtype.is_reduced_precision or not _feeds_loops(ctx.current):
+        return _call(ctx, "addmm", (_ref(ctx, bias, 0), *refs, beta, alpha))
+    call = ExternCall("aten::mm", "out", refs, out_variant=True)
+    product = ctx.define(call, ctx.result, f"{ctx.current.name}_mm")
+    return _finish(ctx, product, add_bias)
+
+
+def _feeds_loops(node: fx.Node) -> bool:
+    """Whether every use, looking through views, is a loop that can add the bias as it reads."""
+    pending, seen = [node], {node}
+    found = False
+    while pending:
+        for user in pending.pop().users:
+            if user in seen:
+                continue
+            seen.add(user)
+            kind = _kind(user)
+            if kind == "view":
+                pending.append(user)
+            elif kind == "loops":
+                found = True
+            else:
+                return False
+    return found
+
+
+def _kind(node: fx.Node) -> str:
+    target = node.target
+    if not isinstance(target, OpOverload) or rule_of(target) is None:
+        return "other"
+    return kind_of(target)
+
+
+@lowers("baddbmm", kind="external call")
+def baddbmm(
+    ctx: LoweringContext, x: TensorExpr, a: TensorExpr, b: TensorExpr, beta: Any, alpha: Any
+) -> Lowered:
+    if not a.dtype.is_float:
+        return None
+    refs = (_ref(ctx, x, 0), _ref(ctx, a, 1), _ref(ctx, b, 2))
+    return _call(ctx, "baddbmm", (*refs, beta, alpha))

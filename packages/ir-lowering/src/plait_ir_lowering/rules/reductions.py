@@ -1,0 +1,297 @@
+"""Reductions: sums, means, extrema, positions, variances, norms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from plait_ir_lowering.context import LoweringContext, cast, constant
+from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.ops import ReductionKind
+from plait_ir_lowering.ir.values import Op, Value
+from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.pointwise import truth
+from plait_ir_lowering.tensors import TensorExpr, dimensions
+from plait_ir_lowering.torch_types import from_torch_dtype
+
+
+def axes_of(axes: Any, rank: int) -> tuple[int, ...]:
+    """Non-negative reduction axes; all of them for None or an empty list."""
+    if axes is None or (isinstance(axes, list | tuple) and not axes):
+        return tuple(range(rank))
+    given = [axes] if isinstance(axes, int) else list(axes)
+    return tuple(sorted({axis + rank if axis < 0 else axis for axis in given})) if rank else ()
+
+
+def accumulation_dtype(dtype: DType) -> DType:
+    """What a float reduction adds in: f32 for narrower floats."""
+    return DType.f32 if dtype.is_reduced_precision else dtype
+
+
+def count(x: TensorExpr, axes: Sequence[int]) -> int:
+    """How many elements each result combines."""
+    total = 1
+    for axis in axes:
+        total *= x.shape[axis].as_int()
+    return total
+
+
+def cast_elements(x: TensorExpr, dtype: DType) -> TensorExpr:
+    """`x` with each element as `dtype`; an expression, not a buffer."""
+    return TensorExpr(x.dims, cast(x.value, dtype), x.ref if x.dtype is dtype else None)
+
+
+def finish(ctx: LoweringContext, x: TensorExpr, compute: Any = None) -> TensorExpr:
+    """The node's result from a reduced buffer of the same shape."""
+    places = [dim.expr for dim in dimensions(x.shape)]
+    value = x.at(places)
+    return ctx.pointwise(dimensions(x.shape), compute(value) if compute else value)
+
+
+@lowers("sum.dim_IntList")
+def sum_dims(
+    ctx: LoweringContext, x: TensorExpr, axes: Any, keepdim: bool, dtype: torch.dtype | None
+) -> Lowered:
+    if ctx.result.is_complex():
+        return None
+    result = ctx.dtype_of(ctx.result)
+    wide = accumulation_dtype(result)
+    along = axes_of(axes, len(x.dims))
+    total = ctx.reduce(x, along, ReductionKind.SUM, keepdim=keepdim, name="sum", dtype=wide)
+    return total if wide is result else finish(ctx, total)
+
+
+@lowers("sum")
+def sum_all(ctx: LoweringContext, x: TensorExpr, dtype: torch.dtype | None) -> Lowered:
+    return sum_dims(ctx, x, None, False, dtype)
+
+
+@lowers("mean.dim")
+def mean_dims(
+    ctx: LoweringContext, x: TensorExpr, axes: Any, keepdim: bool, dtype: torch.dtype | None
+) -> Lowered:
+    if ctx.result.is_complex():
+        return None
+    wide = accumulation_dtype(ctx.dtype_of(ctx.result))
+    along = axes_of(axes, len(x.dims))
+    total = ctx.reduce(x, along, ReductionKind.SUM, keepdim=keepdim, name="sum", dtype=wide)
+    number = constant(count(x, along), wide)
+    return finish(ctx, total, lambda value: Op("div", [value, number]))
+
+
+@lowers("mean")
+def mean_all(ctx: LoweringContext, x: TensorExpr, dtype: torch.dtype | None) -> Lowered:
+    return mean_dims(ctx, x, None, False, dtype)
+
+
+@lowers("prod.dim_int")
+def prod_dim(
+    ctx: LoweringContext, x: TensorExpr, axis: int, keepdim: bool, dtype: torch.dtype | None
+) -> Lowered:
+    if ctx.result.is_complex():
+        return None
+    result = ctx.dtype_of(ctx.result)
+    wide = accumulation_dtype(result)
+    along = axes_of(axis, len(x.dims))
+    total = ctx.reduce(x, along, ReductionKind.PROD, keepdim=keepdim, name="prod", dtype=wide)
+    return total if wide is result else finish(ctx, total)
+
+
+@lowers("prod")
+def prod_all(ctx: LoweringContext, x: TensorExpr, dtype: torch.dtype | None) -> Lowered:
+    if ctx.result.is_complex():
+        return None
+    result = ctx.dtype_of(ctx.result)
+    wide = accumulation_dtype(result)
+    along = axes_of(None, len(x.dims))
+    total = ctx.reduce(x, along, ReductionKind.PROD, keepdim=False, name="prod", dtype=wide)
+    return total if wide is result else finish(ctx, total)
+
+
+def _extreme(
+    ctx: LoweringContext, x: TensorExpr, axes: Any, keepdim: bool, kind: ReductionKind
+) -> Lowered:
+    along = axes_of(axes, len(x.dims))
+    if count(x, along) == 0:
+        return None
+    return ctx.reduce(x, along, kind, keepdim=keepdim, name=kind.value)
+
+
+@lowers("amax")
+def amax(ctx: LoweringContext, x: TensorExpr, axes: Any, keepdim: bool) -> Lowered:
+    return _extreme(ctx, x, axes, keepdim, ReductionKind.MAX)
+
+
+@lowers("amin")
+def amin(ctx: LoweringContext, x: TensorExpr, axes: Any, keepdim: bool) -> Lowered:
+    return _extreme(ctx, x, axes, keepdim, ReductionKind.MIN)
+
+
+@lowers("max")
+def max_all(ctx: LoweringContext, x: TensorExpr) -> Lowered:
+    return _extreme(ctx, x, None, False, ReductionKind.MAX)
+
+
+@lowers("min")
+def min_all(ctx: LoweringContext, x: TensorExpr) -> Lowered:
+    return _extreme(ctx, x, None, False, ReductionKind.MIN)
+
+
+@lowers("argmax")
+def argmax(ctx: LoweringContext, x: TensorExpr, axis: int | None, keepdim: bool) -> Lowered:
+    return _extreme(ctx, x, axis, keepdim, ReductionKind.ARGMAX)
+
+
+@lowers("argmin")
+def argmin(ctx: LoweringContext, x: TensorExpr, axis: int | None, keepdim: bool) -> Lowered:
+    return _extreme(ctx, x, axis, keepdim, ReductionKind.ARGMIN)
+
+
+@lowers("max.dim")
+def max_dim(ctx: LoweringContext, x: TensorExpr, axis: int, keepdim: bool) -> Lowered:
+    return _with_position(ctx, x, axis, keepdim, ReductionKind.MAX, ReductionKind.ARGMAX)
+
+
+@lowers("min.dim")
+def min_dim(ctx: LoweringContext, x: TensorExpr, axis: int, keepdim: bool) -> Lowered:
+    return _with_position(ctx, x, axis, keepdim, ReductionKind.MIN, ReductionKind.ARGMIN)
+
+
+def _with_position(
+    ctx: LoweringContext,
+    x: TensorExpr,
+    axis: int,
+    keepdim: bool,
+    extreme: ReductionKind,
+    position: ReductionKind,
+) -> Lowered:
+    along = axes_of(axis, len(x.dims))
+    if count(x, along) == 0:
+        return None
+    return (
+        ctx.reduce(x, along, extreme, keepdim=keepdim, name=extreme.value),
+        ctx.reduce(x, along, position, keepdim=keepdim, name=position.value),
+    )
+
+
+def _truths(
+    ctx: LoweringContext, x: TensorExpr, axes: Any, keepdim: bool, kind: ReductionKind
+) -> Lowered:
+    if ctx.result.dtype is not torch.bool or x.dtype.kind == "complex":
+        return None
+    flags = TensorExpr(x.dims, truth(x.value))
+    along = axes_of(axes, len(x.dims))
+    return ctx.reduce(flags, along, kind, keepdim=keepdim, name=kind.value)
+
+
+@lowers("any.dim", "any.dims")
+def any_dims(ctx: LoweringContext, x: TensorExpr, axes: Any, keepdim: bool) -> Lowered:
+    return _truths(ctx, x, axes, keepdim, ReductionKind.ANY)
+
+
+@lowers("any")
+def any_all(ctx: LoweringContext, x: TensorExpr) -> Lowered:
+    return _truths(ctx, x, None, False, ReductionKind.ANY)
+
+
+@lowers("all.dim", "all.dims")
+def all_dims(ctx: LoweringContext, x: TensorExpr, axes: Any, keepdim: bool) -> Lowered:
+    return _truths(ctx, x, axes, keepdim, ReductionKind.ALL)
+
+
+@lowers("all")
+def all_all(ctx: LoweringContext, x: TensorExpr) -> Lowered:
+    return _truths(ctx, x, None, False, ReductionKind.ALL)
+
+
+def mean_and_deviation(
+    ctx: LoweringContext, x: TensorExpr, axes: Sequence[int]
+) -> tuple[TensorExpr, TensorExpr]:
+    """The mean and the sum of squared deviations over `axes`, dimensions kept.
+
+    Two passes over the data: as accurate as Welford's method, and each pass vectorises.
+    """
+    wide = accumulation_dtype(x.dtype)
+    number = constant(count(x, axes), wide)
+    total = ctx.reduce(x, axes, ReductionKind.SUM, keepdim=True, name="sum", dtype=wide)
+    dims = dimensions(total.shape)
+    average = Op("div", [total.at([d.expr for d in dims]), number])
+    mean = ctx.intermediate(dims, average, "mean")
+    element = cast(x.value, wide)
+    centred = Op("sub", [element, mean.broadcast_at([d.expr for d in x.dims])])
+    squared = TensorExpr(x.dims, Op("mul", [centred, centred]))
+    deviation = ctx.reduce(squared, axes, ReductionKind.SUM, keepdim=True, name="squares")
+    return mean, deviation
+
+
+def _drop(x: TensorExpr, axes: Sequence[int], keepdim: bool) -> TensorExpr:
+    """A buffer reduced with its dimensions kept, as an expression without them."""
+    if keepdim:
+        return x
+    left = [dim for n, dim in enumerate(x.dims) if n not in axes]
+    dims = dimensions([dim.extent for dim in left])
+    remaining = iter(dims)
+    places = [x.dims[n].expr * 0 if n in axes else next(remaining).expr for n in range(len(x.dims))]
+    return TensorExpr(dims, x.at(places))
+
+
+def _variance(
+    ctx: LoweringContext, x: TensorExpr, axes: Any, correction: Any, keepdim: bool, root: bool
+) -> tuple[TensorExpr, TensorExpr] | None:
+    if x.dtype.kind == "complex":
+        return None
+    along = axes_of(axes, len(x.dims))
+    mean, deviation = mean_and_deviation(ctx, x, along)
+    freedom = max(count(x, along) - (1 if correction is None else correction), 0)
+    wide = deviation.dtype
+
+    def compute(value: Value) -> Value:
+        variance = Op("div", [value, constant(freedom, wide)])
+        return Op("sqrt", [variance]) if root else variance
+
+    return finish(ctx, _drop(deviation, along, keepdim), compute), _drop(mean, along, keepdim)
+
+
+@lowers("var.correction")
+def var(ctx: LoweringContext, x: TensorExpr, axes: Any, correction: Any, keepdim: bool) -> Lowered:
+    found = _variance(ctx, x, axes, correction, keepdim, root=False)
+    return None if found is None else found[0]
+
+
+@lowers("std.correction")
+def std(ctx: LoweringContext, x: TensorExpr, axes: Any, correction: Any, keepdim: bool) -> Lowered:
+    found = _variance(ctx, x, axes, correction, keepdim, root=True)
+    return None if found is None else found[0]
+
+
+@lowers("var_mean.correction")
+def var_mean(
+    ctx: LoweringContext, x: TensorExpr, axes: Any, correction: Any, keepdim: bool
+) -> Lowered:
+    found = _variance(ctx, x, axes, correction, keepdim, root=False)
+    return None if found is None else (found[0], finish(ctx, found[1]))
+
+
+@lowers("linalg_vector_norm")
+def vector_norm(
+    ctx: LoweringContext,
+    x: TensorExpr,
+    order: Any,
+    axes: Any,
+    keepdim: bool,
+    dtype: torch.dtype | None,
+) -> Lowered:
+    if ctx.result.is_complex() or x.dtype.kind == "complex" or order not in (1, 2, float("inf")):
+        return None
+    along = axes_of(axes, len(x.dims))
+    if order == float("inf") and count(x, along) == 0:
+        return None
+    result = from_torch_dtype(ctx.result.dtype)
+    element = cast(x.value, accumulation_dtype(result))
+    magnitude = Op("mul", [element, element]) if order == 2 else Op("abs", [element])
+    kind = ReductionKind.MAX if order == float("inf") else ReductionKind.SUM
+    source = TensorExpr(x.dims, magnitude)
+    total = ctx.reduce(source, along, kind, keepdim=keepdim, name="norm")
+    return finish(ctx, total, (lambda value: Op("sqrt", [value])) if order == 2 else None)
