@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from scheduler_graphs import CPU, F32, Builder, transformer
+
 from plait_ir_lowering import (
     OPS,
     Buffer,
@@ -45,7 +47,6 @@ from plait_scheduler import (
     schedule,
     torch_kernel,
 )
-from scheduler_graphs import CPU, F32, Builder, transformer
 
 I64 = DType.i64
 

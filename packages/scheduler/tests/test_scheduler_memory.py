@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scheduler_checks import run
+from scheduler_graphs import Builder, transformer
+
 from plait_ir_lowering import Sym, TensorRef, as_index
 from plait_scheduler import (
     Access,
@@ -14,11 +17,10 @@ from plait_scheduler import (
     OutputStorage,
     SchedulerOptions,
     SharedStorage,
+    memory_report,
     plan,
     plan_arena,
 )
-from scheduler_checks import run
-from scheduler_graphs import Builder, transformer
 
 lifetimes = st.lists(
     st.tuples(st.integers(0, 5000), st.integers(0, 30), st.integers(0, 10)), max_size=40
@@ -75,6 +77,9 @@ def test_a_chain_needs_memory_for_two_temporaries() -> None:
     y = _chain(b, b.input(torch.randn(16, 16)), 6)
     program = run(b, y).program
     assert program.arena_nbytes.as_int() == 2 * 16 * 16 * 4
+    report = memory_report(program)
+    assert report.peak.as_int() == 3 * 16 * 16 * 4
+    assert report.unshared.as_int() == 11 * 16 * 16 * 4
 
 
 def test_without_reuse_each_temporary_has_memory_of_its_own() -> None:
@@ -93,6 +98,14 @@ def test_a_dying_temporary_is_overwritten_in_place() -> None:
     assert len(shared) == 1
     (kernel,) = program.kernels
     assert [p.access for p in kernel.params] == [Access.READ_WRITE]
+
+
+def test_a_value_named_before_it_is_overwritten_keeps_its_value() -> None:
+    b = Builder()
+    x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
+    h = b.mm(x, w)
+    turned = b.contiguous(b.permute(h, (1, 0)))
+    run(b, b.mm(b.unary("sin", h), w), turned)
 
 
 def test_inputs_and_outputs_are_never_overwritten() -> None:

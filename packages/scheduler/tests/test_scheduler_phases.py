@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from scheduler_graphs import Builder
+
 from plait_ir_lowering import Local, post_order
 from plait_scheduler import (
     Domain,
@@ -18,7 +20,6 @@ from plait_scheduler import (
     render_python,
     row_scratch,
 )
-from scheduler_graphs import Builder
 
 
 def _kernel(*statements: str, params: str = "p0: read f32[4, 6], p1: write f32[4, 6]") -> Kernel:

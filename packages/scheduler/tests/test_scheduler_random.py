@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plait_scheduler import SchedulerOptions
 from scheduler_checks import run
 from scheduler_graphs import Builder, T
+
+from plait_scheduler import SchedulerOptions
 
 SWITCHES = (
     "fuse_pointwise",
@@ -28,7 +29,9 @@ def graphs(draw: st.DrawFn) -> tuple[Builder, list[T]]:
     pool = [b.input(torch.rand(*size) + 0.5) for size in ((4, 6), (2, 3, 4), (6,), (4, 1))]
     for _ in range(draw(st.integers(2, 12))):
         x = pool[draw(st.integers(0, len(pool) - 1))]
-        kind = draw(st.sampled_from(["unary", "binary", "reduce", "view", "permute", "mm", "slice"]))
+        kind = draw(
+            st.sampled_from(["unary", "binary", "reduce", "view", "permute", "mm", "slice"])
+        )
         if kind == "unary":
             pool.append(b.unary(draw(st.sampled_from(["sin", "sigmoid", "sqrt", "tanh"])), x))
         elif kind == "binary":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from scheduler_graphs import Builder, transformer
+
 from plait_ir_lowering import (
     Buffer,
     CheckedIndex,
@@ -34,7 +36,6 @@ from plait_scheduler import (
     print_kernel,
     print_program,
 )
-from scheduler_graphs import Builder, transformer
 
 
 def test_transformer_reads_back() -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from scheduler_graphs import Builder
+
 from plait_ir_lowering import Const, DType, Layout, Load, Local, Op, TensorRef, Var, as_index
 from plait_scheduler import (
     Access,
@@ -29,7 +31,6 @@ from plait_scheduler import (
     verify_kernel,
     verify_program,
 )
-from scheduler_graphs import Builder
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from plait_scheduler._version import __version__
 from plait_scheduler.decisions import Decision, DecisionKind, explain
 from plait_scheduler.errors import ProgramError, ProgramSyntaxError
-from plait_scheduler.memory import ArenaPlan, Lifetime, plan_arena
+from plait_scheduler.memory import ArenaPlan, Lifetime, MemoryReport, memory_report, plan_arena
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.phases import Phase, phases, row_scratch
 from plait_scheduler.program import (
@@ -66,6 +66,7 @@ __all__ = [
     "Launch",
     "Let",
     "Lifetime",
+    "MemoryReport",
     "OutputStorage",
     "Param",
     "Phase",
@@ -86,6 +87,7 @@ __all__ = [
     "__version__",
     "explain",
     "load_python",
+    "memory_report",
     "parse_kernel",
     "parse_program",
     "phases",

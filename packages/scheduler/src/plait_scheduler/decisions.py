@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 
 class DecisionKind(Enum):
@@ -43,8 +44,16 @@ def _saved(decision: Decision) -> str:
     return f" ({verb} {decision.bytes_saved:,} bytes)"
 
 
-def explain(decisions: Sequence[Decision]) -> str:
+class HasDecisions(Protocol):
+    """What remembers decisions, such as a `Schedule`."""
+
+    @property
+    def decisions(self) -> Sequence[Decision]: ...
+
+
+def explain(source: HasDecisions | Sequence[Decision]) -> str:
     """The decisions as text, one a line, those that were taken first."""
+    decisions = source if isinstance(source, Sequence) else source.decisions
     taken = [str(d) for d in decisions if d.accepted]
     refused = [str(d) for d in decisions if not d.accepted]
     total = sum(d.bytes_saved for d in decisions if d.accepted)

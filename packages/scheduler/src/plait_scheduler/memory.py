@@ -6,6 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plait_ir_lowering import IndexExpr, as_index
+from plait_scheduler.program import (
+    ArenaStorage,
+    ExternStorage,
+    OutputStorage,
+    Program,
+    SharedStorage,
+)
 
 ALIGNMENT = 64
 """Arena offsets are multiples of this many bytes: a cache line, and the widest vector."""
@@ -50,6 +57,39 @@ def plan_arena(lifetimes: Sequence[Lifetime], *, reuse: bool = True) -> ArenaPla
             offsets[life.name] = total
         total = total + _aligned(slot[0].nbytes)
     return ArenaPlan({life.name: offsets[life.name] for life in lifetimes}, total)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes that a program allocates, as expressions over sizes that are not known yet."""
+
+    arena: IndexExpr
+    """Temporaries, all together, for the whole run."""
+    outputs: IndexExpr
+    """What is handed to the caller."""
+    extern: IndexExpr
+    """Results that external calls allocate, as if all were alive at once."""
+    unshared: IndexExpr
+    """What the temporaries would take without reuse."""
+
+    @property
+    def peak(self) -> IndexExpr:
+        """At most so many bytes are allocated at once, workspaces of calls aside."""
+        return self.arena + self.outputs + self.extern
+
+
+def memory_report(program: Program) -> MemoryReport:
+    """How much memory `program` allocates."""
+    sums = {kind: as_index(0) for kind in ("outputs", "extern", "unshared")}
+    for buffer in program.buffers:
+        match buffer.storage:
+            case OutputStorage():
+                sums["outputs"] = sums["outputs"] + buffer.nbytes
+            case ExternStorage():
+                sums["extern"] = sums["extern"] + buffer.nbytes
+            case ArenaStorage() | SharedStorage():
+                sums["unshared"] = sums["unshared"] + buffer.nbytes
+    return MemoryReport(program.arena_nbytes, sums["outputs"], sums["extern"], sums["unshared"])
 
 
 def _place_known(lifetimes: Sequence[Lifetime], reuse: bool) -> tuple[dict[str, IndexExpr], int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plait_ir_lowering import IndexExpr, ReductionKind, Var
-from plait_scheduler.program import Domain, Kernel, Let, Reduce, Statement, Store
+from plait_ir_lowering import IndexExpr, Load, Op, ReductionKind, Value, Var
+from plait_scheduler.program import Access, Domain, Kernel, Let, Reduce, Statement, Store
 from plait_scheduler.render.values import TORCH_DTYPES, ValueWriter, strided_dimensions
 
 
@@ -50,7 +50,8 @@ def _statement(statement: Statement, kernel: Kernel, writer: ValueWriter) -> str
     value = writer.write(statement.value)
     match statement:
         case Let(name, _, _):
-            return f"{name} = {value}"
+            copied = ".clone()" if _is_overwritten(statement.value, writer) else ""
+            return f"{name} = {value}{copied}"
         case Reduce(name, kind, _):
             sizes = _sizes(kernel.outer + kernel.inner)
             dtype = TORCH_DTYPES[statement.value.dtype]
@@ -58,6 +59,15 @@ def _statement(statement: Statement, kernel: Kernel, writer: ValueWriter) -> str
             return f"{name} = {_reduction(kind, rows, dtype)}.reshape({_kept(kernel)})"
         case Store(param, index, domain, _):
             return _store(param, index, domain, value, kernel, writer)
+
+
+def _is_overwritten(value: Value, writer: ValueWriter) -> bool:
+    """Whether torch would give a view of a parameter that the kernel stores to as well."""
+    while isinstance(value, Op) and value.name in ("to", "bitcast"):
+        (value,) = value.args
+    if not isinstance(value, Load):
+        return False
+    return writer.params[value.buffer].access is Access.READ_WRITE
 
 
 def _reduction(kind: ReductionKind, rows: str, dtype: str) -> str:
