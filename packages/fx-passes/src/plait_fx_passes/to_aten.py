@@ -26,6 +26,7 @@ from plait_fx_passes.record.inputs import (
     Sharing,
     attribute_names,
 )
+from plait_fx_passes.record.meta_kernels import call_meta_kernels_directly
 from plait_fx_passes.record.outputs import finish
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
@@ -58,6 +59,7 @@ def to_aten(
         AtenTraceError: a node cannot be recorded; names it and the user's line.
     """
     extra = default_decompositions() if decompositions is None else decompositions
+    call_meta_kernels_directly()
     merged: dict[int, Sharing] = {}
     while True:
         try:
