@@ -70,7 +70,11 @@ class Group:
 
     @property
     def label(self) -> str:
-        return "+".join(member.node.name for member in self.members)
+        """The buffers that the group computes, for people."""
+        names = [member.node.name for member in self.members]
+        if len(names) <= 4:
+            return "+".join(names)
+        return f"{names[0]}+{names[1]}+...+{names[-1]} ({len(names)} definitions)"
 
 
 def group_of(node: Node) -> Group:
