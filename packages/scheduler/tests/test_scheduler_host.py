@@ -47,6 +47,7 @@ from plait_scheduler import (
     schedule,
     torch_kernel,
 )
+from plait_utils import Profile
 
 I64 = DType.i64
 
@@ -254,6 +255,19 @@ def test_sizes_known_at_run_time() -> None:
         got, size = run([value])
         torch.testing.assert_close(got, value / value.sum(1, keepdim=True))
         assert size == rows
+
+
+def test_inputs_that_require_gradients_and_a_profile() -> None:
+    b = Builder()
+    x = b.input(torch.randn(4, 4))
+    y = b.unary("exp", b.mm(x, x))
+    profile = Profile()
+    program = schedule(b.graph(y), profile=profile)
+    given = b.given[0].clone().requires_grad_()
+    (got,) = load_python(render_python(program))([given])
+    torch.testing.assert_close(got, y.value)
+    assert "schedule" in profile.seconds()
+    assert profile.counters()["launches"] == 1
 
 
 def test_another_kernel_renderer_can_be_used() -> None:

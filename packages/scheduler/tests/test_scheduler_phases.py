@@ -88,6 +88,17 @@ def test_costly_or_guarded_values_are_kept(value: str) -> None:
     assert phases(kernel)[0].saves == ("t0",)
 
 
+def test_rows_read_through_one_index_are_read_again() -> None:
+    kernel = _kernel(
+        "outer t0 = checked(p0[i0], 9)",
+        "inner t1 = p1[%t0, r0]",
+        "reduce t2 = max %t1",
+        "inner store p2[i0, r0] = sub(%t1, %t2)",
+        params="p0: read i64[4], p1: read f32[9, 6], p2: write f32[4, 6]",
+    )
+    assert [_names(p) for p in phases(kernel)] == [["t0"], ["t1", "t2"], ["t1", "store"]]
+
+
 def test_what_is_overwritten_meanwhile_is_kept() -> None:
     kernel = _kernel(
         "inner t0 = p0[i0, r0]",

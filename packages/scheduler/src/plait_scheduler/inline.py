@@ -154,7 +154,7 @@ class _Inliner:
                 return f"the reader would have more than {self.options.max_operations} operations"
         if work.loads == 0 and not work.expensive:
             return None
-        if total <= own:
+        if 4 * total <= 5 * own:  # a few points more, as in the last chunk of a reduction
             return None
         if any(load.buffer in self.reductions for load in producer.loads):
             return "it finishes a reduction, and runs once for each row with it"
@@ -162,6 +162,8 @@ class _Inliner:
             return f"{work.expensive} expensive operations would run at {total} points, not {own}"
         if work.moderate and total > _MODERATE_RATIO * own:
             return f"{work.moderate} divisions or roots would run at {total} points, not {own}"
+        if work.operations and any(reader.kind is not None for reader in readers.values()):
+            return f"a reduction would compute it at {total} points, not {own}"
         if work.operations > self.options.inline_operations:
             return f"{work.operations} operations would run at {total} points, not {own}"
         if any(load.operands for load in producer.loads):

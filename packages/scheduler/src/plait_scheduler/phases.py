@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from plait_ir_lowering import CheckedIndex, Load, Masked, Value, post_order
+from plait_ir_lowering import CheckedIndex, Load, Local, Masked, Value, post_order
 from plait_scheduler.nodes import work_of
 from plait_scheduler.program import Access, Domain, Kernel, Let, Reduce, Statement, Store
 from plait_scheduler.statements import domain_of, names_in
@@ -150,15 +150,20 @@ class _Analysis:
         return found
 
     def _is_plain(self, value: Value, last_use: int) -> bool:
-        """No indirect or guarded loads, and none of elements overwritten by then."""
+        """No guarded loads, none at places that vary along the row with data, and none of
+        elements overwritten by then."""
         for part in post_order([value]):
             if isinstance(part, Masked | CheckedIndex):
                 return False
             if isinstance(part, Load) and (
-                part.operands or last_use > self.overwritten.get(part.buffer, last_use)
+                any(not self._is_row_value(place) for place in part.operands)
+                or last_use > self.overwritten.get(part.buffer, last_use)
             ):
                 return False
         return True
+
+    def _is_row_value(self, value: Value) -> bool:
+        return isinstance(value, Local) and value.name not in self.lets
 
     def _inner_phase(self, level: int, recomputed: set[str], saved: set[str]) -> Phase:
         own = self.inner[level]

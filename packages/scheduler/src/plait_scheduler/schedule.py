@@ -12,7 +12,7 @@ from plait_scheduler.decisions import Decision, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
 from plait_scheduler.options import SchedulerOptions
-from plait_scheduler.program import Program
+from plait_scheduler.program import Launch, Program
 from plait_scheduler.prune import protect_mutated_inputs, prune
 from plait_scheduler.split import split_reductions
 from plait_scheduler.verifier import verify_program
@@ -53,6 +53,9 @@ def plan(
         program, placed = assemble(graph, units, chosen)
         if chosen.verify:
             verify_program(program)
+    if profile is not None:
+        profile.count("kernels", len(program.kernels))
+        profile.count("launches", sum(isinstance(step, Launch) for step in program.steps))
     return Schedule(program, (*split, *inlined, *fused, *placed))
 
 

@@ -109,7 +109,7 @@ class _Host:
 
     def lines(self) -> list[str]:
         """The text of `run`."""
-        lines = ["def run(inputs):"]
+        lines = ["@torch.no_grad()", "def run(inputs):"]
         names = [self.names[name] for name in self.program.inputs]
         if names:
             lines.append(f"    {', '.join(names)}{',' if len(names) == 1 else ''} = inputs")
