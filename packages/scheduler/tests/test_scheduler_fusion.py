@@ -274,7 +274,7 @@ def test_reduction_over_one_element_is_pointwise(b: Builder) -> None:
     assert not any(isinstance(s, Reduce) for k in schedule.program.kernels for s in k.statements)
 
 
-@pytest.mark.parametrize("size", [(0, 4), (4, 0), (0,)])
+@pytest.mark.parametrize("size", [(0, 4), (4, 0), (0,), (2, 3, 0), (0, 2, 3)])
 def test_empty_tensors(b: Builder, size: tuple[int, ...]) -> None:
     x = b.input(torch.randn(*size))
     run(b, b.reduce("sum", b.unary("exp", x), [-1]), b.binary("mul", x, 2.0))

@@ -71,7 +71,9 @@ def _position(coordinates: Coordinates, size: Coordinates) -> IndexExpr:
 
 
 def at_position(number: IndexExpr, size: Sequence[IndexExpr]) -> Coordinates:
-    """The point with this row-major number."""
+    """The point with this row-major number; any point where there are none."""
+    if any(extent is as_index(0) for extent in size):
+        return tuple(as_index(0) for _ in size)
     found: list[IndexExpr] = []
     for axis, stride in enumerate(row_major(size)):
         coordinate = divide(number, stride)[0]

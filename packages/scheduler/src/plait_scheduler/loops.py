@@ -34,6 +34,8 @@ def simplify_loops(
     outer: Sequence[Var], inner: Sequence[Var], accesses: Sequence[AccessCost], ordered: bool
 ) -> Loops:
     """Better loops over the same points; `ordered` keeps the order of inner points."""
+    if any(var.extent.is_constant and not var.extent.as_int() for var in (*outer, *inner)):
+        return Loops(tuple(outer), tuple(inner), {v: v.expr for v in (*outer, *inner)})
     state = _State([v for v in outer if v.expr.terms], [v for v in inner if v.expr.terms], {}, [])
     state.values = {v: v.expr for v in (*outer, *inner)}
     state.accesses = list(accesses)
