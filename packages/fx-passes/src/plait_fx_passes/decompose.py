@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.record.aliases import new_base, with_layout
+from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.record.inputs import NothingToLift
 from plait_fx_passes.record.outputs import separate
 from plait_fx_passes.record.recorder import Recorder, Rule
@@ -37,7 +38,7 @@ def decompose(graph: AtenGraph, table: Mapping[OpOverload, Rule]) -> AtenGraph:
         return graph
     recorder = Recorder(mode, NothingToLift(), composite_rules(), table)
     values: dict[fx.Node, object] = {}
-    with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+    with below_autograd():
         for node in graph.graph.nodes:
             recorder.meta = {key: value for key, value in node.meta.items() if key != "val"}
             if node.op == "placeholder":

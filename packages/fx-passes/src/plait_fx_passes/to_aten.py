@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_flatten
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.decompositions import default_decompositions
 from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.record.inputs import (
     InputTable,
     SharedStorageWritten,
@@ -84,7 +85,7 @@ def _record(
     grad_mode = torch.is_grad_enabled()
     try:
         # Below autograd, composite operators arrive whole and nothing records gradients.
-        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+        with below_autograd():
             returned = _plain(interpreter.run())
             leaves, spec = tree_flatten(returned)
             results = finish(recorder, table, leaves)

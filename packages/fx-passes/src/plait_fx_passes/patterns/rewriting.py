@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import cast
 
-import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
@@ -17,7 +16,9 @@ from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.patterns.expressions import Call, Kind, Part, Wildcard, trace_pattern
 from plait_fx_passes.patterns.matching import Match, find_match
 from plait_fx_passes.record.aliases import new_base, with_layout
-from plait_fx_passes.record.inputs import NothingToLift, fake_of
+from plait_fx_passes.record.fakes import fake_of
+from plait_fx_passes.record.guards import below_autograd
+from plait_fx_passes.record.inputs import NothingToLift
 from plait_fx_passes.record.recorder import Recorder
 from plait_fx_passes.record.rules import composite_rules
 
@@ -153,7 +154,7 @@ def _replace(context: PassContext, rule: RewriteRule, match: Match) -> bool:
     recorder.graph, recorder.meta = context.graph, meta
     arguments = [_argument(recorder, wildcard, match) for wildcard in rule.traced[0]]
     with context.graph.inserting_before(match.anchor):
-        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), recorder:
+        with below_autograd(), recorder:
             result = rule.replacement(*arguments)
         node = _checked(recorder, rule, match, result)
     return context.replace(match.anchor, node)

@@ -20,6 +20,7 @@ from plait_fx_passes.aten_graph import (
 from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.layouts import span
 from plait_fx_passes.record.aliases import Alias
+from plait_fx_passes.record.fakes import fake_of, fake_result
 from plait_fx_passes.record.recorder import Recorder
 
 StorageKey = int
@@ -48,28 +49,6 @@ def storage_key(tensor: torch.Tensor) -> StorageKey | None:
     if tensor.layout is not torch.strided:
         return None
     return int(tensor.untyped_storage()._cdata)
-
-
-def fake_of(mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
-    """A new fake tensor with the geometry, dtype and device of a real or fake tensor.
-
-    Many times faster than ``mode.from_tensor``, which also follows views, gradients and
-    subclasses; falls back to it where those matter.
-    """
-    plain = tensor.layout is torch.strided and not tensor.is_conj() and not tensor.is_neg()
-    if not plain or tensor.is_quantized or tensor.is_nested:
-        return mode.from_tensor(tensor)
-    device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
-    offset = tensor.storage_offset()
-    with torch._C._DisableTorchDispatch():
-        if offset == 0:
-            meta = torch.empty_strided(
-                tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"
-            )
-        else:
-            flat = torch.empty(span(tensor)[1], dtype=tensor.dtype, device="meta")
-            meta = flat.as_strided(tensor.shape, tensor.stride(), offset)
-    return FakeTensor(mode, meta, device)
 
 
 class InputTable:
@@ -187,7 +166,7 @@ class InputTable:
         offset = int(tensor.storage_offset()) - sharing.start
         geometry = (list(tensor.shape), list(tensor.stride()), offset)
         step = ViewStep(torch.ops.aten.as_strided.default, geometry)
-        value = recorder.fake_mode.dispatch(step.op, (FakeTensor,), (base.value, *geometry), {})
+        value = fake_result(recorder.fake_mode, step.op, (base.value, *geometry), {})
         assert isinstance(value, FakeTensor)
         recorder.bind(fake, Alias(base.storage, value, recorder.meta, parent=base, step=step))
 

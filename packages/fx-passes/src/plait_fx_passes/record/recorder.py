@@ -27,10 +27,10 @@ from plait_fx_passes.aten_graph import ViewStep
 from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.op_info import OpInfo, OpKind, functional_variant, op_info, run_composite
 from plait_fx_passes.record.aliases import Alias, new_base, read, with_layout, write
+from plait_fx_passes.record.fakes import fake_result, permuted
 from plait_fx_passes.record.views import canonical_view, part_steps
 
 aten = torch.ops.aten
-_FAKE = (FakeTensor,)
 _DEVICE = torch.ops.prim.device.default
 _IDENTITY_VIEWS = frozenset({aten.alias.default, aten.detach.default, aten.lift_fresh.default})
 # Fake kernels disagree with the CPU's on the size of results that inference does not compute.
@@ -172,7 +172,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """Append ``func`` on nodes, computing its fake value."""
         values = map_arg(cast(Argument, (args, dict(kwargs))), _value_of)
         value_args, value_kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", values)
-        value = self.fake_mode.dispatch(func, _FAKE, value_args, value_kwargs)
+        value = fake_result(self.fake_mode, func, value_args, value_kwargs)
         return self.emit(func, args, kwargs, value)
 
     # Dispatch.
@@ -210,7 +210,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if info.kind is OpKind.FUNCTIONAL:
             fakes, nodes = self._operands(args)
             fake_kwargs, node_kwargs = self._keywords(kwargs)
-            value = self.fake_mode.dispatch(func, types, fakes, fake_kwargs)
+            value = fake_result(self.fake_mode, func, fakes, fake_kwargs)
             return self._register(func, nodes, node_kwargs, value)
         if info.kind is OpKind.METADATA:
             return self._change_metadata(func, args, kwargs)
@@ -222,7 +222,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """A decomposition's result with the operator's strides; raises if more than they differ."""
         fake_kwargs = {name: self._unread(arg) for name, arg in kwargs.items()}
         fakes = tuple(map(self._unread, args))
-        wanted = self.fake_mode.dispatch(func, _FAKE, fakes, fake_kwargs)
+        wanted = fake_result(self.fake_mode, func, fakes, fake_kwargs)
         if isinstance(wanted, FakeTensor):
             return self._conformed_tensor(func, wanted, result)
         if isinstance(wanted, (list, tuple)) and isinstance(result, (list, tuple)):
@@ -322,7 +322,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """The view of a fake tensor; straight from the meta kernel where sizes are static."""
         mode = self.fake_mode
         if mode.shape_env is not None:
-            return mode.dispatch(op, _FAKE, (base, *rest), kwargs)
+            return fake_result(mode, op, (base, *rest), kwargs)
+        if op is aten.permute.default:
+            return permuted(mode, base, cast("list[int]", rest[0]))
         with in_kernel_invocation_manager(mode):
             result = op(base, *rest, **kwargs)
         if isinstance(result, torch.Tensor):
@@ -368,14 +370,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         shapes = [target.shape for target in targets]
         own: list[object] = []
         if func is aten.copy_.default:
-            returned = self.fake_mode.dispatch(func, _FAKE, fakes, fake_kwargs)
+            returned = fake_result(self.fake_mode, func, fakes, fake_kwargs)
             values = [self._copied(cast(torch.Tensor, args[1]), cast(FakeTensor, fakes[0]))]
         else:
             own, values = self._functional_values(func, args, kwargs)
             for target, value in zip(targets, values, strict=True):
                 if target.shape != value.meta["val"].shape:
                     self._keep_geometry(self.alias_of(target), target)
-            returned = self.fake_mode.dispatch(func, _FAKE, fakes, fake_kwargs)
+            returned = fake_result(self.fake_mode, func, fakes, fake_kwargs)
         for target, shape, value in zip(targets, shapes, values, strict=True):
             if target.shape != shape:
                 self._resize(target, value)
@@ -447,7 +449,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             )
         wanted = value.meta["val"]
         geometry = (target, list(wanted.shape), list(wanted.stride()))
-        self.fake_mode.dispatch(aten.as_strided_.default, _FAKE, geometry, {})
+        fake_result(self.fake_mode, aten.as_strided_.default, geometry, {})
         alias.value = target
 
     def _change_metadata(
@@ -467,14 +469,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             )
         self._keep_geometry(alias, fake)
         view = cast(FakeTensor, self._view(variant.op, (_rebind(self, alias), *args[1:]), kwargs))
-        self.fake_mode.dispatch(func, _FAKE, (fake, *args[1:]), kwargs)
+        fake_result(self.fake_mode, func, (fake, *args[1:]), kwargs)
         self.bind(fake, self.alias_of(view))
         return fake
 
     def _keep_geometry(self, alias: Alias, fake: FakeTensor) -> None:
         """Before eager changes the geometry of ``fake``: nodes keep that they were made with."""
         if alias.value is fake:
-            copy = self.fake_mode.dispatch(aten.alias.default, _FAKE, (fake,), {})
+            copy = fake_result(self.fake_mode, aten.alias.default, (fake,), {})
             alias.value = cast(FakeTensor, copy)
             # Rare enough to look at every node: a tensor written since has several.
             for node in self.graph.nodes:

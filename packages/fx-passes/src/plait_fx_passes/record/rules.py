@@ -183,6 +183,22 @@ def zero(input: Tensor) -> object:
     return filled_like(input, 0)
 
 
+def to_copy(input: Tensor, **kwargs: Any) -> object:
+    """A cast names what changes; callers also name the layout and device that do not."""
+    same = {
+        "dtype": input.dtype,
+        "layout": input.layout,
+        "device": input.device,
+        "pin_memory": False,
+        "non_blocking": False,
+        "memory_format": torch.preserve_format,
+    }
+    changes = {
+        name: value for name, value in kwargs.items() if value is not None and value != same[name]
+    }
+    return NotImplemented if changes == kwargs else aten._to_copy.default(input, **changes)
+
+
 def arange_to(end: float | int, **kwargs: object) -> object:
     return aten.arange.start_step(0, end, 1, **kwargs)
 
@@ -215,6 +231,7 @@ def composite_rules() -> MappingProxyType[OpOverload, Rule]:
         aten.scalar_tensor.default: scalar_tensor,
         aten.fill.Scalar: fill,
         aten.zero.default: zero,
+        aten._to_copy.default: to_copy,
         aten.arange.default: arange_to,
         aten.arange.start: arange_between,
     }
