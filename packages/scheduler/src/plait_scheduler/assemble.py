@@ -23,6 +23,7 @@ from plait_scheduler.kernels import BuiltKernel, build_kernel, kernel_name
 from plait_scheduler.memory import Lifetime, plan_arena
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.params import compact_params
 from plait_scheduler.program import (
     Allocate,
     ArenaStorage,
@@ -125,10 +126,11 @@ class _Assembly:
             self.owner[name] = name
         if self.options.reuse_in_place:
             built = self._reuse_in_place(built, stored, number, unit)
-        kernel = self.kernels.get(built.kernel)
+        content = compact_params(built.kernel) if self.options.simplify_loops else built.kernel
+        kernel = self.kernels.get(content)
         if kernel is None:
-            name = kernel_name(built.kernel, print_kernel(built.kernel))
-            kernel = self.kernels[built.kernel] = replace(built.kernel, name=name)
+            name = kernel_name(content, print_kernel(content))
+            kernel = self.kernels[content] = replace(content, name=name)
         launch = Launch(kernel.name, built.buffers, built.symbols, unit.group.origin)
         return stored, launch
 

@@ -86,9 +86,12 @@ def divide(number: IndexExpr, by: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
     """Quotient and remainder, where terms that are too small to matter are set apart.
 
     With j < 64, (64*i + j) // 1024 is i // 16, and (64*i + j) % 1024 is 64*(i % 16) + j.
+    Remainders stand outside: (i % 64) // 8 is (i // 8) % 8.
     """
-    if not by.is_constant or by.as_int() <= 1 or len(number.terms) < 2:
+    if not by.is_constant or by.as_int() <= 1:
         return number // by, number % by
+    if len(number.terms) < 2:
+        return _divide_remainder(number, by) or (number // by, number % by)
     for step in sorted({gcd(by.as_int(), c) for _, c in number.terms}, reverse=True):
         if step == 1:
             break
@@ -102,6 +105,16 @@ def divide(number: IndexExpr, by: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
             quotient, remainder = divide(large, as_index(by.as_int() // step))
             return quotient, remainder * step + small
     return number // by, number % by
+
+
+def _divide_remainder(number: IndexExpr, by: IndexExpr) -> tuple[IndexExpr, IndexExpr] | None:
+    """Divide `x % n` by a divisor of n."""
+    match number.terms:
+        case (((Remainder(whole, limit),), 1),) if limit.is_constant:
+            if limit.as_int() % by.as_int() == 0:
+                quotient = divide(whole, by)[0]
+                return divide(quotient, as_index(limit.as_int() // by.as_int()))[1], whole % by
+    return None
 
 
 def move(expr: IndexExpr, values: Mapping[Atom, IndexExpr]) -> IndexExpr:
@@ -343,6 +356,11 @@ def is_affine(expr: IndexExpr) -> bool:
     return not any(
         isinstance(atom, Quotient | Remainder) for monomial, _ in expr.terms for atom in monomial
     )
+
+
+def divisions(expr: IndexExpr) -> int:
+    """How many `//` and `%` computing `expr` takes."""
+    return sum(1 for _ in _divisions(expr))
 
 
 def plain(index: Sequence[IndexExpr | Value]) -> Coordinates | None:

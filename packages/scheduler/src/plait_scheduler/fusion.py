@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
 
 from plait_ir_lowering import Buffer, Graph
 from plait_scheduler.decisions import Decision, DecisionKind
@@ -19,6 +18,9 @@ from plait_scheduler.groups import Group, Relation, group_of, merge, relate
 from plait_scheduler.nodes import final_reads, node_of, reads_of
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.sizes import buffer_bytes, estimate
+
+_SIBLING_TRIES = 4
+"""With how many earlier readers of a buffer a later one tries to share a kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +102,18 @@ class _Fuser:
     def join_siblings(self) -> None:
         """Join groups that read the same buffer at the same points."""
         for name, places in self.readers.items():
-            for left, right in pairwise(places):
-                first, second = self.leader[left], self.leader[right]
-                if first == second or right - left > self.options.sibling_window:
-                    continue
-                if self.groups.get(first) is None or self.groups.get(second) is None:
-                    continue
-                self._try_siblings(min(first, second), max(first, second), name)
+            for number, right in enumerate(places):
+                tried: set[int] = set()
+                for left in reversed(places[:number][-self.options.sibling_window :]):
+                    if right - left > self.options.sibling_window or len(tried) == _SIBLING_TRIES:
+                        break
+                    first, second = self.leader[left], self.leader[right]
+                    if first == second:
+                        break
+                    if first in tried or None in (self.groups[first], self.groups[second]):
+                        continue
+                    tried.add(first)
+                    self._try_siblings(min(first, second), max(first, second), name)
 
     def _saved_by(self, name: str, reader: int) -> int:
         """Bytes that need not be moved if `name` is read where it is computed."""

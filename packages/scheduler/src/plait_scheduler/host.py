@@ -68,6 +68,8 @@ complex128 = _constant(torch.complex128)
 
 def strided(tensor: Tensor, size: Sequence[int], stride: Sequence[int], start: int) -> Tensor:
     """A view that starts `start` elements behind the tensor's data pointer."""
+    if tensor.numel() == 0:  # then nothing is read, whatever the size
+        return tensor.new_zeros(tuple(size))
     return torch.as_strided(tensor, size, stride, tensor.storage_offset() + start)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from plait_ir_lowering import (
@@ -78,7 +78,7 @@ def _accesses(
 ) -> Iterable[AccessCost]:
     for name in stored:
         buffer = buffers[name]
-        yield AccessCost(buffer.layout.linear(group.writes[name]), buffer_bytes(buffer))
+        yield AccessCost(buffer.layout.linear(group.writes[name]), buffer_bytes(buffer), name)
     for member in group.members:
         mapping = member.mapping
         for value in post_order([member.node.value]):
@@ -90,7 +90,7 @@ def _accesses(
                 for at, stride in zip(value.index, buffer.layout.stride, strict=True):
                     if isinstance(at, IndexExpr):
                         offset = offset + move(at, mapping) * stride
-                yield AccessCost(offset, buffer_bytes(buffer))
+                yield AccessCost(offset, buffer_bytes(buffer), value.buffer)
 
 
 @dataclass(slots=True)
@@ -102,6 +102,8 @@ class _Draft:
     computed: dict[str, Value]
     """The value of each buffer that the kernel computes."""
     statements: list[Statement]
+    reductions: dict[tuple[ReductionKind, Value], Value] = field(default_factory=dict)
+    """The results of reductions so far, so that equal ones are computed once."""
 
     def add(self, member: Member, stored: bool) -> None:
         """Append what computes and stores this member."""
@@ -109,8 +111,12 @@ class _Draft:
         mapping = {var: move(value, self.loops.values) for var, value in member.mapping.items()}
         value = rewrite(node.value, self._fused, lambda expr: move(expr, mapping))
         if node.kind is not None:
-            self.statements.append(Reduce(node.name, node.kind, value))
-            value = Local(node.name, node.kind.result_dtype(value.dtype))
+            key = (node.kind, value)
+            if key not in self.reductions:
+                self.statements.append(Reduce(node.name, node.kind, value))
+                result = node.kind.result_dtype(value.dtype)
+                self.reductions[key] = Local(node.name, result)
+            value = self.reductions[key]
         self.computed[node.name] = value
         if stored:
             index = tuple(move(at, self.loops.values) for at in member.coordinates)

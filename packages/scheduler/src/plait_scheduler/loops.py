@@ -7,7 +7,7 @@ bytes are touched contiguously, and merged where neighbours can be one loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plait_ir_lowering import IndexExpr, Var, stride_of
 from plait_scheduler.domains import Substitution, is_affine, move, split_variables
@@ -19,6 +19,7 @@ class AccessCost:
 
     offset: IndexExpr
     nbytes: int
+    buffer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class _State:
 
 
 def _moved(accesses: Sequence[AccessCost], change: Substitution) -> list[AccessCost]:
-    return [AccessCost(move(a.offset, change), a.nbytes) for a in accesses]
+    return [replace(a, offset=move(a.offset, change)) for a in accesses]
 
 
 def _best_order(domain: Sequence[Var], accesses: Sequence[AccessCost]) -> list[Var]:

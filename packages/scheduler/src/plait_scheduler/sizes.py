@@ -39,3 +39,23 @@ def extent_of(layout: Layout) -> IndexExpr:
             return as_index(0)
         extent = extent + (size - 1) * stride
     return extent
+
+
+@lru_cache(16384)
+def collapsed(layout: Layout) -> Layout:
+    """The same elements in the same order, with as few dimensions as possible.
+
+    Layouts that differ only in how dimensions are merged, or in dimensions of size 1,
+    collapse to the same one.
+    """
+    size: list[IndexExpr] = []
+    stride: list[IndexExpr] = []
+    for extent, step in zip(reversed(layout.size), reversed(layout.stride), strict=True):
+        if extent is as_index(1):
+            continue
+        if size and step is stride[-1] * size[-1]:
+            size[-1] = size[-1] * extent
+        else:
+            size.append(extent)
+            stride.append(step)
+    return Layout(tuple(reversed(size)), tuple(reversed(stride)), layout.offset)

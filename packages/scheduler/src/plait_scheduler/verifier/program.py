@@ -27,7 +27,7 @@ from plait_scheduler.program import (
     SharedStorage,
     Step,
 )
-from plait_scheduler.sizes import extent_of
+from plait_scheduler.sizes import collapsed, extent_of
 from plait_scheduler.text.print import print_step
 from plait_scheduler.verifier.kernel import verify_kernel
 
@@ -157,7 +157,8 @@ class _ProgramCheck:
         for param, name in zip(kernel.params, launch.buffers, strict=True):
             buffer = self._buffer(name)
             self._require(buffer.dtype is param.dtype, f"{name} has elements of {param.dtype}")
-            self._require(buffer.layout == param.layout, f"{name} has the layout of {param.name}")
+            same = collapsed(buffer.layout) == collapsed(param.layout)
+            self._require(same, f"{name} has the layout of {param.name}")
             self._require(name in self.alive, f"{name} is allocated")
             if param.access is not Access.WRITE:
                 self._require(name in self.written, f"{name} is computed before it is read")
