@@ -111,17 +111,22 @@ def cat(ctx: LoweringContext, tensors: Sequence[TensorExpr], axis: int) -> Lower
     dims = dimensions([int(size) for size in ctx.result.shape])
     places = [dim.expr for dim in dims]
     value: Value = constant(0, dtype)
-    end = sum(part.shape[at].as_int() for part in parts)
-    for part in reversed(parts):
-        end -= part.shape[at].as_int()
-        if part.shape[at].as_int() == 0:
-            continue
-        inside = list(places)
-        inside[at] = inside[at] - end
-        here = cast(part.at(inside), dtype)
-        mask = Op("ge", [IndexValue(places[at]), constant(end, DType.i64)])
-        value = Masked(mask, here, value)
+    start = 0
+    for part in parts:
+        stop = start + part.shape[at].as_int()
+        if stop > start:
+            inside = list(places)
+            inside[at] = inside[at] - start
+            within = _between(places[at], start, stop)
+            value = Masked(within, cast(part.at(inside), dtype), value)
+        start = stop
     return ctx.pointwise(dims, value)
+
+
+def _between(position: IndexExpr, start: int, stop: int) -> Value:
+    at = IndexValue(position)
+    above = Op("ge", [at, constant(start, DType.i64)])
+    return Op("logical_and", [above, Op("lt", [at, constant(stop, DType.i64)])])
 
 
 @lowers("constant_pad_nd")

@@ -1,0 +1,113 @@
+"""Program → executable: C++ where a compiler works, Python over ATen where none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from plait_cpp_codegen.errors import (
+    CompilationError,
+    CompilerNotFoundError,
+    UnsupportedProgramError,
+)
+from plait_cpp_codegen.host import HostWriter
+from plait_cpp_codegen.kernels import render_kernel
+from plait_cpp_codegen.kernels.types import is_supported
+from plait_cpp_codegen.native_runtime import load_runtime, source_text
+from plait_cpp_codegen.options import CppOptions
+from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
+from plait_ir_lowering import post_order
+from plait_scheduler import Program, load_python, render_python
+from plait_utils import DiskCache, Profile, get_logger, stable_hash
+
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A program that can be called with its input tensors."""
+
+    program: Program
+    source: str | None
+    """The C++ source; None where the program runs as Python."""
+    run: Callable[..., tuple[object, ...]]
+    fallback_reason: str | None = None
+    """Why the program runs as Python."""
+    cache_hit: bool = False
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[object, ...]:
+        return self.run(*inputs)
+
+    @cached_property
+    def python_source(self) -> str:
+        """The same program as readable Python."""
+        return render_python(self.program)
+
+
+def render(program: Program, vector_bytes: int = 32) -> str:
+    """The C++ source of a program. Raises UnsupportedProgramError."""
+    _check_types(program)
+    kernels = {kernel.name: render_kernel(kernel, vector_bytes) for kernel in program.kernels}
+    host = HostWriter(program, kernels).write()
+    head = [source_text("vector.h"), source_text("math.h")]
+    return "\n".join([*head, *(kernel.source for kernel in kernels.values()), host])
+
+
+def build(
+    program: Program,
+    *,
+    options: CppOptions | None = None,
+    cache: DiskCache | None = None,
+    profile: Profile | None = None,
+) -> Executable:
+    """Compile a program for this machine's CPU, or take it from the cache.
+
+    Without a working compiler, or for a program that the C++ host cannot express, the
+    program runs as Python over ATen: a warning says why.
+    """
+    options = options or CppOptions.from_env()
+    cache = cache or DiskCache()
+    try:
+        return _build_native(program, options, cache, profile or Profile())
+    except (CompilerNotFoundError, CompilationError, UnsupportedProgramError, ImportError) as error:
+        return _build_python(program, error)
+
+
+def _build_native(
+    program: Program, options: CppOptions, cache: DiskCache, profile: Profile
+) -> Executable:
+    toolchain = find_toolchain(options)
+    with profile.phase("codegen"):
+        source = render(program, toolchain.vector_bytes)
+    key = stable_hash("program", source, toolchain.key)
+    hit = cache.get_file(key, ".so") is not None
+    with profile.phase("build"):
+        path = cache.get_or_build(key, ".so", lambda output: toolchain.build(source, output))
+        runtime = load_runtime(toolchain, cache)
+    profile.count("cache hits" if hit else "cache misses")
+    return Executable(program, source, runtime.load_program(str(path)), cache_hit=hit)
+
+
+def _build_python(program: Program, error: Exception) -> Executable:
+    reason = str(error)
+    if reason not in _warned:
+        _warned.add(reason)
+        get_logger("cpp").warning("running a program as Python over ATen: %s", reason)
+    run = load_python(render_python(program))
+    return Executable(program, None, lambda *inputs: run(inputs), fallback_reason=reason)
+
+
+def _check_types(program: Program) -> None:
+    for kernel in program.kernels:
+        for statement in kernel.statements:
+            for value in post_order([statement.value]):
+                if not is_supported(value.dtype):
+                    raise UnsupportedProgramError(f"a kernel that computes with {value.dtype}")
+    if program.symbols:
+        raise UnsupportedProgramError("sizes that are known only when the program runs")
+
+
+__all__ = ["Executable", "Toolchain", "build", "render"]

@@ -1,0 +1,488 @@
+"""Kernels as C++ functions over a range of outer points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plait_cpp_codegen.kernels.index import c_index
+from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, plan_loops
+from plait_cpp_codegen.kernels.types import MEMORY, REGISTER
+from plait_cpp_codegen.kernels.values import ValueEmitter, literal
+from plait_ir_lowering import DType, ReductionKind, Var, post_order
+from plait_scheduler import (
+    Access,
+    Domain,
+    Kernel,
+    Let,
+    Phase,
+    Reduce,
+    Statement,
+    Store,
+    row_scratch,
+)
+
+_ACCUMULATORS = 4
+_STACK_SCRATCH_BYTES = 65536
+_COLUMNS_PER_TASK = 8192
+_WORK_PER_TASK = 16384
+_INDENT = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedCppKernel:
+    """C++ of one kernel: `void <name>(const Arguments&, const Api&)` and what it calls."""
+
+    name: str
+    source: str
+    checks_indices: bool
+
+
+def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
+    """The C++ source of a kernel, for vectors of `vector_bytes`."""
+    plan = plan_loops(kernel, vector_bytes)
+    writer = _Writer(plan)
+    return RenderedCppKernel(kernel.name, writer.write(), _checks(kernel))
+
+
+def _checks(kernel: Kernel) -> bool:
+    return any(
+        type(value).__name__ == "CheckedIndex"
+        for statement in kernel.statements
+        for value in post_order([statement.value])
+    )
+
+
+@dataclass(slots=True)
+class _Writer:
+    plan: LoopPlan
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.plan.kernel
+
+    def write(self) -> str:
+        body = self._row_mode() if self.plan.along_rows else self._column_mode()
+        name = self.kernel.name
+        lines = [
+            f"// {self._loops()}",
+            f"static void {name}_range(int64_t begin, int64_t end, void* context) {{",
+            *_indented(["const Arguments& arguments = *(const Arguments*)context;"]),
+            *_indented(self._parameters()),
+            *_indented(body),
+            "}",
+            f'extern "C" void {name}(const Arguments& arguments, const Api& api) {{',
+            *_indented(self._launch()),
+            "}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _loops(self) -> str:
+        def spell(variables: Sequence[Var]) -> str:
+            return ", ".join(f"{v.name}: {v.extent}" for v in variables) or "one point"
+
+        inner = f", inner {spell(self.kernel.inner)}" if self.kernel.inner else ""
+        vector = self.plan.vector.name if self.plan.vector else "nothing"
+        return f"for {spell(self.kernel.outer)}{inner}; vectors of {self.plan.lanes} along {vector}"
+
+    def _parameters(self) -> list[str]:
+        lines = []
+        for number, param in enumerate(self.kernel.params):
+            const = "const " if param.access is Access.READ else ""
+            kind = f"{const}{MEMORY[param.dtype]}*"
+            lines.append(f"{kind} const {param.name} = ({kind})arguments.p[{number}];")
+        return lines
+
+    def _emitter(self, locals_: dict[str, str]) -> ValueEmitter:
+        layouts = {param.name: param.layout for param in self.kernel.params}
+        inner = {
+            s.name
+            for s in self.kernel.statements
+            if isinstance(s, Let) and s.domain is Domain.INNER
+        }
+        named = {s.name for s in self.kernel.statements if not isinstance(s, Store)}
+        varying = inner if self.plan.along_rows else named
+        return ValueEmitter(layouts, self.plan.vector, locals_, varying_locals=frozenset(varying))
+
+    # How the range of outer points is divided.
+
+    def _tasks(self) -> tuple[int, int]:
+        """How many tasks there are, and how many columns a task has (0 in row mode)."""
+        outer = self.kernel.outer
+        if self.plan.along_rows or not outer:
+            return extent_of(outer), 0
+        columns = outer[-1].extent.as_int()
+        rows = extent_of(outer[:-1])
+        width = columns
+        if self.kernel.inner:
+            width = min(columns, 4 * self.plan.lanes)
+        elif rows < 64:
+            width = min(columns, _COLUMNS_PER_TASK)
+        return rows * max(math.ceil(columns / max(width, 1)), 1), width
+
+    def _launch(self) -> list[str]:
+        tasks, width = self._tasks()
+        if tasks == 0:
+            return ["(void)arguments; (void)api;"]
+        points = (width or 1) * max(extent_of(self.kernel.inner), 1)
+        work = sum(len(list(post_order([s.value]))) for s in self.kernel.statements)
+        per_task = max(points * work / max(self.plan.lanes / 2, 1), 1)
+        grain = max(int(_WORK_PER_TASK / per_task), 1)
+        name = self.kernel.name
+        if tasks <= grain:
+            return [f"(void)api; {name}_range(0, {tasks}, (void*)&arguments);"]
+        return [f"api.parallel_for(0, {tasks}, {grain}, {name}_range, (void*)&arguments);"]
+
+    def _decode(self, variables: Sequence[Var], from_: str) -> list[str]:
+        lines = []
+        for position, var in enumerate(variables):
+            below = extent_of(variables[position + 1 :])
+            text = from_ if below == 1 else f"{from_} / {below}"
+            if position:
+                text = f"({text}) % {var.extent.as_int()}"
+            lines.append(f"const int64_t {var.name} = {text}; (void){var.name};")
+        return lines
+
+    # Column mode: lanes are neighbouring outer points.
+
+    def _column_mode(self) -> list[str]:
+        outer = self.kernel.outer
+        if not outer:
+            row = self._column_row()
+            return [
+                "(void)begin; (void)end;",
+                "constexpr int L = 1;",
+                *self._scratch(1),
+                *row,
+            ]
+        _, width = self._tasks()
+        vector = outer[-1].name
+        columns = outer[-1].extent.as_int()
+        blocks = max(math.ceil(columns / max(width, 1)), 1)
+        lanes = self.plan.lanes
+        return [
+            *self._scratch(lanes),
+            "for (int64_t task = begin; task < end; ++task) {",
+            *_indented([f"const int64_t row = task / {blocks}, block = task % {blocks};"]),
+            *_indented(self._decode(outer[:-1], "row")),
+            *_indented(["(void)row; (void)block;"]),
+            f"  auto point = [&](auto lanes, int64_t {vector}) __attribute__((always_inline)) {{",
+            "    constexpr int L = decltype(lanes)::value;",
+            *_indented(self._column_row(), 2),
+            "  };",
+            f"  const int64_t first = block * {width};",
+            f"  const int64_t last = first + {width} < {columns} ? first + {width} : {columns};",
+            "  int64_t at = first;",
+            *(
+                [f"  for (; at + {lanes} <= last; at += {lanes}) point(Lanes<{lanes}>{{}}, at);"]
+                if lanes > 1
+                else []
+            ),
+            "  for (; at < last; ++at) point(Lanes<1>{}, at);",
+            "}",
+        ]
+
+    def _column_row(self) -> list[str]:
+        locals_: dict[str, str] = {}
+        lines: list[str] = []
+        for phase in self.plan.phases:
+            if phase.domain is Domain.OUTER:
+                lines += self._straight(phase.statements, locals_)
+                continue
+            reduces = [s for s in phase.statements if isinstance(s, Reduce)]
+            for reduce in reduces:
+                lines.append(f"{_accumulator(reduce)} acc_{reduce.name} = {_start(reduce, 'L')};")
+            body = self._inner_body(phase, dict(locals_), "", "L")
+            lines += self._inner_loops(self.kernel.inner, body)
+            for reduce in reduces:
+                locals_[reduce.name] = reduce.name
+                kind = REGISTER[reduce.kind.result_dtype(reduce.value.dtype)]
+                lines.append(f"const vec<{kind}, L> {reduce.name} = {_result(reduce)};")
+        return lines
+
+    def _inner_loops(self, variables: Sequence[Var], body: list[str]) -> list[str]:
+        if not variables:
+            return ["{", *_indented(body), "}"]
+        lines = body
+        for var in reversed(variables):
+            head = f"for (int64_t {var.name} = 0; {var.name} < {c_index(var.extent)}; ++{var.name})"
+            lines = [f"{head} {{", *_indented(lines), "}"]
+        return lines
+
+    # Row mode: lanes are neighbouring inner points.
+
+    def _row_mode(self) -> list[str]:
+        locals_: dict[str, str] = {}
+        lines: list[str] = []
+        for phase in self.plan.phases:
+            if phase.domain is Domain.OUTER:
+                lines += self._single(phase.statements, dict(locals_))
+                for statement in phase.statements:
+                    if isinstance(statement, Let):
+                        locals_[statement.name] = statement.name
+            else:
+                lines += self._row_phase(phase, locals_)
+        return [
+            *self._scratch(1),
+            "for (int64_t row = begin; row < end; ++row) {",
+            *_indented(self._decode(self.kernel.outer, "row")),
+            *_indented(lines),
+            "}",
+        ]
+
+    def _single(self, statements: Sequence[Statement], locals_: dict[str, str]) -> list[str]:
+        """Statements of one outer point: a single lane; the vector variable stands at 0."""
+        emitter = self._emitter(locals_)
+        emitter.vector = None
+        emitter.prefix = f"s{id_of(statements)}_"
+        lets: list[str] = []
+        for statement in statements:
+            value = emitter.emit(statement.value)
+            if isinstance(statement, Store):
+                emitter.store(statement.param, statement.index, value)
+            elif isinstance(statement, Let):
+                kind = REGISTER[statement.value.dtype]
+                lets.append(f"vec<{kind}, 1> {statement.name};")
+                emitter.lines.append(f"{statement.name} = {value};")
+                emitter.locals_[statement.name] = statement.name
+        return [*lets, "{", *_indented(["constexpr int L = 1;", *emitter.lines]), "}"]
+
+    def _row_phase(self, phase: Phase, locals_: dict[str, str]) -> list[str]:
+        reduces = [s for s in phase.statements if isinstance(s, Reduce)]
+        lanes = self.plan.lanes
+        copies = _ACCUMULATORS if reduces and lanes > 1 else 1
+        spread = {
+            name: f"spread<L, {self._register(name)}>({text})" for name, text in locals_.items()
+        }
+        last = self.kernel.inner[-1]
+        names = "".join(f", auto& acc_{reduce.name}" for reduce in reduces)
+        lines = [
+            f"auto step{phase_name(phase)} = [&](auto lanes, int64_t {last.name}{names}) "
+            "__attribute__((always_inline)) {",
+            "  constexpr int L = decltype(lanes)::value;",
+            *_indented(self._inner_body(phase, spread, "1", "L")),
+            "};",
+        ]
+        for reduce in reduces:
+            for copy in range(copies):
+                kind = _accumulator(reduce, lanes)
+                lines.append(f"{kind} {reduce.name}_{copy} = {_start(reduce, str(lanes))};")
+            lines.append(f"{_accumulator(reduce, 1)} {reduce.name}_tail = {_start(reduce, '1')};")
+        lines += self._inner_around(phase, reduces, copies, last)
+        for reduce in reduces:
+            lines += self._combine(reduce, copies, lanes)
+            locals_[reduce.name] = reduce.name
+        return lines
+
+    def _inner_around(
+        self, phase: Phase, reduces: Sequence[Reduce], copies: int, last: Var
+    ) -> list[str]:
+        lanes, extent = self.plan.lanes, last.extent.as_int()
+        step, at = f"step{phase_name(phase)}", "at"
+
+        def call(width: int, place: str, suffix: str) -> str:
+            extra = "".join(f", {reduce.name}_{suffix}" for reduce in reduces)
+            return f"{step}(Lanes<{width}>{{}}, {place}{extra});"
+
+        loop = ["int64_t at = 0;"]
+        if lanes > 1:
+            if copies > 1:
+                unrolled = " ".join(
+                    call(lanes, f"{at} + {copy * lanes}", str(copy)) for copy in range(copies)
+                )
+                stride = copies * lanes
+                loop.append(f"for (; at + {stride} <= {extent}; at += {stride}) {{ {unrolled} }}")
+            loop.append(f"for (; at + {lanes} <= {extent}; at += {lanes}) {call(lanes, at, '0')}")
+        loop.append(f"for (; at < {extent}; ++at) {call(1, at, 'tail')}")
+        around = self.kernel.inner[:-1]
+        if not around:
+            return ["{", *_indented(loop), "}"]
+        # The step's own parameter shadows nothing: outer inner variables are in scope by name.
+        lines = loop
+        for var in reversed(around):
+            name, count = var.name, c_index(var.extent)
+            head = f"for ({name} = 0; {name} < {count}; ++{name})"
+            lines = [f"{head} {{", *_indented(lines), "}"]
+        return lines
+
+    def _combine(self, reduce: Reduce, copies: int, lanes: int) -> list[str]:
+        if reduce.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
+            tail = f"{reduce.name}_tail.position"
+            return [f"const vec<int64_t, 1> {reduce.name} = {tail};"]
+        kind = REGISTER[reduce.value.dtype]
+        total = f"{reduce.name}_0"
+        for copy in range(1, copies):
+            total = _join(reduce, total, f"{reduce.name}_{copy}", str(lanes))
+        lambda_ = (
+            "[](auto width, auto a, auto b) { constexpr int L = decltype(width)::value; "
+            f"(void)L; return {_join(reduce, 'a', 'b', 'L')}; }}"
+        )
+        folded = f"vec<{kind}, 1>{{fold<{lanes}, {kind}>({total}, {lambda_})}}"
+        whole = (
+            _join(reduce, folded, f"{reduce.name}_tail", "1")
+            if lanes > 1
+            else (f"{reduce.name}_tail")
+        )
+        return [f"const vec<{kind}, 1> {reduce.name} = {whole};"]
+
+    # What both modes share.
+
+    def _inner_body(
+        self, phase: Phase, locals_: dict[str, str], scratch_lanes: str, lanes: str
+    ) -> list[str]:
+        emitter = self._emitter(dict(locals_))
+        place = self._inner_position()
+        scale = "" if scratch_lanes == "1" else " * L"
+        for name in phase.restores:
+            kind = self._register(name)
+            emitter.lines.append(f"vec<{kind}, L> {name};")
+            emitter.lines.append(
+                f"memcpy(&{name}, scratch_{name} + ({place}){scale}, sizeof {name});"
+            )
+            emitter.locals_[name] = name
+        for statement in phase.statements:
+            value = emitter.emit(statement.value)
+            match statement:
+                case Store(param, index):
+                    emitter.store(param, index, value)
+                case Let(name):
+                    emitter.locals_[name] = value
+                    if name in phase.saves:
+                        emitter.lines.append(
+                            f"memcpy(scratch_{name} + ({place}){scale}, &{value}, sizeof {value});"
+                        )
+                case Reduce():
+                    emitter.lines.append(_accumulate(statement, value, place))
+        return emitter.lines
+
+    def _straight(self, statements: Sequence[Statement], locals_: dict[str, str]) -> list[str]:
+        emitter = self._emitter(locals_)
+        emitter.prefix = f"s{id_of(statements)}_"
+        for statement in statements:
+            value = emitter.emit(statement.value)
+            if isinstance(statement, Store):
+                emitter.store(statement.param, statement.index, value)
+            elif isinstance(statement, Let):
+                emitter.locals_[statement.name] = value
+        return emitter.lines
+
+    def _inner_position(self) -> str:
+        text = "0"
+        for var in self.kernel.inner:
+            text = f"({text}) * {c_index(var.extent)} + {var.name}" if text != "0" else var.name
+        return text
+
+    def _register(self, name: str) -> str:
+        for statement in self.kernel.statements:
+            if not isinstance(statement, Store) and statement.name == name:
+                dtype = statement.value.dtype
+                if isinstance(statement, Reduce):
+                    dtype = statement.kind.result_dtype(dtype)
+                return REGISTER[dtype]
+        raise KeyError(name)
+
+    def _scratch(self, lanes: int) -> list[str]:
+        kept = row_scratch(self.plan.phases)
+        lines: list[str] = []
+        points = extent_of(self.kernel.inner) * lanes
+        if self.plan.along_rows and len(self.kernel.inner) > 1:
+            for var in self.kernel.inner[:-1]:
+                lines.append(f"int64_t {var.name} = 0; (void){var.name};")
+        for let in kept:
+            kind = REGISTER[let.value.dtype]
+            size = DType.f64.itemsize * points
+            if size <= _STACK_SCRATCH_BYTES * 4:
+                lines.append(f"alignas(64) {kind} scratch_{let.name}[{points}];")
+            else:
+                lines.append(f"static thread_local Block block_{let.name};")
+                lines.append(
+                    f"{kind}* const scratch_{let.name} = "
+                    f"({kind}*)block_{let.name}.at_least({points} * sizeof({kind}));"
+                )
+        return lines
+
+
+def id_of(statements: Sequence[Statement]) -> str:
+    """A name that differs between the straight parts of one kernel."""
+    first = statements[0]
+    return first.name if not isinstance(first, Store) else f"{first.param}"
+
+
+def phase_name(phase: Phase) -> str:
+    """A name that differs between the loops of one kernel."""
+    last = phase.statements[-1]
+    return f"_{last.name}" if not isinstance(last, Store) else f"_store_{last.param}"
+
+
+def _accumulator(reduce: Reduce, lanes: int | None = None) -> str:
+    count = "L" if lanes is None else str(lanes)
+    kind = REGISTER[reduce.value.dtype]
+    if reduce.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
+        return f"Position<{kind}, {count}>"
+    return f"vec<{kind}, {count}>"
+
+
+def _start(reduce: Reduce, lanes: str) -> str:
+    dtype = reduce.value.dtype
+    kind = REGISTER[dtype]
+    match reduce.kind:
+        case ReductionKind.ARGMAX | ReductionKind.ARGMIN:
+            return "{}"
+        case ReductionKind.SUM | ReductionKind.ANY:
+            start = literal(0, dtype)
+        case ReductionKind.PROD | ReductionKind.ALL:
+            start = literal(1, dtype)
+        case ReductionKind.MAX:
+            start = _extreme(dtype, largest=False)
+        case ReductionKind.MIN:
+            start = _extreme(dtype, largest=True)
+    return f"splat<{kind}, {lanes}>({start})"
+
+
+def _extreme(dtype: DType, *, largest: bool) -> str:
+    if dtype is DType.bool_:
+        return "-1" if largest else "0"
+    if dtype.is_float:
+        return literal(math.inf if largest else -math.inf, dtype)
+    bits = dtype.itemsize * 8
+    if not dtype.is_signed:
+        return literal(2**bits - 1 if largest else 0, dtype)
+    return literal(2 ** (bits - 1) - 1 if largest else -(2 ** (bits - 1)), dtype)
+
+
+def _join(reduce: Reduce, a: str, b: str, lanes: str) -> str:
+    kind = REGISTER[reduce.value.dtype]
+    is_bool = reduce.value.dtype is DType.bool_
+    match reduce.kind:
+        case ReductionKind.SUM:
+            return f"({a} | {b})" if is_bool else f"({a} + {b})"
+        case ReductionKind.PROD:
+            return f"({a} & {b})" if is_bool else f"({a} * {b})"
+        case ReductionKind.ANY:
+            return f"({a} | {b})"
+        case ReductionKind.ALL:
+            return f"({a} & {b})"
+        case ReductionKind.MAX:
+            return f"({a} | {b})" if is_bool else f"maximum<{lanes}, {kind}>({a}, {b})"
+    return f"({a} & {b})" if is_bool else f"minimum<{lanes}, {kind}>({a}, {b})"
+
+
+def _accumulate(reduce: Reduce, value: str, place: str) -> str:
+    name = f"acc_{reduce.name}"
+    match reduce.kind:
+        case ReductionKind.ARGMAX:
+            return f"{name}.larger({value}, {place});"
+        case ReductionKind.ARGMIN:
+            return f"{name}.smaller({value}, {place});"
+    return f"{name} = {_join(reduce, name, value, 'L')};"
+
+
+def _result(reduce: Reduce) -> str:
+    if reduce.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
+        return f"acc_{reduce.name}.position"
+    return f"acc_{reduce.name}"
+
+
+def _indented(lines: Sequence[str], depth: int = 1) -> list[str]:
+    return [_INDENT * depth + line for line in lines]

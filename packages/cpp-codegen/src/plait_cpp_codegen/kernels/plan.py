@@ -1,0 +1,186 @@
+"""How a kernel's loops run: which adjacent loops merge, which variable is vectorised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from plait_ir_lowering import (
+    Atom,
+    CheckedIndex,
+    DType,
+    IndexExpr,
+    IndexValue,
+    Load,
+    Masked,
+    Value,
+    Var,
+    as_index,
+    atoms,
+    post_order,
+    product,
+    rewrite,
+    stride_of,
+    substitute,
+)
+from plait_scheduler import Kernel, Let, Phase, Reduce, Statement, Store, phases
+
+_GATHER_COST = 8.0
+_UNIFORM_COST = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPlan:
+    """The loops of a kernel as they will run."""
+
+    kernel: Kernel
+    """With merged variables; the last outer one is the vector variable of column mode."""
+    phases: tuple[Phase, ...]
+    vector: Var | None
+    """None: nothing to vectorise, one point at a time."""
+    along_rows: bool
+    """Whether the vector variable is the last inner one (row mode) or an outer one."""
+    lanes: int
+
+
+def plan_loops(kernel: Kernel, vector_bytes: int) -> LoopPlan:
+    """Merge loops and choose the vector variable by what its accesses cost."""
+    kernel = _merge(_merge(kernel, "outer"), "inner")
+    lanes = _lanes(kernel, vector_bytes)
+    vector, along_rows = _choose(kernel)
+    if not along_rows and vector is not None and vector is not kernel.outer[-1]:
+        order = tuple(v for v in kernel.outer if v is not vector)
+        kernel = replace(kernel, outer=(*order, vector))
+    return LoopPlan(kernel, phases(kernel), vector, along_rows, lanes)
+
+
+def offsets(kernel: Kernel, statements: Sequence[Statement]) -> list[tuple[IndexExpr, bool]]:
+    """The element offset of each plain access, and whether it is a store."""
+    layouts = {param.name: param.layout for param in kernel.params}
+    found: list[tuple[IndexExpr, bool]] = []
+    for statement in statements:
+        for value in post_order([statement.value]):
+            if isinstance(value, Load):
+                plain = [as_index(0) if isinstance(i, Value) else i for i in value.index]
+                found.append((layouts[value.buffer].linear(plain), False))
+        if isinstance(statement, Store):
+            found.append((layouts[statement.param].linear(statement.index), True))
+    return found
+
+
+def _lanes(kernel: Kernel, vector_bytes: int) -> int:
+    """Lanes of the widest arithmetic type; one where lanes would need each other."""
+    width = 4
+    for statement in kernel.statements:
+        if isinstance(statement, Reduce) and statement.kind.value.startswith("arg"):
+            return 1
+        for value in post_order([statement.value]):
+            if isinstance(value, Masked) and _needs_lanes(value):
+                return 1
+            if value.dtype in (DType.f64, DType.i64, DType.u64) and not isinstance(
+                value, IndexValue | CheckedIndex
+            ):
+                width = 8
+    return max(vector_bytes // width, 1)
+
+
+def _needs_lanes(masked: Masked) -> bool:
+    """Whether a guarded value both loads and uses a named value of the same loop."""
+    kinds = {type(value).__name__ for value in post_order([masked.value])}
+    return "Load" in kinds and "Local" in kinds
+
+
+def _choose(kernel: Kernel) -> tuple[Var | None, bool]:
+    candidates: list[tuple[float, int, Var, bool]] = []
+    touched = offsets(kernel, kernel.statements)
+    if kernel.inner:
+        candidates.append((_cost(touched, kernel.inner[-1]) + 1, 0, kernel.inner[-1], True))
+    for rank, var in enumerate(reversed(kernel.outer)):
+        candidates.append((_cost(touched, var), rank + 1, var, False))
+    if not candidates:
+        return None, False
+    _, _, var, along_rows = min(candidates, key=lambda c: (c[0], c[1]))
+    return var, along_rows
+
+
+def _cost(touched: Sequence[tuple[IndexExpr, bool]], var: Var) -> float:
+    extent = var.extent.as_int()
+    total = 64.0 / max(extent, 1)
+    for offset, _ in touched:
+        stride = stride_of(offset, var)
+        if stride is None or not stride.is_constant:
+            total += _GATHER_COST
+        elif stride.as_int() == 0:
+            total += _UNIFORM_COST
+        else:
+            total += 1.0 if stride.as_int() == 1 else _GATHER_COST
+    return total
+
+
+def _merge(kernel: Kernel, which: str) -> Kernel:
+    """Merge neighbouring variables wherever every access stays affine."""
+    variables: list[Var] = list(getattr(kernel, which))
+    position = len(variables) - 1
+    while position > 0:
+        merged = _merged_pair(kernel, which, variables, position)
+        if merged is not None:
+            kernel = merged
+            variables = list(getattr(kernel, which))
+        position -= 1
+    return kernel
+
+
+def _merged_pair(
+    kernel: Kernel, which: str, variables: Sequence[Var], position: int
+) -> Kernel | None:
+    first, second = variables[position - 1], variables[position]
+    joined = Var(first.name, first.extent * second.extent)
+    places: dict[Atom, IndexExpr] = {
+        first: joined.expr // second.extent,
+        second: joined.expr % second.extent,
+    }
+    if not _stays_affine(kernel, first, second, joined, places):
+        return None
+    left = (*variables[: position - 1], joined, *variables[position + 1 :])
+    statements = tuple(_moved(statement, places) for statement in kernel.statements)
+    if which == "outer":
+        return replace(kernel, outer=left, statements=statements)
+    return replace(kernel, inner=left, statements=statements)
+
+
+def _stays_affine(
+    kernel: Kernel, first: Var, second: Var, joined: Var, places: dict[Atom, IndexExpr]
+) -> bool:
+    for statement in kernel.statements:
+        for value in post_order([statement.value]):
+            if (
+                isinstance(value, IndexValue)
+                and {first, second} & atoms(value.expr)
+                and stride_of(substitute(value.expr, places), joined) is None
+            ):
+                return False
+    for offset, _ in offsets(kernel, kernel.statements):
+        if {first, second} & atoms(offset) and (
+            stride_of(substitute(offset, places), joined) is None
+        ):
+            return False
+    return True
+
+
+def _moved(statement: Statement, places: dict[Atom, IndexExpr]) -> Statement:
+    def index(expr: IndexExpr) -> IndexExpr:
+        return substitute(expr, places)
+
+    value = rewrite(statement.value, lambda _: None, index)
+    match statement:
+        case Let():
+            return replace(statement, value=value)
+        case Reduce():
+            return replace(statement, value=value)
+        case Store():
+            return replace(statement, value=value, index=tuple(index(i) for i in statement.index))
+
+
+def extent_of(variables: Sequence[Var]) -> int:
+    """How many points the variables span."""
+    return product([v.extent for v in variables]).as_int()

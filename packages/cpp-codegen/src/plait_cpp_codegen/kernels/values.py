@@ -1,0 +1,360 @@
+"""Value expressions as C++ statements on vectors of L lanes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from plait_cpp_codegen.kernels.index import c_index
+from plait_cpp_codegen.kernels.types import REGISTER
+from plait_ir_lowering import (
+    CheckedIndex,
+    Const,
+    DType,
+    IndexExpr,
+    IndexValue,
+    Layout,
+    Load,
+    Local,
+    Masked,
+    Op,
+    Scalar,
+    Value,
+    Var,
+    as_index,
+    atoms,
+    post_order,
+    stride_of,
+)
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+_LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_VECTOR_CALLS = frozenset(
+    {
+        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan"),
+        *("asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid"),
+        *("erf", "erfc", "lgamma", "floor", "ceil", "trunc", "round"),
+        *("atan2", "copysign", "hypot"),
+    }
+)
+
+
+@dataclass(slots=True)
+class ValueEmitter:
+    """Writes statements that compute values at one vector of points.
+
+    Within its text `L` is the number of lanes and the vector variable holds the first
+    lane's position. `locals_` maps named values to C++ expressions of L lanes.
+    """
+
+    layouts: dict[str, Layout]
+    vector: Var | None
+    locals_: dict[str, str]
+    lines: list[str] = field(default_factory=list)
+    prefix: str = "v"
+    done: dict[Value, str] = field(default_factory=dict)
+    varying: dict[Value, bool] = field(default_factory=dict)
+    varying_locals: frozenset[str] = frozenset()
+
+    def emit(self, root: Value) -> str:
+        """The C++ name of `root`'s value; what computes it goes into `lines`."""
+        for value in self._unguarded(root):
+            if value not in self.done:
+                self.done[value] = self._define(value)
+        return self.done[root]
+
+    def _unguarded(self, root: Value) -> list[Value]:
+        """The values that `root` needs, without those that only guarded parts need."""
+        order: list[Value] = []
+        seen: set[Value] = set()
+        stack: list[tuple[Value, bool]] = [(root, False)]
+        while stack:
+            value, expanded = stack.pop()
+            if expanded:
+                order.append(value)
+            elif value not in seen:
+                seen.add(value)
+                stack.append((value, True))
+                operands = value.operands
+                if isinstance(value, Masked) and _has_load(value.value):
+                    operands = (value.mask, value.other)
+                stack.extend((operand, False) for operand in reversed(operands))
+        return order
+
+    def _define(self, value: Value) -> str:
+        if isinstance(value, Local):
+            return self.locals_[value.name]
+        text = self._text(value)
+        name = f"{self.prefix}{len(self.lines)}"
+        self.lines.append(f"const vec<{REGISTER[value.dtype]}, L> {name} = {text};")
+        return name
+
+    def _text(self, value: Value) -> str:
+        match value:
+            case Const(number, dtype):
+                return f"splat<{REGISTER[dtype]}, L>({literal(number, dtype)})"
+            case IndexValue(expr):
+                return self._positions(expr)
+            case Load():
+                return self._load(value)
+            case Op(name, args, dtype):
+                return self._operation(name, [self.done[a] for a in args], args, dtype)
+            case CheckedIndex(inner, size):
+                return self._checked(self.done[inner], size)
+            case Masked():
+                return self._masked(value)
+        raise TypeError(f"there is no C++ for {type(value).__name__}")
+
+    def _positions(self, expr: IndexExpr) -> str:
+        stride = as_index(0) if self.vector is None else stride_of(expr, self.vector)
+        start = f"splat<int64_t, L>({c_index(expr)})"
+        if stride is not None:
+            if stride.is_constant and stride.as_int() == 0:
+                return start
+            return f"{start} + iota<L>() * ({c_index(stride)})"
+        return f"gather_index<L>([&](int64_t l) {{ return {self._at_lane(expr)}; }})"
+
+    def _at_lane(self, expr: IndexExpr) -> str:
+        """`expr` at lane l, by shadowing the vector variable."""
+        name = "" if self.vector is None else self.vector.name
+        return f"[&](int64_t {name}) {{ return {c_index(expr)}; }}({name} + l)"
+
+    def _load(self, load: Load) -> str:
+        layout = self.layouts[load.buffer]
+        plain = [as_index(0) if isinstance(i, Value) else i for i in load.index]
+        offset = layout.linear(plain)
+        indirect = [
+            (self.done[i], stride, self.is_varying(i))
+            for i, stride in zip(load.index, layout.stride, strict=True)
+            if isinstance(i, Value)
+        ]
+        return self._access(load.buffer, offset, indirect)
+
+    def _access(
+        self, name: str, offset: IndexExpr, indirect: list[tuple[str, IndexExpr, bool]]
+    ) -> str:
+        fixed = "".join(
+            f" + {index}[0] * ({c_index(stride)})"
+            for index, stride, varying in indirect
+            if not varying
+        )
+        moving = "".join(
+            f" + {index}[l] * ({c_index(stride)})" for index, stride, varying in indirect if varying
+        )
+        kind, step = self.stride(offset)
+        if not moving and kind == "uniform":
+            return f"load_uniform<L>({name} + {c_index(offset)}{fixed})"
+        if not moving and kind == "unit":
+            return f"load<L>({name} + {c_index(offset)}{fixed})"
+        place = f"l * ({step})" if kind in ("strided", "unit", "uniform") else self._at_lane(offset)
+        base = f"{c_index(offset)}{fixed}" if kind != "irregular" else f"0{fixed}"
+        return f"gather<L>({name} + {base}, [&](int64_t l) {{ return {place}{moving}; }})"
+
+    def stride(self, offset: IndexExpr) -> tuple[str, str]:
+        """How an offset moves along the vector variable, and by how much a lane."""
+        if self.vector is None or self.vector not in atoms(offset):
+            return "uniform", "0"
+        stride = stride_of(offset, self.vector)
+        if stride is None:
+            return "irregular", ""
+        if stride.is_constant and stride.as_int() == 1:
+            return "unit", "1"
+        return "strided", c_index(stride)
+
+    def store(self, param: str, index: tuple[IndexExpr, ...], value: str) -> None:
+        """Write a vector of values to a parameter."""
+        offset = self.layouts[param].linear(index)
+        kind, step = self.stride(offset)
+        if kind == "unit":
+            self.lines.append(f"store<L>({param} + {c_index(offset)}, {value});")
+            return
+        if kind == "irregular":
+            place, base = self._at_lane(offset), "0"
+        else:
+            place, base = f"l * ({step})", c_index(offset)
+        self.lines.append(
+            f"scatter<L>({param} + {base}, [&](int64_t l) {{ return {place}; }}, {value});"
+        )
+
+    def is_varying(self, value: Value) -> bool:
+        """Whether a value differs between lanes."""
+        for part in post_order([value]):
+            if part not in self.varying:
+                self.varying[part] = self._varies(part)
+        return self.varying[value]
+
+    def _varies(self, value: Value) -> bool:
+        if isinstance(value, Local):
+            return value.name in self.varying_locals
+        indices: list[IndexExpr] = []
+        if isinstance(value, Load):
+            indices = [i for i in value.index if isinstance(i, IndexExpr)]
+        elif isinstance(value, IndexValue):
+            indices = [value.expr]
+        moves = any(self.vector in atoms(i) for i in indices)
+        return moves or any(self.varying[operand] for operand in value.operands)
+
+    def _checked(self, index: str, size: IndexExpr) -> str:
+        return f"checked<L>({index}, {c_index(size)}, arguments.error)"
+
+    def _masked(self, masked: Masked) -> str:
+        mask, other = self.done[masked.mask], self.done[masked.other]
+        dtype = REGISTER[masked.dtype]
+        if not _has_load(masked.value):
+            return f"select<{dtype}, L>({mask}, {self.done[masked.value]}, {other})"
+        inner = ValueEmitter(
+            self.layouts,
+            self.vector,
+            self.locals_,
+            prefix=f"{self.prefix}{len(self.lines)}g",
+            varying_locals=self.varying_locals,
+        )
+        result = inner.emit(masked.value)
+        body = " ".join(inner.lines)
+        shift = ""
+        if self.vector is not None:
+            name = self.vector.name
+            shift = f"const int64_t {name} = {name}_first + lane; "
+            outer = f"[&, {name}_first = {name}]"
+        else:
+            outer = "[&]"
+        return (
+            f"guarded<L, {dtype}>({mask}, {outer}(auto lanes, int64_t lane) {{ "
+            f"constexpr int L = decltype(lanes)::value; {shift}(void)lane; {body} "
+            f"return {result}; }}, {other})"
+        )
+
+    def _operation(
+        self, name: str, args: list[str], values: tuple[Value, ...], dtype: DType
+    ) -> str:
+        source = values[0].dtype
+        register = REGISTER[dtype]
+        match name:
+            case "to":
+                return convert(args[0], source, dtype)
+            case "bitcast":
+                return f"bitcast<{register}, L>({args[0]})"
+            case "where":
+                return f"select<{register}, L>({args[0]}, {args[1]}, {args[2]})"
+            case "add" | "mul" if source is DType.bool_:
+                return f"{args[0]} {'|' if name == 'add' else '&'} {args[1]}"
+            case "logical_not":
+                return f"~{args[0]}"
+            case "bitwise_not":
+                return f"~{args[0]}"
+            case "maximum" | "minimum" if source is DType.bool_:
+                return f"{args[0]} {'|' if name == 'maximum' else '&'} {args[1]}"
+            case "maximum" | "minimum":
+                return f"{name}<L, {register}>({args[0]}, {args[1]})"
+        if name in _COMPARE:
+            return f"as_mask<L>({args[0]} {_COMPARE[name]} {args[1]})"
+        infix = _INFIX.get(name) or _BITS.get(name) or _LOGICAL.get(name)
+        if infix is not None:
+            return f"{args[0]} {infix} {args[1]}"
+        return _function(name, args, REGISTER[source], source)
+
+
+def _function(name: str, args: list[str], register: str, source: DType) -> str:
+    first = args[0]
+    zero, one = f"splat<{register}, L>(0)", f"splat<{register}, L>(1)"
+    table: dict[str, Callable[[], str]] = {
+        "neg": lambda: f"-{first}",
+        "abs": lambda: _absolute(first, register, source),
+        "square": lambda: f"{first} * {first}",
+        "fma": lambda: f"{first} * {args[1]} + {args[2]}",
+        "reciprocal": lambda: f"{one} / {first}",
+        "rsqrt": lambda: f"{one} / v_sqrt<L, {register}>({first})",
+        "sign": lambda: (
+            f"select<{register}, L>(as_mask<L>({first} > {zero}), {one}, "
+            f"select<{register}, L>(as_mask<L>({first} < {zero}), {zero} - {one}, {zero}))"
+        ),
+        "isnan": lambda: f"as_mask<L>({first} != {first})",
+        "isinf": lambda: f"as_mask<L>(({first} == {first}) & (({first} - {first}) != {zero}))",
+        "signbit": lambda: f"as_mask<L>(v_copysign<L, {register}>({one}, {first}) < {zero})",
+        "floordiv": lambda: f"v_floordiv<L, {register}>({first}, {args[1]})",
+        "rem": lambda: f"v_rem<L, {register}>({first}, {args[1]})",
+        "truncdiv": lambda: (
+            f"v_trunc<L, {register}>({first} / {args[1]})"
+            if source.is_float
+            else f"{first} / {args[1]}"
+        ),
+        "fmod": lambda: (
+            f"v_fmod<L, {register}>({first}, {args[1]})"
+            if source.is_float
+            else f"{first} % {args[1]}"
+        ),
+        "pow": lambda: (
+            f"v_pow<L, {register}>({first}, {args[1]})"
+            if source.is_float
+            else f"v_power<L, {register}>({first}, {args[1]})"
+        ),
+        "lshift": lambda: f"{first} << {args[1]}",
+        "rshift": lambda: f"{first} >> {args[1]}",
+    }
+    if name in table:
+        return table[name]()
+    if name in _VECTOR_CALLS:
+        return f"v_{name}<L, {register}>({', '.join(args)})"
+    raise TypeError(f"there is no C++ for operation {name!r}")
+
+
+def _absolute(first: str, register: str, source: DType) -> str:
+    if register == "float":
+        return f"magnitude<L>({first})"
+    if not source.is_signed:
+        return first
+    zero = f"splat<{register}, L>(0)"
+    negated = f"{zero} - {first}"
+    if source.is_float:
+        return f"v_copysign<L, {register}>({first}, splat<{register}, L>(1))"
+    return f"select<{register}, L>(as_mask<L>({first} < {zero}), {negated}, {first})"
+
+
+def convert(text: str, source: DType, target: DType) -> str:
+    """C++ that casts lanes as ATen's copy does."""
+    start, end = REGISTER[source], REGISTER[target]
+    if source is DType.bool_:
+        bits = f"({text} & 1)"
+        return (
+            bits
+            if end == "int32_t" and target is not DType.bool_
+            else (text if target is DType.bool_ else f"convert<{end}, int32_t, L>{bits}")
+        )
+    if target is DType.bool_:
+        return f"as_mask<L>({text} != splat<{start}, L>(0))"
+    converted = text if start == end else f"convert<{end}, {start}, L>({text})"
+    if target is DType.bf16:
+        return f"round_bf16<L>({converted})"
+    if target is DType.f16:
+        return f"round_f16<L>({converted})"
+    return converted
+
+
+def literal(number: Scalar, dtype: DType) -> str:
+    """A constant as a C++ literal of its register type."""
+    if dtype is DType.bool_:
+        return "-1" if number else "0"
+    if not dtype.is_float:
+        return f"({REGISTER[dtype]}){_integer(int(number), dtype)}"
+    suffix = "" if dtype is DType.f64 else "f"
+    value = float(number)
+    if math.isnan(value):
+        return f'__builtin_nan{suffix}("")'
+    if math.isinf(value):
+        return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
+    if suffix and abs(value) > 3.4028235677973366e38:
+        return f"{'-' if value < 0 else ''}__builtin_inff()"
+    return f"{value!r}{suffix}"
+
+
+def _integer(number: int, dtype: DType) -> str:
+    if number == -(2**63):
+        return "(-9223372036854775807LL - 1)"
+    return f"{number}{'ULL' if dtype is DType.u64 else 'LL'}"
+
+
+def _has_load(value: Value) -> bool:
+    return any(isinstance(part, Load | CheckedIndex) for part in post_order([value]))

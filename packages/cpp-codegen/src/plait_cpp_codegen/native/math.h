@@ -1,0 +1,205 @@
+// Elementary functions on vectors of float; see the table of measured errors in the README.
+// Functions without a vector form call the C library for each lane.
+#include <math.h>
+
+template <int L> INLINE vec<int32_t, L> bits_of(vec<float, L> x) { vec<int32_t, L> r; memcpy(&r, &x, sizeof r); return r; }
+template <int L> INLINE vec<float, L> float_of(vec<int32_t, L> x) { vec<float, L> r; memcpy(&r, &x, sizeof r); return r; }
+template <int L> INLINE vec<float, L> pick(vec<int32_t, L> m, vec<float, L> a, vec<float, L> b) { return m ? a : b; }
+template <int L> INLINE vec<float, L> magnitude(vec<float, L> x) { return float_of<L>(bits_of<L>(x) & 0x7fffffff); }
+template <int L> INLINE vec<float, L> with_sign(vec<float, L> m, vec<float, L> s) {
+  return float_of<L>((bits_of<L>(m) & 0x7fffffff) | (bits_of<L>(s) & (int32_t)0x80000000));
+}
+// To the nearest integer, for |x| < 2^22.
+template <int L> INLINE vec<float, L> nearest(vec<float, L> x) { return (x + 12582912.0f) - 12582912.0f; }
+
+#define EACH_LANE(name, call) \
+  template <int L, class T> INLINE vec<T, L> v_##name(vec<T, L> x) { \
+    vec<T, L> r; for (int l = 0; l < L; ++l) r[l] = call(x[l]); return r; }
+#define EACH_LANE2(name, call) \
+  template <int L, class T> INLINE vec<T, L> v_##name(vec<T, L> x, vec<T, L> y) { \
+    vec<T, L> r; for (int l = 0; l < L; ++l) r[l] = call(x[l], y[l]); return r; }
+INLINE float c_sqrt(float x) { return __builtin_sqrtf(x); }
+INLINE double c_sqrt(double x) { return __builtin_sqrt(x); }
+#define C_FUNCTION(name) \
+  INLINE float c_##name(float x) { return __builtin_##name##f(x); } \
+  INLINE double c_##name(double x) { return __builtin_##name(x); } \
+  EACH_LANE(name, c_##name)
+#define C_FUNCTION2(name) \
+  INLINE float c_##name(float x, float y) { return __builtin_##name##f(x, y); } \
+  INLINE double c_##name(double x, double y) { return __builtin_##name(x, y); } \
+  EACH_LANE2(name, c_##name)
+EACH_LANE(sqrt, c_sqrt)
+C_FUNCTION(expm1) C_FUNCTION(log2) C_FUNCTION(log10) C_FUNCTION(log1p) C_FUNCTION(tan)
+C_FUNCTION(asin) C_FUNCTION(acos) C_FUNCTION(atan) C_FUNCTION(sinh) C_FUNCTION(cosh)
+C_FUNCTION(asinh) C_FUNCTION(acosh) C_FUNCTION(atanh) C_FUNCTION(erfc) C_FUNCTION(lgamma)
+C_FUNCTION(floor) C_FUNCTION(ceil) C_FUNCTION(trunc) C_FUNCTION(exp2)
+C_FUNCTION2(pow) C_FUNCTION2(atan2) C_FUNCTION2(hypot) C_FUNCTION2(copysign) C_FUNCTION2(fmod)
+INLINE float c_round(float x) { return __builtin_rintf(x); }
+INLINE double c_round(double x) { return __builtin_rint(x); }
+EACH_LANE(round, c_round)
+
+// e^x: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial; 2^n in two steps, so that results
+// below the normal range round once.
+template <int L> INLINE vec<float, L> exp_f32(vec<float, L> x) {
+  vec<float, L> c = pick<L>(x > 89.0f, splat<float, L>(89.0f), x);
+  c = pick<L>(c < -104.0f, splat<float, L>(-104.0f), c);
+  vec<float, L> n = nearest<L>(c * 1.44269504088896341f);
+  vec<float, L> r = c - n * 0.693145751953125f;
+  r = r - n * 1.42860682030941723e-6f;
+  vec<float, L> p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  vec<int32_t, L> k = __builtin_convertvector(n, vec<int32_t, L>);
+  vec<int32_t, L> half = k >> 1;
+  p = p * float_of<L>((half + 127) << 23);
+  p = p * float_of<L>((k - half + 127) << 23);
+  return pick<L>(x != x, x, p);
+}
+// log x: x = 2^e m, m in [sqrt(1/2), sqrt(2)); the polynomial is Cephes' logf.
+template <int L> INLINE vec<float, L> log_f32(vec<float, L> x) {
+  vec<int32_t, L> tiny = x < 1.17549435e-38f;
+  vec<float, L> s = pick<L>(tiny, x * 8388608.0f, x);
+  vec<int32_t, L> b = bits_of<L>(s);
+  vec<int32_t, L> e = ((b >> 23) & 0xff) - 126 - (tiny & 23);
+  vec<float, L> m = float_of<L>((b & 0x007fffff) | 0x3f000000);
+  vec<int32_t, L> low = m < 0.707106781186547524f;
+  e = e + low;
+  m = pick<L>(low, m + m, m) - 1.0f;
+  vec<float, L> z = m * m;
+  vec<float, L> p = m * 7.0376836292e-2f - 1.1514610310e-1f;
+  p = p * m + 1.1676998740e-1f;
+  p = p * m - 1.2420140846e-1f;
+  p = p * m + 1.4249322787e-1f;
+  p = p * m - 1.6668057665e-1f;
+  p = p * m + 2.0000714765e-1f;
+  p = p * m - 2.4999993993e-1f;
+  p = p * m + 3.3333331174e-1f;
+  vec<float, L> f = __builtin_convertvector(e, vec<float, L>);
+  vec<float, L> y = p * m * z + f * -2.12194440e-4f - 0.5f * z;
+  y = m + y + f * 0.693359375f;
+  const float inf = __builtin_inff();
+  y = pick<L>(x == 0.0f, splat<float, L>(-inf), y);
+  y = pick<L>(x == inf, x, y);
+  return pick<L>((x < 0.0f) | (x != x), splat<float, L>(__builtin_nanf("")), y);
+}
+// tanh x: an odd polynomial (Cephes' tanhf) near 0, else through e^2x.
+template <int L> INLINE vec<float, L> tanh_f32(vec<float, L> x) {
+  vec<float, L> a = magnitude<L>(x);
+  vec<float, L> z = x * x;
+  vec<float, L> p = z * -5.70498872745e-3f + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  p = p * z * x + x;
+  vec<float, L> q = 1.0f - 2.0f / (exp_f32<L>(a + a) + 1.0f);
+  vec<float, L> r = pick<L>(a < 0.625f, p, with_sign<L>(q, x));
+  return pick<L>(x != x, x, r);
+}
+template <int L> INLINE vec<float, L> sigmoid_f32(vec<float, L> x) {
+  return 1.0f / (1.0f + exp_f32<L>(-x));
+}
+// erf x: Cephes' polynomials, in x^2 below 1, through e^(-x^2) above.
+template <int L> INLINE vec<float, L> erf_f32(vec<float, L> x) {
+  vec<float, L> a = magnitude<L>(x);
+  vec<float, L> z = x * x;
+  vec<float, L> p = z * 7.853861353153693e-5f - 8.010193625184903e-4f;
+  p = p * z + 5.188327685732524e-3f;
+  p = p * z - 2.685381193529856e-2f;
+  p = p * z + 1.128358514861418e-1f;
+  p = p * z - 3.761262582423300e-1f;
+  p = p * z + 1.128379165726710e+0f;
+  p = p * x;
+  if (!any<L>(as_mask<L>(!(a <= 1.0f)))) return p;
+  vec<float, L> q = 1.0f / pick<L>(a > 1.0f, a, splat<float, L>(1.0f));
+  vec<float, L> y = q * q;
+  vec<float, L> u = y * 2.326819970068386e-2f - 1.387039388740657e-1f;
+  u = u * y + 3.687424674597105e-1f;
+  u = u * y - 5.824733027278666e-1f;
+  u = u * y + 6.210004621745983e-1f;
+  u = u * y - 4.944515323274145e-1f;
+  u = u * y + 3.404879937665872e-1f;
+  u = u * y - 2.741127028184656e-1f;
+  u = u * y + 5.638259427386472e-1f;
+  vec<float, L> w = y * -1.047766399936249e+1f + 1.297719955372516e+1f;
+  w = w * y - 7.495518717768503e+0f;
+  w = w * y + 2.921019019210786e+0f;
+  w = w * y - 1.015265279202700e+0f;
+  w = w * y + 4.218463358204948e-1f;
+  w = w * y - 2.820767439740514e-1f;
+  w = w * y + 5.641895067754075e-1f;
+  vec<float, L> tail = 1.0f - exp_f32<L>(-z) * q * pick<L>(a < 2.0f, u, w);
+  vec<float, L> r = pick<L>(a <= 1.0f, p, with_sign<L>(tail, x));
+  return pick<L>(x != x, x, r);
+}
+// sin and cos: x = n pi/2 + r in three steps; far from 0 the C library reduces exactly.
+template <int L, bool COSINE> INLINE vec<float, L> circular_f32(vec<float, L> x) {
+  vec<float, L> n = nearest<L>(x * 0.636619772367581343f);
+  vec<float, L> r = x - n * 1.5703125f;
+  r = r - n * 4.837512969970703125e-4f;
+  r = r - n * 7.54978995489188216e-8f;
+  vec<int32_t, L> k = __builtin_convertvector(n, vec<int32_t, L>);
+  if (COSINE) k = k + 1;
+  vec<float, L> z = r * r;
+  vec<float, L> s = z * -1.9515295891e-4f + 8.3321608736e-3f;
+  s = s * z - 1.6666654611e-1f;
+  s = s * z * r + r;
+  vec<float, L> c = z * 2.443315711809948e-5f - 1.388731625493765e-3f;
+  c = c * z + 4.166664568298827e-2f;
+  c = c * z * z - 0.5f * z + 1.0f;
+  vec<float, L> y = pick<L>((k & 1) != 0, c, s);
+  y = float_of<L>(bits_of<L>(y) ^ ((k & 2) << 30));
+  if (any<L>(as_mask<L>(!(magnitude<L>(x) < 8192.0f))))
+    for (int l = 0; l < L; ++l)
+      if (!(__builtin_fabsf(x[l]) < 8192.0f)) y[l] = (float)(COSINE ? __builtin_cos((double)x[l]) : __builtin_sin((double)x[l]));
+  if (!COSINE) y = pick<L>(x == 0.0f, x, y);
+  return y;
+}
+#define VECTOR_F32(name, vector, scalar) \
+  template <int L, class T> INLINE vec<T, L> v_##name(vec<T, L> x) { \
+    if constexpr (sizeof(T) == 4) return vector; \
+    else { vec<T, L> r; for (int l = 0; l < L; ++l) { double a = x[l]; r[l] = scalar; } return r; } }
+VECTOR_F32(exp, exp_f32<L>(x), __builtin_exp(a))
+VECTOR_F32(log, log_f32<L>(x), __builtin_log(a))
+VECTOR_F32(tanh, tanh_f32<L>(x), __builtin_tanh(a))
+VECTOR_F32(sigmoid, sigmoid_f32<L>(x), 1.0 / (1.0 + __builtin_exp(-a)))
+VECTOR_F32(erf, erf_f32<L>(x), __builtin_erf(a))
+VECTOR_F32(sin, (circular_f32<L, false>(x)), __builtin_sin(a))
+VECTOR_F32(cos, (circular_f32<L, true>(x)), __builtin_cos(a))
+#undef VECTOR_F32
+
+// Integer helpers that follow ATen.
+template <int L, class T> INLINE vec<T, L> v_floordiv(vec<T, L> a, vec<T, L> b) {
+  vec<T, L> r;
+  for (int l = 0; l < L; ++l) {
+    if constexpr (T(0.5) != T(0)) {
+      T m = c_fmod(a[l], b[l]), q = (a[l] - m) / b[l];
+      if (m != 0 && (b[l] < 0) != (m < 0)) q -= 1;
+      T f = q != 0 ? c_floor(q) : c_copysign(T(0), a[l] / b[l]);
+      if (q != 0 && q - f > T(0.5)) f += 1;
+      r[l] = b[l] == 0 ? a[l] / b[l] : f;
+    } else { T q = a[l] / b[l]; r[l] = q - ((a[l] % b[l] != 0) & ((a[l] < 0) != (b[l] < 0))); }
+  }
+  return r;
+}
+template <int L, class T> INLINE vec<T, L> v_rem(vec<T, L> a, vec<T, L> b) {
+  vec<T, L> r;
+  for (int l = 0; l < L; ++l) {
+    T m;
+    if constexpr (T(0.5) != T(0)) m = c_fmod(a[l], b[l]); else m = a[l] % b[l];
+    r[l] = (m != 0 && (m < 0) != (b[l] < 0)) ? m + b[l] : m;
+  }
+  return r;
+}
+template <int L, class T> INLINE vec<T, L> v_power(vec<T, L> a, vec<T, L> b) {
+  vec<T, L> r;
+  for (int l = 0; l < L; ++l) {
+    T base = a[l], exponent = b[l], result = 1;
+    if (exponent < 0) { r[l] = base == 1 ? 1 : base == T(-1) ? (exponent % 2 ? T(-1) : T(1)) : 0; continue; }
+    for (; exponent; exponent /= 2) { if (exponent % 2) result *= base; base *= base; }
+    r[l] = result;
+  }
+  return r;
+}

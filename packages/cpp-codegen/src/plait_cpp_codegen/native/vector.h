@@ -1,0 +1,188 @@
+// Vectors of L lanes on GCC and Clang vector extensions, and what every kernel uses.
+// Masks are int32 lanes, all bits set where true. A single lane is a vector too, so one
+// text of a loop body serves the main loop and its tail.
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INLINE __attribute__((always_inline)) inline
+
+template <int N> struct Lanes { static constexpr int value = N; };
+template <class T, int L> struct VecOf { typedef T type __attribute__((vector_size(sizeof(T) * L))); };
+template <class T, int L> using vec = typename VecOf<T, L>::type;
+template <int L> using mask = vec<int32_t, L>;
+
+template <class T, int L> INLINE vec<T, L> splat(T x) { return x - vec<T, L>{}; }
+template <> INLINE vec<float, 1> splat<float, 1>(float x) { return vec<float, 1>{x}; }
+template <> INLINE vec<double, 1> splat<double, 1>(double x) { return vec<double, 1>{x}; }
+
+template <int L, class T> INLINE vec<T, L> spread(vec<T, 1> x) { return splat<T, L>(x[0]); }
+
+template <class R, class T, int L> INLINE vec<R, L> convert(vec<T, L> x) {
+  return __builtin_convertvector(x, vec<R, L>);
+}
+
+// Memory holds M; registers hold R (float for the 16-bit floats, masks for bool).
+struct bf16 { uint16_t bits; };
+struct boolean { uint8_t bits; };
+
+template <class M, int L> struct Memory {
+  typedef M R;
+  static INLINE vec<R, L> load(const M* p) { vec<R, L> r; memcpy(&r, p, sizeof r); return r; }
+  static INLINE void store(M* p, vec<R, L> x) { memcpy(p, &x, sizeof x); }
+};
+template <int L> struct Memory<boolean, L> {
+  typedef int32_t R;
+  static INLINE mask<L> load(const boolean* p) {
+    vec<uint8_t, L> b; memcpy(&b, p, sizeof b);
+    return convert<int32_t, uint8_t, L>(b) != mask<L>{};
+  }
+  static INLINE void store(boolean* p, mask<L> x) {
+    vec<uint8_t, L> b = convert<uint8_t, int32_t, L>(x & 1); memcpy(p, &b, sizeof b);
+  }
+};
+template <int L> struct Memory<bf16, L> {
+  typedef float R;
+  static INLINE vec<float, L> load(const bf16* p) {
+    vec<uint16_t, L> b; memcpy(&b, p, sizeof b);
+    vec<uint32_t, L> w = convert<uint32_t, uint16_t, L>(b) << 16;
+    vec<float, L> r; memcpy(&r, &w, sizeof r); return r;
+  }
+  static INLINE vec<uint16_t, L> narrow(vec<float, L> x) {
+    vec<uint32_t, L> w; memcpy(&w, &x, sizeof w);
+    vec<uint32_t, L> rounded = (w + 0x7fff + ((w >> 16) & 1)) >> 16;
+    vec<uint32_t, L> nan = (vec<uint32_t, L>)(x != x);
+    return convert<uint16_t, uint32_t, L>((rounded & ~nan) | (nan & 0x7fc0));
+  }
+  static INLINE void store(bf16* p, vec<float, L> x) {
+    vec<uint16_t, L> b = narrow(x); memcpy(p, &b, sizeof b);
+  }
+};
+template <int L> struct Memory<_Float16, L> {
+  typedef float R;
+  static INLINE vec<float, L> load(const _Float16* p) {
+    vec<float, L> r; for (int l = 0; l < L; ++l) r[l] = (float)p[l]; return r;
+  }
+  static INLINE void store(_Float16* p, vec<float, L> x) {
+    for (int l = 0; l < L; ++l) p[l] = (_Float16)x[l];
+  }
+};
+
+template <int L, class M> INLINE auto load(const M* p) { return Memory<M, L>::load(p); }
+template <int L, class M, class V> INLINE void store(M* p, V x) { Memory<M, L>::store(p, x); }
+template <int L, class M> INLINE auto load_uniform(const M* p) {
+  return spread<L, typename Memory<M, 1>::R>(Memory<M, 1>::load(p));
+}
+// Elements at any offsets: `offset(l)` is that of lane l.
+template <int L, class M, class F> INLINE auto gather(const M* p, F offset) {
+  vec<typename Memory<M, 1>::R, L> r;
+  for (int l = 0; l < L; ++l) r[l] = Memory<M, 1>::load(p + offset(l))[0];
+  return r;
+}
+template <int L, class M, class V, class F> INLINE void scatter(M* p, F offset, V x) {
+  for (int l = 0; l < L; ++l) Memory<M, 1>::store(p + offset(l), vec<typename Memory<M, 1>::R, 1>{x[l]});
+}
+
+template <int L> INLINE vec<float, L> round_bf16(vec<float, L> x) {
+  vec<uint32_t, L> w = convert<uint32_t, uint16_t, L>(Memory<bf16, L>::narrow(x)) << 16;
+  vec<float, L> r; memcpy(&r, &w, sizeof r); return r;
+}
+template <int L> INLINE vec<float, L> round_f16(vec<float, L> x) {
+  vec<float, L> r; for (int l = 0; l < L; ++l) r[l] = (float)(_Float16)x[l]; return r;
+}
+
+template <int L> INLINE vec<int64_t, L> iota() {
+  vec<int64_t, L> r; for (int l = 0; l < L; ++l) r[l] = l; return r;
+}
+template <int L> INLINE bool all(mask<L> m) {
+  int32_t r = -1; for (int l = 0; l < L; ++l) r &= m[l]; return r;
+}
+template <int L> INLINE bool any(mask<L> m) {
+  int32_t r = 0; for (int l = 0; l < L; ++l) r |= m[l]; return r;
+}
+
+// Chooses a where m holds, else b. The mask is brought to the width of the elements.
+template <class T, int L> INLINE vec<T, L> select(mask<L> m, vec<T, L> a, vec<T, L> b) {
+  if constexpr (sizeof(T) == 4) return m ? a : b;
+  else if constexpr (sizeof(T) == 8) return convert<int64_t, int32_t, L>(m) ? a : b;
+  else if constexpr (sizeof(T) == 2) return convert<int16_t, int32_t, L>(m) ? a : b;
+  else return convert<int8_t, int32_t, L>(m) ? a : b;
+}
+// A comparison's result as a mask.
+template <int L, class C> INLINE mask<L> as_mask(C c) {
+  if constexpr (sizeof(C) == 4 * L) return (mask<L>)c;
+  else return __builtin_convertvector(c, mask<L>);
+}
+// `value(lanes, lane)` is only evaluated where m holds.
+template <int L, class T, class F> INLINE vec<T, L> guarded(mask<L> m, F value, vec<T, L> other) {
+  if (all<L>(m)) return value(Lanes<L>{}, 0);
+  vec<T, L> r = other;
+  if (any<L>(m)) for (int l = 0; l < L; ++l) if (m[l]) r[l] = value(Lanes<1>{}, l)[0];
+  return r;
+}
+
+INLINE int64_t floordiv(int64_t a, int64_t b) { int64_t q = a / b; return q - ((a % b != 0) & ((a < 0) != (b < 0))); }
+INLINE int64_t floormod(int64_t a, int64_t b) { return a - floordiv(a, b) * b; }
+
+template <int L, class T> INLINE vec<T, L> maximum(vec<T, L> a, vec<T, L> b) {
+  return select<T, L>(as_mask<L>((a > b) | (a != a)), a, b);
+}
+template <int L, class T> INLINE vec<T, L> minimum(vec<T, L> a, vec<T, L> b) {
+  return select<T, L>(as_mask<L>((a < b) | (a != a)), a, b);
+}
+template <int L, class T, class F> INLINE T fold(vec<T, L> x, F combine) {
+  if constexpr (L == 1) return x[0];
+  else {
+    vec<T, L / 2> a, b;
+    memcpy(&a, &x, sizeof a); memcpy(&b, (const char*)&x + sizeof a, sizeof b);
+    return fold<L / 2, T>(combine(Lanes<L / 2>{}, a, b), combine);
+  }
+}
+
+struct Api {
+  void (*parallel_for)(int64_t begin, int64_t end, int64_t grain, void (*body)(int64_t, int64_t, void*), void* context);
+  void* (*allocate)(int64_t bytes);
+  void (*release)(void* block);
+  void* (*tensor)(void* data, int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
+  void (*delete_tensor)(void* tensor);
+  int (*adopt)(void* tensor, int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype, void** owner, void** data);
+};
+struct Arguments { void* const* p; int32_t* error; };
+
+template <int L, class F> INLINE vec<int64_t, L> gather_index(F at) {
+  vec<int64_t, L> r; for (int64_t l = 0; l < L; ++l) r[l] = at(l); return r;
+}
+// Indices in [-size, size), negative ones from the end; others set the error and become 0.
+template <int L> INLINE vec<int64_t, L> checked(vec<int64_t, L> i, int64_t size, int32_t* error) {
+  for (int l = 0; l < L; ++l) {
+    int64_t x = i[l] < 0 ? i[l] + size : i[l];
+    if (x < 0 || x >= size) { __atomic_store_n(error, 1, __ATOMIC_RELAXED); x = 0; }
+    i[l] = x;
+  }
+  return i;
+}
+template <class R, int L, class V> INLINE vec<R, L> bitcast(V x) { vec<R, L> r; memcpy(&r, &x, sizeof r); return r; }
+
+// The first largest or smallest value of each lane and where it was; NaN wins over all.
+template <class T, int L> struct Position {
+  vec<T, L> best{}; vec<int64_t, L> position{}; bool seen = false;
+  template <class C> INLINE void take(vec<T, L> x, int64_t at, C better) {
+    for (int l = 0; l < L; ++l)
+      if (!seen || (best[l] == best[l] && (x[l] != x[l] || better(x[l], best[l])))) { best[l] = x[l]; position[l] = at; }
+    seen = true;
+  }
+  INLINE void larger(vec<T, L> x, int64_t at) { take(x, at, [](T a, T b) { return a > b; }); }
+  INLINE void smaller(vec<T, L> x, int64_t at) { take(x, at, [](T a, T b) { return a < b; }); }
+};
+// Scratch of a thread, kept between calls.
+struct Block {
+  void* data = 0; int64_t size = 0;
+  void* at_least(int64_t bytes) {
+    if (bytes > size) {
+      free(data);
+      data = aligned_alloc(64, (bytes + 63) / 64 * 64); size = bytes;
+    }
+    return data;
+  }
+  ~Block() { free(data); }
+};

@@ -1,0 +1,65 @@
+"""The native runtime: built once for a machine, loaded once in a process."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import threading
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+
+from plait_cpp_codegen.toolchain import Toolchain
+from plait_utils import DiskCache, stable_hash
+
+_NAME = "plait_native_runtime"
+_lock = threading.Lock()
+_loaded: dict[str, Runtime] = {}
+
+
+class Runtime(Protocol):
+    """What the native runtime offers."""
+
+    def set_up(self, torch_library: str, exchange_table: object, /) -> None: ...
+    def load_program(self, path: str, /) -> Callable[..., tuple[torch.Tensor, ...]]: ...
+    def set_cache_limit(self, nbytes: int, /) -> None: ...
+    def trim_cache(self) -> int: ...
+
+
+def source_text(name: str) -> str:
+    """A C++ text that ships with this package."""
+    return resources.files("plait_cpp_codegen").joinpath("native", name).read_text()
+
+
+def load_runtime(toolchain: Toolchain, cache: DiskCache) -> Runtime:
+    """The native runtime, built if it is not there yet.
+
+    Raises CompilationError, and ImportError where torch lacks what it needs.
+    """
+    source = source_text("runtime.cpp")
+    key = stable_hash("runtime", source, toolchain.key)
+    with _lock:
+        if key not in _loaded:
+            path = cache.get_or_build(
+                key, ".so", lambda output: toolchain.build(source, output, "-ldl")
+            )
+            _loaded[key] = _load(path)
+        return _loaded[key]
+
+
+def _load(path: Path) -> Runtime:
+    loader = importlib.machinery.ExtensionFileLoader(_NAME, str(path))
+    spec = importlib.util.spec_from_file_location(_NAME, path, loader=loader)
+    if spec is None:
+        raise ImportError(f"cannot load {path}")
+    module = cast(Any, importlib.util.module_from_spec(spec))
+    loader.exec_module(module)
+    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if table is None:
+        raise ImportError("this torch publishes no DLPack exchange table; 2.11 and newer do")
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    module.set_up(str(library), table)
+    return cast(Runtime, module)

@@ -1,0 +1,21 @@
+"""What the C++ backend can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plait_utils import Settings, setting
+
+
+@dataclass(frozen=True)
+class CppOptions(Settings):
+    """Settings of the C++ backend."""
+
+    compiler: str = setting(
+        "", "the C++ compiler; by default $CXX, g++ or clang++, whichever works", env="CXX"
+    )
+    optimization: str = setting("-O2", "the optimization flag", env="PLAIT_CXX_OPTIMIZATION")
+    vector_bytes: int = setting(
+        0, "vector width in bytes; 0 for this machine's", env="PLAIT_VECTOR_BYTES"
+    )
+    extra_flags: str = setting("", "further compiler flags", env="PLAIT_CXXFLAGS")
