@@ -27,6 +27,7 @@ from plait_fx_passes.passes import (
     REMOVE_NOOPS,
     find_bad_rewrite,
 )
+from plait_utils import Profile
 
 aten = torch.ops.aten
 
@@ -318,21 +319,12 @@ def test_fuel_limits_the_number_of_rewrites():
         verify(left)
 
 
-def test_profile_counts_rewrites():
-    class Counters:
-        def __init__(self):
-            self.counts = {}
-
-        def phase(self, name):
-            raise AssertionError("the caller owns the phases")
-
-        def count(self, name, amount=1):
-            self.counts[name] = self.counts.get(name, 0) + amount
-
-    profile = Counters()
+def test_profile_has_the_time_and_the_rewrites_of_each_pass():
+    profile = Profile()
     run_passes(record(_chain, matrix()), profile=profile)
-    assert profile.counts["passes/no-ops"] > 0
-    assert set(profile.counts) == {f"passes/{each.name}" for each in DEFAULT_PASSES}
+    assert profile.counters()["passes/no-ops"] > 0
+    assert set(profile.counters()) == {f"passes/{each.name}" for each in DEFAULT_PASSES}
+    assert set(profile.seconds()) == {each.name for each in DEFAULT_PASSES}
 
 
 def test_a_pass_that_raises_is_named_and_changes_nothing():

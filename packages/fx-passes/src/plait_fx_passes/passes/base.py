@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AtenGraph
+from plait_fx_passes.record.guards import below_autograd
 
 
 @dataclass(slots=True)
@@ -124,7 +125,8 @@ class Pass:
 
     def __call__(self, graph: AtenGraph) -> AtenGraph:
         copy = graph.copy()
-        self.rewrite(context_for(copy))
+        with below_autograd():
+            self.rewrite(context_for(copy))
         return copy
 
 

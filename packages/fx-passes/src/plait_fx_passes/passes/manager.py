@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence, Set
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import PassError, VerificationError
@@ -15,16 +15,9 @@ from plait_fx_passes.passes.constants import FOLD_CONSTANTS
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
 from plait_fx_passes.passes.views import MERGE_VIEWS
 from plait_fx_passes.patterns.rules import RECOGNIZE, SIMPLIFY
+from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.verify import verify
-
-
-class PhaseProfile(Protocol):
-    """What the pass manager needs of a profile (``plait_utils.Profile`` is one)."""
-
-    def phase(self, name: str) -> object: ...
-
-    def count(self, name: str, amount: int = 1) -> None: ...
-
+from plait_utils import Profile
 
 DEFAULT_PASSES: tuple[Pass, ...] = (
     FOLD_CONSTANTS,
@@ -67,7 +60,7 @@ def run_passes(
     graph: AtenGraph,
     passes: Sequence[Pass] = DEFAULT_PASSES,
     *,
-    profile: PhaseProfile | None = None,
+    profile: Profile | None = None,
     fuel: int | None = None,
     disabled: Set[str] = frozenset(),
     observer: Observer | None = None,
@@ -78,7 +71,7 @@ def run_passes(
     Args:
         graph: not changed.
         passes: what to run; names must differ.
-        profile: gets the rewrites of each pass as counters ``passes/<name>``.
+        profile: gets a phase for each pass and its rewrites as counter ``passes/<name>``.
         fuel: the largest number of elementary rewrites over all passes; None for any number.
         disabled: names of passes to leave out.
         observer: called after each pass.
@@ -103,7 +96,8 @@ def run_passes(
     for each in passes:
         if each.name in disabled:
             continue
-        record = _run_one(each, context, verify_each)
+        with nullcontext() if profile is None else profile.phase(each.name):
+            record = _run_one(each, context, verify_each)
         if profile is not None:
             profile.count(f"passes/{each.name}", record.rewrites)
         if observer is not None:
@@ -115,7 +109,8 @@ def _run_one(each: Pass, context: PassContext, check: bool) -> PassRecord:
     context.rewrites = 0
     started = time.perf_counter()
     try:
-        each.rewrite(context)
+        with below_autograd():
+            each.rewrite(context)
     except Exception as error:
         raise PassError(
             f"the pass {each.name!r} failed: {type(error).__name__}: {error}",

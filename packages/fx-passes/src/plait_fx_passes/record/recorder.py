@@ -25,9 +25,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait_fx_passes.aten_graph import ViewStep
 from plait_fx_passes.errors import AtenTraceError
-from plait_fx_passes.op_info import OpInfo, OpKind, functional_variant, op_info, run_composite
-from plait_fx_passes.record.aliases import Alias, new_base, read, with_layout, write
+from plait_fx_passes.op_info import OpKind, op_info, run_composite
+from plait_fx_passes.record.aliases import Alias, new_base, read, with_layout
 from plait_fx_passes.record.fakes import fake_result, permuted
+from plait_fx_passes.record.mutations import change_metadata, mutate
 from plait_fx_passes.record.views import canonical_view, part_steps
 
 aten = torch.ops.aten
@@ -70,7 +71,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.graph = fx.Graph()
         self.fake_mode = fake_mode
         self.meta: dict[str, object] = {}
-        self._lifter = lifter
+        self.lifter = lifter
         self._rules = rules
         self._decompositions = decompositions
         self._aliases: dict[int, tuple[torch.Tensor, Alias]] = {}
@@ -126,7 +127,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             return cast(FakeTensor, tensor)
         known = self._lifted.get(id(tensor))
         if known is None:
-            known = tensor, self._lifter.lift(self, tensor, fresh=False)
+            known = tensor, self.lifter.lift(self, tensor, fresh=False)
             self._lifted[id(tensor)] = known
         return known[1]
 
@@ -206,22 +207,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if func is aten.lift_fresh.default:
             return self._lift_fresh(cast(torch.Tensor, args[0]))
         if info.kind is OpKind.VIEW or func is aten._unsafe_view.default:
-            return self._view(func, args, kwargs)
+            return self.view(func, args, kwargs)
         if info.kind is OpKind.FUNCTIONAL:
             fakes, nodes = self._operands(args)
             fake_kwargs, node_kwargs = self._keywords(kwargs)
             value = fake_result(self.fake_mode, func, fakes, fake_kwargs)
             return self._register(func, nodes, node_kwargs, value)
         if info.kind is OpKind.METADATA:
-            return self._change_metadata(func, args, kwargs)
-        return self._mutate(func, info, args, kwargs)
+            return change_metadata(self, func, args, kwargs)
+        return mutate(self, func, info, args, kwargs)
 
     def _conformed(
         self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], result: object
     ) -> object:
         """A decomposition's result with the operator's strides; raises if more than they differ."""
-        fake_kwargs = {name: self._unread(arg) for name, arg in kwargs.items()}
-        fakes = tuple(map(self._unread, args))
+        fake_kwargs = {name: self.unread(arg) for name, arg in kwargs.items()}
+        fakes = tuple(map(self.unread, args))
         wanted = fake_result(self.fake_mode, func, fakes, fake_kwargs)
         if isinstance(wanted, FakeTensor):
             return self._conformed_tensor(func, wanted, result)
@@ -293,9 +294,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     # Views.
 
-    def _view(
-        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> object:
+    def view(self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """A call of a view operator: a new alias, and no node until its contents are read."""
         base = self.fake_for(cast(torch.Tensor, args[0]))
         alias = self.alias_of(base)
         op, rest, kwargs = canonical_view(func, base, args[1:], kwargs)
@@ -357,151 +357,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def _lift_fresh(self, tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, FakeTensor):
             return tensor
-        return self._lifter.lift(self, tensor, fresh=True)
+        return self.lifter.lift(self, tensor, fresh=True)
 
-    # Mutation.
-
-    def _mutate(
-        self, func: OpOverload, info: OpInfo, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> object:
-        fakes = tuple(self._unread(arg) for arg in args)
-        fake_kwargs = {name: self._unread(arg) for name, arg in kwargs.items()}
-        targets = _written(info, fakes, fake_kwargs)
-        shapes = [target.shape for target in targets]
-        own: list[object] = []
-        if func is aten.copy_.default:
-            returned = fake_result(self.fake_mode, func, fakes, fake_kwargs)
-            values = [self._copied(cast(torch.Tensor, args[1]), cast(FakeTensor, fakes[0]))]
-        else:
-            own, values = self._functional_values(func, args, kwargs)
-            for target, value in zip(targets, values, strict=True):
-                if target.shape != value.meta["val"].shape:
-                    self._keep_geometry(self.alias_of(target), target)
-            returned = fake_result(self.fake_mode, func, fakes, fake_kwargs)
-        for target, shape, value in zip(targets, shapes, values, strict=True):
-            if target.shape != shape:
-                self._resize(target, value)
-            self._store(target, value)
-        if not own:
-            return returned
-        return own[0] if len(own) == 1 else tuple(own)
-
-    def _unread(self, arg: object) -> object:
+    def unread(self, arg: object) -> object:
         """The argument as fake tensors, without reading (and so emitting) its contents."""
         if isinstance(arg, torch.Tensor):
             return self.fake_for(arg)
         if isinstance(arg, (list, tuple)):
-            return [self._unread(each) for each in arg]
+            return [self.unread(each) for each in arg]
         return arg
-
-    def _functional_values(
-        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> tuple[list[object], list[fx.Node]]:
-        """What a mutating operator returns beside what it writes, and the values it writes."""
-        variant = functional_variant(func)
-        if variant is None:
-            raise AtenTraceError(
-                f"{func} writes to its arguments and has no functional variant",
-                where=self.where,
-                hint="call it outside the compiled function, or pass it as a decomposition",
-            )
-        with self:
-            results = variant.op(**variant.arguments(func, args, kwargs))
-        flat = list(results) if isinstance(results, (list, tuple)) else [results]
-        values = [self.node_of(cast(torch.Tensor, each)) for each in flat[variant.own_results :]]
-        return flat[: variant.own_results], values
-
-    def _copied(self, source: torch.Tensor, target: FakeTensor) -> fx.Node:
-        """What ``copy_`` leaves in ``target``: the source, cast, moved and expanded."""
-        source = self.fake_for(source)
-        node = self.node_of(source)
-        if source.dtype != target.dtype or source.device != target.device:
-            node = self._cast(node, target)
-        if source.shape != target.shape:
-            expand = aten.expand.default
-            node = self.apply(expand, (node, list(target.shape)), {})
-        return node
-
-    def _cast(self, node: fx.Node, target: torch.Tensor) -> fx.Node:
-        value = node.meta["val"]
-        changes: dict[str, object] = {}
-        if value.dtype != target.dtype:
-            changes["dtype"] = target.dtype
-        if value.device != target.device:
-            changes["device"] = target.device
-        return self.apply(aten._to_copy.default, (node,), changes) if changes else node
-
-    def _store(self, target: FakeTensor, value: fx.Node) -> None:
-        alias = self.alias_of(target)
-        owner = alias.storage.placeholder
-        if owner is not None:
-            self._lifter.note_write(owner)
-        write(self, alias, self._cast(value, target))
-
-    def _resize(self, target: FakeTensor, value: fx.Node) -> None:
-        """Give an ``out=`` tensor that eager resized a storage laid out as the value is."""
-        alias = self.alias_of(target)
-        if alias.parent is not None or alias.storage.placeholder is not None:
-            raise AtenTraceError(
-                "resizing an input or a view through out= is not supported",
-                where=self.where,
-                hint="pass an out= tensor of the result's shape",
-            )
-        wanted = value.meta["val"]
-        geometry = (target, list(wanted.shape), list(wanted.stride()))
-        fake_result(self.fake_mode, aten.as_strided_.default, geometry, {})
-        alias.value = target
-
-    def _change_metadata(
-        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> object:
-        """``t_``, ``squeeze_`` and their kin: the tensor object gets another geometry."""
-        fake = self.fake_for(cast(torch.Tensor, args[0]))
-        alias = self.alias_of(fake)
-        variant = functional_variant(func)
-        if func is aten.detach_.default:
-            return fake
-        if variant is None or op_info(variant.op).kind is not OpKind.VIEW:
-            raise AtenTraceError(
-                f"{func} changes what memory a tensor owns, which a graph cannot express",
-                where=self.where,
-                hint="allocate a tensor of the new size instead",
-            )
-        self._keep_geometry(alias, fake)
-        view = cast(FakeTensor, self._view(variant.op, (_rebind(self, alias), *args[1:]), kwargs))
-        fake_result(self.fake_mode, func, (fake, *args[1:]), kwargs)
-        self.bind(fake, self.alias_of(view))
-        return fake
-
-    def _keep_geometry(self, alias: Alias, fake: FakeTensor) -> None:
-        """Before eager changes the geometry of ``fake``: nodes keep that they were made with."""
-        if alias.value is fake:
-            copy = fake_result(self.fake_mode, aten.alias.default, (fake,), {})
-            alias.value = cast(FakeTensor, copy)
-            # Rare enough to look at every node: a tensor written since has several.
-            for node in self.graph.nodes:
-                if node.meta.get("val") is fake:
-                    node.meta["val"] = copy
-
-
-def _rebind(recorder: Recorder, alias: Alias) -> FakeTensor:
-    recorder.bind(alias.value, alias)
-    return alias.value
 
 
 def _value_of(node: fx.Node) -> Argument:
     return cast(Argument, node.meta["val"])
-
-
-def _written(
-    info: OpInfo, args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> list[FakeTensor]:
-    """The tensors that a mutating call writes to, in schema order, lists flattened."""
-    found: list[FakeTensor] = []
-    for name, position in zip(info.written, info.positions, strict=True):
-        value = kwargs.get(name)
-        if value is None and position is not None and position < len(args):
-            value = args[position]
-        parts = value if isinstance(value, (list, tuple)) else [value]
-        found += [part for part in parts if isinstance(part, FakeTensor)]
-    return found

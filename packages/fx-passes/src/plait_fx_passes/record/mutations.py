@@ -1,0 +1,166 @@
+"""In-place operators: their values go into the graph, their writes into the alias tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+
+from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.op_info import OpInfo, OpKind, functional_variant, op_info
+from plait_fx_passes.record.aliases import Alias, write
+from plait_fx_passes.record.fakes import fake_result
+
+if TYPE_CHECKING:
+    from plait_fx_passes.record.recorder import Recorder
+
+aten = torch.ops.aten
+
+
+def mutate(
+    recorder: Recorder,
+    func: OpOverload,
+    info: OpInfo,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> object:
+    """Record a call that writes to arguments, and let eager's own kernel check and return."""
+    fakes = tuple(recorder.unread(arg) for arg in args)
+    fake_kwargs = {name: recorder.unread(arg) for name, arg in kwargs.items()}
+    targets = _written(info, fakes, fake_kwargs)
+    shapes = [target.shape for target in targets]
+    own: list[object] = []
+    if func is aten.copy_.default:
+        returned = fake_result(recorder.fake_mode, func, fakes, fake_kwargs)
+        source, target = cast("tuple[FakeTensor, FakeTensor]", (fakes[1], fakes[0]))
+        values = [_copied(recorder, source, target)]
+    else:
+        own, values = _functional_values(recorder, func, args, kwargs)
+        for target, value in zip(targets, values, strict=True):
+            if target.shape != value.meta["val"].shape:
+                _keep_geometry(recorder, recorder.alias_of(target), target)
+        returned = fake_result(recorder.fake_mode, func, fakes, fake_kwargs)
+    for target, shape, value in zip(targets, shapes, values, strict=True):
+        if target.shape != shape:
+            _resize(recorder, target, value)
+        _store(recorder, target, value)
+    if not own:
+        return returned
+    return own[0] if len(own) == 1 else tuple(own)
+
+
+def change_metadata(
+    recorder: Recorder, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
+    """``t_``, ``squeeze_`` and their kin: the tensor object gets another geometry.
+
+    Raises:
+        AtenTraceError: the operator changes the memory itself, like ``resize_`` and ``set_``.
+    """
+    fake = recorder.fake_for(cast(torch.Tensor, args[0]))
+    if func is aten.detach_.default:
+        return fake
+    variant = functional_variant(func)
+    if variant is None or op_info(variant.op).kind is not OpKind.VIEW:
+        raise AtenTraceError(
+            f"{func} changes what memory a tensor owns, which a graph cannot express",
+            where=recorder.where,
+            hint="allocate a tensor of the new size instead",
+        )
+    alias = recorder.alias_of(fake)
+    _keep_geometry(recorder, alias, fake)
+    recorder.bind(alias.value, alias)
+    view = recorder.view(variant.op, (alias.value, *args[1:]), kwargs)
+    fake_result(recorder.fake_mode, func, (fake, *args[1:]), kwargs)
+    recorder.bind(fake, recorder.alias_of(cast(FakeTensor, view)))
+    return fake
+
+
+def _written(
+    info: OpInfo, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> list[FakeTensor]:
+    """The tensors that a mutating call writes to, in schema order, lists flattened."""
+    found: list[FakeTensor] = []
+    for name, position in zip(info.written, info.positions, strict=True):
+        value = kwargs.get(name)
+        if value is None and position is not None and position < len(args):
+            value = args[position]
+        parts = value if isinstance(value, (list, tuple)) else [value]
+        found += [part for part in parts if isinstance(part, FakeTensor)]
+    return found
+
+
+def _functional_values(
+    recorder: Recorder, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[list[object], list[fx.Node]]:
+    """What a mutating operator returns beside what it writes, and the values it writes."""
+    variant = functional_variant(func)
+    if variant is None:
+        raise AtenTraceError(
+            f"{func} writes to its arguments and has no functional variant",
+            where=recorder.where,
+            hint="call it outside the compiled function, or pass it as a decomposition",
+        )
+    with recorder:
+        results = variant.op(**variant.arguments(func, args, kwargs))
+    flat = list(results) if isinstance(results, (list, tuple)) else [results]
+    written = cast("list[torch.Tensor]", flat[variant.own_results :])
+    return flat[: variant.own_results], [recorder.node_of(each) for each in written]
+
+
+def _copied(recorder: Recorder, source: FakeTensor, target: FakeTensor) -> fx.Node:
+    """What ``copy_`` leaves in ``target``: the source, cast, moved and expanded."""
+    node = _cast(recorder, recorder.node_of(source), target)
+    if source.shape != target.shape:
+        node = recorder.apply(aten.expand.default, (node, list(target.shape)), {})
+    return node
+
+
+def _cast(recorder: Recorder, node: fx.Node, target: torch.Tensor) -> fx.Node:
+    """The node's value in the dtype and on the device of ``target``."""
+    value = node.meta["val"]
+    changes: dict[str, object] = {}
+    if value.dtype != target.dtype:
+        changes["dtype"] = target.dtype
+    if value.device != target.device:
+        changes["device"] = target.device
+    return recorder.apply(aten._to_copy.default, (node,), changes) if changes else node
+
+
+def _store(recorder: Recorder, target: FakeTensor, value: fx.Node) -> None:
+    alias = recorder.alias_of(target)
+    owner = alias.storage.placeholder
+    if owner is not None:
+        recorder.lifter.note_write(owner)
+    write(recorder, alias, _cast(recorder, value, target))
+
+
+def _resize(recorder: Recorder, target: FakeTensor, value: fx.Node) -> None:
+    """Give an ``out=`` tensor that eager resized a storage laid out as the value is."""
+    alias = recorder.alias_of(target)
+    if alias.parent is not None or alias.storage.placeholder is not None:
+        raise AtenTraceError(
+            "resizing an input or a view through out= is not supported",
+            where=recorder.where,
+            hint="pass an out= tensor of the result's shape",
+        )
+    wanted = value.meta["val"]
+    geometry = (target, list(wanted.shape), list(wanted.stride()))
+    fake_result(recorder.fake_mode, aten.as_strided_.default, geometry, {})
+    alias.value = target
+
+
+def _keep_geometry(recorder: Recorder, alias: Alias, fake: FakeTensor) -> None:
+    """Before eager changes the geometry of ``fake``: nodes keep that they were made with."""
+    if alias.value is not fake:
+        return
+    copy = fake_result(recorder.fake_mode, aten.alias.default, (fake,), {})
+    alias.value = cast(FakeTensor, copy)
+    # Rare enough to look at every node: a tensor written since has several.
+    for node in recorder.graph.nodes:
+        if node.meta.get("val") is fake:
+            node.meta["val"] = copy
