@@ -146,6 +146,31 @@ def test_siblings_that_share_little_stay_apart(b: Builder) -> None:
     assert kernel_count(schedule) == 2
 
 
+def test_readers_of_one_buffer_share_a_kernel_also_if_others_stand_between(b: Builder) -> None:
+    """Mean and variance both sum x; the second sum is the first."""
+    x = b.input(torch.randn(64, 128))
+    mean = b.binary("div", b.reduce("sum", x, [1]), 128.0)
+    other = b.unary("sin", b.permute(x, (1, 0)))
+    again = b.reduce("sum", x, [1], keepdim=False)
+    (kernel,) = run(b, mean, other, again).program.kernels
+    assert sum(isinstance(s, Reduce) for s in kernel.statements) == 1
+
+
+def test_loops_run_along_what_most_accesses_have_contiguous(b: Builder) -> None:
+    x = b.input(torch.randn(32, 16).t())
+    y = b.input(torch.randn(32, 16).t())
+    (kernel,) = run(b, b.binary("add", x, y)).program.kernels
+    assert "for i0: 32, i1: 16" in print_kernel(kernel)
+
+
+def test_kernels_see_parameters_with_the_dimensions_that_they_use(b: Builder) -> None:
+    x = b.input(torch.randn(4, 1, 6, 8))
+    (kernel,) = run(b, b.softmax(x)).program.kernels
+    assert "p0: read f32[24, 8]" in print_kernel(kernel)
+    plain = run(b, b.softmax(x), options=SchedulerOptions(simplify_loops=False)).program.kernels[0]
+    assert "p0: read f32[4, 1, 6, 8]" in print_kernel(plain)
+
+
 def test_limits_keep_kernels_apart(b: Builder) -> None:
     total = b.input(torch.randn(16))
     for _ in range(8):
@@ -241,6 +266,12 @@ def test_large_logical_reductions_are_split(b: Builder, kind: str, holds: bool) 
     value[77777] = holds
     schedule = run(b, b.reduce(kind, b.input(value), [0]))
     assert kernel_count(schedule) == 2
+
+
+def test_gpus_get_more_parallel_reductions(b: Builder) -> None:
+    x = b.input(torch.randn(16, 8192))
+    assert kernel_count(run(b, b.softmax(x))) == 1
+    assert kernel_count(run(b, b.softmax(x), options=SchedulerOptions.for_gpu())) == 5
 
 
 def test_arg_reductions_are_not_split_and_say_so(b: Builder) -> None:

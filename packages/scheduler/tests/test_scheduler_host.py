@@ -343,3 +343,17 @@ def test_torchs_own_compilers_are_not_imported() -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_read_at_a_place_read_from_another_buffer_with_merged_dimensions() -> None:
+    i0, i1 = Var("i0", 1), Var("i1", 6)
+    place = CheckedIndex(Load("ids", [i0.expr, i1.expr], I64), as_index(5))
+    out = Buffer("out", F32, CPU, Layout.of([1, 6]))
+    graph = Graph(
+        "take",
+        (Buffer("x", F32, CPU, Layout.of([1, 5])), Buffer("ids", I64, CPU, Layout.of([1, 6]))),
+        (Definition((out,), Pointwise((i0, i1), Load("x", [as_index(0), place], F32))),),
+        (TensorRef("out"),),
+    )
+    x, ids = torch.randn(1, 5), torch.randint(-5, 5, (1, 6))
+    assert torch.equal(_run(graph, x, ids)[0], x[:, ids[0]])

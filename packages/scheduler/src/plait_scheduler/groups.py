@@ -160,14 +160,21 @@ def relate(host: Group, guest: Group, buffers: dict[str, Buffer]) -> Relation | 
     if opaque is not None:
         return f"{opaque.buffer} is read at coordinates that are computed from data"
     failed = ""
+    fallback: Relation | None = None
     for mapping in _candidates(host, guest, space, links, buffers):
         if not _keeps_order(mapping, host, guest):
             failed = failed or "the row, whose order the position of an extremum counts,"
             continue
         clash = _first_clash(links, mapping, buffers)
-        if not clash:
-            return Relation(mapping, _shared(links, mapping, buffers))
-        failed = clash
+        if clash:
+            failed = clash
+            continue
+        found = Relation(mapping, _shared(links, mapping, buffers))
+        if found.shared or any(link.required for link in links):
+            return found
+        fallback = fallback or found  # nothing is at stake yet: another may share reads
+    if fallback is not None:
+        return fallback
     if failed:
         return f"{failed} is read at other coordinates than it is computed at"
     return "no correspondence of their points is certain"

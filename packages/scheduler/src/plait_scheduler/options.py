@@ -1,4 +1,7 @@
-"""What a caller may choose about scheduling. All of it changes generated code."""
+"""What a caller may choose about scheduling.
+
+All of it but `verify` changes generated code, and belongs to a cache key.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ class SchedulerOptions:
     """Most scalar operations of one kernel."""
     max_row_bytes: int = 1 << 22
     """Most bytes of one row of a reduction that intermediate values of it may take."""
-    min_parallel_points: int = 32
+    min_parallel_points: int = 8
     """A reduction with fewer outer points than this counts as badly parallel."""
-    split_points: int = 128
+    split_points: int = 64
     """Outer points that the first stage of a split reduction aims for."""
-    min_split_elements: int = 1 << 15
+    min_split_elements: int = 1 << 16
     """Reductions over fewer elements in all are not worth splitting."""
     inline_operations: int = 12
     """Most cheap operations of a producer that is recomputed at several places."""
@@ -46,3 +49,12 @@ class SchedulerOptions:
     """Most kernels visited to prove that a fusion makes no cycle."""
     verify: bool = True
     """Check the finished program; see `verify_program`."""
+
+    @classmethod
+    def for_gpu(cls, processors: int = 132) -> SchedulerOptions:
+        """Limits for a device with many processors, each of which takes outer points."""
+        return cls(
+            min_parallel_points=processors // 2,
+            split_points=4 * processors,
+            min_split_elements=1 << 15,
+        )

@@ -8,36 +8,25 @@ for both shapes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from plait_ir_lowering import IndexExpr, Layout, Load, Value, as_index, post_order, rewrite
-from plait_scheduler.domains import divisions, plain
-from plait_scheduler.program import Kernel, Statement, Store
+from plait_scheduler.domains import divisions, plain, position
+from plait_scheduler.program import Kernel, Param, Statement, Store
 
 _Index = tuple[IndexExpr | Value, ...]
-_Places = list[list[IndexExpr | Value]]
-"""The coordinates of all accesses to one parameter."""
 
 
 def compact_params(kernel: Kernel) -> Kernel:
     """Leave out dimensions of size 1, and merge those where that takes `//` and `%` out of
     accesses."""
-    layouts: dict[str, Layout] = {}
-    moved: dict[tuple[str, _Index], _Index] = {}
-    for param in kernel.params:
-        accesses = _accesses(kernel, param.name)
-        places = [list(access) for access in accesses]
-        layout = _merged(param.layout, places)
-        if layout is not param.layout:
-            layouts[param.name] = layout
-            for access, changed in zip(accesses, places, strict=True):
-                moved[param.name, access] = tuple(changed)
-    if not layouts:
+    views = {param.name: _view(param, _accesses(kernel, param.name)) for param in kernel.params}
+    if all(views[param.name].layout is param.layout for param in kernel.params):
         return kernel
 
     def leaf(value: Value) -> Value | None:
-        if isinstance(value, Load) and (value.buffer, value.index) in moved:
-            return Load(value.buffer, moved[value.buffer, value.index], value.dtype)
+        if isinstance(value, Load):
+            return Load(value.buffer, views[value.buffer].moved(value.index), value.dtype)
         return None
 
     memo: dict[Value, Value] = {}
@@ -45,17 +34,38 @@ def compact_params(kernel: Kernel) -> Kernel:
     for statement in kernel.statements:
         value = rewrite(statement.value, leaf, lambda expr: expr, memo)
         if isinstance(statement, Store):
-            key: tuple[str, _Index] = (statement.param, statement.index)
-            place: _Index = moved.get(key, statement.index)
-            index = plain(place) or ()
+            index = plain(views[statement.param].moved(statement.index)) or ()
             statements.append(replace(statement, index=index, value=value))
         else:
             statements.append(replace(statement, value=value))
-    params = tuple(replace(p, layout=layouts.get(p.name, p.layout)) for p in kernel.params)
+    params = tuple(replace(param, layout=views[param.name].layout) for param in kernel.params)
     return replace(kernel, params=params, statements=tuple(statements))
 
 
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A parameter with other dimensions: for each the old ones that it merges."""
+
+    layout: Layout
+    axes: tuple[tuple[int, ...], ...]
+    old: tuple[IndexExpr, ...]
+    """The sizes of the old dimensions."""
+
+    def moved(self, index: _Index) -> _Index:
+        """Coordinates in terms of the new dimensions."""
+        return tuple(_joined(index, merged, self.old) for merged in self.axes)
+
+
+def _joined(index: _Index, axes: Sequence[int], size: Sequence[IndexExpr]) -> IndexExpr | Value:
+    if len(axes) == 1:
+        return index[axes[0]]
+    places = plain([index[axis] for axis in axes])
+    assert places is not None
+    return position(places, [size[axis] for axis in axes])
+
+
 def _accesses(kernel: Kernel, name: str) -> list[_Index]:
+    """The coordinates of all accesses to one parameter."""
     found: dict[_Index, None] = {}
     for statement in kernel.statements:
         for value in post_order([statement.value]):
@@ -66,49 +76,45 @@ def _accesses(kernel: Kernel, name: str) -> list[_Index]:
     return list(found)
 
 
-def _merged(layout: Layout, places: _Places) -> Layout:
-    """Leave out and merge dimensions, changing `places` along."""
-    one, zero = as_index(1), as_index(0)
-    for axis in range(len(layout.size) - 1, -1, -1):
-        if layout.size[axis] is one and all(place[axis] is zero for place in places):
-            for place in places:
-                del place[axis]
-            size = (*layout.size[:axis], *layout.size[axis + 1 :])
-            stride = (*layout.stride[:axis], *layout.stride[axis + 1 :])
-            layout = Layout(size, stride, layout.offset)
-    axis = len(layout.size) - 2
-    while axis >= 0:
-        size, stride = layout.size, layout.stride
-        dense = stride[axis] is stride[axis + 1] * size[axis + 1]
-        if dense and _helps(places, axis, size[axis + 1]):
-            for place in places:
-                place[axis : axis + 2] = [_joined(place, axis, size[axis + 1])]
-            layout = Layout(
-                (*size[:axis], size[axis] * size[axis + 1], *size[axis + 2 :]),
-                (*stride[:axis], *stride[axis + 1 :]),
-                layout.offset,
-            )
-            axis = min(axis, len(layout.size) - 2)
-            if axis < 0:
-                break
-            continue
-        axis -= 1
-    return layout
+def _view(param: Param, accesses: Sequence[_Index]) -> _View:
+    size, stride = param.layout.size, param.layout.stride
+    kept = [
+        axis
+        for axis in range(len(size))
+        if size[axis] is not as_index(1) or any(a[axis] is not as_index(0) for a in accesses)
+    ]
+    axes: list[tuple[int, ...]] = []
+    for axis in reversed(kept):
+        if axes and stride[axis] is stride[axes[0][0]] * size[axes[0][0]]:
+            merged = (axis, *axes[0])
+            if _helps(accesses, axis, axes[0], size):
+                axes[0] = merged
+                continue
+        axes.insert(0, (axis,))
+    if len(axes) == len(size):
+        return _View(param.layout, tuple(axes), size)
+    sizes = []
+    for merged in axes:
+        extent = as_index(1)
+        for axis in merged:
+            extent = extent * size[axis]
+        sizes.append(extent)
+    layout = Layout(tuple(sizes), tuple(stride[m[-1]] for m in axes), param.layout.offset)
+    return _View(layout, tuple(axes), size)
 
 
-def _joined(place: Sequence[IndexExpr | Value], axis: int, fast_size: IndexExpr) -> IndexExpr:
-    slow, fast = place[axis], place[axis + 1]
-    assert isinstance(slow, IndexExpr)
-    assert isinstance(fast, IndexExpr)
-    return slow * fast_size + fast
-
-
-def _helps(places: _Places, axis: int, fast_size: IndexExpr) -> bool:
+def _helps(
+    accesses: Sequence[_Index], axis: int, inner: tuple[int, ...], size: Sequence[IndexExpr]
+) -> bool:
+    """Whether merging takes divisions out of the coordinates."""
     before = after = 0
-    for place in places:
-        slow, fast = place[axis], place[axis + 1]
+    for access in accesses:
+        slow = access[axis]
+        fast = None if plain([access[n] for n in inner]) is None else _joined(access, inner, size)
         if not isinstance(slow, IndexExpr) or not isinstance(fast, IndexExpr):
             return False
+        joined = _joined(access, (axis, *inner), size)
+        assert isinstance(joined, IndexExpr)
         before += divisions(slow) + divisions(fast)
-        after += divisions(slow * fast_size + fast)
+        after += divisions(joined)
     return after < before

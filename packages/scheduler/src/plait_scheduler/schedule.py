@@ -33,6 +33,13 @@ class Schedule:
         return explain(self.decisions)
 
 
+def default_options(graph: Graph) -> SchedulerOptions:
+    """Limits that suit the device on which `graph` computes."""
+    buffers = (buffer for definition in graph.definitions for buffer in definition.buffers)
+    on_cpu = all(buffer.device.type == "cpu" for buffer in buffers)
+    return SchedulerOptions() if on_cpu else SchedulerOptions.for_gpu()
+
+
 def plan(
     graph: Graph,
     *,
@@ -44,7 +51,7 @@ def plan(
     Raises ProgramError if the result is not sound (`options.verify`), which is an error
     of the scheduler.
     """
-    chosen = SchedulerOptions() if options is None else options
+    chosen = default_options(graph) if options is None else options
     with nullcontext() if profile is None else profile.phase("schedule"):
         graph = prune(protect_mutated_inputs(graph))
         graph, split = split_reductions(graph, chosen)
