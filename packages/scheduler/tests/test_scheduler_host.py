@@ -357,3 +357,43 @@ def test_a_read_at_a_place_read_from_another_buffer_with_merged_dimensions() -> 
     )
     x, ids = torch.randn(1, 5), torch.randint(-5, 5, (1, 6))
     assert torch.equal(_run(graph, x, ids)[0], x[:, ids[0]])
+
+
+def test_random_numbers_are_drawn_in_the_order_of_the_graph() -> None:
+    """The first call waits for a kernel that ends late, the last one's result is unused."""
+
+    def rand(like: str) -> ExternCall:
+        return ExternCall("aten::rand_like", "", (TensorRef(like), None, None, None, None, None))
+
+    def pointwise(name: str, *reads: str) -> Definition:
+        i0 = Var("i0", 4)
+        value: Value = Load(reads[0], [i0.expr], F32)
+        for read in reads[1:]:
+            value = Op("add", [value, Load(read, [i0.expr], F32)])
+        return Definition((_vector(name),), Pointwise((i0,), Op("sin", [value])))
+
+    def _vector(name: str) -> Buffer:
+        return Buffer(name, F32, CPU, Layout.of([4]))
+
+    graph = Graph(
+        "random",
+        (_vector("x"),),
+        (
+            pointwise("a", "x"),
+            Definition((_vector("r0"),), rand("a")),
+            Definition((_vector("r1"),), rand("x")),
+            Definition((_vector("unused"),), rand("x")),
+            Definition((_vector("r2"),), rand("x")),
+            pointwise("b", "a", "x"),
+            pointwise("c", "r0", "r1", "r2", "b"),
+        ),
+        (TensorRef("r0"), TensorRef("r1"), TensorRef("r2"), TensorRef("c")),
+    )
+    torch.manual_seed(7)
+    got = _run(graph, torch.randn(4))
+    torch.manual_seed(7)
+    torch.randn(4)
+    expected = [torch.rand(4) for _ in range(4)]
+    assert torch.equal(got[0], expected[0])
+    assert torch.equal(got[1], expected[1])
+    assert torch.equal(got[2], expected[3])

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 from plait_ir_lowering import Buffer, Graph
 from plait_scheduler.decisions import Decision, DecisionKind
 from plait_scheduler.domains import points
 from plait_scheduler.groups import Group, Relation, group_of, merge, relate
-from plait_scheduler.nodes import final_reads, node_of, reads_of
+from plait_scheduler.nodes import draws_random_numbers, final_reads, node_of, reads_of
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.sizes import buffer_bytes, estimate
 
@@ -78,6 +79,9 @@ class _Fuser:
                 self.readers[name].append(place)
                 if name in self.producer:
                     self.successors[self.producer[name]].append(place)
+        random = [place for place, d in enumerate(definitions) if draws_random_numbers(d)]
+        for first, second in pairwise(random):  # they draw in the order of the graph
+            self.successors[first].append(second)
         self.leader = list(range(len(definitions)))
         self.groups = {}
         for place, definition in enumerate(definitions):

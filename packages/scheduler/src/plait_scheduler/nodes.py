@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
 
 from plait_ir_lowering import (
     Buffer,
@@ -102,6 +105,20 @@ def reads_of(definition: Definition) -> list[str]:
     if isinstance(body, ExternCall):
         return list(dict.fromkeys(ref.buffer for ref in tensor_refs(body.args)))
     return list(dict.fromkeys(load.buffer for load in loads_of([body.value])))
+
+
+def draws_random_numbers(definition: Definition) -> bool:
+    """Whether carrying out `definition` advances the random number generator."""
+    body = definition.body
+    return isinstance(body, ExternCall) and _is_random(body.op, body.overload)
+
+
+@lru_cache(1024)
+def _is_random(op: str, overload: str) -> bool:
+    namespace, _, name = op.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    found = getattr(packet, overload or "default", None)
+    return found is not None and torch.Tag.nondeterministic_seeded in found.tags
 
 
 def final_reads(graph: Graph) -> list[str]:

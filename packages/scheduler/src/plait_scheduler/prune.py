@@ -21,15 +21,19 @@ from plait_ir_lowering import (
     as_index,
 )
 from plait_scheduler.domains import points
-from plait_scheduler.nodes import final_reads, reads_of
+from plait_scheduler.nodes import draws_random_numbers, final_reads, reads_of
 
 
 def prune(graph: Graph) -> Graph:
-    """`graph` without definitions that no output needs, and without trivial reductions."""
+    """`graph` without definitions that no output needs, and without trivial reductions.
+
+    Calls that draw random numbers stay: what is drawn after them depends on them.
+    """
     needed = set(final_reads(graph))
     kept: list[Definition] = []
     for definition in reversed(graph.definitions):
-        if any(buffer.name in needed for buffer in definition.buffers):
+        used = any(buffer.name in needed for buffer in definition.buffers)
+        if used or draws_random_numbers(definition):
             needed.update(reads_of(definition))
             kept.append(_without_trivial_reduction(definition))
     return replace(graph, definitions=tuple(reversed(kept)))
