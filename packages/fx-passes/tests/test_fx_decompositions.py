@@ -87,6 +87,10 @@ PROGRAMS = {
     "mse": (lambda x, y: (F.mse_loss(x, y), F.mse_loss(x, y, reduction="none")), [(3, 4)] * 2),
     "mse_sum": (lambda x, y: F.mse_loss(x, y, reduction="sum"), [(3, 4)] * 2),
     "stack": (lambda x, y: (torch.stack([x, y]), torch.stack([x, y], -1)), [(3, 4)] * 2),
+    "unsafe_split": (
+        lambda x: (torch.unsafe_split(x, 2, 1), torch.unsafe_split_with_sizes(x, [1, 2])),
+        [(3, 4)],
+    ),
     "repeat": (lambda x: (x.repeat(2, 1), x.repeat(3, 1, 2), torch.tile(x, (2,))), [(3, 4)]),
     "triangles": (lambda x: (x.tril(), x.triu(1), x.tril(-1)), [(2, 3, 4)]),
     "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), [(2, 8, 3, 3)]),
@@ -120,6 +124,11 @@ def test_decompositions_agree_with_eager(name):
 def test_infinite_maximum_in_logsumexp():
     x = torch.tensor([[math.inf, 1.0], [-math.inf, -math.inf], [1.0, 2.0]])
     check_program(lambda x: x.logsumexp(1), [x])
+
+
+def test_safe_softmax_of_hidden_rows():
+    x = torch.tensor([[1.0, 2.0], [-math.inf, -math.inf], [-math.inf, 0.0]])
+    check_program(lambda x: torch.ops.aten._safe_softmax.default(x, -1), [x])
 
 
 def test_the_running_statistics_of_a_decomposed_batch_norm_are_copied_back():

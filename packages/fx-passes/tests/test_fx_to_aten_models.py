@@ -135,6 +135,36 @@ def test_transformer_encoder_in_training_draws_the_same_dropout(dtype):
     check_program(Encoder().train(), encoder_inputs(dtype), tolerance=tolerance_of(dtype))
 
 
+def test_dropout_of_a_transposed_tensor_draws_in_the_order_of_memory(dtype):
+    def program(x):
+        return F.dropout(x.permute(1, 2, 0), 0.4), F.dropout(x.t() if x.dim() == 2 else x, 0.4)
+
+    gm = torch.fx.GraphModule(nn.Module(), torch.fx.Graph())
+    x = gm.graph.placeholder("x")
+    gm.graph.output(gm.graph.call_function(program, (x,)))
+    check_program(gm, [torch.randn(3, 50, 4)], tolerance=tolerance_of(dtype))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).train(),
+        nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval(),
+        nn.LSTM(16, 6, 2),
+        nn.GRU(16, 6, bidirectional=True),
+        nn.RMSNorm(16),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_whole_modules_of_torch(module):
+    root = nn.Module()
+    root.inner = module
+    graph = torch.fx.Graph()
+    graph.output(graph.call_module("inner", (graph.placeholder("x"),)))
+    gm = torch.fx.GraphModule(root, graph)
+    check_program(gm, [torch.randn(2, 5, 16)], tolerance=2e-5)
+
+
 def test_convolutional_network(dtype):
     check_program(ConvNet().eval(), [torch.randn(2, 3, 16, 16)], tolerance=tolerance_of(dtype))
 

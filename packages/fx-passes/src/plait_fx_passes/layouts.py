@@ -32,6 +32,11 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return True
 
 
+def memory_order(tensor: torch.Tensor) -> list[int]:
+    """The dimensions, slowest first: permuted by them, dense memory is contiguous."""
+    return sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+
+
 def span(tensor: torch.Tensor) -> tuple[int, int]:
     """The first storage element the tensor covers and the one after its last, in elements."""
     start = int(tensor.storage_offset())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
@@ -121,9 +123,16 @@ def group_norm(
     return out, mean.view(batch, groups), inverse.view(batch, groups)
 
 
+def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Softmax that gives zeros, not NaN, where everything is masked out."""
+    hidden = (x == -math.inf).all(dim, keepdim=True)
+    return torch.where(hidden, 0.0, torch.softmax(x, dim, dtype))
+
+
 TABLE: dict[OpOverload, Rule] = {
     aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
     aten._native_batch_norm_legit_functional.default: batch_norm_training,
     aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,
     aten.native_group_norm.default: group_norm,
+    aten._safe_softmax.default: safe_softmax,
 }

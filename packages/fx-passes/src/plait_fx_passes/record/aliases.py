@@ -18,7 +18,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from plait_fx_passes.aten_graph import ViewStep
-from plait_fx_passes.layouts import is_dense, same_strides
+from plait_fx_passes.layouts import is_dense, memory_order, same_strides
 from plait_fx_passes.record.inverses import undo_view
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def with_layout(recorder: Recorder, value: fx.Node, like: torch.Tensor) -> fx.No
         layout = {"memory_format": torch.channels_last}
         return recorder.apply(torch.ops.aten.clone.default, (value,), layout)
     # A permutation of contiguous memory: lay it out there and look at it from here.
-    order = sorted(range(like.dim()), key=like.stride, reverse=True)
+    order = memory_order(like)
     inverse = [order.index(axis) for axis in range(like.dim())]
     permute = torch.ops.aten.permute.default
     flat = recorder.apply(permute, (value, order), {})

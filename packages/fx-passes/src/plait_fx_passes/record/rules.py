@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from plait_fx_passes.layouts import is_dense, memory_order
+
 aten = torch.ops.aten
 
 Rule = Callable[..., object]
@@ -199,6 +201,18 @@ def to_copy(input: Tensor, **kwargs: Any) -> object:
     return NotImplemented if changes == kwargs else aten._to_copy.default(input, **changes)
 
 
+def bernoulli_in_place(
+    input: Tensor, p: float = 0.5, *, generator: torch.Generator | None = None
+) -> object:
+    """Eager draws in the order of memory; the functional operator in that of indices."""
+    if input.is_contiguous() or not is_dense(input) or generator is not None:
+        return NotImplemented
+    order = memory_order(input)
+    inverse = [order.index(axis) for axis in range(input.dim())]
+    drawn = aten.bernoulli.p(input.permute(order), p)
+    return input.copy_(drawn.permute(inverse))
+
+
 def arange_to(end: float | int, **kwargs: object) -> object:
     return aten.arange.start_step(0, end, 1, **kwargs)
 
@@ -232,6 +246,7 @@ def composite_rules() -> MappingProxyType[OpOverload, Rule]:
         aten.fill.Scalar: fill,
         aten.zero.default: zero,
         aten._to_copy.default: to_copy,
+        aten.bernoulli_.float: bernoulli_in_place,
         aten.arange.default: arange_to,
         aten.arange.start: arange_between,
     }
