@@ -87,10 +87,6 @@ PROGRAMS = {
     "mse": (lambda x, y: (F.mse_loss(x, y), F.mse_loss(x, y, reduction="none")), [(3, 4)] * 2),
     "mse_sum": (lambda x, y: F.mse_loss(x, y, reduction="sum"), [(3, 4)] * 2),
     "stack": (lambda x, y: (torch.stack([x, y]), torch.stack([x, y], -1)), [(3, 4)] * 2),
-    "unsafe_split": (
-        lambda x: (torch.unsafe_split(x, 2, 1), torch.unsafe_split_with_sizes(x, [1, 2])),
-        [(3, 4)],
-    ),
     "repeat": (lambda x: (x.repeat(2, 1), x.repeat(3, 1, 2), torch.tile(x, (2,))), [(3, 4)]),
     "triangles": (lambda x: (x.tril(), x.triu(1), x.tril(-1)), [(2, 3, 4)]),
     "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), [(2, 8, 3, 3)]),

@@ -114,6 +114,10 @@ def _viewed_then_written(x):
     return view, x.sum()
 
 
+def _unsafe_parts(x):
+    return torch.unsafe_split(x, 2, 1), torch.unsafe_split_with_sizes(x + 1, [1, 2])
+
+
 def _dtype_view(x):
     return x.view(torch.int32)
 
@@ -165,6 +169,7 @@ ALIASING = [
     (_same_dtype, 1),
     (_written_and_viewed, 1),
     (_viewed_then_written, 1),
+    (_unsafe_parts, 1),
     (_dtype_view, 1),
     (_complex_views, 1),
     (_nothing, 1),

@@ -17,14 +17,6 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return torch.cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
 
 
-def unsafe_split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
-    return list(x.split(size, dim))
-
-
-def unsafe_split_with_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
-    return list(x.split_with_sizes(sizes, dim))
-
-
 def repeat(x: Tensor, repeats: Sequence[int]) -> object:
     """Each dimension of size n repeated r times is a view of size (r, n), copied once."""
     missing = len(repeats) - x.dim()
@@ -70,8 +62,6 @@ def pixel_shuffle(x: Tensor, factor: int) -> object:
 
 TABLE: dict[OpOverload, Rule] = {
     aten.stack.default: stack,
-    aten.unsafe_split.Tensor: unsafe_split,
-    aten.unsafe_split_with_sizes.default: unsafe_split_with_sizes,
     aten.repeat.default: repeat,
     aten.tril.default: tril,
     aten.triu.default: triu,

@@ -29,7 +29,7 @@ from plait_fx_passes.op_info import OpKind, op_info, run_composite
 from plait_fx_passes.record.aliases import Alias, new_base, read, with_layout
 from plait_fx_passes.record.fakes import fake_result, permuted
 from plait_fx_passes.record.mutations import change_metadata, mutate
-from plait_fx_passes.record.views import canonical_view, part_steps
+from plait_fx_passes.record.views import UNSAFE_VIEWS, canonical_view, part_steps
 
 aten = torch.ops.aten
 _DEVICE = torch.ops.prim.device.default
@@ -206,7 +206,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 return run_composite(func, args, kwargs)
         if func is aten.lift_fresh.default:
             return self._lift_fresh(cast(torch.Tensor, args[0]))
-        if info.kind is OpKind.VIEW or func is aten._unsafe_view.default:
+        if info.kind is OpKind.VIEW or func in UNSAFE_VIEWS:
             return self.view(func, args, kwargs)
         if info.kind is OpKind.FUNCTIONAL:
             fakes, nodes = self._operands(args)

@@ -30,6 +30,25 @@ def canonical_view(
     return op, new_args, {}
 
 
+_SPLITS = frozenset(
+    {
+        aten.split.Tensor,
+        aten.split_with_sizes.default,
+        aten.unsafe_split.Tensor,
+        aten.unsafe_split_with_sizes.default,
+    }
+)
+
+# Views by what they do, whatever their schemas say.
+UNSAFE_VIEWS = frozenset(
+    {
+        aten._unsafe_view.default,
+        aten.unsafe_split.Tensor,
+        aten.unsafe_split_with_sizes.default,
+    }
+)
+
+
 def part_steps(
     func: OpOverload, base: torch.Tensor, args: Args, parts: Sequence[torch.Tensor]
 ) -> list[ViewStep] | None:
@@ -37,7 +56,7 @@ def part_steps(
     if func in (aten.unbind.int,):
         axis = _axis(base, args[0] if args else 0)
         return [ViewStep(aten.select.int, (axis, index)) for index in range(len(parts))]
-    if func in (aten.split.Tensor, aten.split_with_sizes.default):
+    if func in _SPLITS:
         axis = _axis(base, args[1] if len(args) > 1 else 0)
         steps, start = [], 0
         for part in parts:
