@@ -8,7 +8,22 @@ from hypothesis import strategies as st
 from scheduler_checks import run
 from scheduler_graphs import Builder, transformer
 
-from plait_ir_lowering import Sym, TensorRef, as_index
+from plait_ir_lowering import (
+    Buffer,
+    Definition,
+    Device,
+    DType,
+    ExternCall,
+    Graph,
+    Layout,
+    Load,
+    Op,
+    Pointwise,
+    Sym,
+    TensorRef,
+    Var,
+    as_index,
+)
 from plait_scheduler import (
     Access,
     ArenaStorage,
@@ -127,6 +142,37 @@ def test_a_temporary_read_at_other_points_is_not_overwritten() -> None:
     y = b.mm(b.binary("add", h, b.permute(h, (1, 0))), w)
     program = run(b, y).program
     assert not any(isinstance(p.storage, SharedStorage) for p in program.buffers)
+
+
+def test_the_arena_is_on_one_device() -> None:
+    def on(name: str, device: str) -> Buffer:
+        return Buffer(name, DType.f32, Device(device), Layout.of([4]))
+
+    def sine(name: str, of: str, device: str) -> Definition:
+        i0 = Var("i0", 4)
+        value = Op("sin", [Load(of, [i0.expr], DType.f32)])
+        return Definition((on(name, device),), Pointwise((i0,), value))
+
+    def moved(name: str, of: str, device: str) -> Definition:
+        return Definition(
+            (on(name, device),), ExternCall("aten::copy", "out", (TensorRef(of),) * 3, True)
+        )
+
+    graph = Graph(
+        "two",
+        (on("x", "cpu"),),
+        (
+            sine("a", "x", "cpu"),
+            moved("b", "a", "cuda"),
+            sine("c", "b", "cuda"),
+            moved("d", "c", "cuda"),
+            moved("e", "d", "cpu"),
+        ),
+        (TensorRef("e"),),
+    )
+    storages = {b.name: b.storage for b in plan(graph).program.buffers}
+    assert isinstance(storages["a"], OutputStorage)
+    assert isinstance(storages["b"], ArenaStorage)
 
 
 def test_outputs_that_view_one_buffer_share_it() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from plait_ir_lowering import (
     Buffer,
     Definition,
+    Device,
     ExternCall,
     Graph,
     IndexExpr,
@@ -61,6 +63,7 @@ class _Assembly:
     decisions: list[Decision] = field(default_factory=list)
     buffers: dict[str, Buffer] = field(init=False)
     kept: frozenset[str] = field(init=False)
+    arena_device: Device = field(init=False)
     last_use: dict[str, int] = field(default_factory=dict)
     """The last unit that reads or computes each buffer."""
     kernels: dict[Kernel, Kernel] = field(default_factory=dict)
@@ -74,6 +77,8 @@ class _Assembly:
         for definition in self.graph.definitions:
             self.buffers.update((b.name, b) for b in definition.buffers)
         self.kept = frozenset(final_reads(self.graph))
+        devices = Counter(b.device for d in self.graph.definitions for b in d.buffers)
+        self.arena_device = max(devices, key=devices.__getitem__, default=Device("cpu"))
         for number, unit in enumerate(self.units):
             for definition in self._definitions(unit):
                 for name in [*reads_of(definition), *(b.name for b in definition.buffers)]:
@@ -122,7 +127,7 @@ class _Assembly:
         ]
         built = build_kernel(unit.group, stored, self.buffers, self.options)
         for name in stored:
-            self.storage[name] = OutputStorage() if name in self.kept else ArenaStorage(as_index(0))
+            self.storage[name] = self._fresh(name)
             self.owner[name] = name
         if self.options.reuse_in_place:
             built = self._reuse_in_place(built, stored, number, unit)
@@ -181,14 +186,21 @@ class _Assembly:
             self.owner[buffer.name] = buffer.name
             if not body.out_variant:
                 self.storage[buffer.name] = ExternStorage()
-            elif buffer.name in self.kept:
-                self.storage[buffer.name] = OutputStorage()
             else:
-                self.storage[buffer.name] = ArenaStorage(as_index(0))
+                self.storage[buffer.name] = self._fresh(buffer.name)
         call = CallExtern(
             body.op, body.overload, body.args, tuple(results), body.out_variant, definition.origin
         )
         return created, call
+
+    def _fresh(self, name: str) -> Storage:
+        """Storage for a buffer that the program allocates; its place is found later.
+
+        The arena is on one device, so temporaries on others have memory of their own.
+        """
+        if name in self.kept or self.buffers[name].device != self.arena_device:
+            return OutputStorage()
+        return ArenaStorage(as_index(0))
 
     def _dying(self, number: int, unit: Unit) -> list[str]:
         """Temporaries that are not used after this unit, in order of their definition."""
@@ -203,7 +215,7 @@ class _Assembly:
             if self.last_use[name] == number
             and name not in self.kept
             and name in self.storage
-            and not isinstance(self.storage[name], InputStorage)
+            and not isinstance(self.storage[name], InputStorage | OutputStorage)
         ]
 
     def _place(self, first: dict[str, int]) -> IndexExpr:

@@ -15,7 +15,6 @@ from plait_ir_lowering import (
     ExternCall,
     ExternList,
     Graph,
-    IndexExpr,
     Load,
     Op,
     Origin,
@@ -155,8 +154,3 @@ def work_of(value: Value) -> Work:
         elif part.operands:
             cheap += 1
     return Work(loads, cheap, moderate, expensive)
-
-
-def numel(buffer: Buffer) -> IndexExpr:
-    """How many elements `buffer` has."""
-    return buffer.layout.numel
