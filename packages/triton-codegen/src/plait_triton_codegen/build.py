@@ -1,0 +1,101 @@
+"""From a program to something that can be called."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor
+
+from plait_scheduler import Launch, Program, render_python
+from plait_triton_codegen._version import __version__
+from plait_triton_codegen.errors import TritonCodegenError, UnsupportedKernelError
+from plait_triton_codegen.kernels import TritonKernelSource, render_kernel, triton_kernel
+from plait_triton_codegen.options import TritonOptions
+from plait_utils import DiskCache, Profile, stable_hash
+
+
+@dataclass(frozen=True, slots=True)
+class TritonExecutable:
+    """A built program. Calling it with the program's inputs gives a tuple of its outputs.
+
+    CUDA tensors run on their device; CPU tensors in Triton's interpreter. Raises
+    IndexError for an index out of bounds, TritonDeviceError for CPU tensors without the
+    interpreter.
+    """
+
+    source: str
+    """The kernels and the host program: one Python module."""
+    path: Path
+    """Where the module is stored, since Triton reads kernels from their file."""
+    kernels: tuple[TritonKernelSource, ...]
+    """The kernels that Triton runs; others run as torch operations."""
+    metadata: Mapping[str, str | int]
+    run: Callable[[Sequence[Tensor]], tuple[object, ...]] = field(repr=False)
+
+    @property
+    def python_source(self) -> str:
+        """The host program, which is in the same module as the kernels."""
+        return self.source
+
+    def __call__(self, *tensors: Tensor) -> tuple[object, ...]:
+        return self.run(tensors)
+
+
+def build(
+    program: Program,
+    *,
+    options: TritonOptions | None = None,
+    cache: DiskCache | None = None,
+    profile: Profile | None = None,
+) -> TritonExecutable:
+    """Render `program` as a module of Triton kernels and load it.
+
+    The module is stored in `cache` under a name that depends on its text alone. Triton
+    compiles a kernel when it is first launched; see `compile_kernel` for before that.
+    """
+    chosen = options or TritonOptions()
+    timer = profile or Profile()
+    with timer.phase("triton render"):
+        source = render_python(program, partial(triton_kernel, options=chosen))
+        kernels = _rendered(program, chosen)
+    with timer.phase("triton load"):
+        key = stable_hash("triton module", __version__, source)
+        store = cache or DiskCache()
+        path = store.put_file(key, ".py", source.encode())
+        run = load_module(path, f"plait_triton_{key[:16]}")
+    timer.count("triton kernels", len(kernels))
+    metadata: dict[str, str | int] = {
+        "backend": "triton",
+        "key": key,
+        "kernels": len(kernels),
+        "torch kernels": len(program.kernels) - len(kernels),
+        "launches": sum(isinstance(step, Launch) for step in program.steps),
+    }
+    return TritonExecutable(source, path, kernels, metadata, run)
+
+
+def _rendered(program: Program, options: TritonOptions) -> tuple[TritonKernelSource, ...]:
+    found: list[TritonKernelSource] = []
+    for kernel in program.kernels:
+        try:
+            found.append(render_kernel(kernel, options))
+        except UnsupportedKernelError:
+            continue  # it was rendered as torch operations, and that was logged
+    return tuple(found)
+
+
+def load_module(path: Path, name: str) -> Callable[[Sequence[Tensor]], tuple[object, ...]]:
+    """The `run` function of a rendered module. It is not entered in `sys.modules`."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TritonCodegenError(f"{path} cannot be loaded as a Python module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    run = getattr(module, "run", None)
+    if not callable(run):
+        raise TritonCodegenError(f"{path} does not define a function `run`")
+    return run  # type: ignore[no-any-return]  # callable() does not tell the signature

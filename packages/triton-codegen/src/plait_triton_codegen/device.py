@@ -1,0 +1,335 @@
+"""Device functions that generated kernels call: what `triton.language` does not have.
+
+Generated sources import this module; nothing else does, because it imports triton. Under
+Triton's interpreter the functions that need libdevice are replaced by equal ones over
+numpy (`plait_triton_codegen.interpreted`).
+"""
+
+# Device functions are compiled by Triton and have no Python types.
+# mypy: disable-error-code="no-untyped-def, misc, untyped-decorator, no-untyped-call"
+# mypy: disable-error-code="no-any-return, assignment, unused-ignore"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def expm1(x):
+    return libdevice.expm1(x)
+
+
+@triton.jit
+def log10(x):
+    return libdevice.log10(x)
+
+
+@triton.jit
+def log1p(x):
+    return libdevice.log1p(x)
+
+
+@triton.jit
+def tan(x):
+    return libdevice.tan(x)
+
+
+@triton.jit
+def asin(x):
+    return libdevice.asin(x)
+
+
+@triton.jit
+def acos(x):
+    return libdevice.acos(x)
+
+
+@triton.jit
+def atan(x):
+    return libdevice.atan(x)
+
+
+@triton.jit
+def atan2(y, x):
+    return libdevice.atan2(y, x)
+
+
+@triton.jit
+def sinh(x):
+    return libdevice.sinh(x)
+
+
+@triton.jit
+def cosh(x):
+    return libdevice.cosh(x)
+
+
+@triton.jit
+def tanh(x):
+    return libdevice.tanh(x)
+
+
+@triton.jit
+def asinh(x):
+    return libdevice.asinh(x)
+
+
+@triton.jit
+def acosh(x):
+    return libdevice.acosh(x)
+
+
+@triton.jit
+def atanh(x):
+    return libdevice.atanh(x)
+
+
+@triton.jit
+def erfc(x):
+    return libdevice.erfc(x)
+
+
+@triton.jit
+def lgamma(x):
+    return libdevice.lgamma(x)
+
+
+@triton.jit
+def trunc(x):
+    return libdevice.trunc(x)
+
+
+@triton.jit
+def round_even(x):
+    return libdevice.nearbyint(x)
+
+
+@triton.jit
+def copysign(x, sign):
+    return libdevice.copysign(x, sign)
+
+
+@triton.jit
+def hypot(x, y):
+    return libdevice.hypot(x, y)
+
+
+@triton.jit
+def power(x, y):
+    return libdevice.pow(x, y)
+
+
+@triton.jit
+def fmod(x, y):
+    return libdevice.fmod(x, y)
+
+
+if triton.knobs.runtime.interpret:
+    from plait_triton_codegen.interpreted import (  # noqa: F811
+        acos,
+        acosh,
+        asin,
+        asinh,
+        atan,
+        atan2,
+        atanh,
+        copysign,
+        cosh,
+        erfc,
+        expm1,
+        fmod,
+        hypot,
+        lgamma,
+        log1p,
+        log10,
+        power,
+        round_even,
+        sinh,
+        tan,
+        tanh,
+        trunc,
+    )
+
+
+@triton.jit
+def sigmoid(x):
+    return 1.0 / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def sign(x):
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+@triton.jit
+def signbit(x):
+    if x.dtype == tl.float64:
+        return x.to(tl.int64, bitcast=True) < 0
+    else:
+        return x.to(tl.int32, bitcast=True) < 0
+
+
+@triton.jit
+def remainder(a, b):
+    """Of floats, with the sign of `b`."""
+    mod = fmod(a, b)
+    return tl.where((mod != 0) & ((b < 0) != (mod < 0)), mod + b, mod)
+
+
+@triton.jit
+def floor_divide(a, b):
+    """Of floats, as ATen's floor_divide: exact where a / b alone would round up."""
+    mod = fmod(a, b)
+    quotient = (a - mod) / b
+    quotient = tl.where((mod != 0) & ((b < 0) != (mod < 0)), quotient - 1.0, quotient)
+    whole = tl.floor(quotient)
+    whole = tl.where(quotient - whole > 0.5, whole + 1.0, whole)
+    whole = tl.where(quotient != 0, whole, copysign(quotient * 0.0, a / b))
+    return tl.where(b == 0, a / b, whole)
+
+
+@triton.jit
+def floor_divide_int(a, b):
+    quotient = a // b
+    rest = a - quotient * b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
+
+
+@triton.jit
+def remainder_int(a, b):
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def floor_index(a, divisor):
+    """`a // divisor` rounded down, for a positive divisor and any sign of `a`."""
+    quotient = a // divisor
+    return tl.where(a - quotient * divisor < 0, quotient - 1, quotient)
+
+
+@triton.jit
+def wrap_index(a, divisor):
+    """`a % divisor` in [0, divisor), for a positive divisor and any sign of `a`."""
+    rest = a % divisor
+    return tl.where(rest < 0, rest + divisor, rest)
+
+
+@triton.jit
+def power_int(base, exponent):
+    """By repeated squaring; a negative exponent gives 0 but for bases 1 and -1, as ATen."""
+    result = base * 0 + 1
+    square = base
+    left = tl.where(exponent < 0, exponent & 1, exponent)
+    for _ in range(base.dtype.primitive_bitwidth):
+        result = tl.where((left & 1) != 0, result * square, result)
+        square = square * square
+        left = left >> 1
+    unit = (base == 1) | (base * base == 1)
+    return tl.where((exponent < 0) & (unit == 0), result * 0, result)
+
+
+@triton.jit
+def shift_left(a, bits):
+    limit: tl.constexpr = a.dtype.primitive_bitwidth
+    inside = (bits >= 0) & (bits < limit)
+    return tl.where(inside, a << tl.where(inside, bits, bits * 0), a * 0)
+
+
+@triton.jit
+def shift_right(a, bits):
+    limit: tl.constexpr = a.dtype.primitive_bitwidth
+    inside = (bits >= 0) & (bits < limit)
+    if a.dtype.is_int_signed():
+        return a >> tl.where(inside, bits, bits * 0 + (limit - 1))
+    else:
+        return tl.where(inside, a >> tl.where(inside, bits, bits * 0), a * 0)
+
+
+@triton.jit
+def _larger(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _smaller(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _product(a, b):
+    return a * b
+
+
+@triton.jit
+def row_max(value):
+    """[X, R] to [X, 1]; NaN if any element is."""
+    return tl.reduce(value, 1, _larger, keep_dims=True)
+
+
+@triton.jit
+def row_min(value):
+    """[X, R] to [X, 1]; NaN if any element is."""
+    return tl.reduce(value, 1, _smaller, keep_dims=True)
+
+
+@triton.jit
+def row_prod(value):
+    """[X, R] to [X, 1]."""
+    return tl.reduce(value, 1, _product, keep_dims=True)
+
+
+@triton.jit
+def keep_larger(a, i, b, j):
+    """Of two elements with positions the larger, NaN above all; the first of equals."""
+    wins = (a > b) | ((a != a) & (b == b))
+    ties = (a == b) | ((a != a) & (b != b))
+    keep = wins | (ties & (i < j))
+    return tl.where(keep, a, b), tl.where(keep, i, j)
+
+
+@triton.jit
+def keep_smaller(a, i, b, j):
+    """Of two elements with positions the smaller, NaN below all; the first of equals."""
+    wins = (a < b) | ((a != a) & (b == b))
+    ties = (a == b) | ((a != a) & (b != b))
+    keep = wins | (ties & (i < j))
+    return tl.where(keep, a, b), tl.where(keep, i, j)
+
+
+@triton.jit
+def row_argmax(value, position):
+    """[X, R] values and positions to [X, 1] positions of the first largest."""
+    _, found = tl.reduce((value, position), 1, keep_larger, keep_dims=True)
+    return found
+
+
+@triton.jit
+def row_argmin(value, position):
+    """[X, R] values and positions to [X, 1] positions of the first smallest."""
+    _, found = tl.reduce((value, position), 1, keep_smaller, keep_dims=True)
+    return found
+
+
+@triton.jit
+def check_index(index, size, errors, inside):
+    """`index` counted from the start and within `size`; reports others where `inside`.
+
+    `errors` points to three i64: whether there was an error, the index, the size.
+    """
+    wrapped = tl.where(index < 0, index + size, index)
+    wrong = ((wrapped < 0) | (wrapped >= size)) & inside
+    place = tl.where(wrong, 0, 0)
+    tl.store(errors + place, tl.full([], 1, tl.int64) + place, mask=wrong)
+    tl.store(errors + 1 + place, index + place, mask=wrong)
+    tl.store(errors + 2 + place, tl.full([], 0, tl.int64) + size + place, mask=wrong)
+    return clamp_index(index, size)
+
+
+@triton.jit
+def clamp_index(index, size):
+    """`index` counted from the start, within `size`."""
+    wrapped = tl.where(index < 0, index + size, index)
+    return tl.minimum(tl.maximum(wrapped, wrapped * 0), wrapped * 0 + (size - 1))

@@ -1,0 +1,54 @@
+"""The functions of `plait_triton_codegen.device` that need libdevice, for the interpreter.
+
+Triton's interpreter holds tensors as numpy arrays and cannot call libdevice, so torch
+computes these on the same memory.
+"""
+
+# The interpreter's tensors have no Python types.
+# mypy: disable-error-code="no-untyped-call, misc, no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime.interpreter import TensorHandle
+
+
+def _elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    def apply(*args: Any) -> Any:
+        arrays = [torch.from_numpy(np.ascontiguousarray(arg.handle.data)) for arg in args]
+        result = function(*arrays).numpy()
+        scalar = args[0].dtype
+        is_block = any(arg.type.is_block() for arg in args)
+        kind = tl.block_type(scalar, list(result.shape)) if is_block else scalar
+        return tl.tensor(TensorHandle(result, scalar), kind)
+
+    return apply
+
+
+expm1 = _elementwise(torch.expm1)
+log10 = _elementwise(torch.log10)
+log1p = _elementwise(torch.log1p)
+tan = _elementwise(torch.tan)
+asin = _elementwise(torch.asin)
+acos = _elementwise(torch.acos)
+atan = _elementwise(torch.atan)
+atan2 = _elementwise(torch.atan2)
+sinh = _elementwise(torch.sinh)
+cosh = _elementwise(torch.cosh)
+tanh = _elementwise(torch.tanh)
+asinh = _elementwise(torch.asinh)
+acosh = _elementwise(torch.acosh)
+atanh = _elementwise(torch.atanh)
+erfc = _elementwise(torch.erfc)
+lgamma = _elementwise(torch.lgamma)
+trunc = _elementwise(torch.trunc)
+round_even = _elementwise(torch.round)
+copysign = _elementwise(torch.copysign)
+hypot = _elementwise(torch.hypot)
+power = _elementwise(torch.pow)
+fmod = _elementwise(torch.fmod)

@@ -1,0 +1,379 @@
+"""One kernel as a readable Triton function, and the Python that launches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from plait_ir_lowering import DType, Load, ReductionKind, post_order
+from plait_scheduler import (
+    Access,
+    Domain,
+    Kernel,
+    Let,
+    Phase,
+    Reduce,
+    RenderedKernel,
+    Statement,
+    Store,
+    phases,
+    torch_kernel,
+)
+from plait_triton_codegen.errors import UnsupportedKernelError
+from plait_triton_codegen.kernels.operations import TRITON_DTYPES, kind_of
+from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
+from plait_triton_codegen.kernels.space import FlatKernel, flatten, fresh, taken_names
+from plait_triton_codegen.kernels.tiles import Tile, choose_tile
+from plait_triton_codegen.kernels.values import Term, ValueWriter, cast
+from plait_triton_codegen.options import TritonOptions
+from plait_utils import get_logger
+
+IMPORTS: tuple[str, ...] = (
+    "import triton",
+    "import triton.language as tl",
+    "from plait_triton_codegen import device",
+    "from plait_triton_codegen.runtime import IndexErrors, on_device",
+)
+"""What the text of kernels and launchers needs."""
+
+_BOTH = frozenset(("x", "r"))
+
+
+@dataclass(frozen=True, slots=True)
+class TritonKernelSource:
+    """A kernel as Triton source."""
+
+    name: str
+    """The `@triton.jit` function."""
+    text: str
+    """Its source, without imports."""
+    launcher: str
+    """Source of `launch_<name>(*tensors, *sizes)`, which launches it."""
+    signature: tuple[tuple[str, str], ...]
+    """Arguments with their Triton types, such as ("p0", "*fp32")."""
+    tile: Tile
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """Values of the compile-time arguments."""
+        if "RBLOCK" in self.text:
+            return {"XBLOCK": self.tile.xblock, "RBLOCK": self.tile.rblock}
+        return {"XBLOCK": self.tile.xblock}
+
+    @property
+    def module(self) -> str:
+        """A whole Python module with the kernel and its launcher."""
+        return "\n".join([*IMPORTS, "", "", self.text, "", self.launcher])
+
+    def __str__(self) -> str:
+        return self.module
+
+
+def render_kernel(kernel: Kernel, options: TritonOptions | None = None) -> TritonKernelSource:
+    """`kernel` as Triton source.
+
+    Raises UnsupportedKernelError for what Triton cannot express: complex numbers, and
+    rows that do not fit in registers and are overwritten before their last use.
+    """
+    return _Renderer(kernel, options or TritonOptions()).source()
+
+
+def triton_kernel(kernel: Kernel, options: TritonOptions | None = None) -> RenderedKernel:
+    """`kernel` for the Python host program of `plait_scheduler.render_python`.
+
+    A kernel that Triton cannot express runs as torch operations, with a warning, unless
+    `options.fallback` is off.
+    """
+    chosen = options or TritonOptions()
+    try:
+        source = render_kernel(kernel, chosen)
+    except UnsupportedKernelError as error:
+        if not chosen.fallback:
+            raise
+        get_logger("triton").warning("%s runs as torch operations: %s", kernel.name, error.message)
+        return torch_kernel(kernel)
+    return RenderedKernel(f"{source.text}\n\n{source.launcher}", f"launch_{source.name}", IMPORTS)
+
+
+@dataclass(slots=True)
+class _Renderer:
+    kernel: Kernel
+    options: TritonOptions
+    flat: FlatKernel = field(init=False)
+    tile: Tile = field(init=False)
+    writer: ValueWriter = field(init=False)
+    body: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.flat = flatten(self.kernel)
+        if self.flat.r is not None and self.flat.rnumel == 0:
+            raise UnsupportedKernelError("the rows have no elements")
+        self.tile = choose_tile(self.flat, self.options)
+        taken = taken_names(self.kernel) | {self.flat.x.name, "XBLOCK", "RBLOCK", "errors"}
+        masks: dict[str, str] = {}
+        if self.flat.xnumel is None or self.flat.xnumel % self.tile.xblock:
+            masks["x"] = fresh("xmask", taken)
+        if self.flat.r is not None:
+            taken |= {self.flat.r.name, "start"}
+            if self.flat.rnumel is None or self.flat.rnumel % self.tile.rblock:
+                masks["r"] = fresh("rmask", taken)
+        self.writer = ValueWriter(
+            self.flat, self._is_exact(), self.options.check_indices, masks, taken
+        )
+
+    def source(self) -> TritonKernelSource:
+        """The kernel's text and launcher."""
+        for param in self.kernel.params:
+            kind_of(param.dtype)
+        if self.flat.r is None or self.tile.persistent:
+            for statement in self.flat.kernel.statements:
+                self._statement(statement)
+                self._flush(1)
+        else:
+            self._looped()
+        signature = self._signature()
+        return TritonKernelSource(
+            self.kernel.name, self._text(signature), self._launcher(), signature, self.tile
+        )
+
+    def _is_exact(self) -> bool:
+        """Whether f32 divisions must be correctly rounded for the results to be."""
+        writes = [p.dtype for p in self.kernel.params if p.access is not Access.READ]
+        return self.options.exact_division and any(d in (DType.f32, DType.f64) for d in writes)
+
+    def _flush(self, depth: int) -> None:
+        self.body += [f"{'    ' * depth}{line}" for line in self.writer.lines]
+        self.writer.lines.clear()
+
+    def _statement(self, statement: Statement) -> None:
+        if isinstance(statement, Reduce):
+            self._reduce_at_once(statement)
+        else:
+            self._let_or_store(statement)
+
+    def _let_or_store(self, statement: Let | Store) -> None:
+        writer = self.writer
+        term = writer.write(statement.value)
+        if isinstance(statement, Let):
+            if term.text != statement.name:
+                writer.lines.append(f"{statement.name} = {term.text}")
+            writer.locals[statement.name] = Term(statement.name, term.axes)
+            return
+        param = next(p for p in self.kernel.params if p.name == statement.param)
+        inner = statement.domain is Domain.INNER and self.flat.r is not None
+        domain = _BOTH if inner else frozenset("x")
+        offset = writer.index(param.layout.linear(statement.index))
+        pointer = writer.pointer(param.name, offset, domain if not offset.axes else frozenset())
+        missing = (domain & term.axes) - offset.axes
+        if missing and offset.axes:
+            pointer = writer.pointer(param.name, offset, domain)
+        mask = writer.mask(domain)
+        if mask is not None and mask.axes - (offset.axes or domain):
+            pointer = writer.pointer(param.name, offset, domain)
+        guard = f", {mask.text}" if mask else ""
+        writer.lines.append(f"tl.store({pointer}, {term.text}{guard})")
+
+    def _block(self, term: Term) -> str:
+        """A value as a whole block of rows."""
+        if term.axes == _BOTH:
+            return term.text
+        return f"tl.broadcast_to({term.text}, [XBLOCK, RBLOCK])"
+
+    def _element(self, reduce: Reduce, rule: ReductionRule) -> str:
+        """The block to combine, with what lies behind the end of the row masked out."""
+        dtype = reduce.value.dtype
+        text = self._block(self.writer.write(reduce.value))
+        if dtype is DType.bool_:
+            text = cast(text, DType.bool_, DType.i32)
+        elif dtype.is_reduced_precision:
+            text = cast(text, dtype, DType.f32)
+        if "r" not in self.writer.masks:
+            return text
+        return f"tl.where({self.writer.masks['r']}, {text}, {rule.identity})"
+
+    def _positions(self) -> str:
+        assert self.flat.r is not None
+        text = f"tl.broadcast_to({self.flat.r.name}, [XBLOCK, RBLOCK]).to(tl.int64)"
+        if "r" not in self.writer.masks:
+            return text
+        return f"tl.where({self.writer.masks['r']}, {text}, {2**63 - 1})"
+
+    def _result(self, reduce: Reduce, text: str) -> None:
+        """Name the reduced column `text`."""
+        dtype = reduce.value.dtype
+        positional = reduce.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
+        if not positional:
+            if dtype is DType.bool_:
+                text = f"{text} != 0"
+            elif dtype is not DType.f32 and dtype is not DType.f64:
+                text = f"{text}.to({TRITON_DTYPES[dtype]})"
+        self.writer.lines.append(f"{reduce.name} = {text}")
+        self.writer.locals[reduce.name] = Term(reduce.name, frozenset("x"))
+
+    def _reduce_at_once(self, reduce: Reduce) -> None:
+        rule = reduction_rule(reduce.kind, reduce.value.dtype)
+        block = self._element(reduce, rule)
+        self._result(reduce, rule.finish.format(a=block, i=self._positions()))
+
+    def _looped(self) -> None:
+        writer = self.writer
+        stored: set[str] = set()
+        for phase in phases(self.flat.kernel):
+            if phase.domain is Domain.OUTER:
+                for statement in phase.statements:
+                    self._statement(statement)
+                self._flush(1)
+            else:
+                statements = self._with_recomputed(phase, stored)
+                reduces = [s for s in statements if isinstance(s, Reduce)]
+                finish = [self._accumulator(reduce) for reduce in reduces]
+                self._flush(1)
+                self._loop(statements)
+                for end in finish:
+                    end()
+                self._flush(1)
+                stored.update(s.param for s in statements if isinstance(s, Store))
+        writer.inside = None
+
+    def _with_recomputed(self, phase: Phase, stored: set[str]) -> tuple[Statement, ...]:
+        """The statements of a loop, after those whose values it needs from earlier loops."""
+        lets = {s.name: s for s in self.flat.kernel.statements if isinstance(s, Let)}
+        named = {s.name for s in phase.statements if isinstance(s, Let)}
+        needed: set[str] = set()
+        stack = list(phase.restores)
+        while stack:
+            name = stack.pop()
+            if name in needed or name in named:
+                continue
+            needed.add(name)
+            for value in post_order([lets[name].value]):
+                if isinstance(value, Load) and value.buffer in stored:
+                    raise UnsupportedKernelError(
+                        f"{value.buffer} is overwritten before the last use of its old values, "
+                        "in rows too long for registers"
+                    )
+                other = getattr(value, "name", "")
+                if other in lets and lets[other].domain is Domain.INNER:
+                    stack.append(other)
+        again = tuple(let for name, let in lets.items() if name in needed)
+        return (*again, *phase.statements)
+
+    def _accumulator(self, reduce: Reduce) -> Callable[[], None]:
+        """Start a reduction before its loop; the result ends it behind the loop."""
+        rule = reduction_rule(reduce.kind, reduce.value.dtype)
+        lines, name = self.writer.lines, f"{reduce.name}_acc"
+        self.writer.taken.add(name)
+        lines.append(f"{name} = tl.full([XBLOCK, RBLOCK], {rule.identity}, {rule.dtype})")
+        if rule.position is not None:
+            lines.append(f"{name}_at = tl.full([XBLOCK, RBLOCK], {2**63 - 1}, tl.int64)")
+        return lambda: self._result(reduce, rule.finish.format(a=name, i=f"{name}_at"))
+
+    def _loop(self, statements: Sequence[Statement]) -> None:
+        assert self.flat.r is not None
+        writer, r = self.writer, self.flat.r.name
+        extent = writer.index(self.flat.r.extent).text
+        writer.inside = {}
+        lines = [f"{r} = start + tl.arange(0, RBLOCK)[None, :]"]
+        if "r" in writer.masks:
+            lines.append(f"{writer.masks['r']} = {r} < {extent}")
+        writer.lines += lines
+        for statement in statements:
+            if isinstance(statement, Reduce):
+                self._accumulate(statement)
+            else:
+                self._let_or_store(statement)
+        first = "tl.cast(0, tl.int64)" if self.flat.wide else "0"
+        del first
+        self.body.append(f"    for start in range(0, {extent}, RBLOCK):")
+        self._flush(2)
+        writer.inside = None
+
+    def _accumulate(self, reduce: Reduce) -> None:
+        rule = reduction_rule(reduce.kind, reduce.value.dtype)
+        name, block = f"{reduce.name}_acc", self._element(reduce, rule)
+        if rule.position is None:
+            self.writer.lines.append(f"{name} = {rule.accumulate.format(a=name, v=block)}")
+            return
+        pair = f"device.{rule.position}({name}, {name}_at, {block}, {self._positions()})"
+        self.writer.lines.append(f"{name}, {name}_at = {pair}")
+
+    def _signature(self) -> tuple[tuple[str, str], ...]:
+        found = [(p.name, f"*{_POINTEES[p.dtype]}") for p in self.kernel.params]
+        found += [(symbol, "i64") for symbol in self.kernel.symbols]
+        if self.writer.checked:
+            found.append(("errors", "*i64"))
+        return tuple(found)
+
+    def _text(self, signature: Sequence[tuple[str, str]]) -> str:
+        flat, tile, masks = self.flat, self.tile, self.writer.masks
+        constants = ["XBLOCK: tl.constexpr"] + (["RBLOCK: tl.constexpr"] if flat.r else [])
+        arguments = ", ".join([name for name, _ in signature] + constants)
+        lines = ["@triton.jit", f"def {self.kernel.name}({arguments}):"]
+        head = [f"# {describe_loops(self.kernel)}"]
+        column = "[:, None]" if flat.r else ""
+        block = "tl.program_id(0).to(tl.int64)" if flat.wide else "tl.program_id(0)"
+        head.append(f"{flat.x.name} = {block} * XBLOCK + tl.arange(0, XBLOCK){column}")
+        if "x" in masks:
+            head.append(f"{masks['x']} = {flat.x.name} < {self.writer.index(flat.x.extent).text}")
+        if flat.r is not None and tile.persistent:
+            head.append(f"{flat.r.name} = tl.arange(0, RBLOCK)[None, :]")
+            if "r" in masks:
+                extent = self.writer.index(flat.r.extent).text
+                head.append(f"{masks['r']} = {flat.r.name} < {extent}")
+        lines += [f"    {line}" for line in (*head, *self.writer.prologue)]
+        return "\n".join([*lines, *self.body]) + "\n"
+
+    def _launcher(self) -> str:
+        name, first = self.kernel.name, self.kernel.params[0].name
+        sizes = [*self.kernel.symbols]
+        arguments = ", ".join([p.name for p in self.kernel.params] + sizes)
+        lines = [f"def launch_{name}({arguments}):"]
+        xnumel = self.flat.xnumel
+        if xnumel == 0:
+            return "\n".join([*lines, "    return  # there are no points"]) + "\n"
+        if xnumel is None:
+            grid = f"triton.cdiv({self.flat.x.extent}, {self.tile.xblock})"
+            lines += [f"    programs = {grid}", "    if programs == 0:", "        return"]
+            grid = "programs"
+        else:
+            grid = str(-(-xnumel // self.tile.xblock))
+        passed = [p.name for p in self.kernel.params] + sizes
+        head: list[str] = []
+        if self.writer.checked:
+            head = [f"{name}_errors = IndexErrors({len(self.writer.checked)})", "", ""]
+            passed.append(f"{name}_errors.on({first}.device)")
+        blocks = [f"XBLOCK={self.tile.xblock}"]
+        blocks += [f"RBLOCK={self.tile.rblock}"] if self.flat.r else []
+        call = ", ".join([*passed, *blocks, f"num_warps={self.tile.num_warps}"])
+        lines += [f"    with on_device({first}):", f"        {name}[({grid},)]({call})"]
+        if self.writer.checked:
+            lines.append(f"    {name}_errors.check({first}.device)")
+        return "\n".join([*head, *lines]) + "\n"
+
+
+_POINTEES: dict[DType, str] = {
+    DType.bool_: "i1",
+    DType.u8: "u8",
+    DType.u16: "u16",
+    DType.u32: "u32",
+    DType.u64: "u64",
+    DType.i8: "i8",
+    DType.i16: "i16",
+    DType.i32: "i32",
+    DType.i64: "i64",
+    DType.f16: "fp16",
+    DType.bf16: "bf16",
+    DType.f32: "fp32",
+    DType.f64: "fp64",
+    DType.f8e4m3fn: "fp8e4nv",
+    DType.f8e5m2: "fp8e5",
+}
+"""How Triton signatures name each element type."""
+
+
+def describe_loops(kernel: Kernel) -> str:
+    """The kernel's domain, for people."""
+    outer, inner = (
+        ", ".join(f"{v.name}: {v.extent}" for v in part) for part in (kernel.outer, kernel.inner)
+    )
+    return f"for {outer or 'one point'}" + (f", inner {inner}" if inner else "")

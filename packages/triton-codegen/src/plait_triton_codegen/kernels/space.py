@@ -1,0 +1,163 @@
+"""A kernel's points as Triton sees them: flat `x` over the outer domain, `r` over the inner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from plait_ir_lowering import (
+    Atom,
+    IndexExpr,
+    IndexValue,
+    Load,
+    Value,
+    Var,
+    as_index,
+    bounds,
+    evaluate,
+    post_order,
+    product,
+    rewrite,
+    substitute,
+)
+from plait_scheduler import Domain, Kernel, Param, Reduce, Statement, Store
+
+_INT32_LIMIT = 2**31 - 2**21
+"""Room for the points behind the end that the last block masks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One plain read or write: its element size and offset from the data pointer."""
+
+    param: Param
+    offset: IndexExpr
+    is_store: bool
+    domain: Domain
+
+
+@dataclass(frozen=True, slots=True)
+class FlatKernel:
+    """A kernel whose domain is `x`, and `r` if it has inner variables."""
+
+    kernel: Kernel
+    """With index expressions over `x` and `r`; its own variables are only for people."""
+    x: Var
+    r: Var | None
+    wide: bool
+    """Whether offsets may pass 2^31, so that they take 64 bits."""
+
+    @property
+    def xnumel(self) -> int | None:
+        """How many outer points; None where only the call knows."""
+        return _known(self.x.extent)
+
+    @property
+    def rnumel(self) -> int | None:
+        """How many inner points (1 without inner variables); None where only the call knows."""
+        return 1 if self.r is None else _known(self.r.extent)
+
+    def accesses(self) -> Iterator[Access]:
+        """Every place that reads or writes, in order; indirect coordinates count as 0."""
+        params = {param.name: param for param in self.kernel.params}
+        seen: set[Load] = set()
+        for statement in self.kernel.statements:
+            domain = domain_of(statement)
+            for value in post_order([statement.value]):
+                if isinstance(value, Load) and value not in seen:
+                    seen.add(value)
+                    param = params[value.buffer]
+                    plain = [as_index(0) if isinstance(i, Value) else i for i in value.index]
+                    yield Access(param, param.layout.linear(plain), False, domain)
+            if isinstance(statement, Store):
+                param = params[statement.param]
+                yield Access(param, param.layout.linear(statement.index), True, domain)
+
+    def step(self, access: Access, variable: Var | None) -> int:
+        """By how many elements an access moves from the first point of `variable` on."""
+        if variable is None or _known(variable.extent) == 1:
+            return 0
+        values = {self.x.name: 0, **({} if self.r is None else {self.r.name: 0})}
+        values.update(dict.fromkeys(self.kernel.symbols, 64))
+        start = evaluate(access.offset, values)
+        return evaluate(access.offset, {**values, variable.name: 1}) - start
+
+
+def domain_of(statement: Statement) -> Domain:
+    """Where a statement's value is computed."""
+    return Domain.INNER if isinstance(statement, Reduce) else statement.domain
+
+
+def flatten(kernel: Kernel) -> FlatKernel:
+    """`kernel` over one or two flat variables."""
+    taken = taken_names(kernel)
+    x, x_places = _flat(fresh("x", taken), kernel.outer)
+    r, r_places = _flat(fresh("r", taken), kernel.inner)
+    places = {**x_places, **r_places}
+
+    def index(expr: IndexExpr) -> IndexExpr:
+        return substitute(expr, places)
+
+    memo: dict[Value, Value] = {}
+    statements: list[Statement] = []
+    for statement in kernel.statements:
+        value = rewrite(statement.value, lambda _: None, index, memo)
+        if isinstance(statement, Store):
+            moved = tuple(index(at) for at in statement.index)
+            statements.append(replace(statement, value=value, index=moved))
+        else:
+            statements.append(replace(statement, value=value))
+    flat = FlatKernel(
+        replace(kernel, statements=tuple(statements)), x, r if kernel.inner else None, False
+    )
+    return replace(flat, wide=_needs_64_bits(flat))
+
+
+def taken_names(kernel: Kernel) -> set[str]:
+    """Names that the text of `kernel` uses itself."""
+    named = {s.name for s in kernel.statements if not isinstance(s, Store)}
+    return {"tl", "triton", "device", *named, *kernel.symbols, *(p.name for p in kernel.params)}
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """`name`, or with underscores if it is taken; takes it."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _flat(name: str, variables: Sequence[Var]) -> tuple[Var, dict[Atom, IndexExpr]]:
+    flat = Var(name, product([var.extent for var in variables]))
+    places: dict[Atom, IndexExpr] = {}
+    step = as_index(1)
+    for position, var in reversed(list(enumerate(variables))):
+        place = flat.expr // step
+        places[var] = place % var.extent if position else place
+        step = step * var.extent
+    return flat, places
+
+
+def _known(expr: IndexExpr) -> int | None:
+    return expr.as_int() if expr.is_constant else None
+
+
+def _needs_64_bits(flat: FlatKernel) -> bool:
+    exprs = [flat.x.extent, *([] if flat.r is None else [flat.r.extent])]
+    exprs += [access.offset for access in flat.accesses()]
+    for statement in flat.kernel.statements:
+        for value in post_order([statement.value]):
+            if isinstance(value, IndexValue):
+                exprs.append(value.expr)
+    return not all(_fits(expr) for expr in exprs)
+
+
+def _fits(expr: IndexExpr) -> bool:
+    """Whether every part of a sum stays below 2^31."""
+    total = 0
+    for term in expr.terms:
+        low, high = bounds(IndexExpr((term,)))
+        if low is None or high is None:
+            return False
+        total += max(abs(low), abs(high))
+    return total < _INT32_LIMIT

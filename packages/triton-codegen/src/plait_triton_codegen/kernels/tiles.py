@@ -1,0 +1,179 @@
+"""Which block of points one program computes, and with how many warps.
+
+The numbers aim at kernels that wait for memory: accesses of 16 bytes a thread, a few of
+them in flight, enough programs to fill a GPU of about 132 multiprocessors, and rows held
+in registers while they fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plait_ir_lowering import Load, Local, post_order
+from plait_scheduler import Domain, Let, Reduce
+from plait_triton_codegen.kernels.space import Access, FlatKernel
+from plait_triton_codegen.options import TritonOptions
+
+FULL_GRID = 264
+"""Programs that keep a large GPU busy: two for each multiprocessor."""
+THREADS_PER_WARP = 32
+VECTOR_BYTES = 16
+MAX_WARPS = 16
+ROW_REGISTERS = 64
+"""Registers of a thread that may hold values of its part of a row."""
+LOOPED_ELEMENTS = 16
+"""Elements of a thread in one turn of a loop over a row."""
+COLUMN_BYTES = 128
+"""Bytes of one row that a program reads where rows are reduced down their columns."""
+COLUMN_TILE = 4096
+POINTWISE_WARPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block of `xblock` outer points; of `rblock` inner points at a time, if there are any.
+
+    A persistent tile spans the whole inner domain, so there is no loop.
+    """
+
+    xblock: int
+    rblock: int
+    num_warps: int
+    persistent: bool
+
+
+def choose_tile(flat: FlatKernel, options: TritonOptions) -> Tile:
+    """The tile for a kernel; see the module's text."""
+    if flat.r is None:
+        return _pointwise(flat)
+    if _is_column(flat):
+        return _column(flat)
+    rnumel = flat.rnumel
+    if rnumel is not None and rnumel <= options.max_persistent:
+        tile = _persistent_row(flat, rnumel)
+        if tile is not None:
+            return tile
+    return _looped_row(flat)
+
+
+def _pointwise(flat: FlatKernel) -> Tile:
+    widest = max((p.dtype.itemsize for p in flat.kernel.params), default=4)
+    reads = sum(not access.is_store for access in flat.accesses())
+    per_thread = min(max(2 * VECTOR_BYTES // widest, 4), 16)
+    if reads > 6:
+        per_thread //= 2
+    numel = flat.xnumel
+    threads = POINTWISE_WARPS * THREADS_PER_WARP
+    if numel is None:
+        return Tile(threads * per_thread, 1, POINTWISE_WARPS, False)
+    while per_thread > 1 and numel < FULL_GRID * threads * per_thread:
+        per_thread //= 2
+    xblock = min(threads * per_thread, power_of_two(numel))
+    return Tile(xblock, 1, _warps(xblock, per_thread, POINTWISE_WARPS), False)
+
+
+def _persistent_row(flat: FlatKernel, rnumel: int) -> Tile | None:
+    rblock = power_of_two(rnumel)
+    live = live_words(flat)
+    per_thread = max(power_of_two_below(int(ROW_REGISTERS / live)), 1)
+    if rblock > per_thread * THREADS_PER_WARP * MAX_WARPS:
+        return None
+    usual = min(per_thread, 32 if rblock >= 4096 else 16)
+    xblock = 1
+    rows = flat.xnumel
+    while (
+        rblock * xblock < usual * THREADS_PER_WARP * 2
+        and rblock * xblock * 2 <= 4096
+        and (rows is None or rows >= FULL_GRID * xblock * 2)
+    ):
+        xblock *= 2
+    return Tile(xblock, rblock, _warps(xblock * rblock, usual, MAX_WARPS), True)
+
+
+def _looped_row(flat: FlatKernel) -> Tile:
+    rnumel = flat.rnumel
+    longest = 4096 if rnumel is None else min(power_of_two(rnumel), 4096)
+    live = live_words(flat)
+    per_thread = LOOPED_ELEMENTS if live <= 2 else LOOPED_ELEMENTS // 2
+    return Tile(1, longest, _warps(longest, per_thread, MAX_WARPS), False)
+
+
+def _column(flat: FlatKernel) -> Tile:
+    itemsize = max(
+        (access.param.dtype.itemsize for access in flat.accesses() if not access.is_store),
+        default=4,
+    )
+    xblock = max(COLUMN_BYTES // itemsize, 16)
+    columns, rnumel = flat.xnumel, flat.rnumel
+    if columns is not None:
+        while xblock > 16 and columns < FULL_GRID * xblock:
+            xblock //= 2
+        xblock = min(xblock, power_of_two(columns))
+    rblock = max(COLUMN_TILE // xblock, 1)
+    if rnumel is not None:
+        rblock = min(rblock, power_of_two(rnumel))
+    warps = _warps(xblock * rblock, LOOPED_ELEMENTS, 8)
+    return Tile(xblock, rblock, warps, rnumel is not None and rblock >= rnumel)
+
+
+def _is_column(flat: FlatKernel) -> bool:
+    """Whether neighbours in memory are outer points, weighed by bytes."""
+    along_x = along_r = 0
+    for access in flat.accesses():
+        if access.domain is Domain.INNER:
+            size = access.param.dtype.itemsize
+            along_x += size * _is_unit(flat.step(access, flat.x))
+            along_r += size * _is_unit(flat.step(access, flat.r))
+    return along_x > along_r
+
+
+def _is_unit(step: int) -> bool:
+    return abs(step) == 1
+
+
+def live_words(flat: FlatKernel) -> float:
+    """Registers for each inner point of what is named before a reduction and used after it."""
+    statements = flat.kernel.statements
+    last_use: dict[str, int] = {}
+    for position, statement in enumerate(statements):
+        for value in post_order([statement.value]):
+            if isinstance(value, Local):
+                last_use[value.name] = position
+    most = 1.0
+    for position, statement in enumerate(statements):
+        if not isinstance(statement, Reduce):
+            continue
+        held = [
+            let.value.dtype.itemsize / 4
+            for let in statements[:position]
+            if isinstance(let, Let)
+            and let.domain is Domain.INNER
+            and last_use.get(let.name, 0) > position
+        ]
+        most = max(most, sum(held))
+    return max(most, _shared_loads(flat) * 0.5)
+
+
+def _shared_loads(flat: FlatKernel) -> int:
+    """Loads along whole rows, which are all in flight at once."""
+    found: set[Load] = set()
+    for statement in flat.kernel.statements:
+        found.update(v for v in post_order([statement.value]) if isinstance(v, Load))
+    return len(found)
+
+
+def _warps(elements: int, per_thread: int, most: int) -> int:
+    return min(max(power_of_two(elements // (per_thread * THREADS_PER_WARP)), 1), most)
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not less."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def power_of_two_below(number: int) -> int:
+    """The largest power of two that is not more; 0 for 0."""
+    return 1 << (number.bit_length() - 1) if number else 0
+
+
+__all__ = ["Access", "Tile", "choose_tile", "live_words", "power_of_two"]

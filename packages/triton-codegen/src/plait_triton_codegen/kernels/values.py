@@ -1,0 +1,362 @@
+"""Scalar values as Triton expressions on blocks of points.
+
+A block value has an axis `x`, `r` or both; where it does not vary along one, its size
+there is 1, and Triton broadcasts. Constants and scalars have no axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from plait_ir_lowering import (
+    CheckedIndex,
+    Const,
+    DType,
+    IndexExpr,
+    IndexValue,
+    Load,
+    Local,
+    Masked,
+    Op,
+    Quotient,
+    Remainder,
+    Sym,
+    Value,
+    Var,
+    bounds,
+    post_order,
+    to_torch_dtype,
+)
+from plait_triton_codegen.kernels.operations import (
+    TRITON_DTYPES,
+    Expression,
+    expression_of,
+    kind_of,
+)
+from plait_triton_codegen.kernels.space import FlatKernel, fresh
+
+_LONG = 64
+"""A value of more characters gets a line of its own."""
+_LITERALS = (DType.f32, DType.f64, DType.i32, DType.i64)
+"""Types whose constants are plain numbers beside an operand of the type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """An expression and the axes along which its block varies."""
+
+    text: str
+    axes: frozenset[str] = frozenset()
+
+    def grouped(self) -> str:
+        """The text as an operand of an operator or a method."""
+        return grouped(self.text)
+
+
+@dataclass(slots=True)
+class ValueWriter:
+    """Writes the values of one kernel; what a value needs first goes to `lines`."""
+
+    flat: FlatKernel
+    exact: bool
+    check_indices: bool
+    masks: dict[str, str]
+    """For each axis whose last block is not full, the name of its mask."""
+    taken: set[str]
+    lines: list[str] = field(default_factory=list)
+    prologue: list[str] = field(default_factory=list)
+    """Lines before all others: parts of indices that depend on `x` alone."""
+    locals: dict[str, Term] = field(default_factory=dict)
+    checked: dict[CheckedIndex, int] = field(default_factory=dict)
+    """The index checks of the kernel, numbered."""
+    outside: dict[object, Term] = field(default_factory=dict)
+    inside: dict[object, Term] | None = None
+    """What is known inside the current loop only."""
+    uses: dict[Value, int] = field(default_factory=dict)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        for value in post_order([s.value for s in self.flat.kernel.statements]):
+            for operand in value.operands:
+                self.uses[operand] = self.uses.get(operand, 0) + 1
+
+    def write(self, root: Value) -> Term:
+        """The term for `root`, after the lines that it needs."""
+        return self._term(root, None)
+
+    def index(self, expr: IndexExpr) -> Term:
+        """An index expression, in the kernel's index type."""
+        pieces: list[str] = []
+        axes: frozenset[str] = frozenset()
+        for monomial, coefficient in expr.terms:
+            factors: list[str] = []
+            for atom in monomial:
+                term = self._atom(atom)
+                factors.append(term.text)
+                axes |= term.axes
+            if abs(coefficient) != 1 or not factors:
+                factors.append(str(abs(coefficient)))
+            pieces.append(f"{'-' if coefficient < 0 else '+'} {' * '.join(factors)}")
+        text = " ".join(pieces) or "0"
+        text = "-" + text[2:] if text.startswith("- ") else text.removeprefix("+ ")
+        return Term(text, axes)
+
+    def mask(self, axes: frozenset[str], guard: Term | None = None) -> Term | None:
+        """What holds at points that exist along `axes`, and where `guard` does; None: always."""
+        names = [self.masks[axis] for axis in ("x", "r") if axis in axes and axis in self.masks]
+        known = frozenset(axis for axis in axes if axis in self.masks)
+        if guard is not None:
+            names.append(guard.grouped())
+            known |= guard.axes
+        return Term(" & ".join(names), known) if names else None
+
+    def shape(self, axes: frozenset[str]) -> str:
+        """The block shape of a value that varies along `axes`."""
+        if self.flat.r is None:
+            return "[XBLOCK]"
+        return f"[{'XBLOCK' if 'x' in axes else '1'}, {'RBLOCK' if 'r' in axes else '1'}]"
+
+    def pointer(self, param: str, offset: Term, axes: frozenset[str]) -> str:
+        """`param + offset` as a block along at least `axes`."""
+        text = offset.text
+        if axes - offset.axes:
+            zeros = f"tl.zeros({self.shape(axes | offset.axes)}, tl.int32)"
+            text = zeros if text == "0" else f"{text} + {zeros}"
+        if text == "0":
+            return param
+        return f"{param} + ({text})" if " " in text else f"{param} + {text}"
+
+    def _remember(self, key: object, term: Term) -> Term:
+        known = self.outside if self.inside is None else self.inside
+        known[key] = term
+        return term
+
+    def _recall(self, key: object) -> Term | None:
+        if self.inside is not None and key in self.inside:
+            return self.inside[key]
+        return self.outside.get(key)
+
+    def _named(self, text: str, lines: list[str]) -> str:
+        name = fresh(f"v{self.count}", self.taken)
+        self.count += 1
+        lines.append(f"{name} = {text}")
+        return name
+
+    def _atom(self, atom: object) -> Term:
+        match atom:
+            case Sym(name, _):
+                return Term(name)
+            case Var(name, _):
+                axis = "x" if atom is self.flat.x else "r"
+                return Term(name, frozenset(axis))
+            case Quotient(numerator, denominator):
+                return self._division(atom, numerator, denominator, "//", "device.floor_index")
+            case Remainder(numerator, denominator):
+                return self._division(atom, numerator, denominator, "%", "device.wrap_index")
+        raise TypeError(f"unknown atom {atom!r}")
+
+    def _division(
+        self, atom: object, numerator: IndexExpr, divisor: IndexExpr, sign: str, function: str
+    ) -> Term:
+        known = self._recall(atom)
+        if known is not None:
+            return known
+        over, under = self.index(numerator), self.index(divisor)
+        low, _ = bounds(numerator)
+        text = f"{over.grouped()} {sign} {under.grouped()}"
+        if low is None or low < 0:
+            text = f"{function}({over.text}, {under.text})"
+        axes = over.axes | under.axes
+        if "r" in axes:
+            return self._remember(atom, Term(self._named(text, self.lines), axes))
+        term = Term(self._named(text, self.prologue), axes)
+        self.outside[atom] = term
+        return term
+
+    def _term(self, value: Value, guard: Term | None) -> Term:
+        if isinstance(value, Local):
+            return self.locals[value.name]
+        if isinstance(value, Const):
+            return Term(constant(value))
+        guard = guard if guard is not None and _is_guarded(value) else None
+        key = (value, None if guard is None else guard.text)
+        known = self._recall(key)
+        if known is not None:
+            return known
+        term = self._compute(value, guard)
+        shared = self.uses.get(value, 0) > 1 or isinstance(value, Load | CheckedIndex)
+        if self.uses.get(value, 0) and (shared or len(term.text) > _LONG):
+            term = Term(self._named(term.text, self.lines), term.axes)
+        return self._remember(key, term)
+
+    def _compute(self, value: Value, guard: Term | None) -> Term:
+        match value:
+            case Load():
+                return self._load(value, guard)
+            case IndexValue(expr):
+                term = self.index(expr)
+                if not term.axes and expr.is_constant:
+                    return Term(f"tl.full([], {term.text}, tl.int64)")
+                return Term(f"{term.grouped()}.to(tl.int64)", term.axes)
+            case Op("to", (arg,), dtype):
+                term = self._term(arg, guard)
+                return Term(cast(term.text, arg.dtype, dtype), term.axes)
+            case Op("bitcast", (arg,), dtype):
+                term = self._term(arg, guard)
+                return Term(_bitcast(term, arg.dtype, dtype), term.axes)
+            case Op():
+                return self._operation(value, guard)
+            case Masked(mask, inner, other):
+                return self._masked(mask, inner, other, guard)
+            case CheckedIndex():
+                return self._checked(value, guard)
+        raise TypeError(f"unknown value {value!r}")
+
+    def _operation(self, op: Op, guard: Term | None) -> Term:
+        operands = op.args[1:] if op.name == "where" else op.args
+        dtype = operands[0].dtype
+        expression = expression_of(op.name, dtype, self.exact)
+        narrow = dtype.is_reduced_precision and op.name != "where"
+        texts, axes = self._operands(op.args, operands, expression, narrow, guard)
+        text = expression.template.format(*texts)
+        if narrow and op.dtype.is_reduced_precision:
+            text = cast(text, DType.f32, op.dtype)
+        return Term(text, axes)
+
+    def _operands(
+        self,
+        args: Sequence[Value],
+        operands: Sequence[Value],
+        expression: Expression,
+        narrow: bool,
+        guard: Term | None,
+    ) -> tuple[list[str], frozenset[str]]:
+        plain = operands[0].dtype in _LITERALS or narrow
+        literals = (
+            plain
+            and expression.takes_literals
+            and not all(isinstance(operand, Const) for operand in operands)
+        )
+        texts: list[str] = []
+        axes: frozenset[str] = frozenset()
+        for arg in args:
+            if literals and isinstance(arg, Const) and arg.dtype is not DType.bool_:
+                texts.append(_literal(arg))
+                continue
+            term = self._term(arg, guard)
+            axes |= term.axes
+            text = cast(term.text, arg.dtype, DType.f32) if narrow else term.text
+            texts.append(text if expression.is_call else grouped(text))
+        return texts, axes
+
+    def _masked(self, mask: Value, inner: Value, other: Value, guard: Term | None) -> Term:
+        condition = self._term(mask, guard)
+        if not condition.text.isidentifier():
+            condition = Term(self._named(condition.text, self.lines), condition.axes)
+        under = condition
+        if guard is not None:
+            both = f"{guard.grouped()} & {condition.text}"
+            under = Term(self._named(both, self.lines), guard.axes | condition.axes)
+        chosen, fallback = self._term(inner, under), self._term(other, guard)
+        axes = condition.axes | chosen.axes | fallback.axes
+        return Term(f"tl.where({condition.text}, {chosen.text}, {fallback.text})", axes)
+
+    def _load(self, load: Load, guard: Term | None) -> Term:
+        param = next(p for p in self.flat.kernel.params if p.name == load.buffer)
+        kind_of(param.dtype)
+        plain = param.layout.offset
+        indirect: list[Term] = []
+        for at, stride in zip(load.index, param.layout.stride, strict=True):
+            if isinstance(at, IndexExpr):
+                plain = plain + at * stride
+            else:
+                place, step = self._term(at, guard), self.index(stride)
+                text = place.grouped() + ("" if step.text == "1" else f" * {step.grouped()}")
+                indirect.append(Term(text, place.axes))
+        offset = self.index(plain)
+        terms = [term for term in (*indirect, offset) if term.text != "0"] or [Term("0")]
+        axes = frozenset[str]().union(*(term.axes for term in terms))
+        mask = self.mask(axes, guard)
+        needed = frozenset[str]() if mask is None else mask.axes
+        place = Term(" + ".join(term.text for term in terms), axes)
+        pointer = self.pointer(param.name, place, needed)
+        text = f"tl.load({pointer}, {mask.text})" if mask else f"tl.load({pointer})"
+        return Term(text, axes | needed)
+
+    def _checked(self, value: CheckedIndex, guard: Term | None) -> Term:
+        index, size = self._term(value.value, guard), self.index(value.size)
+        if not self.check_indices:
+            return Term(f"device.clamp_index({index.text}, {size.text})", index.axes)
+        place = self.checked.setdefault(value, len(self.checked))
+        mask = self.mask(index.axes, guard)
+        report = f"errors + {3 * place}" if place else "errors"
+        inside = mask.text if mask else "True"
+        text = f"device.check_index({index.text}, {size.text}, {report}, {inside})"
+        return Term(text, index.axes)
+
+
+def cast(text: str, source: DType, target: DType) -> str:
+    """A value converted as ATen's copy does."""
+    kind_of(source)
+    kind_of(target)
+    if source is target:
+        return text
+    through = source.is_reduced_precision and target is not DType.f32
+    wide = f"{grouped(text)}.to(tl.float32)" if through else grouped(text)
+    if target is DType.bool_:
+        return f"{wide} != 0"
+    if target.is_reduced_precision and source is not DType.f32 and not through:
+        wide = f"{wide}.to(tl.float32)"
+    return f"{wide}.to({TRITON_DTYPES[target]})"
+
+
+def _bitcast(term: Term, source: DType, target: DType) -> str:
+    if source is target:
+        return term.text
+    if target is DType.bool_:
+        return f"{term.grouped()} != 0"
+    if source is DType.bool_:
+        return f"{term.grouped()}.to({TRITON_DTYPES[target]})"
+    return f"{term.grouped()}.to({TRITON_DTYPES[target]}, bitcast=True)"
+
+
+def constant(const: Const) -> str:
+    """A constant with its type."""
+    dtype = const.dtype
+    kind_of(dtype)
+    if dtype is DType.bool_:
+        return f"tl.full([], {bool(const.value)}, tl.int1)"
+    if dtype.is_reduced_precision:
+        return f"tl.full([], {_literal(const)}, tl.float32).to({TRITON_DTYPES[dtype]})"
+    return f"tl.full([], {_literal(const)}, {TRITON_DTYPES[dtype]})"
+
+
+def _literal(const: Const) -> str:
+    """A constant as a Python number; narrow floats are rounded to their type."""
+    number = const.value
+    if const.dtype.is_float and const.dtype is not DType.f64:
+        number = torch.tensor(number, dtype=to_torch_dtype(const.dtype)).item()
+        short = repr(const.value)
+        same = torch.tensor(float(short), dtype=to_torch_dtype(const.dtype)).item() == number
+        if const.dtype is DType.f32 and same:
+            number = float(short)
+    text = repr(number)
+    return f'float("{text}")' if text in ("nan", "inf", "-inf") else text
+
+
+def _is_guarded(value: Value) -> bool:
+    """Whether computing a value reads memory, so that a mask above it matters."""
+    return any(isinstance(part, Load | CheckedIndex) for part in post_order([value]))
+
+
+def grouped(text: str) -> str:
+    """`text` in brackets unless it is a name, a number or a call."""
+    depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if (letter == " " and depth == 0) or (letter == "-" and at == 0):
+            return f"({text})"
+    return text

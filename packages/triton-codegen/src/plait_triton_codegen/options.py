@@ -1,0 +1,29 @@
+"""What a caller may choose about Triton kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plait_utils import Settings, setting
+
+
+@dataclass(frozen=True)
+class TritonOptions(Settings):
+    """Switches and limits of Triton code generation."""
+
+    exact_division: bool = setting(
+        True,
+        "divide and take square roots of f32 correctly rounded, in kernels that write f32; "
+        "where all results are f16 or bf16 the faster forms round to the same",
+        env="PLAIT_TRITON_EXACT_DIVISION",
+    )
+    max_persistent: int = setting(
+        32768, "the longest row that is kept in registers as a whole, in elements"
+    )
+    check_indices: bool = setting(
+        True,
+        "raise IndexError for indices out of bounds, which waits for the kernels that read "
+        "with indices; if off, such an index is clamped",
+        env="PLAIT_TRITON_CHECK_INDICES",
+    )
+    fallback: bool = setting(True, "run a kernel that Triton cannot express with torch operations")

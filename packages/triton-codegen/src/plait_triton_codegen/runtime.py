@@ -1,0 +1,70 @@
+"""What generated launchers call on the host."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from plait_triton_codegen.errors import TritonDeviceError
+
+
+def on_device(tensor: Tensor) -> AbstractContextManager[None]:
+    """Makes the tensor's device current for a launch.
+
+    Raises TritonDeviceError for CPU tensors unless Triton's interpreter runs the kernels.
+    """
+    if tensor.is_cuda:
+        return _on_cuda(tensor.device)
+    if tensor.device.type == "cpu":
+        _require_interpreter()
+    return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _on_cuda(device: torch.device) -> Iterator[None]:
+    with torch.cuda.device(device):
+        yield
+
+
+def _require_interpreter() -> None:
+    import triton
+
+    if not triton.knobs.runtime.interpret:
+        raise TritonDeviceError(
+            "Triton kernels cannot run on CPU tensors",
+            hint="move the inputs to a GPU, or set TRITON_INTERPRET=1 before triton is "
+            "imported to run the kernels in Triton's interpreter",
+        )
+
+
+class IndexErrors:
+    """Where a kernel reports indices out of bounds: three i64 for each place that checks.
+
+    A kernel only ever writes to the report when an index is wrong, so one report for each
+    device serves all launches.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._reports: dict[torch.device, Tensor] = {}
+
+    def on(self, device: torch.device) -> Tensor:
+        """The report for kernels on `device`, to pass to a launch."""
+        report = self._reports.get(device)
+        if report is None:
+            report = torch.zeros(3 * self._places, dtype=torch.int64, device=device)
+            report = self._reports.setdefault(device, report)
+        return report
+
+    def check(self, device: torch.device) -> None:
+        """Wait for the kernel. Raises IndexError if it met an index out of bounds."""
+        report = self.on(device)
+        rows = report.view(self._places, 3).tolist()
+        for wrong, index, size in rows:
+            if wrong:
+                report.zero_()
+                raise IndexError(f"index {index} is out of bounds for dimension with size {size}")
