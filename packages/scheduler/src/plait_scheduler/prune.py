@@ -31,11 +31,11 @@ def prune(graph: Graph) -> Graph:
     """
     needed = set(final_reads(graph))
     kept: list[Definition] = []
-    for definition in reversed(graph.definitions):
+    for definition in map(_without_trivial_reduction, reversed(graph.definitions)):
         used = any(buffer.name in needed for buffer in definition.buffers)
         if used or draws_random_numbers(definition):
             needed.update(reads_of(definition))
-            kept.append(_without_trivial_reduction(definition))
+            kept.append(definition)
     return replace(graph, definitions=tuple(reversed(kept)))
 
 
