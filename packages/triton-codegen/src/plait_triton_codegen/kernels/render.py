@@ -36,6 +36,9 @@ IMPORTS: tuple[str, ...] = (
 )
 """What the text of kernels and launchers needs."""
 
+FUSION = "enable_fp_fusion=True"
+"""Products and sums become one rounding, as in other compilers; 3.10 changes the default."""
+
 _BOTH = frozenset(("x", "r"))
 
 
@@ -153,12 +156,10 @@ class _Renderer:
 
     def _let_or_store(self, statement: Let | Store) -> None:
         writer = self.writer
-        term = writer.write(statement.value)
         if isinstance(statement, Let):
-            if term.text != statement.name:
-                writer.lines.append(f"{statement.name} = {term.text}")
-            writer.locals[statement.name] = Term(statement.name, term.axes)
+            writer.name(statement.name, statement.value)
             return
+        term = writer.write(statement.value)
         param = next(p for p in self.kernel.params if p.name == statement.param)
         inner = statement.domain is Domain.INNER and self.flat.r is not None
         domain = _BOTH if inner else frozenset("x")
@@ -282,8 +283,6 @@ class _Renderer:
                 self._accumulate(statement)
             else:
                 self._let_or_store(statement)
-        first = "tl.cast(0, tl.int64)" if self.flat.wide else "0"
-        del first
         self.body.append(f"    for start in range(0, {extent}, RBLOCK):")
         self._flush(2)
         writer.inside = None
@@ -344,7 +343,7 @@ class _Renderer:
             passed.append(f"{name}_errors.on({first}.device)")
         blocks = [f"XBLOCK={self.tile.xblock}"]
         blocks += [f"RBLOCK={self.tile.rblock}"] if self.flat.r else []
-        call = ", ".join([*passed, *blocks, f"num_warps={self.tile.num_warps}"])
+        call = ", ".join([*passed, *blocks, f"num_warps={self.tile.num_warps}", FUSION])
         lines += [f"    with on_device({first}):", f"        {name}[({grid},)]({call})"]
         if self.writer.checked:
             lines.append(f"    {name}_errors.check({first}.device)")

@@ -87,6 +87,14 @@ class ValueWriter:
         """The term for `root`, after the lines that it needs."""
         return self._term(root, None)
 
+    def name(self, name: str, root: Value) -> None:
+        """A line that names `root`, which is written once wherever else it is used."""
+        known = self._recall((root, None))
+        plain = known is not None or isinstance(root, Local | Const)
+        term = self._term(root, None) if plain else self._compute(root, None)
+        self.lines.append(f"{name} = {term.text}")
+        self.locals[name] = self._remember((root, None), Term(name, term.axes))
+
     def index(self, expr: IndexExpr) -> Term:
         """An index expression, in the kernel's index type."""
         pieces: list[str] = []
