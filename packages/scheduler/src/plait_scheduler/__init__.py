@@ -38,7 +38,7 @@ from plait_scheduler.render import (
     render_python,
     torch_kernel,
 )
-from plait_scheduler.schedule import Schedule, plan, schedule
+from plait_scheduler.schedule import Schedule, first_wrong_decision, plan, schedule
 from plait_scheduler.text import (
     parse_kernel,
     parse_program,
@@ -86,6 +86,7 @@ __all__ = [
     "Store",
     "__version__",
     "explain",
+    "first_wrong_decision",
     "load_python",
     "memory_report",
     "parse_kernel",

@@ -18,7 +18,7 @@ from plait_ir_lowering import (
     as_index,
     atoms,
 )
-from plait_scheduler.decisions import Decision, DecisionKind
+from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.fusion import Unit
 from plait_scheduler.inplace import overwrite
 from plait_scheduler.kernels import BuiltKernel, build_kernel, kernel_name
@@ -49,10 +49,10 @@ from plait_scheduler.text.print import print_kernel
 
 
 def assemble(
-    graph: Graph, units: Sequence[Unit], options: SchedulerOptions
-) -> tuple[Program, list[Decision]]:
+    graph: Graph, units: Sequence[Unit], options: SchedulerOptions, log: DecisionLog
+) -> Program:
     """The program that carries out `units` in this order."""
-    return _Assembly(graph, units, options).program()
+    return _Assembly(graph, units, options, log).program()
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _Assembly:
     graph: Graph
     units: Sequence[Unit]
     options: SchedulerOptions
-    decisions: list[Decision] = field(default_factory=list)
+    log: DecisionLog
     buffers: dict[str, Buffer] = field(init=False)
     kept: frozenset[str] = field(init=False)
     arena_device: Device = field(init=False)
@@ -87,7 +87,8 @@ class _Assembly:
     def _definitions(self, unit: Unit) -> list[Definition]:
         return [self.graph.definitions[place] for place in unit.places]
 
-    def program(self) -> tuple[Program, list[Decision]]:
+    def program(self) -> Program:
+        """Kernels, storage and steps."""
         for position, buffer in enumerate(self.graph.inputs):
             self.storage[buffer.name] = InputStorage(position)
         steps: list[Step] = []
@@ -104,7 +105,7 @@ class _Assembly:
         steps += [CopyBack(name, source) for name, source in self.graph.mutations]
         steps.append(Return(self.graph.outputs))
         names = [b.name for b in self.graph.inputs] + list(first)
-        return self._finished(names, steps, arena), self.decisions
+        return self._finished(names, steps, arena)
 
     def _finished(self, names: Sequence[str], steps: Sequence[Step], arena: IndexExpr) -> Program:
         buffers = tuple(
@@ -151,24 +152,19 @@ class _Assembly:
                 if not isinstance(self.storage[source], ArenaStorage | SharedStorage):
                     continue
                 changed = overwrite(built, source, target, self.buffers)
-                if changed is None:
+                if changed is None or not self._may_overwrite(source, target):
                     continue
                 built = changed
                 dying.remove(source)
                 self.storage[target] = SharedStorage(source)
                 self.owner[target] = self.owner[source]
-                self.decisions.append(
-                    Decision(
-                        DecisionKind.IN_PLACE,
-                        target,
-                        source,
-                        True,
-                        f"{source} is not used again, and each point reads only what it writes",
-                        buffer_bytes(self.buffers[target]),
-                    )
-                )
                 break
         return built
+
+    def _may_overwrite(self, source: str, target: str) -> bool:
+        reason = f"{source} is not used again, and each point reads only what it writes"
+        nbytes = buffer_bytes(self.buffers[target])
+        return self.log.settle(DecisionKind.IN_PLACE, (target, source), None, reason, nbytes)
 
     def _call(self, number: int, unit: Unit) -> tuple[list[str], CallExtern]:
         (definition,) = self._definitions(unit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -42,6 +42,35 @@ def _saved(decision: Decision) -> str:
         return ""
     verb = "saves" if decision.accepted else "would save"
     return f" ({verb} {decision.bytes_saved:,} bytes)"
+
+
+@dataclass(slots=True)
+class DecisionLog:
+    """Decisions as they are taken, and how many more may be (`fuel`; None: any number)."""
+
+    fuel: int | None = None
+    decisions: list[Decision] = field(default_factory=list)
+
+    def settle(
+        self,
+        kind: DecisionKind,
+        both: tuple[str, str],
+        obstacle: str | None,
+        reason: str,
+        bytes_saved: int = 0,
+    ) -> bool:
+        """Record one decision; true if it may be carried out.
+
+        Without an obstacle and with fuel left it is taken for `reason`.
+        """
+        if obstacle is None and self.fuel is not None:
+            if self.fuel <= 0:
+                obstacle = "the fuel is used up"
+            self.fuel -= 1
+        accepted = obstacle is None
+        why = reason if obstacle is None else obstacle
+        self.decisions.append(Decision(kind, *both, accepted, why, bytes_saved))
+        return accepted
 
 
 class HasDecisions(Protocol):

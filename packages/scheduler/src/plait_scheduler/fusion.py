@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from plait_ir_lowering import Buffer, Graph
-from plait_scheduler.decisions import Decision, DecisionKind
+from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import points
 from plait_scheduler.groups import Group, Relation, group_of, merge, relate
 from plait_scheduler.nodes import draws_random_numbers, final_reads, node_of, reads_of
@@ -33,15 +33,15 @@ class Unit:
     group: Group | None
 
 
-def fuse(graph: Graph, options: SchedulerOptions) -> tuple[list[Unit], list[Decision]]:
+def fuse(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> list[Unit]:
     """The units that carry out `graph`, in an order that respects dependencies."""
-    fuser = _Fuser(graph, options)
+    fuser = _Fuser(graph, options, log)
     if options.fuse_pointwise or options.fuse_reductions:
         for place in range(len(graph.definitions)):
             fuser.join_producers(place)
     if options.fuse_siblings:
         fuser.join_siblings()
-    return fuser.ordered(), fuser.decisions
+    return fuser.ordered()
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _Fuser:
 
     graph: Graph
     options: SchedulerOptions
-    decisions: list[Decision] = field(default_factory=list)
+    log: DecisionLog
     buffers: dict[str, Buffer] = field(init=False)
     producer: dict[str, int] = field(init=False)
     """The place of the definition of each buffer."""
@@ -136,12 +136,22 @@ class _Fuser:
         outcome = self._relation(producer, consumer)
         if not isinstance(outcome, str):
             outcome = self._obstacle(first, second, kind, outcome) or outcome
-        accepted = not isinstance(outcome, str)
-        reason = outcome if isinstance(outcome, str) else "both run over the same points"
-        self.decisions.append(
-            Decision(kind, producer.label, consumer.label, accepted, reason, saved)
-        )
-        if not isinstance(outcome, str):
+        self._settle(kind, first, second, outcome, "both run over the same points", saved)
+
+    def _settle(
+        self,
+        kind: DecisionKind,
+        first: int,
+        second: int,
+        outcome: Relation | str,
+        reason: str,
+        saved: int,
+    ) -> None:
+        """Record what came of an attempt, and merge the groups if nothing stands against it."""
+        obstacle = outcome if isinstance(outcome, str) else None
+        both = (self._label(first), self._label(second))
+        taken = self.log.settle(kind, both, obstacle, reason, saved)
+        if taken and not isinstance(outcome, str):
             self._merge(first, second, outcome)
 
     def _try_siblings(self, first: int, second: int, name: str) -> None:
@@ -158,11 +168,8 @@ class _Fuser:
                 outcome = f"they read {name} at different points"
             else:
                 outcome = self._obstacle(first, second, kind, outcome) or outcome
-        accepted = not isinstance(outcome, str)
-        reason = outcome if isinstance(outcome, str) else f"both read {name} at the same points"
-        self.decisions.append(Decision(kind, left.label, right.label, accepted, reason, nbytes))
-        if not isinstance(outcome, str):
-            self._merge(first, second, outcome)
+        reason = f"both read {name} at the same points"
+        self._settle(kind, first, second, outcome, reason, nbytes)
 
     def _traffic(self, group: Group) -> int:
         names = [*group.reads, *group.writes]

@@ -22,7 +22,7 @@ from plait_ir_lowering import (
     Value,
     rewrite,
 )
-from plait_scheduler.decisions import Decision, DecisionKind
+from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import is_bijection, move, plain, points, position
 from plait_scheduler.nodes import (
     Node,
@@ -43,15 +43,15 @@ _MODERATE_RATIO = 4
 """At how many times as many points divisions may be repeated."""
 
 
-def inline_producers(graph: Graph, options: SchedulerOptions) -> tuple[Graph, list[Decision]]:
-    """`graph` with cheap producers recomputed in their readers, and why or why not."""
+def inline_producers(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> Graph:
+    """`graph` with cheap producers recomputed in their readers."""
     if not options.inline_producers:
-        return graph, []
-    inliner = _Inliner(graph, options)
+        return graph
+    inliner = _Inliner(graph, options, log)
     for place in range(len(graph.definitions)):
         inliner.consider(place)
     changed = replace(graph, definitions=tuple(inliner.definitions))
-    return prune(changed), inliner.decisions
+    return prune(changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,13 @@ class _Use:
 class _Inliner:
     graph: Graph
     options: SchedulerOptions
+    log: DecisionLog
     definitions: list[Definition] = field(init=False)
     nodes: list[Node | None] = field(init=False)
     buffers: dict[str, Buffer] = field(init=False)
     readers: dict[str, dict[int, None]] = field(init=False)
     reductions: set[str] = field(init=False)
     kept: frozenset[str] = field(init=False)
-    decisions: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.definitions = list(self.graph.definitions)
@@ -112,11 +112,9 @@ class _Inliner:
         places = dict.fromkeys(use.reader.place for use in uses)
         names = "+".join(self._name(at) for at in places)
         saved = buffer_bytes(producer.buffer) * (len(places) + (not must_exist))
-        reason = obstacle or "computing it where it is read costs less than storing it"
-        self.decisions.append(
-            Decision(DecisionKind.INLINE, producer.name, names, not obstacle, reason, saved)
-        )
-        if not obstacle:
+        reason = "computing it where it is read costs less than storing it"
+        both = (producer.name, names)
+        if self.log.settle(DecisionKind.INLINE, both, obstacle, reason, saved):
             for at in places:
                 self._inline(producer, at)
 

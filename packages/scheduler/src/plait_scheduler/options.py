@@ -49,6 +49,9 @@ class SchedulerOptions(Settings):
         64, "how far apart, in definitions, kernels may be that are joined as siblings"
     )
     search_limit: int = setting(4096, "most kernels visited to prove that a fusion makes no cycle")
+    fuel: int = setting(
+        -1, "how many decisions may be taken, -1 for all; see `first_wrong_decision`"
+    )
     verify: bool = setting(
         True, "check the finished program", env="PLAIT_VERIFY", in_cache_key=False
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plait_ir_lowering import Graph
 from plait_scheduler.assemble import assemble
-from plait_scheduler.decisions import Decision, explain
+from plait_scheduler.decisions import Decision, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
 from plait_scheduler.options import SchedulerOptions
@@ -52,18 +53,19 @@ def plan(
     of the scheduler.
     """
     chosen = default_options(graph) if options is None else options
+    log = DecisionLog(None if chosen.fuel < 0 else chosen.fuel)
     with nullcontext() if profile is None else profile.phase("schedule"):
         graph = prune(protect_mutated_inputs(graph))
-        graph, split = split_reductions(graph, chosen)
-        graph, inlined = inline_producers(graph, chosen)
-        units, fused = fuse(graph, chosen)
-        program, placed = assemble(graph, units, chosen)
+        graph = split_reductions(graph, chosen, log)
+        graph = inline_producers(graph, chosen, log)
+        units = fuse(graph, chosen, log)
+        program = assemble(graph, units, chosen, log)
         if chosen.verify:
             verify_program(program)
     if profile is not None:
         profile.count("kernels", len(program.kernels))
         profile.count("launches", sum(isinstance(step, Launch) for step in program.steps))
-    return Schedule(program, (*split, *inlined, *fused, *placed))
+    return Schedule(program, tuple(log.decisions))
 
 
 def schedule(
@@ -74,3 +76,31 @@ def schedule(
 ) -> Program:
     """The program that carries out `graph`; see `plan`."""
     return plan(graph, options=options, profile=profile).program
+
+
+def first_wrong_decision(
+    graph: Graph,
+    is_right: Callable[[Program], bool],
+    *,
+    options: SchedulerOptions | None = None,
+) -> Decision | None:
+    """The decision that breaks a program, found by bisection; None if the program is right.
+
+    `is_right` builds and runs a program, and compares its results with others that are
+    known to be right. Raises ValueError if the program is wrong without any decision.
+    """
+    chosen = default_options(graph) if options is None else options
+    whole = plan(graph, options=chosen)
+    if is_right(whole.program):
+        return None
+    taken = [decision for decision in whole.decisions if decision.accepted]
+    right, wrong = 0, len(taken)
+    if not is_right(schedule(graph, options=replace(chosen, fuel=0))):
+        raise ValueError("the program is wrong without any of the scheduler's decisions")
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        if is_right(schedule(graph, options=replace(chosen, fuel=middle))):
+            right = middle
+        else:
+            wrong = middle
+    return taken[wrong - 1]

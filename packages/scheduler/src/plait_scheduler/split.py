@@ -29,7 +29,7 @@ from plait_ir_lowering import (
     Var,
     rewrite,
 )
-from plait_scheduler.decisions import Decision, DecisionKind
+from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, at_position, move, points
 from plait_scheduler.options import SchedulerOptions
 
@@ -37,14 +37,13 @@ _MOST_CHUNKS = 4
 """How many times the chunks aimed for there may be."""
 
 
-def split_reductions(graph: Graph, options: SchedulerOptions) -> tuple[Graph, list[Decision]]:
-    """`graph` with large reductions to few elements in two stages, and why or why not."""
+def split_reductions(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> Graph:
+    """`graph` with large reductions to few elements in two stages."""
     if not options.split_reductions:
-        return graph, []
+        return graph
     taken = {b.name for d in graph.definitions for b in d.buffers}
     taken.update(b.name for b in graph.inputs)
     definitions: list[Definition] = []
-    decisions: list[Decision] = []
     for definition in graph.definitions:
         body = definition.body
         if not isinstance(body, Reduction) or not _is_large(body, options):
@@ -53,13 +52,12 @@ def split_reductions(graph: Graph, options: SchedulerOptions) -> tuple[Graph, li
         (buffer,) = definition.buffers
         obstacle = _obstacle(body, buffer)
         rows, columns = points(body.ranges), points(body.reduction_ranges)
-        reason = obstacle or f"{columns} elements for each of {rows} results run in parallel"
-        decisions.append(Decision(DecisionKind.SPLIT, buffer.name, "", not obstacle, reason))
-        if obstacle:
-            definitions.append(definition)
-        else:
+        reason = f"{columns} elements for each of {rows} results run in parallel"
+        if log.settle(DecisionKind.SPLIT, (buffer.name, ""), obstacle, reason):
             definitions += _two_stages(definition, body, taken, options)
-    return replace(graph, definitions=tuple(definitions)), decisions
+        else:
+            definitions.append(definition)
+    return replace(graph, definitions=tuple(definitions))
 
 
 def _is_large(body: Reduction, options: SchedulerOptions) -> bool:
