@@ -1,5 +1,29 @@
-"""Capture the tensor program of a Python callable by symbolic execution of CPython bytecode, with sound guards."""
+"""Capture the tensor program of a Python callable by symbolic execution of CPython bytecode."""
 
 from plait_bytecode_tracer._version import __version__
+from plait_bytecode_tracer.dispatch import Backend, CompiledFunction, Entry, Recompile
+from plait_bytecode_tracer.errors import BREAKS, BreakKind, FullGraphError, GraphBreak
+from plait_bytecode_tracer.guards import Guard
+from plait_bytecode_tracer.modules import compile_module, compiled_function_of
+from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.trace import Capture, Continuation, WholeCallEagerError, trace
 
-__all__ = ["__version__"]
+__all__ = [
+    "BREAKS",
+    "Backend",
+    "BreakKind",
+    "Capture",
+    "CompiledFunction",
+    "Continuation",
+    "Entry",
+    "FullGraphError",
+    "GraphBreak",
+    "Guard",
+    "Recompile",
+    "Source",
+    "WholeCallEagerError",
+    "__version__",
+    "compile_module",
+    "compiled_function_of",
+    "trace",
+]

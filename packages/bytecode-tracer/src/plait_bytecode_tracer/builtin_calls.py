@@ -1,0 +1,522 @@
+"""Builtin functions and operators on tracked values."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.attributes import call_method, find_attribute, load_attribute
+from plait_bytecode_tracer.containers import (
+    constant_key,
+    contains,
+    describe,
+    get_item,
+    hold,
+    plain_value,
+)
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.iteration import elements, iterate, over
+from plait_bytecode_tracer.variables import (
+    BoundVariable,
+    DictVariable,
+    FunctionVariable,
+    IteratorVariable,
+    Known,
+    MethodVariable,
+    ObjectVariable,
+    PartialVariable,
+    SequenceVariable,
+    SetVariable,
+    SliceVariable,
+    SuperVariable,
+    TensorVariable,
+    Variable,
+    is_constant,
+)
+
+Builtin = Callable[..., Variable]
+_table: dict[Any, Builtin] = {}
+
+FOLDED: frozenset[Any] = frozenset(
+    {
+        *(abs, bin, bool, bytes, chr, complex, divmod, float, format, hex, int, oct, ord),
+        *(pow, repr, round, str, ascii, range, slice, hash, torch.finfo, torch.iinfo, torch.Size),
+        *(torch.device, torch.is_tensor, torch.promote_types, torch.can_cast),
+        *(value for name, value in vars(math).items() if callable(value)),
+        *(value for name, value in vars(operator).items() if callable(value) and name[0] != "_"),
+    }
+)
+"""Functions of constants that are called while tracing."""
+
+
+def builtin(*functions: Any) -> Callable[[Builtin], Builtin]:
+    """Register how builtin functions run on tracked values."""
+
+    def register(rule: Builtin) -> Builtin:
+        for function in functions:
+            if function in _table:
+                raise ValueError(f"{function} has two rules")
+            _table[function] = rule
+        return rule
+
+    return register
+
+
+def find_builtin(function: Any) -> Builtin | None:
+    """The rule of a builtin function, if there is one."""
+    try:
+        return _table.get(function)
+    except TypeError:
+        return None
+
+
+def has_tensor(value: Any) -> bool:
+    """Whether a tensor occurs in a variable or container of variables."""
+    match value:
+        case TensorVariable():
+            return True
+        case SequenceVariable():
+            return any(has_tensor(item) for item in value.items)
+        case DictVariable():
+            return any(has_tensor(item) for item in value.items.values())
+        case SliceVariable():
+            return any(has_tensor(part) for part in value.parts)
+        case list() | tuple():
+            return any(has_tensor(item) for item in value)
+        case dict():
+            return any(has_tensor(item) for item in value.values())
+    return False
+
+
+def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> Variable:
+    """An operator: on tensors a node, on constants its value, else the class's method."""
+    if has_tensor(args) and any(isinstance(a, TensorVariable) for a in args):
+        if function in _IN_PLACE and isinstance(args[0], TensorVariable):
+            frame.state.mutates_tensors = True
+        node, result = frame.state.emit("call_function", function, args, {})
+        if function in _IN_PLACE and isinstance(args[0], TensorVariable):
+            return TensorVariable(node, result)
+        return frame.state.tensor_result(node, result)
+    if all(isinstance(a, Known) and is_constant(a.value) for a in args):
+        return fold(function, args, {})
+    return _apply_objects(frame, function, args)
+
+
+_IN_PLACE = frozenset(
+    {
+        *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv),
+        *(operator.imod, operator.ipow, operator.imatmul, operator.iand, operator.ior),
+        *(operator.ixor, operator.ilshift, operator.irshift),
+    }
+)
+
+
+def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> Variable:
+    left = args[0]
+    if isinstance(left, SequenceVariable):
+        other = args[1] if len(args) > 1 else None
+        if function in (operator.add, operator.iadd) and isinstance(other, SequenceVariable):
+            if function is operator.iadd and left.kind is list:
+                left.items.extend(other.items)
+                from plait_bytecode_tracer.containers import changed
+
+                changed(frame, left)
+                return left
+            return SequenceVariable([*left.items, *other.items], left.kind)
+        if function is operator.add and isinstance(other, Known) and type(other.value) is tuple:
+            return SequenceVariable([*left.items, *map(constant, other.value)], left.kind)
+        if function is operator.mul and isinstance(other, Known):
+            return SequenceVariable(left.items * other.value, left.kind)
+    if function in (operator.eq, operator.ne) and len(args) == 2:
+        return constant(equal(frame, args[0], args[1]) is (function is operator.eq))
+    if (
+        isinstance(left, Known)
+        and type(left.value) in (tuple, torch.Size)
+        and isinstance(args[-1], SequenceVariable)
+    ):
+        items = [constant(item) for item in left.value]
+        return _apply_objects(frame, function, [SequenceVariable(items, tuple), *args[1:]])
+    if isinstance(left, DictVariable) and function is operator.or_:
+        merged = dict(left.items) | hold(args[1], DictVariable).items
+        return DictVariable(merged)
+    if isinstance(left, SetVariable):
+        return SetVariable(function(left.items, plain_value(args[1])))
+    if isinstance(left, ObjectVariable) or (
+        isinstance(left, Known) and not is_constant(left.value)
+    ):
+        name = f"__{function.__name__.strip('_')}__"
+        method = find_attribute(frame, left, name)
+        if isinstance(method, BoundVariable):
+            return call_method(frame, left, name, args[1:])
+    raise TraceBreakError("GB0008", f"{function.__name__} of a {describe(left)}")
+
+
+def equal(frame: Frame, left: Variable, right: Variable) -> bool:
+    """`left == right` for values without tensors."""
+    if has_tensor([left, right]):
+        raise TraceBreakError("GB0003", "a comparison of containers of tensors")
+    try:
+        return bool(plain_value(left) == plain_value(right))
+    except TraceBreakError:
+        if isinstance(left, Known) and isinstance(right, Known):
+            return left.value is right.value
+        raise
+
+
+def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
+    """Call a function of constants."""
+    try:
+        result = function(
+            *[plain_value(a) for a in args], **{k: plain_value(v) for k, v in kwargs.items()}
+        )
+    except TraceBreakError:
+        raise
+    except Exception as error:
+        raise TraceBreakError("GB0006", f"{type(error).__name__}: {error}") from error
+    return constant(result)
+
+
+def truth(frame: Frame, value: Variable) -> bool:
+    """`bool(value)`. Breaks on the value of a tensor."""
+    match value:
+        case TensorVariable():
+            raise TraceBreakError("GB0003", "the code branches on the value of a tensor")
+        case SequenceVariable() | DictVariable() | SetVariable():
+            return bool(value.items)
+        case Known(real):
+            if is_constant(real):
+                return bool(real)
+            if isinstance(real, torch.nn.ModuleList | torch.nn.ModuleDict | torch.nn.Sequential):
+                return len(real) > 0
+            if not hasattr(type(real), "__bool__") and not hasattr(type(real), "__len__"):
+                return True
+            raise TraceBreakError("GB0009", f"the truth of a {type(real).__name__}")
+        case ObjectVariable():
+            for name in ("__bool__", "__len__"):
+                if hasattr(value.cls, name):
+                    return truth(frame, call_method(frame, value, name, []))
+            return True
+    return True
+
+
+@builtin(len)
+def len_(frame: Frame, value: Variable) -> Variable:
+    match value:
+        case SequenceVariable() | DictVariable() | SetVariable():
+            return constant(len(value.items))
+        case TensorVariable():
+            return constant(len(value.fake))
+        case Known(real) if is_constant(real) or isinstance(real, torch.nn.Module):
+            if isinstance(real, torch.nn.Module) and value.source is not None:
+                load_attribute(frame, value, "_modules")
+            return constant(len(real))
+    return call_method(frame, value, "__len__", [])
+
+
+def type_of(value: Variable) -> type:
+    """The class of a tracked value."""
+    match value:
+        case TensorVariable():
+            is_parameter = value.source is not None and getattr(value.fake, "_is_param", False)
+            return torch.nn.Parameter if is_parameter else torch.Tensor
+        case Known():
+            return type(value.value)
+        case SequenceVariable() | DictVariable():
+            return value.kind
+        case SetVariable():
+            return set
+        case ObjectVariable():
+            return value.cls
+        case FunctionVariable():
+            return type(lambda: None)
+        case SliceVariable():
+            return slice
+        case BoundVariable():
+            return type(_Probe().method)
+        case PartialVariable():
+            return functools.partial
+    raise TraceBreakError("GB0009", f"the class of a {describe(value)}")
+
+
+class _Probe:
+    def method(self) -> None:
+        """Only its type is of interest."""
+
+
+@builtin(isinstance)
+def isinstance_(frame: Frame, value: Variable, classes: Variable) -> Variable:
+    wanted = _classes(classes)
+    if isinstance(value, TensorVariable):
+        sample = value.fake
+        if getattr(sample, "_is_param", False) and torch.nn.Parameter in _flat(wanted):
+            return constant(True)
+        plain = [c for c in _flat(wanted) if c in (torch.Tensor, object)]
+        return constant(bool(plain) or issubclass(type_of(value), tuple(_flat(wanted))))
+    if isinstance(value, Known):
+        return constant(isinstance(value.value, wanted))
+    return constant(issubclass(type_of(value), wanted))
+
+
+def _classes(value: Variable) -> Any:
+    return plain_value(value)
+
+
+def _flat(classes: Any) -> list[type]:
+    if isinstance(classes, tuple):
+        return [cls for part in classes for cls in _flat(part)]
+    parts = getattr(classes, "__args__", None)
+    return [cls for part in parts for cls in _flat(part)] if parts else [classes]
+
+
+@builtin(issubclass)
+def issubclass_(frame: Frame, value: Variable, classes: Variable) -> Variable:
+    return constant(issubclass(plain_value(value), _classes(classes)))
+
+
+@builtin(type)
+def type_(frame: Frame, value: Variable) -> Variable:
+    return constant(type_of(value))
+
+
+@builtin(getattr)
+def getattr_(
+    frame: Frame, owner: Variable, name: Variable, default: Variable | None = None
+) -> Variable:
+    found = find_attribute(frame, owner, plain_value(name))
+    if found is not None:
+        return found
+    if default is None:
+        raise TraceBreakError("GB0006", f"no attribute {plain_value(name)!r}")
+    return default
+
+
+@builtin(hasattr)
+def hasattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
+    return constant(find_attribute(frame, owner, plain_value(name)) is not None)
+
+
+@builtin(setattr)
+def setattr_(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
+    from plait_bytecode_tracer.attributes import store_attribute
+
+    store_attribute(frame, owner, plain_value(name), value)
+    return constant(None)
+
+
+@builtin(callable)
+def callable_(frame: Frame, value: Variable) -> Variable:
+    if isinstance(value, Known):
+        return constant(callable(value.value))
+    return constant(isinstance(value, FunctionVariable | BoundVariable | MethodVariable))
+
+
+@builtin(iter)
+def iter_(frame: Frame, value: Variable) -> Variable:
+    return iterate(frame, value)
+
+
+@builtin(next)
+def next_(frame: Frame, iterator: Variable, default: Variable | None = None) -> Variable:
+    found = hold(iterator, IteratorVariable).next_()
+    if found is not None:
+        return found
+    if default is None:
+        raise TraceBreakError("GB0006", "StopIteration")
+    return default
+
+
+@builtin(enumerate)
+def enumerate_(frame: Frame, values: Variable, start: Variable | None = None) -> Variable:
+    source = iterate(frame, values)
+    count = plain_value(start) if start is not None else 0
+
+    def step() -> Variable | None:
+        nonlocal count
+        item = source.next_()
+        if item is None:
+            return None
+        count += 1
+        return SequenceVariable([constant(count - 1), item], tuple)
+
+    return IteratorVariable(step)
+
+
+@builtin(zip)
+def zip_(frame: Frame, *values: Variable, strict: Variable | None = None) -> Variable:
+    sources = [list(elements(frame, value)) for value in values]
+    if strict is not None and plain_value(strict) and len({len(s) for s in sources}) > 1:
+        raise TraceBreakError("GB0006", "zip of sequences of different lengths")
+    return over([SequenceVariable(list(items), tuple) for items in zip(*sources, strict=False)])
+
+
+@builtin(map)
+def map_(frame: Frame, function: Variable, *values: Variable) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    sources = [iterate(frame, value) for value in values]
+
+    def step() -> Variable | None:
+        items = [source.next_() for source in sources]
+        present = [item for item in items if item is not None]
+        return call(frame, function, present, {}) if len(present) == len(items) else None
+
+    return IteratorVariable(step)
+
+
+@builtin(filter)
+def filter_(frame: Frame, function: Variable, values: Variable) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    keep = []
+    for item in elements(frame, values):
+        is_none = isinstance(function, Known) and function.value is None
+        if truth(frame, item if is_none else call(frame, function, [item], {})):
+            keep.append(item)
+    return over(keep)
+
+
+@builtin(reversed)
+def reversed_(frame: Frame, values: Variable) -> Variable:
+    return over(list(reversed(list(elements(frame, values)))))
+
+
+@builtin(sorted)
+def sorted_(
+    frame: Frame, values: Variable, *, key: Variable | None = None, reverse: Variable | None = None
+) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    items = list(elements(frame, values))
+    ranks = [item if key is None else call(frame, key, [item], {}) for item in items]
+    order = sorted(
+        range(len(items)),
+        key=lambda n: plain_value(ranks[n]),
+        reverse=bool(reverse is not None and plain_value(reverse)),
+    )
+    return SequenceVariable([items[n] for n in order], list)
+
+
+@builtin(sum)
+def sum_(frame: Frame, values: Variable, start: Variable | None = None) -> Variable:
+    total = constant(0) if start is None else start
+    for item in elements(frame, values):
+        total = apply(frame, operator.add, [total, item])  # type: ignore[assignment]  # any kind
+    return total
+
+
+@builtin(min)
+def min_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
+    return _extreme(frame, min, values, options)
+
+
+@builtin(max)
+def max_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
+    return _extreme(frame, max, values, options)
+
+
+def _extreme(
+    frame: Frame, function: Any, values: tuple[Variable, ...], options: dict[str, Variable]
+) -> Variable:
+    items = list(elements(frame, values[0])) if len(values) == 1 else list(values)
+    if options or has_tensor(items):
+        raise TraceBreakError("GB0003", f"{function.__name__} that compares tensors or uses a key")
+    return fold(function, [SequenceVariable(items, list)], {})
+
+
+@builtin(any)
+def any_(frame: Frame, values: Variable) -> Variable:
+    return constant(any(truth(frame, item) for item in elements(frame, values)))
+
+
+@builtin(all)
+def all_(frame: Frame, values: Variable) -> Variable:
+    return constant(all(truth(frame, item) for item in elements(frame, values)))
+
+
+@builtin(list)
+def list_(frame: Frame, values: Variable | None = None) -> Variable:
+    return SequenceVariable([] if values is None else list(elements(frame, values)), list)
+
+
+@builtin(tuple)
+def tuple_(frame: Frame, values: Variable | None = None) -> Variable:
+    return SequenceVariable([] if values is None else list(elements(frame, values)), tuple)
+
+
+@builtin(set, frozenset)
+def set_(frame: Frame, values: Variable | None = None) -> Variable:
+    items = [] if values is None else list(elements(frame, values))
+    return SetVariable({constant_key(item) for item in items})
+
+
+@builtin(dict)
+def dict_(frame: Frame, values: Variable | None = None, **items: Variable) -> Variable:
+    from plait_bytecode_tracer.containers import extend
+
+    made = DictVariable({})
+    if values is not None:
+        extend(frame, made, values)
+    made.items.update(items)
+    return made
+
+
+@builtin(super)
+def super_(frame: Frame, cls: Variable | None = None, instance: Variable | None = None) -> Variable:
+    if cls is None or instance is None:
+        cls = frame.cells["__class__"].content
+        if cls is None:
+            original = frame.cells["__class__"].original
+            cls = constant(original.cell_contents if original else None)
+        first = frame.code.co_varnames[0]
+        held = frame.locals.get(first)
+        instance = held if held is not None else frame.cells[first].content
+    if instance is None:
+        raise TraceBreakError("GB0007", "super() without an object")
+    return SuperVariable(plain_value(cls), instance, type_of(instance))
+
+
+@builtin(print, builtins.input, builtins.open)
+def print_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
+    raise TraceBreakError("GB0005", "the code prints, or reads or writes a file")
+
+
+@builtin(id)
+def id_(frame: Frame, value: Variable) -> Variable:
+    raise TraceBreakError("GB0009", "the id of an object")
+
+
+@builtin(operator.getitem)
+def operator_getitem(frame: Frame, container: Variable, key: Variable) -> Variable:
+    return get_item(frame, container, key)
+
+
+@builtin(operator.contains)
+def operator_contains(frame: Frame, container: Variable, item: Variable) -> Variable:
+    return constant(contains(frame, container, item))
+
+
+@builtin(functools.partial)
+def partial(frame: Frame, function: Variable, *args: Variable, **kwargs: Variable) -> Variable:
+    return PartialVariable(function, list(args), dict(kwargs))
+
+
+@builtin(torch.is_grad_enabled)
+def is_grad_enabled(frame: Frame) -> Variable:
+    return constant(frame.state.grad_enabled)
+
+
+@builtin(torch.is_tensor)
+def is_tensor(frame: Frame, value: Variable) -> Variable:
+    return constant(isinstance(value, TensorVariable))
+
+
+@builtin(torch._jit_internal.is_scripting)
+def is_scripting(frame: Frame) -> Variable:
+    return constant(False)

@@ -1,0 +1,374 @@
+"""Calls: inlined Python, torch functions as nodes, builtins, everything else a break."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.builtin_calls import FOLDED, find_builtin, fold, has_tensor
+from plait_bytecode_tracer.containers import describe
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, Function, constant
+from plait_bytecode_tracer.methods import call_method_variable, constant_method
+from plait_bytecode_tracer.variables import (
+    BoundVariable,
+    DictVariable,
+    FunctionVariable,
+    GradModeVariable,
+    Known,
+    MethodVariable,
+    ObjectVariable,
+    PartialVariable,
+    SequenceVariable,
+    TensorVariable,
+    Variable,
+    is_constant,
+)
+
+_LEAF_MODULES = frozenset(
+    {
+        *("torch", "torch.functional", "torch.nn.functional", "torch._C", "torch._C._nn"),
+        *("torch._C._linalg", "torch._C._special", "torch._C._fft", "torch.linalg"),
+        *("torch.special", "torch.fft", "torch._VF", "torch._C._VariableFunctions"),
+        *("torch._tensor", "torch._torch_docs"),
+    }
+)
+_GRAD_MODES = {
+    torch.no_grad: GradModeVariable(False),
+    torch.enable_grad: GradModeVariable(True),
+    torch.inference_mode: GradModeVariable(False, inference=True),
+}
+_UNTRACED_TORCH = frozenset(
+    {
+        *("manual_seed", "seed", "set_default_dtype", "set_default_device", "save", "load"),
+        *("set_num_threads", "get_rng_state", "set_rng_state", "compile", "from_numpy"),
+        *("use_deterministic_algorithms", "set_printoptions", "set_float32_matmul_precision"),
+        *("autocast", "equal", "allclose", "is_nonzero", "nonzero", "unique", "masked_select"),
+        *("numel_", "tensor", "as_tensor", "Generator", "set_grad_enabled"),
+    }
+)
+
+
+def call(
+    frame: Frame, function: Variable, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """`function(*args, **kwargs)`."""
+    match function:
+        case Known():
+            return _call_known(frame, function, args, kwargs)
+        case FunctionVariable():
+            return _inline_traced(frame, function, args, kwargs)
+        case BoundVariable():
+            return call(frame, function.function, [function.self, *args], kwargs)
+        case MethodVariable():
+            return call_method_variable(frame, function, args, kwargs)
+        case PartialVariable():
+            merged = {**function.kwargs, **kwargs}
+            return call(frame, function.function, [*function.args, *args], merged)
+        case GradModeVariable():
+            raise TraceBreakError("GB0002", "a gradient mode used as a decorator")
+        case ObjectVariable():
+            from plait_bytecode_tracer.attributes import load_attribute
+
+            return call(frame, load_attribute(frame, function, "__call__"), args, kwargs)
+    raise TraceBreakError("GB0002", f"a call of a {describe(function)}")
+
+
+def _call_known(
+    frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    real = function.value
+    rule = find_builtin(real)
+    if rule is not None:
+        try:
+            inspect.signature(rule).bind(frame, *args, **kwargs)
+        except TypeError as error:
+            raise TraceBreakError("GB0006", str(error)) from error
+        return rule(frame, *args, **kwargs)
+    if isinstance(real, type):
+        return _call_class(frame, function, args, kwargs)
+    if _is_leaf(real):
+        return _call_torch(frame, real, args, kwargs)
+    if isinstance(real, types.FunctionType):
+        return inline(frame, real, args, kwargs)
+    if isinstance(real, types.MethodType):
+        owner = _receiver(frame, function)
+        return call(frame, constant(real.__func__), [owner, *args], kwargs)
+    if isinstance(real, torch.nn.Module):
+        return _call_module(frame, function, args, kwargs)
+    if _folds(real):
+        if has_tensor([args, kwargs]):
+            return _operator_on_tensors(frame, real, args, kwargs)
+        return fold(real, args, kwargs)
+    if isinstance(real, functools.partial):
+        bound = [constant(item) for item in real.args]
+        named = {name: constant(item) for name, item in real.keywords.items()}
+        return call(frame, constant(real.func), [*bound, *args], {**named, **kwargs})
+    name = getattr(real, "__qualname__", type(real).__name__)
+    if not isinstance(real, types.BuiltinFunctionType | types.MethodDescriptorType):
+        method = inspect.getattr_static(type(real), "__call__", None)
+        if isinstance(method, types.FunctionType):
+            return inline(frame, method, [function, *args], kwargs)
+    raise TraceBreakError("GB0002", f"a call of {name}, which is not traced")
+
+
+def _receiver(frame: Frame, method: Known) -> Variable:
+    owner = method.value.__self__
+    if method.source is not None:
+        return frame.state.wrap(owner, method.source.attribute("__self__"))
+    return constant(owner)
+
+
+def _folds(real: Any) -> bool:
+    try:
+        return real in FOLDED or constant_method(real)
+    except TypeError:
+        return False
+
+
+def _operator_on_tensors(
+    frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    if getattr(real, "__module__", "") in ("_operator", "operator") and not kwargs:
+        from plait_bytecode_tracer.builtin_calls import apply
+
+        return apply(frame, real, args)
+    if real in (abs, pow, round, divmod) and not kwargs:
+        node, result = frame.state.emit("call_function", real, args, {})
+        return frame.state.tensor_result(node, result)
+    if real in (int, float, bool):
+        raise TraceBreakError("GB0004", f"{real.__name__}() of a tensor")
+    raise TraceBreakError("GB0002", f"{getattr(real, '__name__', real)} of a tensor")
+
+
+def _is_leaf(real: Any) -> bool:
+    """Whether a function of torch becomes a node rather than being inlined."""
+    if isinstance(real, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return True
+    if isinstance(real, types.BuiltinFunctionType | types.BuiltinMethodType):
+        module = getattr(real, "__module__", None) or ""
+        owner = getattr(real, "__self__", None)
+        from_torch = module.startswith("torch") or type(owner).__name__ == "_VariableFunctionsClass"
+        return from_torch or getattr(owner, "__name__", "").startswith("torch")
+    if isinstance(real, types.FunctionType):
+        return real.__module__ in _LEAF_MODULES
+    if isinstance(real, types.MethodDescriptorType | types.WrapperDescriptorType):
+        return issubclass(torch.Tensor, real.__objclass__) and real.__objclass__ is not object
+    return False
+
+
+def _call_torch(
+    frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    name = getattr(real, "__name__", type(real).__name__)
+    if name in _UNTRACED_TORCH:
+        return _special_torch(frame, name, real, args, kwargs)
+    if isinstance(real, types.MethodDescriptorType) and isinstance(args[0], TensorVariable):
+        return call_method_variable(frame, MethodVariable(args[0], name), args[1:], kwargs)
+    state = frame.state
+    if name.endswith("_") or "out" in kwargs or _plain_true(kwargs.get("inplace")):
+        state.mutates_tensors = True
+    if not args and not kwargs and not _creates_tensor(name):
+        return _read_setting(frame, real, name)
+    node, result = state.emit("call_function", real, args, kwargs)
+    return state.tensor_result(node, result)
+
+
+def _read_setting(frame: Frame, real: Any, name: str) -> Variable:
+    """A function without arguments that tells a mode or default of torch."""
+    result = real()
+    if not is_constant(result):
+        raise TraceBreakError("GB0002", f"torch.{name}() is not traced")
+    constants = frame.state.constants
+    shown = repr(result) if isinstance(result, bool | int | None) else constants.name(result)
+    frame.state.guard(None, f"{constants.name(real)}() == {shown}", f"{name}() is {result!r}")
+    return constant(result)
+
+
+def _plain_true(value: Variable | None) -> bool:
+    return isinstance(value, Known) and value.value is True
+
+
+def _creates_tensor(name: str) -> bool:
+    return not name.startswith(("is_", "get_"))
+
+
+def _special_torch(
+    frame: Frame, name: str, real: Any, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    if name in ("tensor", "as_tensor") and not has_tensor([args, kwargs]):
+        node, result = frame.state.emit("call_function", real, args, kwargs)
+        return frame.state.tensor_result(node, result)
+    raise TraceBreakError("GB0002", f"torch.{name} is not traced")
+
+
+def _call_class(
+    frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    cls = function.value
+    for mode, template in _GRAD_MODES.items():
+        if cls is mode:
+            enabled = template.enabled
+            if cls is torch.inference_mode and args and isinstance(args[0], Known):
+                enabled = not args[0].value
+            return GradModeVariable(enabled, template.inference)
+    if cls is torch.set_grad_enabled:
+        raise TraceBreakError("GB0002", "torch.set_grad_enabled")
+    if _folds(cls):
+        return (
+            fold(cls, args, kwargs)
+            if not has_tensor([args, kwargs])
+            else (_operator_on_tensors(frame, cls, args, kwargs))
+        )
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return _named_tuple(cls, args, kwargs)
+    if issubclass(cls, dict) and cls.__module__ == "collections" and not kwargs:
+        made = DictVariable({}, cls)
+        if cls.__name__ != "OrderedDict":
+            raise TraceBreakError("GB0009", f"a new {cls.__name__}")
+        if args:
+            from plait_bytecode_tracer.containers import extend
+
+            extend(frame, made, args[0])
+        return made
+    return _instantiate(frame, cls, args, kwargs)
+
+
+def _named_tuple(cls: type, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
+    fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]  # a NamedTuple
+    defaults: dict[str, Any] = cls._field_defaults  # type: ignore[attr-defined]  # likewise
+    values = dict(zip(fields, args, strict=False)) | kwargs
+    for name, default in defaults.items():
+        values.setdefault(name, constant(default))
+    if set(values) != set(fields):
+        raise TraceBreakError("GB0006", f"{cls.__name__} is made with other fields than it has")
+    return SequenceVariable([values[name] for name in fields], cls)
+
+
+def _instantiate(
+    frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    plain = (
+        type(cls) is type
+        and cls.__new__ is object.__new__
+        and cls.__module__ != "builtins"
+        and not issubclass(cls, torch.nn.Module | torch.Tensor | BaseException)
+        and cls.__setattr__ is object.__setattr__
+    )
+    if not plain:
+        raise TraceBreakError("GB0009", f"a new {cls.__name__}")
+    made = ObjectVariable(cls)
+    if isinstance(cls.__init__, types.FunctionType):
+        inline(frame, cls.__init__, [made, *args], kwargs)
+    elif args or kwargs:
+        raise TraceBreakError("GB0006", f"{cls.__name__} takes no arguments")
+    return made
+
+
+def _call_module(
+    frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    module, source = function.value, function.source
+    if source is None:
+        raise TraceBreakError("GB0009", f"a {type(module).__name__} made in the traced code")
+    cls = type(module)
+    if cls.__call__ is not torch.nn.Module.__call__:
+        raise TraceBreakError("GB0002", f"{cls.__name__}, which has its own __call__")
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if any(module.__dict__[name] for name in hooks) or _has_global_hooks():
+        raise TraceBreakError("GB0010", f"{source.text} has hooks")
+    condition = " or ".join(f"{{}}.{name}" for name in hooks)
+    frame.state.guard(source, f"not ({condition})", f"{source.text} has no hooks")
+    hooked = frame.state.constants.name(_has_global_hooks)
+    frame.state.guard(None, f"not {hooked}()", "there are no global module hooks")
+    if module.__dict__.get("_compiled_call_impl") is not None:
+        raise TraceBreakError("GB0002", f"{source.text}, which is compiled by itself")
+    from plait_bytecode_tracer.attributes import load_attribute
+
+    return call(frame, load_attribute(frame, function, "forward"), args, kwargs)
+
+
+def _has_global_hooks() -> bool:
+    modules = torch.nn.modules.module
+    return bool(
+        modules._global_forward_hooks
+        or modules._global_forward_pre_hooks
+        or modules._global_backward_hooks
+        or modules._global_backward_pre_hooks
+    )
+
+
+# Inlining.
+
+
+def inline(
+    frame: Frame, function: types.FunctionType, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """Trace through a real Python function."""
+    if function.__module__ and function.__module__.startswith(("torch._dynamo", "torch._inductor")):
+        raise TraceBreakError("GB0002", f"a call of {function.__qualname__}")
+    defaults = [constant(value) for value in function.__defaults__ or ()]
+    named = {name: constant(value) for name, value in (function.__kwdefaults__ or {}).items()}
+    closure = [
+        frame.state.wrap_cell(cell, name)
+        for cell, name in zip(
+            function.__closure__ or (), function.__code__.co_freevars, strict=True
+        )
+    ]
+    target = Function(function.__code__, function.__globals__, closure)
+    return _run(frame, target, bind(function.__code__, defaults, named, args, kwargs))
+
+
+def _inline_traced(
+    frame: Frame, function: FunctionVariable, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    target = Function(function.code, function.globals, function.closure)
+    values = bind(function.code, function.defaults, function.keyword_defaults, args, kwargs)
+    return _run(frame, target, values)
+
+
+def _run(frame: Frame, target: Function, values: dict[str, Variable]) -> Variable:
+    inner = Frame(frame.state, target, values, frame.depth + 1)
+    return inner.run()
+
+
+def bind(
+    code: types.CodeType,
+    defaults: list[Variable],
+    keyword_defaults: dict[str, Variable],
+    args: list[Variable],
+    kwargs: dict[str, Variable],
+) -> dict[str, Variable]:
+    """The locals that a call starts with. Breaks where Python would raise TypeError."""
+    count = code.co_argcount
+    names = code.co_varnames
+    positional, rest = names[:count], names[count:]
+    keyword_only = rest[: code.co_kwonlyargcount]
+    extra = iter(rest[code.co_kwonlyargcount :])
+    values: dict[str, Variable] = dict(zip(positional, args, strict=False))
+    remaining = dict(kwargs)
+    if code.co_flags & inspect.CO_VARARGS:
+        values[next(extra)] = SequenceVariable(args[count:], tuple)
+    elif len(args) > count:
+        raise TraceBreakError("GB0006", f"{code.co_name} is called with too many arguments")
+    for name in (*positional[code.co_posonlyargcount :], *keyword_only):
+        if name in remaining:
+            if name in values:
+                raise TraceBreakError("GB0006", f"{code.co_name} gets {name} twice")
+            values[name] = remaining.pop(name)
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        values[next(extra)] = DictVariable(dict(remaining))
+    elif remaining:
+        raise TraceBreakError("GB0006", f"{code.co_name} has no argument {next(iter(remaining))}")
+    for name, value in zip(reversed(positional), reversed(defaults), strict=False):
+        values.setdefault(name, value)
+    for name, value in keyword_defaults.items():
+        values.setdefault(name, value)
+    missing = [name for name in (*positional, *keyword_only) if name not in values]
+    if missing:
+        raise TraceBreakError("GB0006", f"{code.co_name} is called without {missing[0]}")
+    return values

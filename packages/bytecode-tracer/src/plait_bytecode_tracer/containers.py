@@ -1,0 +1,198 @@
+"""Reading and changing containers."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, TypeVar
+
+import torch
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.variables import (
+    DictVariable,
+    Known,
+    ObjectVariable,
+    SequenceVariable,
+    SetVariable,
+    SliceVariable,
+    TensorVariable,
+    Variable,
+    is_constant,
+)
+
+V = TypeVar("V", bound=Variable)
+
+
+def hold(value: Variable, kind: type[V]) -> V:
+    """`value` as a variable of one kind. Raises TraceBreakError if it is another."""
+    if not isinstance(value, kind):
+        raise TraceBreakError("GB0009", f"a {describe(value)} here")
+    return value
+
+
+def describe(value: Variable) -> str:
+    """What a variable is, for people."""
+    if isinstance(value, Known):
+        return type(value.value).__name__
+    return type(value).__name__.removesuffix("Variable").lower()
+
+
+def constant_key(value: Variable) -> Any:
+    """A variable as a dict key or set element."""
+    plain = plain_value(value)
+    if not is_constant(plain) and not isinstance(plain, type) and not callable(plain):
+        raise TraceBreakError("GB0009", f"a {type(plain).__name__} as a key")
+    return plain
+
+
+def plain_value(value: Variable) -> Any:
+    """The Python value of a variable that holds no tensors."""
+    match value:
+        case Known():
+            return value.value
+        case SequenceVariable():
+            return value.kind([plain_value(item) for item in value.items])
+        case SliceVariable():
+            return slice(*[plain_value(part) for part in value.parts])
+        case SetVariable():
+            return set(value.items)
+        case DictVariable():
+            return {key: plain_value(item) for key, item in value.items.items()}
+    raise TraceBreakError("GB0009", f"the value of a {describe(value)}")
+
+
+def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
+    """`container[key]`."""
+    match container:
+        case TensorVariable():
+            node, result = frame.state.emit("call_function", operator.getitem, [container, key], {})
+            return frame.state.tensor_result(node, result)
+        case SequenceVariable():
+            return _sequence_item(container, plain_value(key))
+        case DictVariable():
+            wanted = constant_key(key)
+            if wanted not in container.items:
+                raise TraceBreakError("GB0006", f"the key {wanted!r} is missing")
+            return container.items[wanted]
+        case Known(real) if is_constant(real) or isinstance(real, str):
+            try:
+                return constant(real[plain_value(key)])
+            except (IndexError, KeyError, TypeError) as error:
+                raise TraceBreakError("GB0006", str(error)) from error
+        case Known(real) if isinstance(real, type):
+            return constant(real[plain_value(key)])
+        case Known() | ObjectVariable():
+            from plait_bytecode_tracer.attributes import call_method
+
+            if isinstance(container, Known) and isinstance(
+                container.value, torch.nn.ModuleList | torch.nn.Sequential
+            ):
+                return _module_item(frame, container, plain_value(key))
+            return call_method(frame, container, "__getitem__", [key])
+    raise TraceBreakError("GB0009", f"an element of a {describe(container)}")
+
+
+def _sequence_item(container: SequenceVariable, key: Any) -> Variable:
+    try:
+        found = container.items[key]
+    except (IndexError, TypeError) as error:
+        raise TraceBreakError("GB0006", str(error)) from error
+    return SequenceVariable(found, container.kind) if isinstance(found, list) else found
+
+
+def _module_item(frame: Frame, container: Known, key: Any) -> Variable:
+    from plait_bytecode_tracer.attributes import load_attribute
+
+    modules = hold(load_attribute(frame, container, "_modules"), DictVariable)
+    found = list(modules.items.values())
+    try:
+        chosen = found[key]
+    except (IndexError, TypeError) as error:
+        raise TraceBreakError("GB0006", str(error)) from error
+    if isinstance(chosen, list):
+        return SequenceVariable(chosen, list)
+    return chosen
+
+
+def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) -> None:
+    """`container[key] = value`."""
+    match container:
+        case TensorVariable():
+            frame.state.mutates_tensors = True
+            frame.state.emit("call_function", operator.setitem, [container, key, value], {})
+        case SequenceVariable(kind=kind) if kind is list:
+            place = plain_value(key)
+            try:
+                if isinstance(place, slice):
+                    container.items[place] = hold(value, SequenceVariable).items
+                else:
+                    container.items[place] = value
+            except (IndexError, TypeError, ValueError) as error:
+                raise TraceBreakError("GB0006", str(error)) from error
+            changed(frame, container)
+        case DictVariable():
+            container.items[constant_key(key)] = value
+            changed(frame, container)
+        case _:
+            raise TraceBreakError("GB0009", f"an assignment to an element of {describe(container)}")
+
+
+def delete_item(frame: Frame, container: Variable, key: Variable) -> None:
+    """`del container[key]`."""
+    try:
+        if isinstance(container, SequenceVariable) and container.kind is list:
+            del container.items[plain_value(key)]
+        else:
+            del hold(container, DictVariable).items[constant_key(key)]
+    except (IndexError, KeyError, TypeError) as error:
+        raise TraceBreakError("GB0006", str(error)) from error
+    changed(frame, container)
+
+
+def changed(frame: Frame, container: Variable) -> None:
+    """Remember that a container of the caller's was changed."""
+    if getattr(container, "original", None) is not None:
+        frame.state.changed[id(container)] = container
+    elif isinstance(container, SetVariable) and container.source is not None:
+        raise TraceBreakError("GB0009", "a change of a set from outside")
+
+
+def contains(frame: Frame, container: Variable, item: Variable) -> bool:
+    """`item in container`."""
+    match container:
+        case DictVariable():
+            return constant_key(item) in container.items
+        case SetVariable():
+            return constant_key(item) in container.items
+        case SequenceVariable():
+            for member in container.items:
+                if member is item:
+                    return True
+                if isinstance(member, Known) and isinstance(item, Known):
+                    if member.value == item.value:
+                        return True
+                elif isinstance(member, TensorVariable) or isinstance(item, TensorVariable):
+                    raise TraceBreakError("GB0003", "a search for a tensor in a sequence")
+            return False
+        case Known(real) if is_constant(real):
+            return plain_value(item) in real
+        case Known() | ObjectVariable():
+            from plait_bytecode_tracer.attributes import call_method
+            from plait_bytecode_tracer.builtin_calls import truth
+
+            return truth(frame, call_method(frame, container, "__contains__", [item]))
+    raise TraceBreakError("GB0009", f"a search in a {describe(container)}")
+
+
+def extend(frame: Frame, target: DictVariable, other: Variable) -> None:
+    """`target.update(other)`."""
+    from plait_bytecode_tracer.iteration import elements
+
+    if isinstance(other, DictVariable):
+        target.items.update(other.items)
+    else:
+        for pair in elements(frame, other):
+            key, value = hold(pair, SequenceVariable).items
+            target.items[constant_key(key)] = value
+    changed(frame, target)

@@ -1,0 +1,281 @@
+"""Compiled functions: guarded specialisations, made on demand."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+
+from plait_bytecode_tracer.errors import FullGraphError, GraphBreak
+from plait_bytecode_tracer.guards import GuardWriter
+from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, parameter_names, trace
+from plait_utils import Profile, get_logger
+
+Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor], Capture], Any]
+"""Makes a graph callable: it takes the graph's inputs and returns its outputs."""
+
+
+class Miss:
+    """What an entry returns when one of its guards fails."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@dataclass(slots=True)
+class Entry:
+    """A specialisation: its code, and what a report says of it."""
+
+    run: Callable[..., Any]
+    capture: Capture
+    compiled: Any
+    resumed: tuple[CompiledFunction, ...] = ()
+    source: str = ""
+    """The generated Python: guards, the graph's call, and what follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recompile:
+    """Why a further specialisation was made."""
+
+    guard: str
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.guard} no longer holds (needed by {self.line})"
+
+
+@dataclass(slots=True)
+class Settings:
+    """How a function is compiled; shared with its continuations."""
+
+    backend: Backend
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    recompile_limit: int = 8
+    profile: Profile = field(default_factory=Profile)
+
+
+class CompiledFunction:
+    """A function that runs as guarded, compiled specialisations of itself.
+
+    Args:
+        function: what to compile; a plain Python function.
+        backend: makes each captured graph callable.
+        fullgraph: raise FullGraphError at a graph break instead of going on in Python.
+        dynamic: accepted; shapes are specialised in this release.
+        recompile_limit: with that many specialisations, further calls run eagerly.
+        profile: where phases are timed.
+
+    Several threads may call it, and compile it, at once.
+    """
+
+    def __init__(
+        self,
+        function: types.FunctionType,
+        backend: Backend,
+        *,
+        fullgraph: bool = False,
+        dynamic: bool | None = None,
+        recompile_limit: int = 8,
+        profile: Profile | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self._settings = settings or Settings(
+            backend, fullgraph, dynamic, recompile_limit, profile or Profile()
+        )
+        self.function = function
+        self.entries: tuple[Entry, ...] = ()
+        self.recompiles: list[Recompile] = []
+        self.breaks: list[GraphBreak] = []
+        self.eager_reason: GraphBreak | None = None
+        """Why calls run as plain Python, if they do."""
+        self._runs: tuple[Callable[..., Any], ...] = ()
+        self._lock = threading.RLock()
+        self._compiling = threading.local()
+        code = function.__code__
+        special = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+        simple = not code.co_flags & special and not code.co_kwonlyargcount
+        self._simple_count = code.co_argcount if simple else -1
+        functools.update_wrapper(self, function)
+
+    @property
+    def profile(self) -> Profile:
+        return self._settings.profile
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != self._simple_count:
+            try:
+                values = self._bind(args, kwargs)
+            except TypeError:
+                return self.function(*args, **kwargs)  # raises as Python does
+        else:
+            values = args
+        for run in self._runs:
+            result = run(*values)
+            if result.__class__ is not Miss:
+                return result
+        return self._miss(values, args, kwargs)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = bound.arguments
+        return tuple(arguments[name] for name in parameter_names(self.function.__code__))
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    def _miss(self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.eager_reason is not None or getattr(self._compiling, "active", False):
+            return self.function(*args, **kwargs)
+        with self._lock:
+            reason = None
+            for entry in self.entries:  # another thread may have compiled meanwhile
+                result = entry.run(*values)
+                if result.__class__ is not Miss:
+                    return result
+                guard = entry.capture.guards[result.number]
+                reason = Recompile(guard.text, guard.line)
+            if len(self.entries) >= self._settings.recompile_limit:
+                self._give_up(reason)
+                return self.function(*args, **kwargs)
+            if reason is not None:
+                self.recompiles.append(reason)
+                get_logger("tracer").info("recompiling %s: %s", self.__name__, reason)
+            self._compiling.active = True
+            try:
+                entry = self._compile(values)
+            except WholeCallEagerError as error:
+                self._run_eagerly(error.graph_break)
+                return self.function(*args, **kwargs)
+            finally:
+                self._compiling.active = False
+            self.entries = (*self.entries, entry)
+            self._runs = tuple(e.run for e in self.entries)
+        result = entry.run(*values)
+        if result.__class__ is Miss:
+            guard = entry.capture.guards[result.number]
+            get_logger("tracer").warning(
+                "%s runs eagerly once: the guard %s fails right after it was made",
+                self.__name__,
+                guard,
+            )
+            return self.function(*args, **kwargs)
+        return result
+
+    def _give_up(self, reason: Recompile | None) -> None:
+        limit = self._settings.recompile_limit
+        if not getattr(self, "_warned", False):
+            self._warned = True
+            get_logger("tracer").warning(
+                "%s has %d specialisations, the most allowed; other calls run eagerly. The last "
+                "reason: %s",
+                self.__name__,
+                limit,
+                reason,
+            )
+
+    def _run_eagerly(self, graph_break: GraphBreak) -> None:
+        if self._settings.fullgraph:
+            raise full_graph_error(graph_break)
+        self.breaks.append(graph_break)
+        self.eager_reason = graph_break
+        get_logger("tracer").info("%s runs eagerly: %s", self.__name__, graph_break)
+
+    def _compile(self, values: tuple[Any, ...]) -> Entry:
+        profile = self._settings.profile
+        with profile.phase("trace"):
+            capture = trace(self.function, values)
+        if capture.graph_break is not None:
+            if self._settings.fullgraph:
+                raise full_graph_error(capture.graph_break)
+            self.breaks.append(capture.graph_break)
+            get_logger("tracer").info("graph break in %s: %s", self.__name__, capture.graph_break)
+        compiled = None
+        if any(n.op not in ("placeholder", "output") for n in capture.graph_module.graph.nodes):
+            inputs = capture.example_inputs
+            compiled = self._settings.backend(capture.graph_module, inputs, capture)
+            profile.count("graphs")
+        with profile.phase("residual"):
+            return self._entry(capture, compiled)
+
+    def _entry(self, capture: Capture, compiled: Any) -> Entry:
+        continuation = capture.continuation
+        resumed: tuple[CompiledFunction, ...] = ()
+        targets: tuple[Callable[..., Any], ...] = ()
+        if continuation is not None and continuation.kind == "eager":
+            targets = continuation.functions
+        elif continuation is not None:
+            resumed = tuple(
+                CompiledFunction(f, self._settings.backend, settings=self._settings)
+                for f in continuation.functions
+            )
+            targets = resumed
+        source = entry_source(self.function.__code__, capture, compiled is not None)
+        namespace: dict[str, Any] = {
+            **capture.state.constants.objects,
+            "_graph": compiled,
+            "_resume": targets,
+            "_miss": [Miss(n) for n in range(len(capture.guards))],
+        }
+        exec(compile(source, f"<plait entry {self.__name__}>", "exec"), namespace)
+        return Entry(namespace["entry"], capture, compiled, resumed, source)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
+        return CompiledFunction(self.function, self._settings.backend, settings=self._settings)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.__name__}: {len(self.entries)} specialisations>"
+
+
+def entry_source(code: types.CodeType, capture: Capture, has_graph: bool) -> str:
+    """Python of one specialisation: check the guards, call the graph, do the rest."""
+    writer = capture.writer
+    body_reads = list(writer.lines)
+    checks = GuardWriter()
+    for number, guard in enumerate(capture.guards):
+        checks.check(guard, number, "_miss[#]")
+    reads = GuardWriter(named=dict(checks.named))
+    inputs = [reads.value(source) for source in capture.sources]
+    missing = "except (AttributeError, KeyError, IndexError, TypeError): return _miss[-1]"
+    lines = ["try:", *(f"    {line}" for line in [*checks.lines, *reads.lines]), missing]
+    lines += _renamed(body_reads)
+    if has_graph:
+        lines.append(f"_out = _graph({', '.join(inputs)})")
+    elif capture.inputs:
+        lines.append("_out = ()")
+    lines += [_rename(line) for line in capture.body]
+    text = "\n".join(f"    {line}" for line in lines)
+    return f"def entry({', '.join(parameter_names(code))}):\n{text}\n"
+
+
+def _renamed(lines: Sequence[str]) -> list[str]:
+    return [_rename(line) for line in lines]
+
+
+def _rename(line: str) -> str:
+    """The body's own reads, apart from those of the guards."""
+    import re
+
+    return re.sub(r"\b_v(\d+)\b", r"_b\1", line)
+
+
+def full_graph_error(graph_break: GraphBreak) -> FullGraphError:
+    return FullGraphError(
+        f"graph break [{graph_break.code}] under fullgraph=True: {graph_break.reason}",
+        where=graph_break.line,
+        hint=graph_break.hint,
+    )

@@ -1,0 +1,150 @@
+"""Symbolic execution of one code object."""
+
+from __future__ import annotations
+
+import dis
+import linecache
+import os
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.variables import CellVariable, Known, Variable
+
+MAX_DEPTH = 200
+MAX_STEPS = 2_000_000
+
+
+class _Null(Variable):
+    """The NULL that CPython pushes below callables."""
+
+    __slots__ = ()
+
+
+NULL = _Null()
+
+
+class RootBreak(Exception):
+    """The root frame has arrived at the instruction at which it is to break."""
+
+
+@dataclass(slots=True)
+class Function:
+    """A function to inline: code, globals, defaults and closure, real or traced."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    closure: list[CellVariable]
+
+
+@lru_cache(maxsize=4096)
+def instructions_of(code: types.CodeType) -> tuple[tuple[dis.Instruction, ...], dict[int, int]]:
+    """The instructions of a code object, and the index of each by offset."""
+    found = tuple(i for i in dis.get_instructions(code) if i.opname not in ("CACHE",))
+    return found, {instruction.offset: n for n, instruction in enumerate(found)}
+
+
+@dataclass(slots=True)
+class Frame:
+    """A frame that is being traced."""
+
+    state: TraceState
+    function: Function
+    locals: dict[str, Variable]
+    depth: int = 0
+    break_at: frozenset[int] = frozenset()
+    """Offsets of instructions at which the root frame breaks."""
+    stack: list[Variable] = field(default_factory=list)
+    cells: dict[str, CellVariable] = field(default_factory=dict)
+    index: int = 0
+    keyword_names: tuple[str, ...] = ()
+    blocks: int = 0
+    """How many `with` blocks are entered."""
+    result: Variable | None = None
+
+    @property
+    def code(self) -> types.CodeType:
+        return self.function.code
+
+    @property
+    def instruction(self) -> dis.Instruction:
+        return instructions_of(self.code)[0][self.index]
+
+    def line(self) -> str:
+        """The user's source line that is being traced."""
+        number = self._line_number()
+        text = linecache.getline(self.code.co_filename, number).strip()
+        name = os.path.basename(self.code.co_filename)
+        return f"{name}:{number} in {self.code.co_name}: {text}"
+
+    def _line_number(self) -> int:
+        positions = self.instruction.positions
+        found = positions.lineno if positions is not None else None
+        return found or self.code.co_firstlineno
+
+    def run(self) -> Variable:
+        """Trace to the return; its value. Raises TraceBreakError, RootBreak."""
+        if self.depth > MAX_DEPTH:
+            raise TraceBreakError("GB0002", "recursion deeper than the tracer follows")
+        flags = self.code.co_flags
+        if flags & 0x2A0:  # generator, coroutine, asynchronous generator
+            raise TraceBreakError("GB0011", f"{self.code.co_name} is a generator or a coroutine")
+        self.state.lines.append(self.line)
+        try:
+            return self._loop()
+        finally:
+            self.state.lines.pop()
+
+    def _loop(self) -> Variable:
+        from plait_bytecode_tracer.opcodes import handler_of
+
+        instructions, _ = instructions_of(self.code)
+        steps = 0
+        while self.result is None:
+            instruction = instructions[self.index]
+            if instruction.offset in self.break_at:
+                raise RootBreak
+            steps += 1
+            if steps > MAX_STEPS:
+                raise TraceBreakError("GB0001", "a loop that runs too long to trace")
+            handler = handler_of(instruction.opname)
+            if handler is None:
+                raise TraceBreakError("GB0001", f"the opcode {instruction.opname}")
+            target = handler(self, instruction)
+            self.index = self.index + 1 if target is None else target
+        return self.result
+
+    # Used by handlers.
+
+    def push(self, value: Variable) -> None:
+        self.stack.append(value)
+
+    def pop(self) -> Variable:
+        return self.stack.pop()
+
+    def pop_many(self, count: int) -> list[Variable]:
+        if count == 0:
+            return []
+        values = self.stack[-count:]
+        del self.stack[-count:]
+        return values
+
+    def index_of(self, offset: int) -> int:
+        return instructions_of(self.code)[1][offset]
+
+    def cell(self, name: str) -> CellVariable:
+        if name not in self.cells:
+            self.cells[name] = CellVariable()
+        return self.cells[name]
+
+
+Handler = Callable[[Frame, dis.Instruction], "int | None"]
+
+
+def constant(value: Any) -> Known:
+    """A constant of the traced code."""
+    return Known(value)

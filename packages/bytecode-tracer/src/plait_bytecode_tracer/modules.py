@@ -1,0 +1,84 @@
+"""Compiled modules: the module itself, but for its call."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.dispatch import CompiledFunction
+
+Compile = Callable[[types.FunctionType], CompiledFunction]
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def compile_module(module: torch.nn.Module, compile_function: Compile) -> torch.nn.Module:
+    """`module` with a compiled `forward`.
+
+    The result is of a subclass of the module's class and shares everything with it:
+    parameters, buffers, `state_dict` keys, training mode, attributes. It pickles and
+    copies as the module does; the copy compiles anew.
+    """
+    cls = _compiled_class(type(module))
+    made = cls.__new__(cls)
+    object.__setattr__(made, "__dict__", module.__dict__)
+    forward = type(module).forward
+    if not isinstance(forward, types.FunctionType):
+        raise TypeError(f"{type(module).__name__}.forward is not a Python function")
+    object.__setattr__(made, "_plait_original", module)
+    object.__setattr__(made, "_plait_compile", compile_function)
+    object.__setattr__(made, "_plait_compiled", compile_function(forward))
+    return made
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
+    namespace = {
+        "__slots__": ("_plait_compile", "_plait_compiled", "_plait_original"),
+        "__call__": _call,
+        "forward": _forward,
+        "__reduce_ex__": _reduce,
+        "__deepcopy__": _deepcopy,
+        "__module__": cls.__module__,
+        "__doc__": cls.__doc__,
+    }
+    return type(f"Compiled{cls.__name__}", (cls,), namespace)
+
+
+def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    attributes = self.__dict__
+    hooked = torch.nn.modules.module._has_any_global_hook()
+    if hooked or any(attributes[name] for name in _HOOKS):
+        return torch.nn.Module.__call__(self, *args, **kwargs)
+    return self._plait_compiled(self._plait_original, *args, **kwargs)
+
+
+def _forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return self._plait_compiled(self._plait_original, *args, **kwargs)
+
+
+def _reduce(self: Any, protocol: int) -> Any:
+    """A compiled module pickles as the module that it compiles."""
+    return self._plait_original.__reduce_ex__(protocol)
+
+
+def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+    return compile_module(copy.deepcopy(self._plait_original, memo), self._plait_compile)
+
+
+def compiled_function_of(compiled: object) -> CompiledFunction | None:
+    """The compiled function behind a compiled function, method or module, if it is one."""
+    if isinstance(compiled, CompiledFunction):
+        return compiled
+    if isinstance(compiled, types.MethodType):
+        return compiled_function_of(compiled.__func__)
+    found = getattr(type(compiled), "_plait_compiled", None)
+    if found is not None and isinstance(compiled, torch.nn.Module):
+        inner: CompiledFunction = found.__get__(compiled)
+        return inner
+    return None

@@ -1,0 +1,71 @@
+"""Calls and function definitions."""
+
+from __future__ import annotations
+
+from dis import Instruction
+
+from plait_bytecode_tracer.calls import call
+from plait_bytecode_tracer.containers import hold
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import NULL, Frame, constant
+from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.opcodes.control import leave_block
+from plait_bytecode_tracer.opcodes.registry import opcode
+from plait_bytecode_tracer.variables import (
+    CellVariable,
+    DictVariable,
+    FunctionVariable,
+    GradModeVariable,
+    Known,
+)
+
+
+@opcode("KW_NAMES")
+def kw_names(frame: Frame, instruction: Instruction) -> None:
+    frame.keyword_names = frame.code.co_consts[instruction.arg or 0]
+
+
+@opcode("CALL")
+def call_(frame: Frame, instruction: Instruction) -> None:
+    values = frame.pop_many(instruction.arg or 0)
+    names, frame.keyword_names = frame.keyword_names, ()
+    count = len(values) - len(names)
+    args, kwargs = values[:count], dict(zip(names, values[count:], strict=True))
+    upper, lower = frame.pop(), frame.pop()
+    function = upper
+    if lower is not NULL:
+        function, args = lower, [upper, *args]
+    if isinstance(function, GradModeVariable):
+        leave_block(frame, function)
+        frame.push(constant(None))
+        return
+    frame.push(call(frame, function, args, kwargs))
+
+
+@opcode("CALL_FUNCTION_EX")
+def call_function_ex(frame: Frame, instruction: Instruction) -> None:
+    kwargs = hold(frame.pop(), DictVariable).items if (instruction.arg or 0) & 1 else {}
+    args = list(elements(frame, frame.pop()))
+    function = frame.pop()
+    if frame.stack and frame.stack[-1] is NULL:
+        frame.pop()
+    frame.push(call(frame, function, args, dict(kwargs)))
+
+
+@opcode("MAKE_FUNCTION")
+def make_function(frame: Frame, instruction: Instruction) -> None:
+    flags = instruction.arg or 0
+    code = frame.pop()
+    if not isinstance(code, Known):
+        raise TraceBreakError("GB0001", "a function made of code that is not a constant")
+    made = FunctionVariable(code.value, frame.function.globals, code.value.co_name)
+    if flags & 8:
+        cells = elements(frame, frame.pop())
+        made.closure = [hold(cell, CellVariable) for cell in cells]
+    if flags & 4:
+        frame.pop()  # annotations
+    if flags & 2:
+        made.keyword_defaults = dict(hold(frame.pop(), DictVariable).items)
+    if flags & 1:
+        made.defaults = list(elements(frame, frame.pop()))
+    frame.push(made)

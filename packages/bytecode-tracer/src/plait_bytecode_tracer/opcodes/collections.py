@@ -1,0 +1,120 @@
+"""Building and unpacking containers."""
+
+from __future__ import annotations
+
+from dis import Instruction
+
+from plait_bytecode_tracer.containers import constant_key, extend, hold
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.opcodes.registry import opcode
+from plait_bytecode_tracer.variables import (
+    DictVariable,
+    Known,
+    SequenceVariable,
+    SetVariable,
+)
+
+
+@opcode("BUILD_TUPLE")
+def build_tuple(frame: Frame, instruction: Instruction) -> None:
+    frame.push(SequenceVariable(frame.pop_many(instruction.arg or 0), tuple))
+
+
+@opcode("BUILD_LIST")
+def build_list(frame: Frame, instruction: Instruction) -> None:
+    frame.push(SequenceVariable(frame.pop_many(instruction.arg or 0), list))
+
+
+@opcode("BUILD_SET")
+def build_set(frame: Frame, instruction: Instruction) -> None:
+    items = frame.pop_many(instruction.arg or 0)
+    frame.push(SetVariable({constant_key(item) for item in items}))
+
+
+@opcode("BUILD_MAP")
+def build_map(frame: Frame, instruction: Instruction) -> None:
+    parts = frame.pop_many(2 * (instruction.arg or 0))
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    frame.push(DictVariable({constant_key(key): value for key, value in pairs}))
+
+
+@opcode("BUILD_CONST_KEY_MAP")
+def build_const_key_map(frame: Frame, instruction: Instruction) -> None:
+    keys = frame.pop()
+    values = frame.pop_many(instruction.arg or 0)
+    if not isinstance(keys, Known):
+        raise TraceBreakError("GB0009", "a dict with keys that are not constants")
+    frame.push(DictVariable(dict(zip(keys.value, values, strict=True))))
+
+
+@opcode("LIST_TO_TUPLE", until=(3, 12))
+def list_to_tuple(frame: Frame, instruction: Instruction) -> None:
+    frame.push(SequenceVariable(list(elements(frame, frame.pop())), tuple))
+
+
+@opcode("CALL_INTRINSIC_1", since=(3, 12))
+def call_intrinsic(frame: Frame, instruction: Instruction) -> None:
+    if instruction.arg == 6:  # INTRINSIC_LIST_TO_TUPLE
+        frame.push(SequenceVariable(list(elements(frame, frame.pop())), tuple))
+    elif instruction.arg != 5:  # INTRINSIC_UNARY_POSITIVE of a number leaves it
+        raise TraceBreakError("GB0001", f"the intrinsic {instruction.argrepr or instruction.arg}")
+
+
+@opcode("LIST_EXTEND")
+def list_extend(frame: Frame, instruction: Instruction) -> None:
+    values = elements(frame, frame.pop())
+    target = frame.stack[-(instruction.arg or 1)]
+    hold(target, SequenceVariable).items.extend(values)
+
+
+@opcode("LIST_APPEND")
+def list_append(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    hold(frame.stack[-(instruction.arg or 1)], SequenceVariable).items.append(value)
+
+
+@opcode("SET_ADD")
+def set_add(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    hold(frame.stack[-(instruction.arg or 1)], SetVariable).items.add(constant_key(value))
+
+
+@opcode("SET_UPDATE")
+def set_update(frame: Frame, instruction: Instruction) -> None:
+    values = elements(frame, frame.pop())
+    target = hold(frame.stack[-(instruction.arg or 1)], SetVariable)
+    target.items.update(constant_key(value) for value in values)
+
+
+@opcode("MAP_ADD")
+def map_add(frame: Frame, instruction: Instruction) -> None:
+    value, key = frame.pop(), frame.pop()
+    hold(frame.stack[-(instruction.arg or 1)], DictVariable).items[constant_key(key)] = value
+
+
+@opcode("DICT_UPDATE", "DICT_MERGE")
+def dict_update(frame: Frame, instruction: Instruction) -> None:
+    other = frame.pop()
+    extend(frame, hold(frame.stack[-(instruction.arg or 1)], DictVariable), other)
+
+
+@opcode("UNPACK_SEQUENCE")
+def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
+    values = list(elements(frame, frame.pop()))
+    if len(values) != instruction.arg:
+        raise TraceBreakError("GB0006", "unpacking another number of values than there are")
+    frame.stack.extend(reversed(values))
+
+
+@opcode("UNPACK_EX")
+def unpack_ex(frame: Frame, instruction: Instruction) -> None:
+    before, after = (instruction.arg or 0) & 0xFF, (instruction.arg or 0) >> 8
+    values = list(elements(frame, frame.pop()))
+    if len(values) < before + after:
+        raise TraceBreakError("GB0006", "unpacking more values than there are")
+    middle = values[before : len(values) - after]
+    tail = values[len(values) - after :]
+    parts = [*values[:before], SequenceVariable(middle, list), *tail]
+    frame.stack.extend(reversed(parts))

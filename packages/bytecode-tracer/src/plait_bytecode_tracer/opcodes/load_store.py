@@ -1,0 +1,222 @@
+"""Names: locals, globals, cells, attributes, constants."""
+
+from __future__ import annotations
+
+import builtins
+from dis import Instruction
+
+from plait_bytecode_tracer.attributes import load_attribute, store_attribute
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import NULL, Frame, constant
+from plait_bytecode_tracer.opcodes.registry import opcode
+from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.variables import CellVariable, Known, MethodVariable, Variable
+
+
+@opcode("NOP", "RESUME", "PRECALL", "EXTENDED_ARG", until=(3, 12))
+def nothing(frame: Frame, instruction: Instruction) -> None:
+    """Markers that compute nothing."""
+
+
+@opcode("NOP", "RESUME", "EXTENDED_ARG", since=(3, 12))
+def nothing_312(frame: Frame, instruction: Instruction) -> None:
+    """Markers that compute nothing."""
+
+
+@opcode("COPY_FREE_VARS")
+def copy_free_vars(frame: Frame, instruction: Instruction) -> None:
+    for name, cell in zip(frame.code.co_freevars, frame.function.closure, strict=True):
+        frame.cells[name] = cell
+
+
+@opcode("MAKE_CELL")
+def make_cell(frame: Frame, instruction: Instruction) -> None:
+    name = instruction.argval
+    frame.cells[name] = CellVariable(frame.locals.pop(name, None))
+
+
+@opcode("LOAD_CONST")
+def load_const(frame: Frame, instruction: Instruction) -> None:
+    frame.push(constant(instruction.argval))
+
+
+@opcode("RETURN_CONST", since=(3, 12))
+def return_const(frame: Frame, instruction: Instruction) -> None:
+    frame.result = constant(instruction.argval)
+
+
+@opcode("RETURN_VALUE")
+def return_value(frame: Frame, instruction: Instruction) -> None:
+    frame.result = frame.pop()
+
+
+@opcode("LOAD_FAST")
+def load_fast(frame: Frame, instruction: Instruction) -> None:
+    if instruction.argval not in frame.locals:
+        raise TraceBreakError("GB0006", f"{instruction.argval} is used before it is set")
+    frame.push(frame.locals[instruction.argval])
+
+
+opcode("LOAD_FAST_CHECK", since=(3, 12))(load_fast)
+
+
+@opcode("LOAD_FAST_AND_CLEAR", since=(3, 12))
+def load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.locals.pop(instruction.argval, NULL))
+
+
+@opcode("STORE_FAST")
+def store_fast(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    if value is NULL:
+        frame.locals.pop(instruction.argval, None)
+    else:
+        frame.locals[instruction.argval] = value
+
+
+@opcode("DELETE_FAST")
+def delete_fast(frame: Frame, instruction: Instruction) -> None:
+    frame.locals.pop(instruction.argval, None)
+
+
+@opcode("LOAD_GLOBAL")
+def load_global(frame: Frame, instruction: Instruction) -> None:
+    if (instruction.arg or 0) & 1:
+        frame.push(NULL)
+    frame.push(read_global(frame, instruction.argval))
+
+
+def read_global(frame: Frame, name: str) -> Variable:
+    """A global of the frame's function, or a builtin."""
+    namespace = frame.function.globals
+    state = frame.state
+    written = state.globals_set.get((id(namespace), name))
+    if written is not None:
+        return written[1]
+    table = state.constants.name(namespace)
+    if name in namespace:
+        value = namespace[name]
+        if _is_library(namespace):
+            return Known(value)
+        return state.wrap(value, Source(f"{table}[{name!r}]", name))
+    if not hasattr(builtins, name):
+        raise TraceBreakError("GB0006", f"the name {name} is not defined")
+    if not _is_library(namespace):
+        state.guard(None, f"{name!r} not in {table}", f"{name} is the builtin")
+    return Known(getattr(builtins, name))
+
+
+def _is_library(namespace: dict[str, object]) -> bool:
+    """Whether the namespace belongs to torch, whose globals are taken as fixed."""
+    name = namespace.get("__name__")
+    return isinstance(name, str) and (name == "torch" or name.startswith("torch."))
+
+
+@opcode("STORE_GLOBAL")
+def store_global(frame: Frame, instruction: Instruction) -> None:
+    namespace = frame.function.globals
+    frame.state.globals_set[id(namespace), instruction.argval] = (namespace, frame.pop())
+
+
+@opcode("LOAD_DEREF", "LOAD_CLASSDEREF", until=(3, 12))
+def load_deref_311(frame: Frame, instruction: Instruction) -> None:
+    load_deref(frame, instruction)
+
+
+@opcode("LOAD_DEREF", since=(3, 12))
+def load_deref(frame: Frame, instruction: Instruction) -> None:
+    name = instruction.argval
+    cell = frame.cell(name)
+    if cell.content is None and cell.original is not None:
+        try:
+            value = cell.original.cell_contents
+        except ValueError:
+            raise TraceBreakError("GB0006", f"{name} is used before it is set") from None
+        cell.content = frame.state.wrap(value, cell.source)
+    if cell.content is None:
+        raise TraceBreakError("GB0006", f"{name} is used before it is set")
+    frame.push(cell.content)
+
+
+@opcode("STORE_DEREF")
+def store_deref(frame: Frame, instruction: Instruction) -> None:
+    cell = frame.cell(instruction.argval)
+    cell.content = frame.pop()
+    if cell.original is not None:
+        frame.state.changed[id(cell)] = cell
+
+
+@opcode("LOAD_CLOSURE")
+def load_closure(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.cell(instruction.argval))
+
+
+@opcode("LOAD_ATTR", until=(3, 12))
+def load_attr_311(frame: Frame, instruction: Instruction) -> None:
+    frame.push(load_attribute(frame, frame.pop(), instruction.argval))
+
+
+@opcode("LOAD_METHOD", until=(3, 12))
+def load_method(frame: Frame, instruction: Instruction) -> None:
+    _push_method(frame, instruction.argval)
+
+
+@opcode("LOAD_ATTR", since=(3, 12))
+def load_attr(frame: Frame, instruction: Instruction) -> None:
+    if (instruction.arg or 0) & 1:
+        _push_method(frame, instruction.argval)
+    else:
+        frame.push(load_attribute(frame, frame.pop(), instruction.argval))
+
+
+def _push_method(frame: Frame, name: str) -> None:
+    """A callable with NULL below it: methods are bound here rather than by the call."""
+    owner = frame.pop()
+    frame.push(NULL)
+    frame.push(load_attribute(frame, owner, name))
+
+
+@opcode("STORE_ATTR")
+def store_attr(frame: Frame, instruction: Instruction) -> None:
+    owner, value = frame.pop(), frame.pop()
+    store_attribute(frame, owner, instruction.argval, value)
+
+
+@opcode("LOAD_SUPER_ATTR", since=(3, 12))
+def load_super_attr(frame: Frame, instruction: Instruction) -> None:
+    from plait_bytecode_tracer.calls import call
+
+    receiver, cls, super_ = frame.pop(), frame.pop(), frame.pop()
+    made = call(frame, super_, [cls, receiver], {})
+    if (instruction.arg or 0) & 1:
+        frame.push(NULL)
+    frame.push(load_attribute(frame, made, instruction.argval))
+
+
+@opcode("LOAD_ASSERTION_ERROR")
+def load_assertion_error(frame: Frame, instruction: Instruction) -> None:
+    frame.push(constant(AssertionError))
+
+
+@opcode("PUSH_NULL")
+def push_null(frame: Frame, instruction: Instruction) -> None:
+    frame.push(NULL)
+
+
+@opcode("POP_TOP")
+def pop_top(frame: Frame, instruction: Instruction) -> None:
+    frame.pop()
+
+
+@opcode("COPY")
+def copy(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.stack[-(instruction.arg or 1)])
+
+
+@opcode("SWAP")
+def swap(frame: Frame, instruction: Instruction) -> None:
+    depth = instruction.arg or 1
+    frame.stack[-1], frame.stack[-depth] = frame.stack[-depth], frame.stack[-1]
+
+
+__all__ = ["MethodVariable", "read_global"]

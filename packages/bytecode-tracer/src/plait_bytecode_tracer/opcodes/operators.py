@@ -1,0 +1,164 @@
+"""Arithmetic, comparison, subscripts and formatting."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dis import Instruction
+from typing import Any
+
+from plait_bytecode_tracer.builtin_calls import apply, truth
+from plait_bytecode_tracer.calls import call
+from plait_bytecode_tracer.containers import contains, delete_item, get_item, set_item
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.opcodes.registry import opcode
+from plait_bytecode_tracer.variables import Known, SliceVariable, TensorVariable, Variable
+
+_BINARY: dict[str, Callable[..., Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "@": operator.matmul,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    "+=": operator.iadd,
+    "-=": operator.isub,
+    "*=": operator.imul,
+    "/=": operator.itruediv,
+    "//=": operator.ifloordiv,
+    "%=": operator.imod,
+    "**=": operator.ipow,
+    "@=": operator.imatmul,
+    "&=": operator.iand,
+    "|=": operator.ior,
+    "^=": operator.ixor,
+    "<<=": operator.ilshift,
+    ">>=": operator.irshift,
+}
+_COMPARE: dict[str, Callable[..., Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@opcode("BINARY_OP")
+def binary_op(frame: Frame, instruction: Instruction) -> None:
+    right, left = frame.pop(), frame.pop()
+    frame.push(apply(frame, _BINARY[instruction.argrepr], [left, right]))
+
+
+@opcode("COMPARE_OP")
+def compare_op(frame: Frame, instruction: Instruction) -> None:
+    right, left = frame.pop(), frame.pop()
+    frame.push(apply(frame, _COMPARE[instruction.argval], [left, right]))
+
+
+@opcode("IS_OP")
+def is_op(frame: Frame, instruction: Instruction) -> None:
+    right, left = frame.pop(), frame.pop()
+    frame.push(constant(same(left, right) is not bool(instruction.arg)))
+
+
+def same(left: Variable, right: Variable) -> bool:
+    """Whether two variables are one object."""
+    if isinstance(left, Known) and isinstance(right, Known):
+        return left.value is right.value
+    if isinstance(left, Known) or isinstance(right, Known):
+        return False
+    return left is right
+
+
+@opcode("CONTAINS_OP")
+def contains_op(frame: Frame, instruction: Instruction) -> None:
+    container, item = frame.pop(), frame.pop()
+    found = contains(frame, container, item)
+    frame.push(constant(found is not bool(instruction.arg)))
+
+
+@opcode("UNARY_NEGATIVE")
+def unary_negative(frame: Frame, instruction: Instruction) -> None:
+    frame.push(apply(frame, operator.neg, [frame.pop()]))
+
+
+@opcode("UNARY_INVERT")
+def unary_invert(frame: Frame, instruction: Instruction) -> None:
+    frame.push(apply(frame, operator.invert, [frame.pop()]))
+
+
+@opcode("UNARY_POSITIVE", until=(3, 12))
+def unary_positive(frame: Frame, instruction: Instruction) -> None:
+    frame.push(apply(frame, operator.pos, [frame.pop()]))
+
+
+@opcode("UNARY_NOT")
+def unary_not(frame: Frame, instruction: Instruction) -> None:
+    frame.push(constant(not truth(frame, frame.pop())))
+
+
+@opcode("BINARY_SUBSCR")
+def binary_subscr(frame: Frame, instruction: Instruction) -> None:
+    key, container = frame.pop(), frame.pop()
+    frame.push(get_item(frame, container, key))
+
+
+@opcode("BINARY_SLICE", since=(3, 12))
+def binary_slice(frame: Frame, instruction: Instruction) -> None:
+    stop, start, container = frame.pop(), frame.pop(), frame.pop()
+    frame.push(get_item(frame, container, SliceVariable([start, stop, constant(None)])))
+
+
+@opcode("STORE_SLICE", since=(3, 12))
+def store_slice(frame: Frame, instruction: Instruction) -> None:
+    stop, start, container, value = frame.pop(), frame.pop(), frame.pop(), frame.pop()
+    set_item(frame, container, SliceVariable([start, stop, constant(None)]), value)
+
+
+@opcode("STORE_SUBSCR")
+def store_subscr(frame: Frame, instruction: Instruction) -> None:
+    key, container, value = frame.pop(), frame.pop(), frame.pop()
+    set_item(frame, container, key, value)
+
+
+@opcode("DELETE_SUBSCR")
+def delete_subscr(frame: Frame, instruction: Instruction) -> None:
+    key, container = frame.pop(), frame.pop()
+    delete_item(frame, container, key)
+
+
+@opcode("BUILD_SLICE")
+def build_slice(frame: Frame, instruction: Instruction) -> None:
+    parts = frame.pop_many(instruction.arg or 0)
+    while len(parts) < 3:
+        parts.append(constant(None))
+    frame.push(SliceVariable(parts))
+
+
+@opcode("FORMAT_VALUE")
+def format_value(frame: Frame, instruction: Instruction) -> None:
+    flags = instruction.arg or 0
+    spec = frame.pop() if flags & 4 else constant("")
+    value = frame.pop()
+    if isinstance(value, TensorVariable):
+        raise TraceBreakError("GB0004", "a tensor formatted as text")
+    conversion = {0: None, 1: str, 2: repr, 3: ascii}[flags & 3]
+    if conversion is not None:
+        value = call(frame, constant(conversion), [value], {})
+    frame.push(call(frame, constant(format), [value, spec], {}))
+
+
+@opcode("BUILD_STRING")
+def build_string(frame: Frame, instruction: Instruction) -> None:
+    parts = frame.pop_many(instruction.arg or 0)
+    frame.push(constant("".join(part.value for part in parts if isinstance(part, Known))))

@@ -1,0 +1,325 @@
+"""What a trace builds: the graph, its inputs, the guards, the side effects."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.guards import GuardSet
+from plait_bytecode_tracer.sources import Constants, Source
+from plait_bytecode_tracer.variables import (
+    CellVariable,
+    DictVariable,
+    Known,
+    SequenceVariable,
+    SetVariable,
+    TensorVariable,
+    Variable,
+    is_constant,
+)
+from plait_utils.fake import FakeMode
+
+
+@dataclass(slots=True)
+class GraphInput:
+    """A tensor that the graph reads: its source, placeholder and real tensor."""
+
+    source: Source
+    node: fx.Node
+    tensor: torch.Tensor
+
+
+@dataclass(slots=True)
+class TraceState:
+    """The trace of one call."""
+
+    constants: Constants = field(default_factory=Constants)
+    graph: fx.Graph = field(default_factory=fx.Graph)
+    fake_mode: FakeMode = field(default_factory=FakeMode)
+    inputs: list[GraphInput] = field(default_factory=list)
+    wrapped: dict[int, Variable] = field(default_factory=dict)
+    kept: list[object] = field(default_factory=list)
+    """Objects whose ids are keys of `wrapped`."""
+    attributes: dict[int, dict[str, Variable]] = field(default_factory=dict)
+    """Attributes that the trace has set on objects from outside, by the object's id."""
+    owners: dict[int, Known] = field(default_factory=dict)
+    changed: dict[int, Variable] = field(default_factory=dict)
+    """Containers and cells from outside that the trace has changed, in order."""
+    globals_set: dict[tuple[int, str], tuple[Any, Variable]] = field(default_factory=dict)
+    grad_enabled: bool = True
+    mutates_tensors: bool = False
+    lines: list[Callable[[], str]] = field(default_factory=list)
+    """The user's line of each live frame."""
+    guards: GuardSet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.guards = GuardSet(self.constants)
+        self.grad_enabled = torch.is_grad_enabled()
+
+    @property
+    def line(self) -> str:
+        return self.lines[-1]() if self.lines else "the call"
+
+    # Values from outside.
+
+    def guard(self, source: Source | None, condition: str, text: str) -> None:
+        self.guards.add(source, condition, text, self.line)
+
+    def guard_identity(self, source: Source, value: object) -> None:
+        name = self.constants.name(value)
+        shown = getattr(value, "__qualname__", type(value).__name__)
+        self.guard(source, f"{{}} is {name}", f"{source.text} is {shown}")
+
+    def guard_type(self, source: Source, value: object) -> None:
+        name = self.constants.name(type(value))
+        text = f"type({source.text}) is {type(value).__name__}"
+        self.guard(source, f"{{}}.__class__ is {name}", text)
+
+    def wrap(self, value: Any, source: Source | None) -> Variable:
+        """A value from outside, guarded so that later calls find the same."""
+        if source is None:
+            return Known(value)
+        if isinstance(value, torch.Tensor):
+            return self._wrap_tensor(value, source)
+        if is_constant(value):
+            self._guard_constant(value, source)
+            return Known(value, source)
+        known = self.wrapped.get(id(value))
+        if known is not None:
+            self._guard_alias(known, value, source)
+            return known
+        variable = self._wrap_object(value, source)
+        self.wrapped[id(value)] = variable
+        self.kept.append(value)
+        return variable
+
+    def _guard_alias(self, known: Variable, value: object, source: Source) -> None:
+        first = getattr(known, "source", None)
+        if first is not None and first.code != source.code:
+            if isinstance(value, types.FunctionType | type | types.ModuleType):
+                self.guard_identity(source, value)
+            else:
+                self._guard_same(source, first)
+
+    def _guard_same(self, source: Source, first: Source) -> None:
+        """Both sources must give one object; the first is written out whole."""
+        condition = f"{{}} is {first.code}"
+        self.guard(source, condition, f"{source.text} is {first.text}")
+
+    def _guard_constant(self, value: Any, source: Source) -> None:
+        if value is None or value is True or value is False or value is Ellipsis:
+            self.guard(source, f"{{}} is {value!r}", f"{source.text} is {value!r}")
+            return
+        if type(value) in (int, str):
+            shown = repr(value)
+            condition = f"{{}}.__class__ is {type(value).__name__} and {{}} == {shown}"
+        elif isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+            condition = f"{{}} is {self.constants.name(value)}"
+        else:
+            kind = self.constants.name(type(value))
+            same = f"{{}} == {self.constants.name(value)}"
+            if type(value) in (float, complex):
+                same = f"repr({{}}) == {repr(value)!r}"  # tells -0.0 and NaN apart
+            condition = f"{{}}.__class__ is {kind} and {same}"
+        self.guard(source, condition, f"{source.text} == {value!r}")
+
+    def _wrap_object(self, value: Any, source: Source) -> Variable:
+        if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
+            self.guard_identity(source, value)
+            return Known(value, source)
+        if isinstance(value, types.ModuleType):
+            self.guard_identity(source, value)
+            return Known(value, source)
+        if type(value) in (list, tuple):
+            self.guard_type(source, value)
+            size = len(value)
+            self.guard(source, f"len({{}}) == {size}", f"len({source.text}) == {size}")
+            items = [self.wrap(v, source.item(str(n), str(n))) for n, v in enumerate(value)]
+            return SequenceVariable(items, type(value), source, value)
+        if type(value) is dict:
+            return self._wrap_dict(value, source)
+        if type(value) in (set, frozenset) and all(is_constant(item) for item in value):
+            self.guard_type(source, value)
+            copy = self.constants.name(frozenset(value))
+            self.guard(source, f"{{}} == {copy}", f"{source.text} == {value!r}")
+            return SetVariable(set(value), source)
+        if isinstance(value, torch.nn.Module):
+            self.guard_identity(source, value)
+            return Known(value, source)
+        if isinstance(value, types.MethodType):
+            self.guard(
+                source, f"{{}} == {self.constants.name(value)}", f"{source.text} is a method"
+            )
+            return Known(value, source)
+        self.guard_type(source, value)
+        return Known(value, source)
+
+    def _wrap_dict(self, value: dict[Any, Any], source: Source) -> Variable:
+        if not all(is_constant(key) for key in value):
+            raise TraceBreakError("GB0009", f"{source.text} is a dict with keys that are objects")
+        self.guard_type(source, value)
+        keys = self.constants.name(list(value))
+        self.guard(source, f"list({{}}) == {keys}", f"keys of {source.text} == {list(value)!r}")
+        items = {}
+        for key, item in value.items():
+            place = repr(key) if type(key) in (int, str) else self.constants.name(key)
+            items[key] = self.wrap(item, source.item(place, repr(key)))
+        return DictVariable(items, dict, source, value)
+
+    def wrap_cell(self, cell: types.CellType, name: str) -> CellVariable:
+        """A cell of a real function's closure; its content is read on demand."""
+        known = self.wrapped.get(id(cell))
+        if isinstance(known, CellVariable):
+            return known
+        where = self.constants.name(cell)
+        source = Source(f"{where}.cell_contents", name)
+        variable = CellVariable(None, cell, source)
+        self.wrapped[id(cell)] = variable
+        self.kept.append(cell)
+        return variable
+
+    # Tensors.
+
+    def _wrap_tensor(self, value: torch.Tensor, source: Source) -> Variable:
+        known = self.wrapped.get(id(value))
+        if isinstance(known, TensorVariable):
+            if known.source is not None and known.source.code != source.code:
+                self._guard_same(source, known.source)
+            return known
+        if type(value) not in (torch.Tensor, torch.nn.Parameter):
+            raise TraceBreakError(
+                "GB0009", f"{source.text} is a {type(value).__name__}, a tensor subclass"
+            )
+        if value.layout is not torch.strided or value.is_conj() or value.is_neg():
+            raise TraceBreakError("GB0009", f"{source.text} is not a plain strided tensor")
+        self._guard_tensor(value, source)
+        fake = self.fake_mode.from_tensor(value)
+        node = self.graph.placeholder(f"arg{len(self.inputs)}")
+        node.meta["val"] = fake
+        node.meta["source_line"] = self.line
+        node.meta["source"] = source.text
+        variable = TensorVariable(node, fake, source)
+        self.inputs.append(GraphInput(source, node, value))
+        self.wrapped[id(value)] = variable
+        self.kept.append(value)
+        return variable
+
+    def _guard_tensor(self, value: torch.Tensor, source: Source) -> None:
+        name = self.constants.name
+        shape, stride = tuple(value.shape), tuple(value.stride())
+        checks = [
+            f"{{}}.__class__ is {name(type(value))}",
+            f"{{}}.dtype is {name(value.dtype)}",
+            f"{{}}.shape == {shape!r}",
+            f"{{}}.stride() == {stride!r}",
+            f"{{}}.device == {name(value.device)}",
+        ]
+        if self.grad_enabled or value.is_inference():
+            checks.append(f"{{}}.requires_grad is {value.requires_grad}")
+        if not isinstance(value, torch.nn.Parameter):
+            checks.append("not ({}.is_conj() or {}.is_neg())")
+        text = f"{source.text}: {value.dtype} {list(shape)} stride {list(stride)} {value.device}"
+        self.guard(source, " and ".join(checks), text)
+
+    def emit(
+        self, kind: str, target: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[fx.Node, Any]:
+        """Add a node and run it on fake tensors. Arguments are variables or containers."""
+        node_args = self._nodes(tuple(args))
+        node_kwargs = self._nodes(kwargs)
+        fake_args, fake_kwargs = self._fakes(tuple(args)), self._fakes(kwargs)
+        result = self._run(kind, target, fake_args, fake_kwargs)
+        node = self.graph.create_node(kind, target, node_args, node_kwargs)
+        node.meta["val"] = result
+        node.meta["source_line"] = self.line
+        return node, result
+
+    def _run(self, kind: str, target: Any, args: Any, kwargs: Any) -> Any:
+        with self.fake_mode, torch.set_grad_enabled(self.grad_enabled):
+            try:
+                if kind == "call_method":
+                    return getattr(args[0], target)(*args[1:], **kwargs)
+                return target(*args, **kwargs)
+            except TraceBreakError:
+                raise
+            except Exception as error:
+                name = target if isinstance(target, str) else getattr(target, "__name__", target)
+                reason = str(error).strip().splitlines()
+                first = reason[0] if reason else type(error).__name__
+                raise TraceBreakError("GB0008", f"{name} fails: {first}") from error
+
+    def _nodes(self, value: Any) -> Any:
+        return map_variables(value, lambda tensor: tensor.node)
+
+    def _fakes(self, value: Any) -> Any:
+        return map_variables(value, lambda tensor: tensor.fake)
+
+    def tensor_result(self, node: fx.Node, result: Any) -> Variable:
+        """What a torch call returned, as a variable; elements of tuples become nodes."""
+        if isinstance(result, torch.Tensor):
+            return TensorVariable(node, result)
+        if isinstance(result, tuple | list) and any(isinstance(r, torch.Tensor) for r in result):
+            items: list[Variable] = []
+            for position, item in enumerate(result):
+                part = self.graph.call_function(operator.getitem, (node, position))
+                part.meta["val"] = item
+                part.meta["source_line"] = self.line
+                items.append(self.tensor_result(part, item))
+            if type(result) in (tuple, list):
+                return SequenceVariable(items, type(result))
+            return NamedResult(items, type(result), original=None)
+        if is_constant(result):
+            self.graph.erase_node(node)
+            return Known(result)
+        raise TraceBreakError("GB0009", f"a torch call that returns a {type(result).__name__}")
+
+
+class NamedResult(SequenceVariable):
+    """A torch.return_types tuple; its fields have names."""
+
+    __slots__ = ()
+
+
+def map_variables(value: Any, tensor: Callable[[TensorVariable], Any]) -> Any:
+    """Tracked values as plain ones, tensors through `tensor`."""
+    from plait_bytecode_tracer.variables import SliceVariable
+
+    match value:
+        case TensorVariable():
+            return tensor(value)
+        case Known():
+            if not is_constant(value.value) and not callable(value.value):
+                if isinstance(value.value, torch.Generator):
+                    raise TraceBreakError("GB0009", "a random generator as an argument")
+                raise TraceBreakError(
+                    "GB0009", f"a {type(value.value).__name__} as an argument of a torch call"
+                )
+            return value.value
+        case SequenceVariable():
+            items = [map_variables(item, tensor) for item in value.items]
+            return items if value.kind is list else tuple(items)
+        case DictVariable():
+            return {key: map_variables(item, tensor) for key, item in value.items.items()}
+        case SliceVariable():
+            return slice(*[map_variables(part, tensor) for part in value.parts])
+        case tuple():
+            return tuple(map_variables(item, tensor) for item in value)
+        case list():
+            return [map_variables(item, tensor) for item in value]
+        case dict():
+            return {key: map_variables(item, tensor) for key, item in value.items()}
+        case Variable():
+            raise TraceBreakError(
+                "GB0009", f"a {type(value).__name__} as an argument of a torch call"
+            )
+    return value
+
+
+__all__ = ["GraphInput", "NamedResult", "TraceState", "map_variables"]

@@ -1,0 +1,309 @@
+"""Tracing one call of a function: from bytecode to a `Capture`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
+from plait_bytecode_tracer.frame import NULL, Frame, Function, RootBreak, instructions_of
+from plait_bytecode_tracer.guards import Guard, GuardWriter
+from plait_bytecode_tracer.rebuild import Rebuilder
+from plait_bytecode_tracer.resume import resume_function
+from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.state import GraphInput, TraceState
+from plait_bytecode_tracer.variables import Known, Variable
+
+SUPPORTED_VERSIONS = ((3, 11), (3, 12))
+
+
+class WholeCallEagerError(Exception):
+    """The call must run as eager Python as a whole; says why."""
+
+    def __init__(self, graph_break: GraphBreak) -> None:
+        super().__init__(graph_break.reason)
+        self.graph_break = graph_break
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """What follows a graph break: how Python goes on."""
+
+    kind: str
+    """"call", "jump" or "eager"."""
+    functions: tuple[types.FunctionType, ...]
+    """Where to go on: one function, or those for a true and a false condition."""
+
+
+@dataclass(slots=True)
+class Capture:
+    """A traced call: a torch-level graph, and what Python does around it."""
+
+    graph_module: fx.GraphModule
+    inputs: tuple[GraphInput, ...]
+    guards: tuple[Guard, ...]
+    graph_break: GraphBreak | None
+    continuation: Continuation | None
+    state: TraceState = field(repr=False)
+    body: tuple[str, ...] = field(repr=False, default=())
+    """Python after the graph has run, up to the return."""
+    writer: GuardWriter = field(repr=False, default_factory=GuardWriter)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """How each placeholder is read from the call."""
+        return tuple(graph_input.source for graph_input in self.inputs)
+
+    @property
+    def example_inputs(self) -> tuple[torch.Tensor, ...]:
+        """The fake tensor of each placeholder."""
+        return tuple(i.node.meta["val"] for i in self.inputs)
+
+
+def parameter_names(code: types.CodeType) -> tuple[str, ...]:
+    """The names of a function's parameters in the order of its locals."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS)
+    count += bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[:count]
+
+
+def trace(function: types.FunctionType, values: Sequence[Any]) -> Capture:
+    """Trace a call of `function` with `values`, one for each parameter in local order.
+
+    Raises WholeCallEagerError where not even a part of the call can be captured.
+    """
+    if sys.version_info[:2] not in SUPPORTED_VERSIONS:
+        reason = f"Python {sys.version_info[0]}.{sys.version_info[1]} is not traced yet"
+        raise _whole(function, "GB0001", reason)
+    broken: dict[int, GraphBreak] = {}
+    while True:
+        state = TraceState()
+        frame = _root_frame(function, values, state, frozenset(broken))
+        try:
+            with torch.random.fork_rng(enabled=False):
+                result = frame.run()
+            return _finish(function, frame, state, result)
+        except RootBreak:
+            reason = broken[frame.instruction.offset]
+            return _finish_at_break(function, frame, state, reason)
+        except TraceBreakError as error:
+            line = _innermost_line(error, frame)
+            found = GraphBreak(error.kind.code, error.reason, line, error.kind.hint)
+            if frame.blocks or frame.instruction.offset in broken:
+                raise WholeCallEagerError(found) from error
+            broken[frame.instruction.offset] = found
+
+
+def _innermost_line(error: TraceBreakError, root: Frame) -> str:
+    """The user's line of the deepest frame that was being traced."""
+    line = root.line()
+    traceback = error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame.f_locals.get("self")
+        if isinstance(frame, Frame):
+            line = frame.line()
+        traceback = traceback.tb_next
+    return line
+
+
+def _whole(function: types.FunctionType, code: str, reason: str) -> WholeCallEagerError:
+    error = TraceBreakError(code, reason)
+    where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+    return WholeCallEagerError(GraphBreak(code, reason, where, error.kind.hint))
+
+
+def _root_frame(
+    function: types.FunctionType,
+    values: Sequence[Any],
+    state: TraceState,
+    break_at: frozenset[int],
+) -> Frame:
+    code = function.__code__
+    closure = [
+        state.wrap_cell(cell, name)
+        for cell, name in zip(function.__closure__ or (), code.co_freevars, strict=True)
+    ]
+    frame = Frame(state, Function(code, function.__globals__, closure), {}, break_at=break_at)
+    state.lines.append(lambda: f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}")
+    _guard_surroundings(state)
+    for name, value in zip(parameter_names(code), values, strict=True):
+        try:
+            frame.locals[name] = state.wrap(value, Source(name, name))
+        except TraceBreakError as error:
+            raise _whole(function, error.kind.code, error.reason) from error
+    state.lines.pop()
+    return frame
+
+
+def _guard_surroundings(state: TraceState) -> None:
+    """The modes under which every operation of the trace runs."""
+    name = state.constants.name
+    enabled = torch.is_grad_enabled()
+    state.guard(None, f"{name(torch.is_grad_enabled)}() is {enabled}", f"gradients: {enabled}")
+    inference = torch.is_inference_mode_enabled()
+    check = f"{name(torch.is_inference_mode_enabled)}() is {inference}"
+    state.guard(None, check, f"inference mode: {inference}")
+    if torch._C._is_any_autocast_enabled():
+        raise TraceBreakError("GB0002", "autocast is enabled")
+    state.guard(None, f"not {name(torch._C._is_any_autocast_enabled)}()", "no autocast")
+    default = torch.get_default_dtype()
+    check = f"{name(torch.get_default_dtype)}() is {name(default)}"
+    state.guard(None, check, f"default dtype: {default}")
+    if torch._C._len_torch_dispatch_stack():
+        raise TraceBreakError("GB0002", "a dispatch mode is active")
+    state.guard(None, f"not {name(torch._C._len_torch_dispatch_stack)}()", "no dispatch mode")
+
+
+def _finish(
+    function: types.FunctionType, frame: Frame, state: TraceState, result: Variable
+) -> Capture:
+    writer = GuardWriter()
+    rebuilder = Rebuilder(state, writer)
+    try:
+        returned = rebuilder.value(result)
+        rebuilder.effects()
+    except TraceBreakError as error:
+        found = GraphBreak(error.kind.code, error.reason, frame.line(), error.kind.hint)
+        raise WholeCallEagerError(found) from error
+    lines = (*rebuilder.lines, f"return {returned}")
+    return _capture(function, state, rebuilder, lines, None, None)
+
+
+def _finish_at_break(
+    function: types.FunctionType, frame: Frame, state: TraceState, reason: GraphBreak
+) -> Capture:
+    writer = GuardWriter()
+    rebuilder = Rebuilder(state, writer)
+    try:
+        stack = [rebuilder.value(value) for value in frame.stack]
+        nulls = [value is NULL for value in frame.stack]
+        live = {name: rebuilder.value(value) for name, value in frame.locals.items()}
+        for name in frame.code.co_cellvars:
+            cell = frame.cells.get(name)
+            if cell is not None and cell.content is not None:
+                live[name] = rebuilder.value(cell.content)
+        rebuilder.effects()
+        lines, continuation = _continue(function, frame, stack, nulls, live)
+    except TraceBreakError as error:
+        found = GraphBreak(
+            reason.code, f"{reason.reason} ({error.reason})", reason.line, reason.hint
+        )
+        raise WholeCallEagerError(found) from error
+    except Exception as error:  # a continuation that cannot be assembled must not break the call
+        found = GraphBreak(
+            reason.code, f"{reason.reason} (cannot resume: {error})", reason.line, reason.hint
+        )
+        raise WholeCallEagerError(found) from error
+    return _capture(function, state, rebuilder, (*rebuilder.lines, *lines), reason, continuation)
+
+
+def _continue(
+    function: types.FunctionType,
+    frame: Frame,
+    stack: list[str],
+    nulls: list[bool],
+    live: dict[str, str],
+) -> tuple[list[str], Continuation]:
+    """The lines that carry out the breaking instruction and go on after it."""
+    instruction = frame.instruction
+    instructions, _ = instructions_of(frame.code)
+    following = instructions[frame.index + 1].offset if frame.index + 1 < len(instructions) else 0
+    names, values = list(live), list(live.values())
+    if instruction.opname == "CALL":
+        count = (instruction.arg or 0) + 2
+        parts, below = stack[-count:], stack[:-count]
+        has_null = nulls[-count]
+        keywords = frame.keyword_names
+        arguments = parts[2:] if has_null else parts[1:]
+        plain = arguments[: len(arguments) - len(keywords)]
+        named = [
+            f"{name}={value}" for name, value in zip(keywords, arguments[len(plain) :], strict=True)
+        ]
+        callee = parts[1] if has_null else parts[0]
+        lines = [f"_result = {callee}({', '.join([*plain, *named])})"]
+        target = resume_function(function, following, [*nulls[:-count], False], names)
+        passed = [*_present(below, nulls[:-count]), "_result", *values]
+        lines.append(f"return _resume[0]({', '.join(passed)})")
+        return lines, Continuation("call", (target,))
+    if instruction.opname.startswith("POP_JUMP") and instruction.opname.endswith(("TRUE", "FALSE")):
+        jump = resume_function(function, instruction.argval, nulls[:-1], names)
+        fall = resume_function(function, following, nulls[:-1], names)
+        on_true = instruction.opname.endswith("TRUE")
+        passed = ", ".join([*_present(stack[:-1], nulls[:-1]), *values])
+        chosen = f"_resume[0 if bool({stack[-1]}) is {on_true} else 1]"
+        return [f"return {chosen}({passed})"], Continuation("jump", (jump, fall))
+    if frame.keyword_names:
+        raise TraceBreakError("GB0001", "a break between a call's parts")
+    target = resume_function(function, instruction.offset, nulls, names)
+    passed = ", ".join([*_present(stack, nulls), *values])
+    return [f"return _resume[0]({passed})"], Continuation("eager", (target,))
+
+
+def _present(stack: Sequence[str], nulls: Sequence[bool]) -> list[str]:
+    return [value for value, is_null in zip(stack, nulls, strict=True) if not is_null]
+
+
+def _capture(
+    function: types.FunctionType,
+    state: TraceState,
+    rebuilder: Rebuilder,
+    lines: tuple[str, ...],
+    graph_break: GraphBreak | None,
+    continuation: Continuation | None,
+) -> Capture:
+    graph = state.graph
+    graph.output(tuple(rebuilder.outputs))
+    if state.mutates_tensors:
+        _guard_aliasing(state)
+    else:
+        _drop_dead_nodes(graph)
+    module = fx.GraphModule(torch.nn.Module(), graph, function.__name__)
+    return Capture(
+        module,
+        tuple(state.inputs),
+        tuple(state.guards),
+        graph_break,
+        continuation,
+        state,
+        lines,
+        rebuilder.writer,
+    )
+
+
+def _drop_dead_nodes(graph: fx.Graph) -> None:
+    """Remove what no output needs; random and gradient-mode calls stay."""
+    for node in reversed(list(graph.nodes)):
+        if node.op in ("placeholder", "output") or node.users:
+            continue
+        if isinstance(node.meta.get("val"), torch.Tensor) and node.op != "call_module":
+            name = node.target if isinstance(node.target, str) else node.target.__name__
+            if "rand" not in name and "dropout" not in name and "bernoulli" not in name:
+                graph.erase_node(node)
+
+
+def _guard_aliasing(state: TraceState) -> None:
+    """With in-place operations, the same inputs must share storage as when traced."""
+    pointers = [i.tensor.untyped_storage().data_ptr() for i in state.inputs]
+    pattern = tuple(pointers.index(pointer) for pointer in pointers)
+    name = state.constants.name(storage_pattern)
+    sources = ", ".join(i.source.code for i in state.inputs)
+    state.guard(None, f"{name}(({sources},)) == {pattern!r}", "which inputs share storage")
+
+
+def storage_pattern(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """For each tensor, the position of the first that shares its storage."""
+    pointers = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return tuple(pointers.index(pointer) for pointer in pointers)
+
+
+def is_plain(variable: Variable) -> bool:
+    """Whether a variable is a real object."""
+    return isinstance(variable, Known)

@@ -1,0 +1,185 @@
+"""Values as the tracer sees them."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from plait_bytecode_tracer.sources import Source
+
+
+class Variable:
+    """A value of the traced program."""
+
+    __slots__ = ()
+
+
+@dataclass(eq=False, slots=True)
+class TensorVariable(Variable):
+    """A tensor: a node of the graph and its fake value."""
+
+    node: fx.Node
+    fake: torch.Tensor
+    source: Source | None = None
+    """Where it came in, for a graph input that is still itself."""
+
+
+@dataclass(eq=False, slots=True)
+class Known(Variable):
+    """A Python object that the tracer holds itself: a constant, function, class, module..."""
+
+    value: Any
+    source: Source | None = None
+
+
+@dataclass(eq=False, slots=True)
+class SequenceVariable(Variable):
+    """A list or tuple whose elements are tracked."""
+
+    items: list[Variable]
+    kind: type = list
+    source: Source | None = None
+    original: Any = None
+    """The real list of the caller, where there is one."""
+
+
+@dataclass(eq=False, slots=True)
+class DictVariable(Variable):
+    """A dict with constant keys and tracked values."""
+
+    items: dict[Any, Variable]
+    kind: type = dict
+    source: Source | None = None
+    original: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class SetVariable(Variable):
+    """A set of constants."""
+
+    items: set[Any]
+    source: Source | None = None
+
+
+@dataclass(eq=False, slots=True)
+class CellVariable(Variable):
+    """A closure cell: made by the trace, or a real one."""
+
+    content: Variable | None = None
+    original: types.CellType | None = None
+    source: Source | None = None
+
+
+@dataclass(eq=False, slots=True)
+class FunctionVariable(Variable):
+    """A function that the traced code made."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    name: str
+    defaults: list[Variable] = field(default_factory=list)
+    keyword_defaults: dict[str, Variable] = field(default_factory=dict)
+    closure: list[CellVariable] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class BoundVariable(Variable):
+    """A method bound to a tracked object; `function` may be real or traced."""
+
+    function: Any
+    self: Variable
+
+
+@dataclass(eq=False, slots=True)
+class MethodVariable(Variable):
+    """A method of a tensor or tracked container, by name."""
+
+    owner: Variable
+    name: str
+
+
+@dataclass(eq=False, slots=True)
+class IteratorVariable(Variable):
+    """An iterator over tracked elements; `next_` gives the next one or None."""
+
+    next_: Callable[[], Variable | None]
+
+
+@dataclass(eq=False, slots=True)
+class SliceVariable(Variable):
+    """A slice whose bounds are tracked."""
+
+    parts: list[Variable]
+
+
+@dataclass(eq=False, slots=True)
+class ObjectVariable(Variable):
+    """An instance of a user class that the traced code made."""
+
+    cls: type
+    attributes: dict[str, Variable] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class SuperVariable(Variable):
+    """`super()`: attribute look-up after a class in an object's resolution order."""
+
+    after: type
+    self: Variable
+    cls: type
+
+
+@dataclass(eq=False, slots=True)
+class GradModeVariable(Variable):
+    """`torch.no_grad()` and its kin, before or while entered."""
+
+    enabled: bool
+    inference: bool = False
+    previous: bool | None = None
+
+
+@dataclass(eq=False, slots=True)
+class PartialVariable(Variable):
+    """`functools.partial` over tracked arguments."""
+
+    function: Variable
+    args: list[Variable]
+    kwargs: dict[str, Variable]
+
+
+CONSTANT_TYPES: tuple[type, ...] = (
+    int,
+    float,
+    bool,
+    str,
+    bytes,
+    complex,
+    type(None),
+    type(Ellipsis),
+    type(NotImplemented),
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    torch.Size,
+    torch.finfo,
+    torch.iinfo,
+    range,
+    slice,
+)
+"""Immutable values that are compared by value."""
+
+
+def is_constant(value: Any) -> bool:
+    """Whether a value is immutable through and through, and compares by value."""
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return False
+    if type(value) in (tuple, frozenset):
+        return all(is_constant(item) for item in value)
+    return type(value) in CONSTANT_TYPES or isinstance(value, enum.Enum)
