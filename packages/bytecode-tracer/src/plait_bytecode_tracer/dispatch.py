@@ -93,6 +93,7 @@ class CompiledFunction:
             backend, fullgraph, dynamic, recompile_limit, profile or Profile()
         )
         self.function = function
+        self.__name__ = function.__name__
         self.entries: tuple[Entry, ...] = ()
         self.recompiles: list[Recompile] = []
         self.breaks: list[GraphBreak] = []
@@ -109,7 +110,29 @@ class CompiledFunction:
 
     @property
     def profile(self) -> Profile:
+        """Where tracing and compiling are timed."""
         return self._settings.profile
+
+    @property
+    def backend(self) -> Backend:
+        """What makes captured graphs callable."""
+        return self._settings.backend
+
+    def family(self) -> list[CompiledFunction]:
+        """This function and its continuations after graph breaks."""
+        found = [self]
+        for entry in self.entries:
+            for continuation in entry.resumed:
+                found += continuation.family()
+        return found
+
+    def reset(self) -> None:
+        """Forget all specialisations; the next call traces anew."""
+        with self._lock:
+            self.entries, self._runs = (), ()
+            self.eager_reason = None
+            self.recompiles.clear()
+            self.breaks.clear()
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

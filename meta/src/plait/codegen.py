@@ -1,0 +1,86 @@
+"""The last stage: the backend for a program's device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from plait.options import PipelineOptions
+from plait.record import Runner
+from plait.stages import UnsupportedTargetError
+from plait_utils import Profile
+
+if TYPE_CHECKING:
+    from plait_scheduler import Program
+
+
+class Target(Enum):
+    """Which code the pipeline ends in."""
+
+    BY_DEVICE = "plait"
+    """C++ for the CPU, Triton for CUDA."""
+    PYTHON = "python"
+    """A readable Python program over torch; needs no compiler."""
+    TRITON = "triton"
+    """Triton kernels, on CPU tensors in Triton's interpreter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A program that can be called with one tensor for each of its inputs."""
+
+    backend: str
+    language: str
+    extension: str
+    run: Runner
+    source: str | None
+    fallback_reason: str | None = None
+    cache_hit: bool = False
+
+
+def build(program: Program, target: Target, options: PipelineOptions, profile: Profile) -> Built:
+    """Code for `program`.
+
+    Raises UnsupportedTargetError where no backend takes the program's devices.
+    """
+    if target is Target.PYTHON:
+        return _build_python(program)
+    if target is Target.TRITON:
+        return _build_triton(program, profile)
+    devices = sorted({buffer.device.type for buffer in program.buffers})
+    if devices in ([], ["cpu"]):
+        return _build_cpp(program, options, profile)
+    if devices in (["cuda"], ["cpu", "cuda"]):
+        return _build_triton(program, profile)
+    raise UnsupportedTargetError(
+        f"no backend generates code for {' and '.join(devices)}",
+        hint="plait compiles for cpu and cuda; other devices run eagerly.",
+    )
+
+
+def _build_cpp(program: Program, options: PipelineOptions, profile: Profile) -> Built:
+    from plait_cpp_codegen import build as build_cpp
+
+    made = build_cpp(program, options=options.cpp_options(), profile=profile)
+    return Built("cpp", "C++", "cpp", made.run, made.source, made.fallback_reason, made.cache_hit)
+
+
+def _build_python(program: Program) -> Built:
+    from plait_scheduler import load_python, render_python
+
+    source = render_python(program)
+    run = load_python(source)
+    return Built("python", "Python", "py", lambda *inputs: run(inputs), source)
+
+
+def _build_triton(program: Program, profile: Profile) -> Built:
+    try:
+        from plait_triton_codegen import build as build_triton
+    except ImportError as error:
+        raise UnsupportedTargetError(
+            f"the Triton backend is not installed ({error})",
+            hint="pip install plait[triton]",
+        ) from error
+    made = build_triton(program, profile=profile)
+    return Built("triton", "Triton", "triton.py", made.run, made.source)

@@ -1,0 +1,121 @@
+"""`plait.compile`."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from plait.errors import OptionError
+from plait.options import CompileRequest, check_arguments
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_compiled: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+@overload
+def compile(
+    model: F,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    mode: str | None = "default",
+    backend: str | Callable[..., Any] | None = None,
+    options: dict[str, Any] | None = None,
+) -> F: ...
+
+
+@overload
+def compile(
+    model: None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    mode: str | None = "default",
+    backend: str | Callable[..., Any] | None = None,
+    options: dict[str, Any] | None = None,
+) -> Callable[[F], F]: ...
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    mode: str | None = "default",
+    backend: str | Callable[..., Any] | None = None,
+    options: dict[str, Any] | None = None,
+) -> Any:
+    """Compile a function, method or module; compilation happens at the first call.
+
+    Args:
+        model: what to compile; without it, `compile` returns a decorator.
+        fullgraph: raise `FullGraphError` where a part cannot be captured, instead of
+            running that part as Python.
+        dynamic: accepted for compatibility; this release specialises on shapes.
+        mode: "default".
+        backend: None or "plait" for the whole compiler; "python" for readable Python over
+            ATen; "triton"; "eager", "noop", "aten", "checking", "printing" or "dumping"; or a
+            function `(graph_module, example_inputs) -> callable`.
+        options: settings by name; see `plait.CompileOptions`.
+
+    Returns:
+        The same kind of object, with the same behaviour: values, exceptions, side effects.
+
+    Raises:
+        OptionError: for an argument that is not taken, with what is.
+    """
+    request = check_arguments(fullgraph, dynamic, mode, backend, options)
+    if model is None:
+        return lambda function: _compile_object(function, request)
+    return _compile_object(model, request)
+
+
+def _compile_object(model: Any, request: CompileRequest) -> Any:
+    import torch
+
+    from plait_bytecode_tracer import compile_module
+
+    if isinstance(model, torch.nn.Module):
+        forward = type(model).forward
+        if not isinstance(forward, types.FunctionType):
+            raise OptionError(f"{type(model).__name__}.forward is not a Python function")
+        made = compile_module(model, lambda function: _compile_function(function, request))
+        return made
+    if isinstance(model, types.MethodType):
+        compiled = _compile_function(model.__func__, request)
+        return types.MethodType(compiled, model.__self__)
+    if isinstance(model, types.FunctionType):
+        return _compile_function(model, request)
+    call = getattr(type(model), "__call__", None)
+    if isinstance(call, types.FunctionType) and not isinstance(model, type):
+        return types.MethodType(_compile_function(call, request), model)
+    raise OptionError(
+        f"plait.compile takes a function, a method or an nn.Module, not {model!r}",
+        hint="Wrap builtins and classes in a Python function.",
+    )
+
+
+def _compile_function(function: types.FunctionType, request: CompileRequest) -> Any:
+    from plait.backend import GraphCompiler
+    from plait_bytecode_tracer import CompiledFunction
+
+    compiler = GraphCompiler(request, function.__name__)
+    compiled = CompiledFunction(
+        function,
+        compiler,
+        fullgraph=request.fullgraph,
+        dynamic=request.dynamic,
+        recompile_limit=request.options.recompile_limit,
+        profile=compiler.profile,
+    )
+    _compiled.add(compiled)
+    return compiled
+
+
+def reset() -> None:
+    """Forget every specialisation: the next call of each compiled function traces anew."""
+    for compiled in list(_compiled):
+        compiled.reset()

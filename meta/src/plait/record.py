@@ -1,0 +1,101 @@
+"""What is kept of each compiled graph, for reports and dumps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from plait_utils import Profile
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from plait_fx_passes import AtenGraph
+    from plait_ir_lowering import Graph
+    from plait_scheduler import Schedule
+
+Runner: TypeAlias = Callable[..., Any]
+
+
+class Outcome(Enum):
+    """How a captured graph runs."""
+
+    COMPILED = "compiled"
+    """By code that plait generated."""
+    EAGER = "eager"
+    """As captured, because a stage refused it or gradients are needed; `reason` says why."""
+    CUSTOM = "custom"
+    """By what the caller's backend returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageFailure:
+    """Why a stage did not yield its value."""
+
+    stage: str
+    message: str
+    unsupported: bool
+    """True where plait does not support something yet, False where plait has a bug."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCode:
+    """What a backend made of a program."""
+
+    backend: str
+    source: str | None
+    """C++ or Triton source; None where the program runs as Python over ATen."""
+    language: str
+    fallback_reason: str | None
+    cache_hit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGraph:
+    """One captured graph and what each stage made of it; later fields are None after a failure."""
+
+    name: str
+    captured: fx.GraphModule
+    outcome: Outcome
+    profile: Profile
+    run: Runner
+    aten: AtenGraph | None = None
+    loops: Graph | None = None
+    schedule: Schedule | None = None
+    code: HostCode | None = None
+    failure: StageFailure | None = None
+    reason: str | None = None
+
+
+@dataclass
+class Session:
+    """The graphs that one `plait.compile` call has compiled so far."""
+
+    function: str
+    backend: str
+    _graphs: list[CompiledGraph] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def next_name(self) -> str:
+        """A name for the next graph: the function's with a number."""
+        with self._lock:
+            return f"{self.function}-{len(self._graphs)}"
+
+    def add(self, graph: CompiledGraph) -> None:
+        """Record a graph."""
+        with self._lock:
+            self._graphs.append(graph)
+
+    @property
+    def graphs(self) -> tuple[CompiledGraph, ...]:
+        """The graphs, in the order in which they were compiled."""
+        with self._lock:
+            return tuple(self._graphs)
+
+    def clear(self) -> None:
+        """Forget the graphs."""
+        with self._lock:
+            self._graphs.clear()

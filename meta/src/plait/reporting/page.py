@@ -1,0 +1,178 @@
+"""The report as one HTML page: every stage side by side, linked by user line."""
+
+from __future__ import annotations
+
+import html
+from importlib import resources
+
+from plait.reporting.highlight import highlight
+from plait.reporting.model import GraphReport, Report
+from plait.reporting.panes import Pane, panes_of, user_lines
+from plait.reporting.text import count
+
+
+def render_page(report: Report) -> str:
+    """A self-contained page; it loads nothing."""
+    sections = [
+        _header(report),
+        _timings(report),
+        _notes(report),
+        *(_graph(graph, number) for number, graph in enumerate(report.graphs)),
+    ]
+    if not report.graphs:
+        sections.append('<p class="empty">Nothing is compiled yet: call the function first.</p>')
+    return (
+        "<!doctype html>\n"
+        '<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>plait report: {_text(report.function)}</title>"
+        f"<style>{_asset('page.css')}</style></head>\n"
+        f"<body>{''.join(sections)}<script>{_asset('page.js')}</script></body></html>\n"
+    )
+
+
+def _asset(name: str) -> str:
+    folder = resources.files("plait.reporting").joinpath("assets")
+    return folder.joinpath(name).read_text(encoding="utf-8")
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _header(report: Report) -> str:
+    seconds = sum(report.seconds.values())
+    tiles = [
+        (str(len(report.graphs)), _noun(len(report.graphs), "graph")),
+        (str(len(report.breaks)), _noun(len(report.breaks), "graph break")),
+        (str(report.kernels), _noun(report.kernels, "kernel")),
+        (str(report.external_calls), _noun(report.external_calls, "external call")),
+        (str(len(report.recompiles)), _noun(len(report.recompiles), "recompile")),
+        (f"{seconds:.2f} s", "compiling"),
+        (str(report.cache_hits), _noun(report.cache_hits, "cache hit")),
+    ]
+    shown = "".join(
+        f'<div class="tile"><b>{_text(number)}</b><span>{_text(noun)}</span></div>'
+        for number, noun in tiles
+    )
+    return (
+        '<header><div class="title"><p class="brand">plait report</p>'
+        f"<h1>{_text(report.function)}</h1></div>"
+        '<button id="theme" type="button" title="light or dark">◐</button>'
+        f'<div class="tiles">{shown}</div></header>'
+    )
+
+
+def _noun(number: int, noun: str) -> str:
+    return count(number, noun).split(" ", 1)[1]
+
+
+def _timings(report: Report) -> str:
+    """One bar of stages, as wide as their share of the seconds."""
+    seconds = report.seconds
+    total = sum(seconds.values())
+    if not total:
+        return ""
+    parts, legend = [], []
+    for number, (stage, spent) in enumerate(seconds.items()):
+        share = 100 * spent / total
+        title = _text(f"{stage}: {spent:.3f} s, {share:.0f}%")
+        style = f"flex-grow:{spent:.6f}"
+        parts.append(f'<i class="stage{number % 9}" style="{style}" title="{title}"></i>')
+        legend.append(
+            f'<li><i class="stage{number % 9}"></i>{_text(stage)} <b>{_seconds(spent)}</b></li>'
+        )
+    return (
+        '<section class="timings"><h2>Where compiling spent its time</h2>'
+        f'<div class="bar">{"".join(parts)}</div>'
+        f'<ul class="legend">{"".join(legend)}</ul></section>'
+    )
+
+
+def _seconds(spent: float) -> str:
+    return f"{spent:.2f} s" if spent >= 1 else f"{1e3 * spent:.1f} ms"
+
+
+def _notes(report: Report) -> str:
+    """Graph breaks, recompiles, and guards."""
+    breaks = [
+        f"<li><code>{_text(b.code)}</code> {_text(b.reason)}<p class='where'>{_text(b.line)}</p>"
+        f"<p class='hint'>{_text(b.hint)}</p></li>"
+        for b in report.breaks
+    ]
+    recompiles = [
+        f"<li>{_text(r.reason)}<p class='where'>{_text(r.line)}</p></li>" for r in report.recompiles
+    ]
+    guards = [
+        f"<li><code>{_text(g.text)}</code><p class='where'>{_text(g.line)}</p></li>"
+        for g in report.guards
+    ]
+    return (
+        _note("Graph breaks", breaks, opened=True)
+        + _note("Recompiles", recompiles, opened=True)
+        + _note("Guards", guards, opened=False)
+    )
+
+
+def _note(title: str, items: list[str], *, opened: bool) -> str:
+    if not items:
+        return ""
+    state = " open" if opened else ""
+    return (
+        f'<details class="notes"{state}><summary>{title} <span>{len(items)}</span></summary>'
+        f"<ul>{''.join(items)}</ul></details>"
+    )
+
+
+def _graph(graph: GraphReport, number: int) -> str:
+    panes = panes_of(graph.record)
+    keys = {line: index for index, line in enumerate(user_lines(panes))}
+    buttons = "".join(
+        f'<button type="button" class="on" data-pane="{index}">{_text(pane.title)}</button>'
+        for index, pane in enumerate(panes)
+    )
+    columns = "".join(_pane(pane, index, keys) for index, pane in enumerate(panes))
+    reason = f'<p class="reason">{_text(graph.reason)}</p>' if graph.reason else ""
+    return (
+        f'<section class="graph" id="graph{number}"><div class="graphhead">'
+        f'<h2>{_text(graph.name)}</h2><span class="badge {_text(graph.outcome)}">'
+        f"{_text(graph.outcome)}</span><span class='facts'>{_text(_facts(graph))}</span>"
+        f'<div class="toggles">{buttons}</div></div>{reason}'
+        f'<div class="panes">{columns}</div></section>'
+    )
+
+
+def _facts(graph: GraphReport) -> str:
+    facts = [count(graph.operators, "torch operation")]
+    if graph.record.schedule is not None:
+        facts.append(f"{count(len(graph.kernels), 'kernel')}, {count(graph.launches, 'launch')}")
+        facts.append(count(len(graph.external_calls), "external call"))
+    facts.append(_seconds(sum(graph.seconds.values())))
+    if graph.cache_hit:
+        facts.append("binary from the cache")
+    return " · ".join(facts).replace("launchs", "launches")
+
+
+def _pane(pane: Pane, index: int, keys: dict[str, int]) -> str:
+    rows = [_row(line.text, line.origins, pane.language, keys) for line in pane.lines]
+    body = "".join(rows[pane.preamble :])
+    if pane.preamble:
+        head = "".join(rows[: pane.preamble])
+        body = (
+            f"<details class='preamble'><summary>{pane.preamble} lines that every program has"
+            f"</summary>{head}</details>{body}"
+        )
+    return (
+        f'<article class="pane" data-pane="{index}"><h3>{_text(pane.title)}'
+        f"<span>{len(pane.lines)}</span></h3><div class='code'>{body}</div></article>"
+    )
+
+
+def _row(text: str, origins: tuple[str, ...], language: str, keys: dict[str, int]) -> str:
+    shown = highlight(text, language) or " "
+    if not origins:
+        return f"<div>{shown}</div>"
+    numbers = " ".join(str(keys[origin]) for origin in origins)
+    hue = (keys[origins[0]] * 137) % 360  # the golden angle keeps neighbours apart
+    title = _text("\n".join(origins))
+    return f'<div data-k="{numbers}" style="--h:{hue}" title="{title}">{shown}</div>'

@@ -1,0 +1,46 @@
+"""The report for terminals: `rich.print(plait.report(f))`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plait.reporting.model import Report
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+
+def render_terminal(report: Report) -> Group:
+    """Tables of graphs, breaks, recompiles and seconds."""
+    from rich.console import Group
+    from rich.table import Table
+
+    graphs = Table(title=f"plait report: {report.function}", title_justify="left")
+    for column in ("graph", "runs", "operations", "kernels", "external", "seconds"):
+        graphs.add_column(column, justify="left" if column in ("graph", "runs") else "right")
+    for graph in report.graphs:
+        graphs.add_row(
+            graph.name,
+            graph.outcome,
+            str(graph.operators),
+            str(len(graph.kernels)),
+            str(len(graph.external_calls)),
+            f"{sum(graph.seconds.values()):.3f}",
+        )
+    parts: list[Table] = [graphs]
+    if report.breaks:
+        breaks = Table(title="Graph breaks", title_justify="left")
+        for column in ("code", "reason", "line", "what to change"):
+            breaks.add_column(column)
+        for each in report.breaks:
+            breaks.add_row(each.code, each.reason, each.line, each.hint)
+        parts.append(breaks)
+    if report.recompiles:
+        recompiles = Table("why", "needed by", title="Recompiles", title_justify="left")
+        for recompile in report.recompiles:
+            recompiles.add_row(recompile.reason, recompile.line)
+        parts.append(recompiles)
+    seconds = Table("stage", "seconds", title="Seconds by stage", title_justify="left")
+    for stage, spent in report.seconds.items():
+        seconds.add_row(stage, f"{spent:.3f}")
+    return Group(*parts, seconds)

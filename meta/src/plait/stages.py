@@ -1,0 +1,112 @@
+"""How the pipeline runs a stage: timed, checked, dumped, and kept for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from plait.record import CompiledGraph, Outcome, Runner, StageFailure
+from plait_utils import DumpFolder, PlaitError, Profile
+
+if TYPE_CHECKING:
+    from torch import fx
+
+
+class StageStopped(Exception):
+    """A stage raised; the cause is chained."""
+
+    def __init__(self, failure: StageFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Stages:
+    """Runs the stages of one graph's compilation.
+
+    Args:
+        name: the graph's name.
+        profile: gets the seconds of each stage.
+        folder: where `dump` writes.
+        verify: whether `check` checks.
+    """
+
+    def __init__(self, name: str, profile: Profile, folder: DumpFolder, verify: bool) -> None:
+        self.name = name
+        self.profile = profile
+        self._folder = folder
+        self._verify = verify
+        self._kept: dict[str, Any] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage; what it raises becomes StageStopped."""
+        try:
+            with self.profile.phase(name):
+                yield
+        except Exception as error:
+            raise StageStopped(_failure(name, error)) from error
+
+    def check(self, stage: str, verify: Callable[[], object]) -> None:
+        """Run a verifier on what `stage` made, if verifying is on."""
+        if not self._verify:
+            return
+        try:
+            with self.profile.phase("verify"):
+                verify()
+        except Exception as error:
+            failure = StageFailure(stage, _text(error), unsupported=False)
+            raise StageStopped(failure) from error
+
+    def keep(self, **values: object) -> None:
+        """Keep what a stage made, under the name of a `CompiledGraph` field."""
+        self._kept.update(values)
+
+    def dump(self, file: str, text: Callable[[], str]) -> None:
+        """Write a stage's text to the dump folder, if there is one."""
+        if self._folder.path is not None:
+            with self.profile.phase("dump"):
+                self._folder.write(file, text())
+
+    def finish(
+        self,
+        captured: fx.GraphModule,
+        outcome: Outcome,
+        run: Runner,
+        *,
+        failure: StageFailure | None = None,
+        reason: str | None = None,
+    ) -> CompiledGraph:
+        """The record of the graph, with all that was kept."""
+        return CompiledGraph(
+            self.name,
+            captured,
+            outcome,
+            self.profile,
+            run,
+            failure=failure,
+            reason=reason,
+            **self._kept,
+        )
+
+
+def _failure(stage: str, error: Exception) -> StageFailure:
+    return StageFailure(stage, _text(error), unsupported=_is_unsupported(error))
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, PlaitError) else f"{type(error).__name__}: {error}"
+
+
+def _is_unsupported(error: Exception) -> bool:
+    """Whether an error says that plait cannot do something, rather than that it is broken."""
+    from plait_cpp_codegen import UnsupportedProgramError
+    from plait_fx_passes import AtenTraceError
+    from plait_ir_lowering import LoweringError
+
+    kinds = (AtenTraceError, LoweringError, UnsupportedProgramError, UnsupportedTargetError)
+    return isinstance(error, kinds)
+
+
+class UnsupportedTargetError(PlaitError):
+    """No backend runs a graph of these devices here."""
