@@ -1,16 +1,19 @@
-"""Compile PyTorch programs to fast C++ and Triton."""
+"""Compile PyTorch programs to fast C++ and Triton.
+
+import plait
+
+fast = plait.compile(model)
+fast(x)
+print(plait.report(fast))
+"""
 
 from plait._version import __version__
-from plait.compile import compile, reset
-from plait.errors import BackendError, OptionError
-from plait.options import CompileOptions
-from plait.reporting import CompileReport, report
+from plait.api import compile, report, reset
+from plait.errors import CompileArgumentError, StageError
 
 __all__ = [
-    "BackendError",
-    "CompileOptions",
-    "CompileReport",
-    "OptionError",
+    "CompileArgumentError",
+    "StageError",
     "__version__",
     "compile",
     "report",

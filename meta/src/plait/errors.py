@@ -1,13 +1,17 @@
-"""Errors of the compiler's front door."""
+"""Errors of the meta-package."""
 
 from __future__ import annotations
 
 from plait_utils import PlaitError
 
 
-class OptionError(PlaitError, ValueError):
-    """An argument of `plait.compile` that it does not take."""
+class CompileArgumentError(PlaitError, ValueError):
+    """A wrong argument to `plait.compile` or `plait.report`; names the valid ones."""
 
 
-class BackendError(PlaitError):
-    """A backend that cannot be used here."""
+class StageError(PlaitError, RuntimeError):
+    """A stage of the pipeline failed, and the caller asked not to fall back to eager.
+
+    Raised for failures inside plait under `fullgraph=True`, and for every graph that
+    would run eagerly under `options={"strict": True}`.
+    """

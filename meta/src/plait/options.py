@@ -1,85 +1,151 @@
-"""The arguments of `plait.compile`, checked."""
+"""The options of `plait.compile`, checked when it is called."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from plait.errors import OptionError
+from plait.errors import CompileArgumentError
 from plait_utils import SettingError, Settings, setting
 
-MODES = ("default",)
-BACKENDS = ("plait", "python", "triton", "eager", "noop", "aten", "checking", "printing", "dumping")
+if TYPE_CHECKING:
+    from plait_cpp_codegen import CppOptions
+    from plait_scheduler import SchedulerOptions
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+"""The modes of `torch.compile`. On the CPU all of them mean the same to plait."""
+
+S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True)
-class CompileOptions(Settings):
-    """What `options=` may hold."""
+class PipelineOptions(Settings):
+    """What a caller may choose about one compilation."""
 
     verify: bool = setting(
-        False, "check every stage's output", env="PLAIT_VERIFY", in_cache_key=False
+        False,
+        "run every stage's verifier on what the stage made",
+        env="PLAIT_VERIFY",
+        in_cache_key=False,
     )
     strict: bool = setting(
-        False, "raise where a stage fails instead of running the graph eagerly", in_cache_key=False
+        False,
+        "raise StageError where a graph would otherwise run eagerly",
+        env="PLAIT_STRICT",
+        in_cache_key=False,
     )
     recompile_limit: int = setting(
-        8, "specialisations of one function before calls run eagerly", in_cache_key=False
+        8, "specialisations of one function before further calls run eagerly", in_cache_key=False
     )
-    fusion: bool = setting(True, "fuse loops into kernels")
-    numeric_rewrites: bool = setting(
-        False, "allow graph rewrites that change rounding, such as recognising attention"
+    recognize: bool = setting(
+        False,
+        "recognize hand-written attention and its kin as single operators; rounds differently",
+        env="PLAIT_RECOGNIZE",
     )
+    disabled_passes: str = setting(
+        "", "names of graph passes to leave out, separated by commas", env="PLAIT_DISABLED_PASSES"
+    )
+    scheduler: tuple[tuple[str, Any], ...] = setting((), "options of the scheduler, by name")
+    cpp: tuple[tuple[str, Any], ...] = setting((), "options of the C++ backend, by name")
+
+    @property
+    def disabled(self) -> frozenset[str]:
+        """The names in `disabled_passes`."""
+        return frozenset(name.strip() for name in self.disabled_passes.split(",") if name.strip())
+
+    def scheduler_options(self) -> SchedulerOptions:
+        """The scheduler's options."""
+        from plait_scheduler import SchedulerOptions
+
+        return _stage_options("scheduler", SchedulerOptions, self.scheduler)
+
+    def cpp_options(self) -> CppOptions:
+        """The C++ backend's options, over those of the environment."""
+        from plait_cpp_codegen import CppOptions
+
+        return _stage_options("cpp", CppOptions, self.cpp)
 
 
-@dataclass(frozen=True, slots=True)
-class CompileRequest:
-    """Checked arguments of one `plait.compile`."""
+def parse_options(options: Mapping[str, Any] | None) -> PipelineOptions:
+    """The options of one `plait.compile` call.
 
-    fullgraph: bool
-    dynamic: bool | None
-    mode: str
-    backend: str | Callable[..., Any]
-    options: CompileOptions
+    `"scheduler.fuse_pointwise": False` is short for `"scheduler": {"fuse_pointwise": False}`.
 
-
-def check_arguments(
-    fullgraph: object,
-    dynamic: object,
-    mode: object,
-    backend: object,
-    options: object,
-) -> CompileRequest:
-    """The arguments as a request. Raises OptionError, which names what is taken."""
-    if not isinstance(fullgraph, bool):
-        raise OptionError(f"fullgraph takes True or False, not {fullgraph!r}")
-    if dynamic is not None and not isinstance(dynamic, bool):
-        raise OptionError(f"dynamic takes True, False or None, not {dynamic!r}")
-    chosen_mode = "default" if mode is None else mode
-    if chosen_mode not in MODES:
-        raise OptionError(f"there is no mode {mode!r}", hint=_hint(mode, MODES))
-    chosen = "plait" if backend is None else backend
-    if isinstance(chosen, str):
-        if chosen not in BACKENDS:
-            raise OptionError(f"there is no backend {chosen!r}", hint=_hint(chosen, BACKENDS))
-    elif not callable(chosen):
-        raise OptionError(
-            f"backend takes a name or a function (graph_module, example_inputs), not {backend!r}"
-        )
+    Raises CompileArgumentError, naming the closest valid name, for unknown names and for
+    values of a wrong type.
+    """
     given = {} if options is None else options
-    if not isinstance(given, Mapping):
-        raise OptionError(f"options takes a dict, not {options!r}")
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise CompileArgumentError(
+            f"options takes a dictionary with string keys, not {options!r}",
+            hint='For example options={"verify": True}.',
+        )
+    flat, nested = _by_group(given)
+    known = [field.name for field in dataclasses.fields(PipelineOptions)]
+    for name, value in flat.items():
+        if name not in known:
+            raise unknown_name("option", name, known)
+        if name in nested:
+            raise CompileArgumentError(f"option {name!r} takes a dictionary, not {value!r}")
     try:
-        settings = CompileOptions.from_env(**dict(given))
-    except (SettingError, TypeError) as error:
-        message = error.message if isinstance(error, SettingError) else str(error)
-        hint = error.hint if isinstance(error, SettingError) else None
-        raise OptionError(message, hint=hint) from error
-    return CompileRequest(fullgraph, dynamic, str(chosen_mode), chosen, settings)
+        parsed = PipelineOptions.from_env(**flat)
+    except SettingError as error:
+        raise CompileArgumentError(error.message, hint=error.hint) from None
+    overrides = {group: tuple(chosen.items()) for group, chosen in nested.items()}
+    parsed = dataclasses.replace(parsed, scheduler=overrides["scheduler"], cpp=overrides["cpp"])
+    _check_stages(parsed)
+    return parsed
 
 
-def _hint(name: object, known: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(str(name), known, n=1)
-    listed = ", ".join(repr(k) for k in known)
-    return f"Did you mean {close[0]!r}?" if close else f"plait knows {listed}."
+def _by_group(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Options of the pipeline, and those of its stages by stage."""
+    flat: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {"scheduler": {}, "cpp": {}}
+    for name, value in given.items():
+        group, dot, field = name.partition(".")
+        if group in nested and dot:
+            nested[group][field] = value
+        elif name in nested and isinstance(value, Mapping):
+            nested[name].update(value)
+        else:
+            flat[name] = value
+    return flat, nested
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> CompileArgumentError:
+    """The error for a name that is not one of `known`, with the closest of them."""
+    names = list(known)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    listed = ", ".join(repr(each) for each in names)
+    meant = f"Did you mean {close[0]!r}? " if close else ""
+    return CompileArgumentError(f"there is no {kind} {name!r}", hint=f"{meant}Known: {listed}.")
+
+
+def _check_stages(options: PipelineOptions) -> None:
+    """Check what only the stages know; they are imported only if something is asked of them."""
+    if options.scheduler:
+        options.scheduler_options()
+    if options.cpp:
+        options.cpp_options()
+    if options.disabled:
+        from plait_fx_passes import NUMERIC_PASSES
+
+        known = [each.name for each in NUMERIC_PASSES]
+        for name in sorted(options.disabled):
+            if name not in known:
+                raise unknown_name("pass", name, known)
+
+
+def _stage_options(group: str, kind: type[S], chosen: tuple[tuple[str, Any], ...]) -> S:
+    """A stage's own options, over those of the environment."""
+    known = [field.name for field in dataclasses.fields(kind)]
+    for name, _ in chosen:
+        if name not in known:
+            raise unknown_name("option", f"{group}.{name}", [f"{group}.{each}" for each in known])
+    try:
+        return kind.from_env(**dict(chosen))
+    except SettingError as error:
+        raise CompileArgumentError(f"options for {group}: {error.message}") from None

@@ -1,114 +1,89 @@
-"""The compiler after tracing, as one flat function of named stages."""
+"""The compiler: one flat function of named stages.
+
+    captured ─aten─▶ ATen graph ─passes─▶ ATen graph ─lower─▶ loop IR ─schedule─▶ Program
+             ─codegen, build─▶ code
+
+The tracer captures graphs and calls `compile_graph` for each. Every stage is a function
+of a sibling package; this file only connects them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-
-from plait.options import CompileOptions
-from plait_utils import DiskCache, PlaitError, Profile, dump_folder, get_logger
+from plait.codegen import Target, build
+from plait.options import PipelineOptions
+from plait.record import CompiledGraph, HostCode, Outcome, Runner
+from plait.stages import Stages
 
 if TYPE_CHECKING:
-    from plait_fx_passes import AtenGraph
-    from plait_ir_lowering import Graph
-    from plait_scheduler import Program
-
-
-@dataclass
-class CompiledGraph:
-    """One compiled graph, with what each stage made of it."""
-
-    name: str
-    graph_module: torch.fx.GraphModule
-    aten: AtenGraph | None = None
-    loops: Graph | None = None
-    program: Program | None = None
-    executable: Any = None
-    externals: dict[str, int] = field(default_factory=dict)
-    note: str | None = None
-    """Why the graph does not run as compiled code, if it does not."""
+    import torch
+    from torch import fx
 
 
 def compile_graph(
-    record: CompiledGraph,
+    captured: fx.GraphModule,
     example_inputs: Sequence[torch.Tensor],
     *,
-    target: str,
-    options: CompileOptions,
-    cache: DiskCache,
-    profile: Profile,
-) -> Callable[..., Any]:
-    """Compile a captured graph; each stage's value goes into `record`.
+    stages: Stages,
+    target: Target,
+    options: PipelineOptions,
+) -> CompiledGraph:
+    """Compile one captured graph for inference with static shapes.
 
     Args:
-        target: "plait" (by the inputs' device), "python" or "triton".
-    Raises what the stages raise.
+        captured: a torch-level graph; it is not changed.
+        example_inputs: a real or fake tensor for each placeholder.
+        stages: runs each stage: times, checks, dumps and keeps what it made.
+        target: which code to generate.
+        options: what the caller of `plait.compile` chose.
+
+    Raises what a stage raises as `StageStopped`, which says which one.
     """
     import plait_fx_passes as fx_passes
     import plait_ir_lowering as ir_lowering
     import plait_scheduler as scheduler
 
-    dumps = dump_folder(record.name)
-    dumps.write("1_captured.py", record.graph_module.code)
-    with profile.phase("aten"):
-        record.aten = fx_passes.to_aten(record.graph_module, example_inputs)
-    with profile.phase("passes"):
-        passes = fx_passes.DEFAULT_PASSES
-        if options.numeric_rewrites:
-            passes = (*passes, *fx_passes.NUMERIC_PASSES)
-        record.aten = fx_passes.run_passes(record.aten, passes, verify_each=options.verify)
-    dumps.write("2_aten.txt", fx_passes.print_aten(record.aten) if dumps.path else "")
-    with profile.phase("lower"):
-        record.loops = ir_lowering.lower(record.aten.graph, name=record.name)
-        record.externals = ir_lowering.external_ops(record.loops)
-    with profile.phase("schedule"):
-        record.program = scheduler.schedule(record.loops)
-        if options.verify:
-            scheduler.verify_program(record.program)
-    dumps.write("4_program.txt", scheduler.print_program(record.program) if dumps.path else "")
-    record.executable = build_program(record.program, target, cache, profile)
-    source = getattr(record.executable, "source", None)
-    dumps.write("5_source.cpp", source or "")
-    return fx_passes.wrap_runtime(record.aten, record.executable)
+    stages.dump("captured.py", lambda: captured.code)
 
+    with stages.stage("aten"):
+        recorded = fx_passes.to_aten(captured, example_inputs)
+    stages.check("aten", lambda: fx_passes.verify(recorded))
+    stages.dump("aten.txt", lambda: fx_passes.print_aten(recorded))
 
-def build_program(program: Program, target: str, cache: DiskCache, profile: Profile) -> Any:
-    """The program as an executable of the backend for its device."""
-    devices = {buffer.device.type for buffer in program.buffers}
-    if target == "python":
-        return build_python(program)
-    if target == "triton" or "cuda" in devices:
-        from plait.errors import BackendError
+    with stages.stage("passes"):
+        chosen = fx_passes.NUMERIC_PASSES if options.recognize else fx_passes.DEFAULT_PASSES
+        aten = fx_passes.run_passes(
+            recorded,
+            chosen,
+            profile=stages.profile,
+            disabled=options.disabled & {each.name for each in chosen},
+            verify_each=options.verify,
+        )
+    stages.keep(aten=aten)
+    stages.dump("aten-optimized.txt", lambda: fx_passes.print_aten(aten))
 
-        try:
-            import plait_triton_codegen
-        except ImportError as error:
-            raise BackendError(
-                "programs for GPUs need plait's Triton backend",
-                hint="Install it: pip install 'plait[triton]'.",
-            ) from error
-        builder = getattr(plait_triton_codegen, "build", None)
-        if builder is None:
-            raise BackendError("this version of plait-triton-codegen builds no programs")
-        return builder(program, cache=cache, profile=profile)
-    import plait_cpp_codegen
+    with stages.stage("lower"):
+        loops = ir_lowering.lower(aten.graph, name=stages.name)
+    stages.check("lower", lambda: ir_lowering.verify(loops))
+    stages.keep(loops=loops)
+    stages.dump("loops.txt", lambda: ir_lowering.print_graph(loops))
 
-    return plait_cpp_codegen.build(program, cache=cache, profile=profile)
+    with stages.stage("schedule"):
+        schedule = scheduler.plan(loops, options=options.scheduler_options())
+    stages.keep(schedule=schedule)
+    stages.dump("program.txt", lambda: scheduler.print_program(schedule.program))
+    stages.dump("decisions.txt", schedule.explain)
+    stages.dump("host.py", lambda: scheduler.render_python(schedule.program))
 
+    with stages.stage("codegen"):
+        built = build(schedule.program, target, options, stages.profile)
+    code = HostCode(
+        built.backend, built.source, built.language, built.fallback_reason, built.cache_hit
+    )
+    stages.keep(code=code)
+    stages.dump(f"program.{built.extension}", lambda: built.source or "")
 
-def build_python(program: Program) -> Any:
-    """The program as readable Python over ATen."""
-    import plait_scheduler as scheduler
-
-    run = scheduler.load_python(scheduler.render_python(program))
-    return lambda *inputs: run(inputs)
-
-
-def explain_failure(record: CompiledGraph, error: Exception) -> None:
-    """Say, once for each graph, that it runs eagerly and why."""
-    words = str(error) if isinstance(error, PlaitError) else f"{type(error).__name__}: {error}"
-    record.note = words
-    get_logger("compile").warning("%s runs eagerly: %s", record.name, words)
+    run: Runner = fx_passes.wrap_runtime(aten, built.run)
+    return stages.finish(captured, Outcome.COMPILED, run)

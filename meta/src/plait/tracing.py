@@ -28,7 +28,12 @@ def compile_callable(function: Callable[..., Any], compiler: GraphCompiler) -> C
     def compile_function(plain: types.FunctionType) -> CompiledFunction:
         from plait_bytecode_tracer import CompiledFunction
 
-        compiled = CompiledFunction(plain, compiler, fullgraph=compiler.fullgraph)
+        compiled = CompiledFunction(
+            plain,
+            compiler,
+            fullgraph=compiler.fullgraph,
+            recompile_limit=compiler.options.recompile_limit,
+        )
         with _lock:
             _live.add(compiled)
         return compiled

@@ -1,5 +1,1 @@
-"""What a compiled function did: graphs, breaks, guards, recompiles, kernels, seconds."""
-
-from plait.reporting.model import CompileReport, GraphReport, report
-
-__all__ = ["CompileReport", "GraphReport", "report"]
+"""Reports: what `plait.compile` made of a function, as values, text and one HTML page."""

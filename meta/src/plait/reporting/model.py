@@ -1,149 +1,187 @@
-"""The report as data and as text."""
+"""The report as values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from plait.errors import OptionError
+from plait.record import CompiledGraph, Outcome
+
+STAGES = ("trace", "aten", "passes", "lower", "schedule", "codegen", "build")
+"""The stages in the order in which they run."""
 
 
 @dataclass(frozen=True, slots=True)
+class GuardFact:
+    """Something that compiled code assumes of its inputs and checks at each call."""
+
+    text: str
+    line: str
+    """The user's line that needed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakFact:
+    """A place where a graph had to end."""
+
+    code: str
+    reason: str
+    line: str
+    """The user's source line."""
+    hint: str
+
+    def __str__(self) -> str:
+        return f"[{self.code}] {self.reason}\n  at: {self.line}\n  hint: {self.hint}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecompileFact:
+    """A call that no compiled code fitted."""
+
+    reason: str
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}\n  needed by: {self.line}" if self.line else self.reason
+
+
+@dataclass(frozen=True)
 class GraphReport:
-    """One compiled graph."""
+    """One captured graph."""
 
-    name: str
-    kernels: tuple[str, ...]
-    launches: int
-    externals: dict[str, int]
-    note: str | None
-    """Why it runs eagerly or as Python, if it does."""
-    python: str
-    """The user's source lines that it came from."""
-    captured: str
-    aten: str
-    loops: str
-    program: str
-    source: str
+    record: CompiledGraph
+
+    @property
+    def name(self) -> str:
+        """The function's name with a number."""
+        return self.record.name
+
+    @property
+    def outcome(self) -> str:
+        """ "compiled", "eager" or "custom" (the caller's backend ran it)."""
+        return self.record.outcome.value
+
+    @property
+    def reason(self) -> str | None:
+        """Why it runs eagerly, or as Python instead of C++; None where nothing is amiss."""
+        if self.record.reason is not None:
+            return self.record.reason
+        return None if self.record.code is None else self.record.code.fallback_reason
+
+    @property
+    def backend(self) -> str:
+        """What generated its code: "cpp", "triton", "python", or "none"."""
+        return "none" if self.record.code is None else self.record.code.backend
+
+    @property
+    def cache_hit(self) -> bool:
+        """Whether its binary came from the cache."""
+        return self.record.code is not None and self.record.code.cache_hit
+
+    @cached_property
+    def kernels(self) -> tuple[str, ...]:
+        """The names of the generated kernels; equal ones are one."""
+        if self.record.schedule is None:
+            return ()
+        return tuple(kernel.name for kernel in self.record.schedule.program.kernels)
+
+    @cached_property
+    def launches(self) -> int:
+        """How many kernels one call launches."""
+        if self.record.schedule is None:
+            return 0
+        from plait_scheduler import Launch
+
+        return sum(isinstance(step, Launch) for step in self.record.schedule.program.steps)
+
+    @cached_property
+    def external_calls(self) -> tuple[str, ...]:
+        """The operators of torch that one call runs, in order."""
+        if self.record.schedule is None:
+            return ()
+        from plait_scheduler import CallExtern
+
+        steps = self.record.schedule.program.steps
+        return tuple(step.op for step in steps if isinstance(step, CallExtern))
+
+    @cached_property
+    def operators(self) -> int:
+        """How many torch-level calls were captured."""
+        skipped = ("placeholder", "get_attr", "output")
+        return sum(node.op not in skipped for node in self.record.captured.graph.nodes)
+
+    @cached_property
+    def seconds(self) -> dict[str, float]:
+        """Seconds spent compiling it, by stage."""
+        return in_order(self.record.profile.seconds())
 
 
-@dataclass(frozen=True, slots=True)
-class CompileReport:
-    """What compiling and calling a function came to. `str()` gives it as text."""
+@dataclass(frozen=True)
+class Report:
+    """What became of one compiled function; see `plait.report`."""
 
-    name: str
+    function: str
+    backend: str
     graphs: tuple[GraphReport, ...]
-    breaks: tuple[str, ...]
-    guards: tuple[str, ...]
-    recompiles: tuple[str, ...]
-    seconds: dict[str, float]
-    counters: dict[str, int]
+    breaks: tuple[BreakFact, ...]
+    guards: tuple[GuardFact, ...]
+    recompiles: tuple[RecompileFact, ...]
+    trace_seconds: float
 
     @property
     def kernels(self) -> int:
-        """How many kernels there are, over all graphs."""
+        """Generated kernels over all graphs."""
         return sum(len(graph.kernels) for graph in self.graphs)
 
-    def __str__(self) -> str:
-        lines = [f"plait report for {self.name}", ""]
-        lines.append(f"graphs: {len(self.graphs)}, graph breaks: {len(self.breaks)}")
+    @property
+    def external_calls(self) -> int:
+        """Calls of torch's own operators over all graphs, for one call of each."""
+        return sum(len(graph.external_calls) for graph in self.graphs)
+
+    @property
+    def cache_hits(self) -> int:
+        """Graphs whose binary came from the cache."""
+        return sum(graph.cache_hit for graph in self.graphs)
+
+    @property
+    def eager_graphs(self) -> tuple[GraphReport, ...]:
+        """The graphs that run as captured instead of compiled."""
+        return tuple(g for g in self.graphs if g.record.outcome is Outcome.EAGER)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds spent compiling, by stage, over all graphs."""
+        total = {"trace": self.trace_seconds} if self.trace_seconds else {}
         for graph in self.graphs:
-            lines.append(f"  {graph.name}: {len(graph.kernels)} kernels, {graph.launches} launches")
-            for kernel in graph.kernels:
-                lines.append(f"    kernel {kernel}")
-            for name, count in graph.externals.items():
-                lines.append(f"    external {name} × {count}")
-            if graph.note:
-                lines.append(f"    note: {graph.note}")
-        lines += _section("graph breaks", self.breaks)
-        lines += _section("recompiles", self.recompiles)
-        lines += _section(f"guards ({len(self.guards)})", self.guards)
-        lines.append("seconds by stage:")
-        lines += [f"  {name:<10} {seconds:8.4f}" for name, seconds in self.seconds.items()]
-        lines.append(f"  {'total':<10} {sum(self.seconds.values()):8.4f}")
-        return "\n".join(lines)
+            for stage, seconds in graph.seconds.items():
+                total[stage] = total.get(stage, 0.0) + seconds
+        return in_order(total)
+
+    def __str__(self) -> str:
+        from plait.reporting.text import render_text
+
+        return render_text(self)
+
+    def __rich__(self) -> object:
+        from plait.reporting.terminal import render_terminal
+
+        return render_terminal(self)
+
+    def html(self) -> str:
+        """The report as one HTML page that refers to nothing outside of itself."""
+        from plait.reporting.page import render_page
+
+        return render_page(self)
 
     def save_html(self, path: str | Path) -> Path:
-        """Write the report as one self-contained HTML page; return its path."""
-        from plait.reporting.html import render_html
-
+        """Write the page to `path`. Raises OSError if that cannot be written."""
         target = Path(path)
-        target.write_text(render_html(self))
+        target.write_text(self.html(), encoding="utf-8")
         return target
 
 
-def _section(title: str, items: tuple[str, ...]) -> list[str]:
-    if not items:
-        return [f"{title}: none"]
-    indented = [f"  {item}".replace("\n", "\n    ") for item in items]
-    return [f"{title}:", *indented]
-
-
-def report(compiled: Any) -> CompileReport:
-    """What became of a function, method or module that `plait.compile` returned.
-
-    Raises OptionError for anything else.
-    """
-    from plait.backend import GraphCompiler
-    from plait_bytecode_tracer import compiled_function_of
-
-    function = compiled_function_of(compiled)
-    compiler = None if function is None else function.backend
-    if function is None or not isinstance(compiler, GraphCompiler):
-        raise OptionError(
-            f"plait.report takes what plait.compile returned, not {compiled!r}",
-            hint="Pass the compiled function or module itself.",
-        )
-    family = function.family()
-    return CompileReport(
-        function.__name__,
-        tuple(_graph_report(graph) for graph in compiler.graphs),
-        tuple(str(found) for member in family for found in member.breaks),
-        tuple(
-            str(guard)
-            for member in family
-            for entry in member.entries
-            for guard in entry.capture.guards
-        ),
-        tuple(str(found) for member in family for found in member.recompiles),
-        compiler.profile.seconds(),
-        compiler.profile.counters(),
-    )
-
-
-def _graph_report(graph: Any) -> GraphReport:
-    import plait_fx_passes
-    import plait_scheduler
-
-    program = graph.program
-    kernels = () if program is None else tuple(kernel.name for kernel in program.kernels)
-    launches = 0
-    if program is not None:
-        launches = sum(isinstance(step, plait_scheduler.Launch) for step in program.steps)
-    note = graph.note or getattr(graph.executable, "fallback_reason", None)
-    lines = dict.fromkeys(
-        str(node.meta["source_line"])
-        for node in graph.graph_module.graph.nodes
-        if node.op != "placeholder" and "source_line" in node.meta
-    )
-    return GraphReport(
-        graph.name,
-        kernels,
-        launches,
-        dict(graph.externals),
-        note,
-        "\n".join(lines),
-        graph.graph_module.code.strip(),
-        "" if graph.aten is None else plait_fx_passes.print_aten(graph.aten),
-        "" if graph.loops is None else _print_loops(graph.loops),
-        "" if program is None else plait_scheduler.print_program(program),
-        getattr(graph.executable, "source", None) or "",
-    )
-
-
-def _print_loops(loops: Any) -> str:
-    import plait_ir_lowering
-
-    printer = getattr(plait_ir_lowering, "print_graph", None)
-    return printer(loops) if printer is not None else ""
+def in_order(seconds: dict[str, float]) -> dict[str, float]:
+    """Stages in the order in which they run, others after them."""
+    known = {stage: seconds[stage] for stage in STAGES if stage in seconds}
+    return {**known, **{name: value for name, value in seconds.items() if name not in known}}

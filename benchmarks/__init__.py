@@ -1,0 +1,1 @@
+"""Benchmarks of plait against eager PyTorch and torch.compile: `python -m benchmarks`."""

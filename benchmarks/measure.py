@@ -1,0 +1,164 @@
+"""Measurements, each in a process of its own: `python -m benchmarks.measure <what> ...`.
+
+Prints one JSON object as its last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.workloads import Case, make_case
+
+SYSTEMS = ("eager", "plait", "torch.compile")
+
+
+def compiled_by(system: str, function: Callable[..., Any], **arguments: Any) -> Callable[..., Any]:
+    """`function` as a system runs it."""
+    if system == "eager":
+        return function
+    if system == "plait":
+        import plait
+
+        return plait.compile(function, **arguments)
+    return torch.compile(function, **arguments)
+
+
+def first_call(name: str, system: str) -> dict[str, Any]:
+    """Seconds of the first call and what follows: cold or warm, as the caches are."""
+    case = make_case(name)
+    start = time.perf_counter()
+    function = compiled_by(system, case.function)
+    case.step(function)
+    first = time.perf_counter() - start
+    start = time.perf_counter()
+    case.step(function)
+    second = time.perf_counter() - start
+    facts: dict[str, Any] = {"first_s": first, "compile_s": max(first - second, 0.0)}
+    facts["peak_mb"] = _peak_of_a_step(case, function)
+    if system == "plait":
+        import plait
+
+        report = plait.report(function)
+        facts["stages_s"] = report.seconds
+        facts["graphs"] = len(report.graphs)
+        facts["breaks"] = len(report.breaks)
+        facts["kernels"] = report.kernels
+        facts["eager_graphs"] = [graph.reason for graph in report.eager_graphs]
+    return facts
+
+
+def _peak_of_a_step(case: Case, function: Callable[..., Any]) -> float | None:
+    """Megabytes that a step's memory rises above what is there before it."""
+    reset = Path("/proc/self/clear_refs")
+    try:
+        before = _status_mb("VmRSS")
+        reset.write_text("5")  # forgets the peak so far
+        for _ in range(3):
+            case.step(function)
+        return round(_status_mb("VmHWM") - before, 2)
+    except OSError:
+        return None
+
+
+def _status_mb(field: str) -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1024
+    raise OSError(f"no {field} in /proc/self/status")
+
+
+def steady(name: str, systems: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Milliseconds of a step by system, interleaved, and errors against float64."""
+    case = make_case(name)
+    functions: dict[str, Callable[..., Any]] = {}
+    failures: dict[str, str] = {}
+    results: dict[str, Any] = {}
+    for system in systems:
+        try:
+            functions[system] = compiled_by(system, case.function)
+            results[system] = case.step(functions[system])
+        except Exception as error:  # one system's failure is a result, not the end
+            functions.pop(system, None)
+            failures[system] = f"{type(error).__name__}: {error}".splitlines()[0]
+    times = _interleaved(case, functions, seconds)
+    wide = make_case(name).double()
+    reference = wide.step(wide.function)
+    return {
+        system: {
+            "step_ms": statistics.median(times[system]),
+            "fastest_ms": min(times[system]),
+            "rounds": len(times[system]),
+            "error": float((results[system].double() - reference).abs().max()),
+        }
+        for system in functions
+    } | {system: {"failure": text} for system, text in failures.items()}
+
+
+def _interleaved(
+    case: Case, functions: dict[str, Callable[..., Any]], seconds: float
+) -> dict[str, list[float]]:
+    """Times in milliseconds: the systems take turns, so that drift meets all alike."""
+    times: dict[str, list[float]] = {system: [] for system in functions}
+    for function in functions.values():
+        for _ in range(3):
+            case.step(function)
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < seconds or len(next(iter(times.values()))) < 10:
+        for system, function in functions.items():
+            start = time.perf_counter()
+            case.step(function)
+            times[system].append(1e3 * (time.perf_counter() - start))
+    return times
+
+
+def overhead(layers: int, systems: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Microseconds of guards and dispatch for a module of `layers` Linears that computes nothing.
+
+    The graph is replaced by a function that returns a tensor made before.
+    """
+    model = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(layers))).eval()
+    case = Case(model, (torch.randn(4, 16),), model)
+    ready = (torch.zeros(4, 16),)
+
+    def backend(graph: Any, example_inputs: Any) -> Callable[..., Any]:
+        return lambda *inputs: ready
+
+    functions = {
+        system: compiled_by(system, model, backend=backend)
+        for system in systems
+        if system != "eager"
+    }
+    times = _interleaved(case, functions, seconds)
+    return {system: 1e3 * statistics.median(spent) for system, spent in times.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("first-call", "steady", "overhead"))
+    parser.add_argument("--workload")
+    parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--systems", default=",".join(SYSTEMS))
+    parser.add_argument("--seconds", type=float, default=3.0)
+    arguments = parser.parse_args()
+    systems = arguments.systems.split(",")
+    if arguments.what == "first-call":
+        facts = first_call(arguments.workload, systems[0])
+    elif arguments.what == "steady":
+        facts = steady(arguments.workload, systems, arguments.seconds)
+    else:
+        facts = overhead(arguments.layers, systems, arguments.seconds)
+    print(json.dumps(facts))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Runs the measurements in fresh processes and gathers their results."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.workloads import Workload
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = (1, 8, 32)
+_TIMEOUT_SECONDS = 900
+
+
+def run_workload(workload: Workload, systems: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Cold and warm first calls, steady state, errors and memory of one workload."""
+    missing = [name for name in workload.needs if not _installed(name)]
+    if missing:
+        return {"skipped": f"not installed: {', '.join(missing)}"}
+    results: dict[str, Any] = {system: {} for system in systems}
+    with fresh_caches() as environment:
+        for system in systems:
+            for kind in ("cold", "warm"):
+                words = ["first-call", "--workload", workload.name, "--systems", system]
+                results[system][kind] = _measure(words, environment)
+        words = ["steady", "--workload", workload.name, "--systems", ",".join(systems)]
+        together = _measure([*words, "--seconds", str(seconds)], environment)
+    for system in systems:
+        results[system]["steady"] = together.get(system, together)
+    return results
+
+
+def run_overhead(systems: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Microseconds of guards and dispatch alone, by number of layers and system."""
+    with fresh_caches() as environment:
+        return {
+            str(layers): _measure(
+                [
+                    *("overhead", "--layers", str(layers), "--systems", ",".join(systems)),
+                    *("--seconds", str(seconds)),
+                ],
+                environment,
+            )
+            for layers in LAYERS
+        }
+
+
+@contextmanager
+def fresh_caches() -> Iterator[dict[str, str]]:
+    """An environment whose compilers find empty caches."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        yield {
+            **os.environ,
+            "PLAIT_CACHE_DIR": f"{folder}/plait",
+            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+            "TRITON_CACHE_DIR": f"{folder}/triton",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        }
+
+
+def _measure(words: Sequence[str], environment: dict[str, str]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.measure", *words]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"failure": f"took longer than {_TIMEOUT_SECONDS} s"}
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()
+        return {"failure": last[-1] if last else f"exit status {done.returncode}"}
+    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return facts
+
+
+def machine() -> dict[str, str]:
+    """What the numbers were measured on."""
+    cpu = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                cpu = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return {
+        "cpu": cpu,
+        "cores": str(os.cpu_count()),
+        "python": platform.python_version(),
+        "torch": importlib.metadata.version("torch"),
+        "plait": importlib.metadata.version("plait"),
+    }
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
