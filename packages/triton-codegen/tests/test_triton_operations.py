@@ -30,7 +30,24 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 FLOAT_DTYPES = [DType.f32, DType.f64, DType.f16, DType.bf16]
 INT_DTYPES = [DType.i8, DType.i16, DType.i32, DType.i64, DType.u8]
 NAN, INF = float("nan"), float("inf")
-FLOAT_SAMPLE = [0.5, -1.25, 0.75, 2.0, -0.0, 0.0, NAN, INF, -INF, 3.7, -2.5, 1e-3, 9.0, -9.0, 1.0, 7.5]
+FLOAT_SAMPLE = [
+    0.5,
+    -1.25,
+    0.75,
+    2.0,
+    -0.0,
+    0.0,
+    NAN,
+    INF,
+    -INF,
+    3.7,
+    -2.5,
+    1e-3,
+    9.0,
+    -9.0,
+    1.0,
+    7.5,
+]
 INT_SAMPLE = [3, -5, 7, 2, 1, -1, 100, -100, 13, 6, -7, 9, 127, -128, 5, 4]
 
 TORCH = {
@@ -115,7 +132,9 @@ def test_operation_matches_torch(name: str, dtype: DType) -> None:
     if name == "pow" and not dtype.is_float:
         inputs[1] = torch.tensor([0, 1, 2, 3, 4, 5, 2, 3] * 2).to(inputs[1].dtype)
     got = _run_op(name, dtypes, inputs)
-    wide = [t.float() if dtype.is_reduced_precision and t.dtype != torch.bool else t for t in inputs]
+    wide = [
+        t.float() if dtype.is_reduced_precision and t.dtype != torch.bool else t for t in inputs
+    ]
     if name == "abs" and dtype is DType.u8:
         expected = inputs[0]
     elif name == "where":

@@ -24,7 +24,7 @@ class CompiledKernel:
     registers: int | None
     """Registers of a thread; None where Triton ships no tool that tells."""
     spill_bytes: int | None
-    """Bytes of local memory of a thread, to which registers are spilled."""
+    """Bytes of a thread's stack, to which registers are spilled; None as above."""
     shared_bytes: int
     """Shared memory of a program."""
     ptx: str = field(repr=False)

@@ -127,30 +127,7 @@ def fmod(x, y):
 
 
 if triton.knobs.runtime.interpret:
-    from plait_triton_codegen.interpreted import (  # noqa: F811
-        acos,
-        acosh,
-        asin,
-        asinh,
-        atan,
-        atan2,
-        atanh,
-        copysign,
-        cosh,
-        erfc,
-        expm1,
-        fmod,
-        hypot,
-        lgamma,
-        log1p,
-        log10,
-        power,
-        round_even,
-        sinh,
-        tan,
-        tanh,
-        trunc,
-    )
+    from plait_triton_codegen.interpreted import *  # noqa: F403  # replaces those above
 
 
 @triton.jit

@@ -17,6 +17,31 @@ import torch
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
+__all__ = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "copysign",
+    "cosh",
+    "erfc",
+    "expm1",
+    "fmod",
+    "hypot",
+    "lgamma",
+    "log1p",
+    "log10",
+    "power",
+    "round_even",
+    "sinh",
+    "tan",
+    "tanh",
+    "trunc",
+]
+
 
 def _elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
     def apply(*args: Any) -> Any:

@@ -51,8 +51,8 @@ class Expression:
 
     @property
     def takes_literals(self) -> bool:
-        """Whether a Python number may stand for one of several operands."""
-        return self.template.startswith(("{0} ", "tl.where", "tl.maximum", "tl.minimum"))
+        """Whether Triton gives a Python number beside an operand that operand's type."""
+        return self.template.startswith(("{0} ", "tl.where"))
 
 
 FLOATS = (Kind.F32, Kind.F64)

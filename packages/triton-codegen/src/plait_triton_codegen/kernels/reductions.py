@@ -51,7 +51,9 @@ def reduction_rule(kind: ReductionKind, dtype: DType) -> ReductionRule:
             return ReductionRule(least, name, "", "device.row_argmax({a}, {i})", "keep_larger")
         case ReductionKind.ARGMIN:
             return ReductionRule(most, name, "", "device.row_argmin({a}, {i})", "keep_smaller")
-    raise UnsupportedKernelError(f"there is no Triton form of the reduction {kind.value} of {dtype}")
+    raise UnsupportedKernelError(
+        f"there is no Triton form of the reduction {kind.value} of {dtype}"
+    )
 
 
 def _of_bools(kind: ReductionKind) -> ReductionRule:

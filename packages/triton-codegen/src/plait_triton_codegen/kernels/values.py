@@ -6,6 +6,7 @@ there is 1, and Triton broadcasts. Constants and scalars have no axis.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -41,7 +42,9 @@ from plait_triton_codegen.kernels.space import FlatKernel, fresh
 _LONG = 64
 """A value of more characters gets a line of its own."""
 _LITERALS = (DType.f32, DType.f64, DType.i32, DType.i64)
-"""Types whose constants are plain numbers beside an operand of the type."""
+"""Types whose constants may be plain numbers beside an operand of the type."""
+_DEFAULTS = (DType.f32, DType.i32)
+"""Types that Triton gives plain numbers anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +230,10 @@ class ValueWriter:
         operands = op.args[1:] if op.name == "where" else op.args
         dtype = operands[0].dtype
         expression = expression_of(op.name, dtype, self.exact)
+        if op.name == "div" and (inverse := _exact_inverse(operands[1])) is not None:
+            operands = (operands[0], inverse)
+            op = Op("mul", operands)
+            expression = expression_of("mul", dtype, self.exact)
         narrow = dtype.is_reduced_precision and op.name != "where"
         texts, axes = self._operands(op.args, operands, expression, narrow, guard)
         text = expression.template.format(*texts)
@@ -242,10 +249,11 @@ class ValueWriter:
         narrow: bool,
         guard: Term | None,
     ) -> tuple[list[str], frozenset[str]]:
-        plain = operands[0].dtype in _LITERALS or narrow
+        dtype = DType.f32 if narrow else operands[0].dtype
+        fitting = dtype in _LITERALS if expression.takes_literals else dtype in _DEFAULTS
         literals = (
-            plain
-            and expression.takes_literals
+            fitting
+            and (expression.takes_literals or expression.template.startswith("tl."))
             and not all(isinstance(operand, Const) for operand in operands)
         )
         texts: list[str] = []
@@ -340,6 +348,14 @@ def constant(const: Const) -> str:
     if dtype.is_reduced_precision:
         return f"tl.full([], {_literal(const)}, tl.float32).to({TRITON_DTYPES[dtype]})"
     return f"tl.full([], {_literal(const)}, {TRITON_DTYPES[dtype]})"
+
+
+def _exact_inverse(value: Value) -> Const | None:
+    """1 / value, where multiplying with it gives what dividing by the value does."""
+    if not isinstance(value, Const) or not 2**-14 <= abs(value.value) <= 2**14:
+        return None
+    is_power = abs(math.frexp(value.value)[0]) == 0.5
+    return Const(1 / value.value, value.dtype) if is_power else None
 
 
 def _literal(const: Const) -> str:

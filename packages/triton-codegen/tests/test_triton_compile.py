@@ -1,0 +1,77 @@
+"""Kernels compile for sm_90 ahead of launch, without a GPU and without spills."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import triton_kernels as kernels
+
+from plait_triton_codegen import TritonCodegenError, compile_kernel, render_kernel
+
+HERE = Path(__file__).parent
+
+
+def _compiled(which: str, folder: Path, target: str = "cuda:90") -> dict[str, dict[str, int]]:
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton")}
+    environment.pop("TRITON_INTERPRET", None)
+    # the conftest that would set it again is not imported by a plain script
+    done = subprocess.run(
+        [sys.executable, str(HERE / "triton_compile_sample.py"), which, str(folder), target],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory) -> dict[str, dict[str, int]]:
+    return _compiled("sample", tmp_path_factory.mktemp("compile"))
+
+
+def test_no_kernel_of_the_sample_spills(sample) -> None:
+    assert len(sample) == 16
+    assert {name: k["spills"] for name, k in sample.items() if k["spills"]} == {}
+    crowded = {n: k for n, k in sample.items() if k["registers"] * k["warps"] * 32 > 65536}
+    assert crowded == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax bf16", "softmax f32", "layer norm", "bias gelu", "swiglu", "swiglu f32"]
+)
+def test_contiguous_accesses_are_16_bytes_wide(sample, name: str) -> None:
+    assert sample[name]["wide loads"] > 0
+    assert sample[name]["wide stores"] > 0
+
+
+@pytest.mark.slow
+def test_every_operation_compiles(tmp_path: Path) -> None:
+    found = _compiled("operations", tmp_path)
+    assert {name for name, kernel in found.items() if not kernel["code"]} == set()
+
+
+@pytest.mark.slow
+def test_every_reduction_compiles(tmp_path: Path) -> None:
+    found = _compiled("reductions", tmp_path)
+    # LLVM leaves an unused byte of stack, rounded up to 8, where it packs bools
+    assert {name: k["spills"] for name, k in found.items() if k["spills"] > 8} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cuda:80", "cuda:100"])
+def test_the_sample_compiles_for_other_gpus(tmp_path: Path, target: str) -> None:
+    found = _compiled("sample", tmp_path, target)
+    assert {name: k["spills"] for name, k in found.items() if k["spills"]} == {}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is off on GPU machines")
+def test_compiling_under_the_interpreter_is_refused() -> None:
+    with pytest.raises(TritonCodegenError, match="interpreter"):
+        compile_kernel(render_kernel(kernels.softmax(4, 64)))

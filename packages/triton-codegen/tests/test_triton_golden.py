@@ -1,0 +1,40 @@
+"""The generated text of typical kernels, kept as files.
+
+Run with PLAIT_UPDATE_GOLDEN=1 to write them anew, then read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import triton_kernels as kernels
+
+from plait_triton_codegen import TritonOptions, render_kernel
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = {
+    "softmax": (kernels.softmax(16384, 4096, "bf16"), None),
+    "softmax_masked": (kernels.softmax(100, 1000), None),
+    "softmax_looped": (kernels.softmax(8192, 50257, "bf16"), None),
+    "layer_norm": (kernels.layer_norm(4096, 768, "f16"), None),
+    "layer_norm_softmax": (kernels.layer_norm(8192, 1024, softmax=True), None),
+    "layer_norm_looped": (kernels.layer_norm(64, 5000), TritonOptions(max_persistent=1024)),
+    "bias_gelu_residual": (kernels.bias_gelu_residual(16384, 4096, "bf16"), None),
+    "swiglu": (kernels.swiglu(16384, 4096, "bf16"), None),
+    "column_sum": (kernels.column_sum(16384, 4096, "bf16", parts=16), None),
+    "transpose_add": (kernels.transpose_add(4096, 2048, "f32"), None),
+    "embedding": (kernels.embedding(30522, 512, 384), None),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_generated_text_is_as_kept(name: str) -> None:
+    kernel, options = CASES[name]
+    text = render_kernel(kernel, options).module
+    file = GOLDEN / f"{name}.txt"
+    if os.environ.get("PLAIT_UPDATE_GOLDEN"):
+        GOLDEN.mkdir(exist_ok=True)
+        file.write_text(text)
+    assert text == file.read_text()

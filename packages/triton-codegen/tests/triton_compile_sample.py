@@ -1,0 +1,89 @@
+"""Compiles a sample of kernels for a GPU that need not be there; prints what each costs.
+
+Run as a process of its own, without Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import triton_kernels as kernels
+from test_triton_operations import _cases
+from triton_checks import pointwise
+
+from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
+from plait_scheduler import Kernel
+from plait_triton_codegen import TritonOptions, compile_kernel, render_kernel
+from plait_utils import DiskCache
+
+SAMPLE: dict[str, Kernel] = {
+    "softmax f32": kernels.softmax(8192, 1024),
+    "softmax bf16": kernels.softmax(16384, 4096, "bf16"),
+    "softmax of long rows": kernels.softmax(8192, 32768, "bf16"),
+    "softmax looped": kernels.softmax(8192, 50257, "bf16"),
+    "softmax masked": kernels.softmax(100, 1000),
+    "layer norm": kernels.layer_norm(16384, 4096, "bf16"),
+    "layer norm f16": kernels.layer_norm(4096, 768, "f16"),
+    "layer norm and softmax": kernels.layer_norm(8192, 1024, softmax=True),
+    "bias gelu": kernels.bias_gelu_residual(16384, 4096, "bf16"),
+    "swiglu": kernels.swiglu(16384, 4096, "bf16"),
+    "swiglu f32": kernels.swiglu(4096, 4096),
+    "add and rms norm": kernels.add_rms_norm(16384, 4096, "bf16"),
+    "column sum": kernels.column_sum(16384, 4096, "bf16", parts=16),
+    "transpose": kernels.transpose_add(4096, 4096, "bf16"),
+    "embedding": kernels.embedding(30522, 512, 384),
+    "64-bit offsets": kernels.swiglu(70_000, 40_000, "bf16"),
+}
+
+
+def every_operation() -> dict[str, Kernel]:
+    """One kernel for each operation and type."""
+    found: dict[str, Kernel] = {}
+    for case in _cases():
+        name, dtype = case.values
+        spec = OPS[name]
+        dtypes = [dtype] * spec.arity
+        if spec.rule is TypeRule.SELECT:
+            dtypes = [DType.bool_, dtype, dtype]
+        i0 = Var("i0", 4096)
+        loads = [Load(f"p{n}", [i0.expr], d) for n, d in enumerate(dtypes)]
+        found[f"{name} {dtype}"] = pointwise(Op(name, loads), dtypes, 4096)
+    return found
+
+
+def main(which: str, folder: str, target: str) -> None:
+    """Print a JSON object: for each kernel its costs and which accesses its PTX has."""
+    chosen = SAMPLE if which == "sample" else every_operation()
+    if which == "reductions":
+        chosen = reductions()
+    cache, found = DiskCache(Path(folder)), {}
+    for name, kernel in chosen.items():
+        options = TritonOptions(max_persistent=64) if name.endswith("in a loop") else None
+        done = compile_kernel(render_kernel(kernel, options), target, cache=cache)
+        found[name] = {
+            "registers": done.registers,
+            "spills": done.spill_bytes,
+            "shared": done.shared_bytes,
+            "warps": done.num_warps,
+            "wide loads": done.ptx.count("ld.global.v4.b32"),
+            "wide stores": done.ptx.count("st.global.v4.b32"),
+            "code": len(done.cubin),
+        }
+    print(json.dumps(found))
+
+
+def reductions() -> dict[str, Kernel]:
+    """One kernel for each reduction and type, in registers and in a loop."""
+    from test_triton_kernels import REDUCED, _reduction
+
+    return {
+        f"{kind.value} {dtype}{form}": _reduction(kind, dtype, 64, 500)
+        for kind, dtype in REDUCED
+        for form in ("", " in a loop")
+    }
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,129 @@
+"""Kernels that the tests share, as text."""
+
+from __future__ import annotations
+
+from plait_scheduler import Kernel, parse_kernel
+
+GELU = "mul(mul($0, f32(0.5)), add(f32(1.0), erf(mul($0, f32(0.7071067811865476)))))"
+
+
+def softmax(rows: int, columns: int, dtype: str = "f32") -> Kernel:
+    return parse_kernel(f"""\
+kernel softmax(p0: read {dtype}[{rows}, {columns}], p1: write {dtype}[{rows}, {columns}])
+  for i0: {rows} inner r0: {columns}
+    inner t0 = {_f32("p0[i0, r0]", dtype)}
+    reduce t1 = max %t0
+    inner t2 = exp(sub(%t0, %t1))
+    reduce t3 = sum %t2
+    inner store p1[i0, r0] = {_narrow("div(%t2, %t3)", dtype)}
+""")
+
+
+def layer_norm(rows: int, columns: int, dtype: str = "f32", softmax: bool = False) -> Kernel:
+    """LayerNorm with weight and bias; `softmax` of the result where asked for."""
+    shape = f"{dtype}[{rows}, {columns}]"
+    value = "add(mul(mul(sub(%t0, %t2), %t5), " + (
+        f"{_f32('p1[r0]', dtype)}), {_f32('p2[r0]', dtype)})"
+    )
+    tail = f"""    inner store p3[i0, r0] = {_narrow(value, dtype)}
+"""
+    if softmax:
+        tail = f"""    inner t6 = {value}
+    reduce t7 = max %t6
+    inner t8 = exp(sub(%t6, %t7))
+    reduce t9 = sum %t8
+    inner store p3[i0, r0] = {_narrow("div(%t8, %t9)", dtype)}
+"""
+    return parse_kernel(f"""\
+kernel layer_norm(p0: read {shape}, p1: read {dtype}[{columns}], p2: read {dtype}[{columns}], \
+p3: write {shape})
+  for i0: {rows} inner r0: {columns}
+    inner t0 = {_f32("p0[i0, r0]", dtype)}
+    reduce t1 = sum %t0
+    outer t2 = div(%t1, f32({float(columns)}))
+    reduce t3 = sum square(sub(%t0, %t2))
+    outer t5 = rsqrt(add(div(%t3, f32({float(columns)})), f32(1e-05)))
+{tail}""")
+
+
+def bias_gelu_residual(rows: int, columns: int, dtype: str = "f32") -> Kernel:
+    shape = f"{dtype}[{rows}, {columns}]"
+    return parse_kernel(f"""\
+kernel bias_gelu(p0: read {shape}, p1: read {dtype}[{columns}], p2: read {shape}, \
+p3: write {shape})
+  for i0: {rows}, i1: {columns}
+      $0 = add({_f32("p0[i0, i1]", dtype)}, {_f32("p1[i1]", dtype)})
+    outer store p3[i0, i1] = {_narrow(f"add({GELU}, {_f32('p2[i0, i1]', dtype)})", dtype)}
+""")
+
+
+def swiglu(rows: int, columns: int, dtype: str = "f32") -> Kernel:
+    shape = f"{dtype}[{rows}, {columns}]"
+    return parse_kernel(f"""\
+kernel swiglu(p0: read {shape}, p1: read {shape}, p2: write {shape})
+  for i0: {rows}, i1: {columns}
+      $0 = {_f32("p0[i0, i1]", dtype)}
+    outer store p2[i0, i1] = \
+{_narrow(f"mul(mul($0, sigmoid($0)), {_f32('p1[i0, i1]', dtype)})", dtype)}
+""")
+
+
+def add_rms_norm(rows: int, columns: int, dtype: str = "f32") -> Kernel:
+    """The sum of two tensors, written, and its RMSNorm with weight."""
+    shape = f"{dtype}[{rows}, {columns}]"
+    value = f"mul(mul(%t0, %t2), {_f32('p2[r0]', dtype)})"
+    return parse_kernel(f"""\
+kernel add_rms_norm(p0: read {shape}, p1: read {shape}, p2: read {dtype}[{columns}], \
+p3: write {shape}, p4: write {shape})
+  for i0: {rows} inner r0: {columns}
+    inner t0 = add({_f32("p0[i0, r0]", dtype)}, {_f32("p1[i0, r0]", dtype)})
+    inner store p3[i0, r0] = {_narrow("%t0", dtype)}
+    reduce t1 = sum square(%t0)
+    outer t2 = rsqrt(add(div(%t1, f32({float(columns)})), f32(1e-05)))
+    inner store p4[i0, r0] = {_narrow(value, dtype)}
+""")
+
+
+def column_sum(rows: int, columns: int, dtype: str = "f32", parts: int = 1) -> Kernel:
+    """Sums of columns, in f32; of `parts` groups of rows each."""
+    if parts > 1:
+        return parse_kernel(f"""\
+kernel column_sum(p0: read {dtype}[{parts}, {rows // parts}, {columns}], \
+p1: write f32[{parts}, {columns}])
+  for i0: {parts}, i1: {columns} inner r0: {rows // parts}
+    reduce t0 = sum {_f32("p0[i0, r0, i1]", dtype)}
+    outer store p1[i0, i1] = %t0
+""")
+    return parse_kernel(f"""\
+kernel column_sum(p0: read {dtype}[{rows}, {columns}], p1: write f32[{columns}])
+  for i0: {columns} inner r0: {rows}
+    reduce t0 = sum {_f32("p0[r0, i0]", dtype)}
+    outer store p1[i0] = %t0
+""")
+
+
+def transpose_add(rows: int, columns: int, dtype: str = "f32") -> Kernel:
+    shape = f"{dtype}[{rows}, {columns}]"
+    value = f"add({_f32('p0[i0, i1]', dtype)}, {_f32('p1[i1, i0]', dtype)})"
+    return parse_kernel(f"""\
+kernel transpose_add(p0: read {shape}, p1: read {dtype}[{columns}, {rows}], p2: write {shape})
+  for i0: {rows}, i1: {columns}
+    outer store p2[i0, i1] = {_narrow(value, dtype)}
+""")
+
+
+def embedding(vocabulary: int, tokens: int, columns: int, dtype: str = "f32") -> Kernel:
+    return parse_kernel(f"""\
+kernel embedding(p0: read {dtype}[{vocabulary}, {columns}], p1: read i64[{tokens}], \
+p2: write {dtype}[{tokens}, {columns}])
+  for i0: {tokens}, i1: {columns}
+    outer store p2[i0, i1] = p0[checked(p1[i0], {vocabulary}), i1]
+""")
+
+
+def _f32(text: str, dtype: str) -> str:
+    return text if dtype == "f32" else f"to({text}, f32)"
+
+
+def _narrow(text: str, dtype: str) -> str:
+    return text if dtype == "f32" else f"to({text}, {dtype})"
