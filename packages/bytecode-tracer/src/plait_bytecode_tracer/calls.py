@@ -19,6 +19,7 @@ from plait_bytecode_tracer.variables import (
     DictVariable,
     FunctionVariable,
     GradModeVariable,
+    IteratorVariable,
     Known,
     MethodVariable,
     ObjectVariable,
@@ -333,6 +334,8 @@ def _inline_traced(
 
 def _run(frame: Frame, target: Function, values: dict[str, Variable]) -> Variable:
     inner = Frame(frame.state, target, values, frame.depth + 1)
+    if target.code.co_flags & inspect.CO_GENERATOR:
+        return IteratorVariable(inner.next_yielded)
     return inner.run()
 
 

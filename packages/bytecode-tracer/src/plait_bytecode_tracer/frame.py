@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import linecache
 import os
 import types
@@ -15,6 +16,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import CellVariable, Known, Variable
 
+UNTRACED_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 MAX_DEPTH = 200
 MAX_STEPS = 2_000_000
 
@@ -65,6 +67,8 @@ class Frame:
     blocks: int = 0
     """How many `with` blocks are entered."""
     result: Variable | None = None
+    yielded: Variable | None = None
+    """What a generator's frame has just yielded."""
 
     @property
     def code(self) -> types.CodeType:
@@ -90,21 +94,35 @@ class Frame:
         """Trace to the return; its value. Raises TraceBreakError, RootBreak."""
         if self.depth > MAX_DEPTH:
             raise TraceBreakError("GB0002", "recursion deeper than the tracer follows")
-        flags = self.code.co_flags
-        if flags & 0x2A0:  # generator, coroutine, asynchronous generator
-            raise TraceBreakError("GB0011", f"{self.code.co_name} is a generator or a coroutine")
+        if self.code.co_flags & UNTRACED_FLAGS:
+            raise TraceBreakError("GB0011", f"{self.code.co_name} is a coroutine")
         self.state.lines.append(self.line)
         try:
-            return self._loop()
+            self._loop()
         finally:
             self.state.lines.pop()
+        if self.result is None:
+            raise TraceBreakError("GB0011", f"{self.code.co_name} is a generator")
+        return self.result
 
-    def _loop(self) -> Variable:
+    def next_yielded(self) -> Variable | None:
+        """Run a generator's frame to its next yield; None where it has returned."""
+        if self.result is not None:
+            return None
+        self.yielded = None
+        self.state.lines.append(self.line)
+        try:
+            self._loop()
+        finally:
+            self.state.lines.pop()
+        return self.yielded
+
+    def _loop(self) -> None:
         from plait_bytecode_tracer.opcodes import handler_of
 
         instructions, _ = instructions_of(self.code)
         steps = 0
-        while self.result is None:
+        while self.result is None and self.yielded is None:
             instruction = instructions[self.index]
             if instruction.offset in self.break_at:
                 raise RootBreak
@@ -116,7 +134,6 @@ class Frame:
                 raise TraceBreakError("GB0001", f"the opcode {instruction.opname}")
             target = handler(self, instruction)
             self.index = self.index + 1 if target is None else target
-        return self.result
 
     # Used by handlers.
 

@@ -11,6 +11,8 @@ from bytecode import Bytecode, Instr, Label
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import instructions_of
 
+STACK_PREFIX = "__stack"
+"""Parameters of continuations that carry the stack; they are dead once it is rebuilt."""
 _SKIPPED = ("CACHE", "EXTENDED_ARG")
 
 
@@ -26,7 +28,7 @@ def resume_function(
     named locals.
     """
     code = function.__code__
-    stack_names = [f"__stack{n}" for n in range(len(stack_nulls))]
+    stack_names = [f"{STACK_PREFIX}{n}" for n in range(len(stack_nulls))]
     body = Bytecode.from_code(code)
     position = _position(body, _ordinal(code, offset))
     target = Label()

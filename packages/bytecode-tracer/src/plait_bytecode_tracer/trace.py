@@ -16,7 +16,7 @@ from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
 from plait_bytecode_tracer.frame import NULL, Frame, Function, RootBreak, instructions_of
 from plait_bytecode_tracer.guards import Guard, GuardWriter
 from plait_bytecode_tracer.rebuild import Rebuilder
-from plait_bytecode_tracer.resume import resume_function
+from plait_bytecode_tracer.resume import STACK_PREFIX, resume_function
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.state import GraphInput, TraceState
 from plait_bytecode_tracer.variables import Known, Variable
@@ -185,7 +185,11 @@ def _finish_at_break(
     try:
         stack = [rebuilder.value(value) for value in frame.stack]
         nulls = [value is NULL for value in frame.stack]
-        live = {name: rebuilder.value(value) for name, value in frame.locals.items()}
+        live = {
+            name: rebuilder.value(value)
+            for name, value in frame.locals.items()
+            if not name.startswith(STACK_PREFIX)
+        }
         for name in frame.code.co_cellvars:
             cell = frame.cells.get(name)
             if cell is not None and cell.content is not None:

@@ -119,6 +119,17 @@ def leave_block(frame: Frame, manager: GradModeVariable) -> None:
     set_grad_enabled(frame, bool(manager.previous))
 
 
+@opcode("RETURN_GENERATOR")
+def return_generator(frame: Frame, instruction: Instruction) -> None:
+    frame.push(constant(None))
+
+
+@opcode("YIELD_VALUE")
+def yield_value(frame: Frame, instruction: Instruction) -> None:
+    frame.yielded = frame.pop()
+    frame.push(constant(None))  # what is sent into the generator
+
+
 @opcode("RAISE_VARARGS")
 def raise_varargs(frame: Frame, instruction: Instruction) -> None:
     raise TraceBreakError("GB0006", "the code raises an exception here")
