@@ -227,6 +227,21 @@ def test_sliced_producers_are_inlined_even_if_expensive(b: Builder) -> None:
     assert kernel_count(run(b, body)) == 1
 
 
+def test_a_slice_of_a_concatenation_reads_only_its_part(b: Builder) -> None:
+    """Inlined where it is sliced, the mask holds at every point, and goes."""
+    x = b.input(torch.randn(8))
+
+    def joined(v):
+        mask = Op("lt", [IndexValue(v.index[0]), Const(8, DType.i64)])
+        return Masked(mask, Op("exp", [v]), Const(0.0, DType.f32))
+
+    wide = type(x)(x.buffer, (12,), x.dtype, x.at, torch.zeros(12))
+    both = b.pointwise(joined, torch.cat([x.value.exp(), torch.zeros(4)]), wide)
+    part = type(x)(both.buffer, (6,), x.dtype, both.at, both.value[:6])
+    (kernel,) = run(b, b.unary("sin", part)).program.kernels
+    assert "masked" not in print_kernel(kernel)
+
+
 def test_a_guarded_load_is_not_named_for_other_statements(b: Builder) -> None:
     """Both outputs load x under a mask only; naming the load would read out of bounds."""
     x = b.input(torch.randn(8))

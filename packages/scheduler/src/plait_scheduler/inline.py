@@ -24,6 +24,7 @@ from plait_ir_lowering import (
 )
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import is_bijection, move, plain, points, position
+from plait_scheduler.fold import fold
 from plait_scheduler.nodes import (
     Node,
     Work,
@@ -197,7 +198,7 @@ class _Inliner:
         def leaf(value: Value) -> Value | None:
             if isinstance(value, Load) and value.buffer == producer.name:
                 return value_at(producer, value)
-            return None
+            return fold(value)
 
         value = rewrite(reader.value, leaf, lambda expr: expr)
         changed = replace(reader, value=value, origin=reader.origin + producer.origin)
@@ -213,7 +214,7 @@ def value_at(producer: Node, load: Load) -> Value:
     index = plain(load.index)
     assert index is not None
     values: dict[Atom, IndexExpr] = dict(zip(producer.ranges, index, strict=True))
-    return rewrite(producer.value, lambda _: None, lambda expr: move(expr, values))
+    return rewrite(producer.value, fold, lambda expr: move(expr, values))
 
 
 def _touched(reader: Node, buffer: Buffer) -> int:

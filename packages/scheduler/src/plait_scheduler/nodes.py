@@ -15,6 +15,7 @@ from plait_ir_lowering import (
     ExternCall,
     ExternList,
     Graph,
+    IndexValue,
     Load,
     Op,
     Origin,
@@ -29,6 +30,7 @@ from plait_ir_lowering import (
     rewrite,
 )
 from plait_scheduler.domains import is_affine, normalise, plain
+from plait_scheduler.fold import fold
 
 _EXPENSIVE_WORDS = """
     exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh
@@ -76,10 +78,16 @@ def node_of(place: int, definition: Definition) -> Node | None:
 
 
 def _normal(value: Value) -> Value:
-    """`value` with index expressions in their simplest form."""
-    if all(is_affine(at) for load in loads_of([value]) for at in plain(load.index) or ()):
+    """`value` with index expressions in their simplest form, and decided conditions folded."""
+    if not any(_may_simplify(part) for part in post_order([value])):
         return value
-    return rewrite(value, lambda _: None, normalise)
+    return rewrite(value, fold, normalise)
+
+
+def _may_simplify(part: Value) -> bool:
+    if isinstance(part, Load):
+        return any(not is_affine(at) for at in plain(part.index) or ())
+    return isinstance(part, IndexValue)
 
 
 def body_of(node: Node) -> Pointwise | Reduction:
