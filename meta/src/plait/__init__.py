@@ -8,11 +8,16 @@ print(plait.report(fast))
 """
 
 from plait._version import __version__
-from plait.api import compile, report, reset
-from plait.errors import CompileArgumentError, StageError
+from plait.compile import compile, reset
+from plait.errors import BackendError, OptionError, StageError
+from plait.options import CompileOptions
+from plait.reporting import CompileReport, report
 
 __all__ = [
-    "CompileArgumentError",
+    "BackendError",
+    "CompileOptions",
+    "CompileReport",
+    "OptionError",
     "StageError",
     "__version__",
     "compile",

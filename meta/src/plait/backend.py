@@ -2,95 +2,187 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
+from plait.codegen import Target
+from plait.errors import BackendError, StageError
 from plait.options import CompileRequest
-from plait.pipeline import CompiledGraph, compile_graph, explain_failure
-from plait_utils import DiskCache, PlaitError, Profile
+from plait.record import CompiledGraph, Outcome, Runner, StageFailure
+from plait.stages import Stages, StageStopped
+from plait_utils import Profile, dump_folder, get_logger
 
-_PIPELINE = ("plait", "python", "triton")
+if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
+_TARGETS = {target.value: target for target in Target}
+
+TRAINING_REASON = (
+    "an output needs gradients, and training graphs are not compiled yet; "
+    "call it under torch.no_grad() or torch.inference_mode() for inference"
+)
+
+_warned: set[str] = set()
+
+
+def reset_warnings() -> None:
+    """Let warnings that are given once be given again."""
+    _warned.clear()
 
 
 class GraphCompiler:
-    """Compiles each captured graph as one `plait.compile` asked for, and keeps records."""
+    """Compiles each captured graph as one `plait.compile` asked for, and keeps records.
+
+    Args:
+        request: the checked arguments of `plait.compile`.
+        name: the compiled function's, for reports and dump folders.
+    """
 
     def __init__(self, request: CompileRequest, name: str) -> None:
         self.request = request
         self.name = name
         self.profile = Profile()
-        self.graphs: list[CompiledGraph] = []
+        """Of the tracer; each graph has its own for the later stages."""
+        self._graphs: list[CompiledGraph] = []
+        self._started = 0
         self._lock = threading.Lock()
 
-    @functools.cached_property
-    def cache(self) -> DiskCache:
-        return DiskCache()
+    @property
+    def graphs(self) -> tuple[CompiledGraph, ...]:
+        """Records of the graphs, in the order in which they were compiled."""
+        with self._lock:
+            return tuple(self._graphs)
+
+    def clear(self) -> None:
+        """Forget the graphs."""
+        with self._lock:
+            self._graphs.clear()
 
     def __call__(
-        self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], capture: Any
-    ) -> Callable[..., Any]:
-        """The backend of the tracer: a callable for the graph's inputs."""
+        self,
+        captured: fx.GraphModule,
+        example_inputs: Sequence[torch.Tensor],
+        capture: object = None,
+    ) -> Runner:
+        """What runs `captured`; called by the tracer, once for each graph."""
         with self._lock:
-            record = CompiledGraph(f"{self.name}_{len(self.graphs)}", graph_module)
-            self.graphs.append(record)
-        backend = self.request.backend
-        if callable(backend):
-            return _call_user_backend(backend, graph_module, example_inputs, capture)
-        if backend == "eager":
-            return graph_module.forward
-        if backend not in _PIPELINE:
-            from plait_fx_passes.backends import BACKENDS
+            name = f"{self.name}-{self._started}"
+            self._started += 1
+        compiled = self.compile(name, captured, example_inputs, capture)
+        with self._lock:
+            self._graphs.append(compiled)
+        return compiled.run
 
-            compiled: Callable[..., Any] = BACKENDS[backend](graph_module, example_inputs, capture)
-            return compiled
-        return self._compile(record, example_inputs, backend)
+    def compile(
+        self,
+        name: str,
+        captured: fx.GraphModule,
+        example_inputs: Sequence[torch.Tensor],
+        capture: object = None,
+    ) -> CompiledGraph:
+        """Compile one graph, or say in the record why it runs eagerly.
 
-    def _compile(
-        self, record: CompiledGraph, example_inputs: Sequence[Any], target: str
-    ) -> Callable[..., Any]:
-        if torch.is_grad_enabled() and _needs_gradient(record.graph_module, example_inputs):
-            record.note = (
-                "gradients are needed: training graphs are not compiled yet and run eagerly "
-                "(wrap inference in torch.no_grad())"
-            )
-            return record.graph_module.forward
+        Raises StageError under the `strict` option, and under `fullgraph` for failures
+        that are plait's own.
+        """
+        backend, options = self.request.backend, self.request.options
+        stages = Stages(name, Profile(), dump_folder(name), options.verify)
+        if not isinstance(backend, str) or backend not in _TARGETS:
+            return _by_other(backend, captured, example_inputs, capture, stages)
+        if needs_gradients(captured):
+            get_logger("compile").info("%s runs eagerly: %s", name, TRAINING_REASON)
+            return stages.finish(captured, Outcome.EAGER, captured.forward, reason=TRAINING_REASON)
+        from plait.pipeline import compile_graph
+
         try:
             return compile_graph(
-                record,
-                example_inputs,
-                target=target,
-                options=self.request.options,
-                cache=self.cache,
-                profile=self.profile,
+                captured, example_inputs, stages=stages, target=_TARGETS[backend], options=options
             )
-        except (PlaitError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-            if self.request.options.strict:
-                raise
-            explain_failure(record, error)
-            return record.graph_module.forward
+        except StageStopped as stopped:
+            self._raise_if_asked(name, stopped)
+            failure = stopped.failure
+            return stages.finish(
+                captured,
+                Outcome.EAGER,
+                captured.forward,
+                failure=failure,
+                reason=_warn(name, failure),
+            )
+
+    def _raise_if_asked(self, name: str, stopped: StageStopped) -> None:
+        failure = stopped.failure
+        if self.request.options.strict or (self.request.fullgraph and not failure.unsupported):
+            raise StageError(
+                f"the stage {failure.stage!r} failed for {name}: {failure.message}",
+                hint="Set PLAIT_DUMP_DIR to a folder to see what the stages before it made.",
+            ) from stopped.__cause__
 
 
-def _needs_gradient(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
-    if any(isinstance(i, torch.Tensor) and i.requires_grad for i in example_inputs):
-        return True
-    return any("requires_grad" in str(node.target) for node in graph_module.graph.nodes)
+def needs_gradients(captured: fx.GraphModule) -> bool:
+    """Whether autograd would record anything that the graph computes."""
+    import torch
+
+    if not torch.is_grad_enabled():
+        return False
+    return any(
+        isinstance(leaf, torch.Tensor) and leaf.requires_grad
+        for node in captured.graph.nodes
+        if node.op not in ("placeholder", "get_attr", "output")
+        for leaf in _leaves(node.meta.get("val", node.meta.get("example_value")))
+    )
 
 
-def _call_user_backend(
-    backend: Callable[..., Any],
-    graph_module: torch.fx.GraphModule,
-    example_inputs: Sequence[Any],
-    capture: Any,
-) -> Callable[..., Any]:
+def _leaves(value: object) -> Sequence[object]:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _by_other(
+    backend: str | Callable[..., Any],
+    captured: fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    capture: object,
+    stages: Stages,
+) -> CompiledGraph:
+    """By one of the simple compilers, or by the caller's own."""
+    with stages.profile.phase("backend"):
+        if backend == "eager":
+            run: Any = captured.forward
+        elif isinstance(backend, str):
+            from plait_fx_passes.backends import BACKENDS
+
+            run = BACKENDS[backend](captured, example_inputs, capture)
+        elif _takes_three(backend, captured, example_inputs, capture):
+            run = backend(captured, list(example_inputs), capture)
+        else:
+            run = backend(captured, list(example_inputs))
+    if not callable(run):
+        name = getattr(backend, "__qualname__", type(backend).__name__)
+        raise BackendError(
+            f"the backend {name} returned {run!r}, which cannot be called",
+            hint="A backend returns a function of the graph's inputs.",
+        )
+    return stages.finish(captured, Outcome.CUSTOM, run)
+
+
+def _takes_three(backend: Callable[..., Any], *arguments: object) -> bool:
+    """Whether a backend also takes the capture, as a third positional argument."""
     try:
-        inspect.signature(backend).bind(graph_module, example_inputs, capture)
+        inspect.signature(backend).bind(*arguments)
     except (TypeError, ValueError):
-        made: Callable[..., Any] = backend(graph_module, list(example_inputs))
-        return made
-    made = backend(graph_module, list(example_inputs), capture)
-    return made
+        return False
+    return True
+
+
+def _warn(name: str, failure: StageFailure) -> str:
+    kind = "does not support this graph yet" if failure.unsupported else "failed, which is a bug"
+    reason = f"the stage {failure.stage!r} {kind}: {failure.message}"
+    logger = get_logger("compile")
+    if reason in _warned:
+        logger.info("%s runs eagerly: %s", name, reason)
+    else:
+        _warned.add(reason)
+        logger.warning("%s runs eagerly: %s", name, reason)
+    return reason

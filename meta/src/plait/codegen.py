@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from plait.options import PipelineOptions
+from plait.errors import BackendError
+from plait.options import CompileOptions
 from plait.record import Runner
-from plait.stages import UnsupportedTargetError
 from plait_utils import Profile
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ class Built:
     cache_hit: bool = False
 
 
-def build(program: Program, target: Target, options: PipelineOptions, profile: Profile) -> Built:
+def build(program: Program, target: Target, options: CompileOptions, profile: Profile) -> Built:
     """Code for `program`.
 
-    Raises UnsupportedTargetError where no backend takes the program's devices.
+    Raises BackendError where no backend takes the program's devices.
     """
     if target is Target.PYTHON:
         return _build_python(program)
@@ -53,13 +53,13 @@ def build(program: Program, target: Target, options: PipelineOptions, profile: P
         return _build_cpp(program, options, profile)
     if devices in (["cuda"], ["cpu", "cuda"]):
         return _build_triton(program, profile)
-    raise UnsupportedTargetError(
+    raise BackendError(
         f"no backend generates code for {' and '.join(devices)}",
         hint="plait compiles for cpu and cuda; other devices run eagerly.",
     )
 
 
-def _build_cpp(program: Program, options: PipelineOptions, profile: Profile) -> Built:
+def _build_cpp(program: Program, options: CompileOptions, profile: Profile) -> Built:
     from plait_cpp_codegen import build as build_cpp
 
     made = build_cpp(program, options=options.cpp_options(), profile=profile)
@@ -78,7 +78,7 @@ def _build_triton(program: Program, profile: Profile) -> Built:
     try:
         from plait_triton_codegen import build as build_triton
     except ImportError as error:
-        raise UnsupportedTargetError(
+        raise BackendError(
             f"the Triton backend is not installed ({error})",
             hint="pip install plait[triton]",
         ) from error

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+import threading
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from plait.errors import OptionError
 from plait.options import CompileRequest, check_arguments
 
+if TYPE_CHECKING:
+    from plait_bytecode_tracer import CompiledFunction
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-_compiled: weakref.WeakSet[Any] = weakref.WeakSet()
+_compiled: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+_lock = threading.Lock()
 
 
 @overload
@@ -55,7 +61,7 @@ def compile(
         fullgraph: raise `FullGraphError` where a part cannot be captured, instead of
             running that part as Python.
         dynamic: accepted for compatibility; this release specialises on shapes.
-        mode: "default".
+        mode: one of the modes of `torch.compile`; on the CPU all mean the same.
         backend: None or "plait" for the whole compiler; "python" for readable Python over
             ATen; "triton"; "eager", "noop", "aten", "checking", "printing" or "dumping"; or a
             function `(graph_module, example_inputs) -> callable`.
@@ -82,23 +88,35 @@ def _compile_object(model: Any, request: CompileRequest) -> Any:
         forward = type(model).forward
         if not isinstance(forward, types.FunctionType):
             raise OptionError(f"{type(model).__name__}.forward is not a Python function")
-        made = compile_module(model, lambda function: _compile_function(function, request))
-        return made
-    if isinstance(model, types.MethodType):
+        return compile_module(model, lambda function: _compile_function(function, request))
+    if isinstance(model, types.MethodType) and isinstance(model.__func__, types.FunctionType):
         compiled = _compile_function(model.__func__, request)
         return types.MethodType(compiled, model.__self__)
     if isinstance(model, types.FunctionType):
         return _compile_function(model, request)
-    call = getattr(type(model), "__call__", None)
+    call = inspect.getattr_static(type(model), "__call__", None)
     if isinstance(call, types.FunctionType) and not isinstance(model, type):
         return types.MethodType(_compile_function(call, request), model)
+    if callable(model):
+        return _compile_function(_calling(model), request)
     raise OptionError(
         f"plait.compile takes a function, a method or an nn.Module, not {model!r}",
-        hint="Wrap builtins and classes in a Python function.",
+        hint="Pass what is to be called, or use it as a decorator: @plait.compile.",
     )
 
 
-def _compile_function(function: types.FunctionType, request: CompileRequest) -> Any:
+def _calling(function: Callable[..., Any]) -> types.FunctionType:
+    """A plain function that calls a built-in one, a class or a partial."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    assert isinstance(call, types.FunctionType)
+    call.__name__ = call.__qualname__ = str(getattr(function, "__name__", type(function).__name__))
+    return call
+
+
+def _compile_function(function: types.FunctionType, request: CompileRequest) -> CompiledFunction:
     from plait.backend import GraphCompiler
     from plait_bytecode_tracer import CompiledFunction
 
@@ -111,11 +129,19 @@ def _compile_function(function: types.FunctionType, request: CompileRequest) -> 
         recompile_limit=request.options.recompile_limit,
         profile=compiler.profile,
     )
-    _compiled.add(compiled)
+    with _lock:
+        _compiled.add(compiled)
     return compiled
 
 
 def reset() -> None:
     """Forget every specialisation: the next call of each compiled function traces anew."""
-    for compiled in list(_compiled):
+    from plait.backend import GraphCompiler, reset_warnings
+
+    with _lock:
+        functions = list(_compiled)
+    for compiled in functions:
         compiled.reset()
+        if isinstance(compiled.backend, GraphCompiler):
+            compiled.backend.clear()
+    reset_warnings()

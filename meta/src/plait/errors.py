@@ -1,12 +1,16 @@
-"""Errors of the meta-package."""
+"""Errors of the compiler's front door."""
 
 from __future__ import annotations
 
 from plait_utils import PlaitError
 
 
-class CompileArgumentError(PlaitError, ValueError):
-    """A wrong argument to `plait.compile` or `plait.report`; names the valid ones."""
+class OptionError(PlaitError, ValueError):
+    """An argument of `plait.compile` or `plait.report` that it does not take."""
+
+
+class BackendError(PlaitError):
+    """A backend that cannot be used here."""
 
 
 class StageError(PlaitError, RuntimeError):

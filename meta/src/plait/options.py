@@ -1,15 +1,15 @@
-"""The options of `plait.compile`, checked when it is called."""
+"""The arguments of `plait.compile`, checked."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from plait.errors import CompileArgumentError
-from plait_utils import SettingError, Settings, setting
+from plait.errors import OptionError
+from plait_utils import SettingError, Settings, get_logger, setting
 
 if TYPE_CHECKING:
     from plait_cpp_codegen import CppOptions
@@ -17,13 +17,21 @@ if TYPE_CHECKING:
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 """The modes of `torch.compile`. On the CPU all of them mean the same to plait."""
+BACKENDS = ("plait", "python", "triton", "eager", "noop", "aten", "checking", "printing", "dumping")
+_NO_FUSION = tuple(
+    (name, False)
+    for name in ("fuse_pointwise", "fuse_reductions", "fuse_siblings", "inline_producers")
+)
 
 S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True)
-class PipelineOptions(Settings):
-    """What a caller may choose about one compilation."""
+class CompileOptions(Settings):
+    """What `options=` of `plait.compile` may hold.
+
+    `"scheduler.<name>"` and `"cpp.<name>"` reach the options of these stages.
+    """
 
     verify: bool = setting(
         False,
@@ -40,10 +48,11 @@ class PipelineOptions(Settings):
     recompile_limit: int = setting(
         8, "specialisations of one function before further calls run eagerly", in_cache_key=False
     )
-    recognize: bool = setting(
+    fusion: bool = setting(True, "fuse loops into kernels", env="PLAIT_FUSION")
+    numeric_rewrites: bool = setting(
         False,
-        "recognize hand-written attention and its kin as single operators; rounds differently",
-        env="PLAIT_RECOGNIZE",
+        "allow graph rewrites that change rounding, such as recognizing attention",
+        env="PLAIT_NUMERIC_REWRITES",
     )
     disabled_passes: str = setting(
         "", "names of graph passes to leave out, separated by commas", env="PLAIT_DISABLED_PASSES"
@@ -60,7 +69,8 @@ class PipelineOptions(Settings):
         """The scheduler's options."""
         from plait_scheduler import SchedulerOptions
 
-        return _stage_options("scheduler", SchedulerOptions, self.scheduler)
+        chosen = self.scheduler if self.fusion else (*_NO_FUSION, *self.scheduler)
+        return _stage_options("scheduler", SchedulerOptions, chosen)
 
     def cpp_options(self) -> CppOptions:
         """The C++ backend's options, over those of the environment."""
@@ -69,31 +79,70 @@ class PipelineOptions(Settings):
         return _stage_options("cpp", CppOptions, self.cpp)
 
 
-def parse_options(options: Mapping[str, Any] | None) -> PipelineOptions:
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """Checked arguments of one `plait.compile`."""
+
+    fullgraph: bool
+    dynamic: bool | None
+    mode: str
+    backend: str | Callable[..., Any]
+    options: CompileOptions
+
+
+def check_arguments(
+    fullgraph: object,
+    dynamic: object,
+    mode: object,
+    backend: object,
+    options: object,
+) -> CompileRequest:
+    """The arguments as a request. Raises OptionError, which names what is taken."""
+    if not isinstance(fullgraph, bool):
+        raise OptionError(f"fullgraph takes True or False, not {fullgraph!r}")
+    if dynamic is not None and not isinstance(dynamic, bool):
+        raise OptionError(f"dynamic takes True, False or None, not {dynamic!r}")
+    chosen_mode = "default" if mode is None else mode
+    if chosen_mode not in MODES:
+        raise unknown_name("mode", mode, MODES)
+    chosen = "plait" if backend is None else backend
+    if isinstance(chosen, str):
+        if chosen not in BACKENDS:
+            raise unknown_name("backend", chosen, BACKENDS)
+    elif not callable(chosen):
+        raise OptionError(
+            f"backend takes a name or a function (graph_module, example_inputs), not {backend!r}"
+        )
+    settings = parse_options(options)
+    say_ignored(dynamic, str(chosen_mode))
+    return CompileRequest(fullgraph, dynamic, str(chosen_mode), chosen, settings)
+
+
+def parse_options(options: object) -> CompileOptions:
     """The options of one `plait.compile` call.
 
     `"scheduler.fuse_pointwise": False` is short for `"scheduler": {"fuse_pointwise": False}`.
 
-    Raises CompileArgumentError, naming the closest valid name, for unknown names and for
+    Raises OptionError, naming the closest valid name, for unknown names and for
     values of a wrong type.
     """
     given = {} if options is None else options
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise CompileArgumentError(
+        raise OptionError(
             f"options takes a dictionary with string keys, not {options!r}",
             hint='For example options={"verify": True}.',
         )
     flat, nested = _by_group(given)
-    known = [field.name for field in dataclasses.fields(PipelineOptions)]
+    known = [field.name for field in dataclasses.fields(CompileOptions)]
     for name, value in flat.items():
         if name not in known:
             raise unknown_name("option", name, known)
         if name in nested:
-            raise CompileArgumentError(f"option {name!r} takes a dictionary, not {value!r}")
+            raise OptionError(f"option {name!r} takes a dictionary, not {value!r}")
     try:
-        parsed = PipelineOptions.from_env(**flat)
+        parsed = CompileOptions.from_env(**flat)
     except SettingError as error:
-        raise CompileArgumentError(error.message, hint=error.hint) from None
+        raise OptionError(error.message, hint=error.hint) from None
     overrides = {group: tuple(chosen.items()) for group, chosen in nested.items()}
     parsed = dataclasses.replace(parsed, scheduler=overrides["scheduler"], cpp=overrides["cpp"])
     _check_stages(parsed)
@@ -115,16 +164,16 @@ def _by_group(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[
     return flat, nested
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str]) -> CompileArgumentError:
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> OptionError:
     """The error for a name that is not one of `known`, with the closest of them."""
     names = list(known)
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     listed = ", ".join(repr(each) for each in names)
     meant = f"Did you mean {close[0]!r}? " if close else ""
-    return CompileArgumentError(f"there is no {kind} {name!r}", hint=f"{meant}Known: {listed}.")
+    return OptionError(f"there is no {kind} {name!r}", hint=f"{meant}Known: {listed}.")
 
 
-def _check_stages(options: PipelineOptions) -> None:
+def _check_stages(options: CompileOptions) -> None:
     """Check what only the stages know; they are imported only if something is asked of them."""
     if options.scheduler:
         options.scheduler_options()
@@ -148,4 +197,14 @@ def _stage_options(group: str, kind: type[S], chosen: tuple[tuple[str, Any], ...
     try:
         return kind.from_env(**dict(chosen))
     except SettingError as error:
-        raise CompileArgumentError(f"options for {group}: {error.message}") from None
+        raise OptionError(f"options for {group}: {error.message}") from None
+
+
+def say_ignored(dynamic: bool | None, mode: str) -> None:
+    """Say of arguments that are taken for compatibility that they change nothing yet."""
+    if dynamic:
+        get_logger("compile").warning(
+            "dynamic=True: sizes are static in this release; each new shape compiles anew"
+        )
+    if mode != "default":
+        get_logger("compile").info("mode=%r does what the default mode does in this release", mode)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from plait.codegen import Target, build
-from plait.options import PipelineOptions
+from plait.options import CompileOptions
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait.stages import Stages
 
@@ -28,7 +28,7 @@ def compile_graph(
     *,
     stages: Stages,
     target: Target,
-    options: PipelineOptions,
+    options: CompileOptions,
 ) -> CompiledGraph:
     """Compile one captured graph for inference with static shapes.
 
@@ -53,7 +53,7 @@ def compile_graph(
     stages.dump("aten.txt", lambda: fx_passes.print_aten(recorded))
 
     with stages.stage("passes"):
-        chosen = fx_passes.NUMERIC_PASSES if options.recognize else fx_passes.DEFAULT_PASSES
+        chosen = fx_passes.NUMERIC_PASSES if options.numeric_rewrites else fx_passes.DEFAULT_PASSES
         aten = fx_passes.run_passes(
             recorded,
             chosen,

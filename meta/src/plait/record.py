@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -68,34 +67,3 @@ class CompiledGraph:
     code: HostCode | None = None
     failure: StageFailure | None = None
     reason: str | None = None
-
-
-@dataclass
-class Session:
-    """The graphs that one `plait.compile` call has compiled so far."""
-
-    function: str
-    backend: str
-    _graphs: list[CompiledGraph] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def next_name(self) -> str:
-        """A name for the next graph: the function's with a number."""
-        with self._lock:
-            return f"{self.function}-{len(self._graphs)}"
-
-    def add(self, graph: CompiledGraph) -> None:
-        """Record a graph."""
-        with self._lock:
-            self._graphs.append(graph)
-
-    @property
-    def graphs(self) -> tuple[CompiledGraph, ...]:
-        """The graphs, in the order in which they were compiled."""
-        with self._lock:
-            return tuple(self._graphs)
-
-    def clear(self) -> None:
-        """Forget the graphs."""
-        with self._lock:
-            self._graphs.clear()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from plait.errors import BackendError
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait_utils import DumpFolder, PlaitError, Profile
 
@@ -104,9 +105,5 @@ def _is_unsupported(error: Exception) -> bool:
     from plait_fx_passes import AtenTraceError
     from plait_ir_lowering import LoweringError
 
-    kinds = (AtenTraceError, LoweringError, UnsupportedProgramError, UnsupportedTargetError)
+    kinds = (AtenTraceError, LoweringError, UnsupportedProgramError, BackendError)
     return isinstance(error, kinds)
-
-
-class UnsupportedTargetError(PlaitError):
-    """No backend runs a graph of these devices here."""

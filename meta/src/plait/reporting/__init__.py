@@ -1,1 +1,5 @@
-"""Reports: what `plait.compile` made of a function, as values, text and one HTML page."""
+"""What a compiled function did: graphs, breaks, guards, recompiles, kernels, seconds."""
+
+from plait.reporting.model import CompileReport, GraphReport, report
+
+__all__ = ["CompileReport", "GraphReport", "report"]

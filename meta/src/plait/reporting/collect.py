@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from plait.backends import GraphCompiler
-from plait.errors import CompileArgumentError
-from plait.reporting.model import BreakFact, GraphReport, GuardFact, RecompileFact, Report
-
-if TYPE_CHECKING:
-    from plait_bytecode_tracer import CompiledFunction
+from plait.backend import GraphCompiler
+from plait.errors import OptionError
+from plait.reporting.model import BreakFact, CompileReport, GraphReport, GuardFact, RecompileFact
 
 
-def collect(compiled: object) -> Report:
-    """The report on what `plait.compile` returned; raises CompileArgumentError for all else."""
+def collect(compiled: object) -> CompileReport:
+    """The report on what `plait.compile` returned; raises OptionError for all else."""
     from plait_bytecode_tracer import compiled_function_of
 
     root = compiled_function_of(compiled)
     if root is None or not isinstance(root.backend, GraphCompiler):
-        raise CompileArgumentError(
+        raise OptionError(
             f"plait.report takes what plait.compile returned, not {compiled!r}",
             hint="fast = plait.compile(f); fast(x); plait.report(fast)",
         )
-    session = root.backend.session
-    functions = list(_functions(root))
-    return Report(
-        function=session.function,
-        backend=session.backend,
-        graphs=tuple(GraphReport(graph) for graph in session.graphs),
+    compiler = root.backend
+    functions = root.family()
+    return CompileReport(
+        function=compiler.name,
+        backend=_backend_name(compiler),
+        graphs=tuple(GraphReport(graph) for graph in compiler.graphs),
         breaks=tuple(
             BreakFact(each.code, each.reason, each.line, each.hint)
             for function in functions
@@ -49,9 +43,6 @@ def collect(compiled: object) -> Report:
     )
 
 
-def _functions(function: CompiledFunction) -> Iterator[CompiledFunction]:
-    """A compiled function and its continuations after graph breaks."""
-    yield function
-    for entry in function.entries:
-        for continuation in entry.resumed:
-            yield from _functions(continuation)
+def _backend_name(compiler: GraphCompiler) -> str:
+    backend = compiler.request.backend
+    return backend if isinstance(backend, str) else getattr(backend, "__qualname__", "custom")

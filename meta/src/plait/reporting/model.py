@@ -118,7 +118,7 @@ class GraphReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class CompileReport:
     """What became of one compiled function; see `plait.report`."""
 
     function: str
@@ -185,3 +185,16 @@ def in_order(seconds: dict[str, float]) -> dict[str, float]:
     """Stages in the order in which they run, others after them."""
     known = {stage: seconds[stage] for stage in STAGES if stage in seconds}
     return {**known, **{name: value for name, value in seconds.items() if name not in known}}
+
+
+def report(compiled: object) -> CompileReport:
+    """What became of a function, method or module that `plait.compile` returned.
+
+    Graphs, graph breaks, guards, recompiles, kernels and seconds by stage are values;
+    `str()` gives text, `save_html(path)` a page.
+
+    Raises OptionError for what plait did not compile.
+    """
+    from plait.reporting.collect import collect
+
+    return collect(compiled)

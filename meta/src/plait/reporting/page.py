@@ -6,12 +6,12 @@ import html
 from importlib import resources
 
 from plait.reporting.highlight import highlight
-from plait.reporting.model import GraphReport, Report
+from plait.reporting.model import CompileReport, GraphReport
 from plait.reporting.panes import Pane, panes_of, user_lines
 from plait.reporting.text import count
 
 
-def render_page(report: Report) -> str:
+def render_page(report: CompileReport) -> str:
     """A self-contained page; it loads nothing."""
     sections = [
         _header(report),
@@ -40,7 +40,7 @@ def _text(value: object) -> str:
     return html.escape(str(value))
 
 
-def _header(report: Report) -> str:
+def _header(report: CompileReport) -> str:
     seconds = sum(report.seconds.values())
     tiles = [
         (str(len(report.graphs)), _noun(len(report.graphs), "graph")),
@@ -67,7 +67,7 @@ def _noun(number: int, noun: str) -> str:
     return count(number, noun).split(" ", 1)[1]
 
 
-def _timings(report: Report) -> str:
+def _timings(report: CompileReport) -> str:
     """One bar of stages, as wide as their share of the seconds."""
     seconds = report.seconds
     total = sum(seconds.values())
@@ -93,7 +93,7 @@ def _seconds(spent: float) -> str:
     return f"{spent:.2f} s" if spent >= 1 else f"{1e3 * spent:.1f} ms"
 
 
-def _notes(report: Report) -> str:
+def _notes(report: CompileReport) -> str:
     """Graph breaks, recompiles, and guards."""
     breaks = [
         f"<li><code>{_text(b.code)}</code> {_text(b.reason)}<p class='where'>{_text(b.line)}</p>"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.reporting.model import Report
+from plait.reporting.model import CompileReport
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 
-def render_terminal(report: Report) -> Group:
+def render_terminal(report: CompileReport) -> Group:
     """Tables of graphs, breaks, recompiles and seconds."""
     from rich.console import Group
     from rich.table import Table

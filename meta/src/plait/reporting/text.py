@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from plait.reporting.model import GraphReport, Report
+from plait.reporting.model import CompileReport, GraphReport
 
 
-def render_text(report: Report) -> str:
+def render_text(report: CompileReport) -> str:
     """Paragraphs for graphs, breaks, recompiles, guards and seconds; no terminal needed."""
     sections = [
         _headline(report),
@@ -20,7 +20,7 @@ def render_text(report: Report) -> str:
     return "\n\n".join(section for section in sections if section)
 
 
-def _headline(report: Report) -> str:
+def _headline(report: CompileReport) -> str:
     facts = [
         count(len(report.graphs), "graph"),
         count(len(report.breaks), "graph break"),
@@ -65,7 +65,7 @@ def _list(title: str, items: list[str]) -> str:
     return "\n".join([f"{title}:", *(f"  {item}" for item in indented)])
 
 
-def _seconds(report: Report) -> str:
+def _seconds(report: CompileReport) -> str:
     if not report.seconds:
         return ""
     lines = [f"  {stage:<10} {seconds:8.3f}" for stage, seconds in report.seconds.items()]
