@@ -19,7 +19,9 @@ from plait_ir_lowering import (
     atoms,
 )
 from plait_scheduler.decisions import DecisionKind, DecisionLog
+from plait_scheduler.domains import points
 from plait_scheduler.fusion import Unit
+from plait_scheduler.groups import Group
 from plait_scheduler.inplace import overwrite
 from plait_scheduler.kernels import BuiltKernel, build_kernel, kernel_name
 from plait_scheduler.memory import Lifetime, plan_arena
@@ -94,12 +96,17 @@ class _Assembly:
         steps: list[Step] = []
         first: dict[str, int] = {}
         for number, unit in enumerate(self.units):
-            created, step = self._launch(number, unit) if unit.group else self._call(number, unit)
+            step: Step | None
+            if unit.group is None:
+                created, step = self._call(number, unit)
+            else:
+                created, step = self._launch(number, unit.group)
             for name in created:
                 first[name] = number
                 if not isinstance(self.storage[name], ExternStorage):
                     steps.append(Allocate(name))
-            steps.append(step)
+            if step is not None:
+                steps.append(step)
             steps += [Free(name) for name in self._dying(number, unit)]
         arena = self._place(first)
         steps += [CopyBack(name, source) for name, source in self.graph.mutations]
@@ -117,19 +124,24 @@ class _Assembly:
         kernels = tuple(self.kernels.values())
         return Program(self.graph.name, symbols, inputs, buffers, kernels, tuple(steps), arena)
 
-    def _launch(self, number: int, unit: Unit) -> tuple[list[str], Launch]:
-        """Build the kernel of a fused unit; returns what it stores, and its launch."""
-        assert unit.group is not None
+    def _launch(self, number: int, group: Group) -> tuple[list[str], Launch | None]:
+        """Build the kernel of a fused unit; returns what it stores, and its launch.
+
+        Where there are no points there is nothing to launch.
+        """
+        unit = self.units[number]
         stored = [
             buffer.name
             for definition in self._definitions(unit)
             for buffer in definition.buffers
             if buffer.name in self.kept or self.last_use[buffer.name] > number
         ]
-        built = build_kernel(unit.group, stored, self.buffers, self.options)
         for name in stored:
             self.storage[name] = self._fresh(name)
             self.owner[name] = name
+        if points(group.outer) is as_index(0):
+            return stored, None
+        built = build_kernel(group, stored, self.buffers, self.options)
         if self.options.reuse_in_place:
             built = self._reuse_in_place(built, stored, number, unit)
         content = compact_params(built.kernel) if self.options.simplify_loops else built.kernel
@@ -137,7 +149,7 @@ class _Assembly:
         if kernel is None:
             name = kernel_name(content, print_kernel(content))
             kernel = self.kernels[content] = replace(content, name=name)
-        launch = Launch(kernel.name, built.buffers, built.symbols, unit.group.origin)
+        launch = Launch(kernel.name, built.buffers, built.symbols, group.origin)
         return stored, launch
 
     def _reuse_in_place(

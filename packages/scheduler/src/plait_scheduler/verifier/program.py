@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from plait_ir_lowering import IndexExpr, TensorRef
+from plait_ir_lowering import IndexExpr, TensorRef, as_index
 from plait_scheduler.errors import ProgramError
 from plait_scheduler.memory import ALIGNMENT
 from plait_scheduler.nodes import tensor_refs
@@ -126,6 +126,8 @@ class _ProgramCheck:
                 allocated = isinstance(storage, OutputStorage)
                 self._require(allocated, f"{name} is allocated by the program")
         self.alive[name] = None
+        if buffer.layout.numel is as_index(0):  # there is nothing to write
+            self.written.add(name)
 
     def _arena(self, buffer: ProgramBuffer, offset: IndexExpr) -> None:
         aligned = not offset.is_constant or offset.as_int() % ALIGNMENT == 0
