@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+import triton
 import triton_kernels as kernels
-from triton_checks import load, outputs_for, reference, run
+from triton_checks import DEVICE, load, outputs_for, reference, run
 
 from plait_ir_lowering import ReductionKind
 from plait_scheduler import Kernel, parse_kernel
@@ -91,10 +92,38 @@ def test_column_sums_of_parts() -> None:
     _close(got, x.sum(1))
 
 
-def test_transposed_reads() -> None:
-    x, y = _random(33, 20), _random(20, 33, seed=1)
-    (got,) = run(kernels.transpose_add(33, 20), x, y)
+@pytest.mark.parametrize(("rows", "columns"), [(33, 20), (64, 70), (100, 4), (3, 200)])
+def test_transposed_reads(rows: int, columns: int) -> None:
+    x, y = _random(rows, columns), _random(columns, rows, seed=1)
+    (got,) = run(kernels.transpose_add(rows, columns), x, y)
     assert torch.equal(got, x + y.T)
+
+
+def test_a_transpose_between_other_dimensions_is_tiled() -> None:
+    kernel = parse_kernel("""\
+kernel channels_last(p0: read f32[3, 18, 5, 7], p1: read f32[18], p2: write f32[3, 5, 7, 18])
+  for i0: 3, i1: 35, i2: 18
+    outer store p2[i0, i1 // 7, i1 % 7, i2] = add(p0[i0, i2, i1 // 7, i1 % 7], p1[i2])
+""")
+    source = render_kernel(kernel)
+    assert source.constants == {"XBLOCK": 64, "RBLOCK": 64}
+    x, b = _random(3, 18, 5, 7), _random(18, seed=1)
+    (got,) = run(kernel, x, b)
+    assert torch.equal(got, x.permute(0, 2, 3, 1) + b)
+
+
+def test_kernels_that_read_vectors_are_not_tiled() -> None:
+    assert "RBLOCK" not in render_kernel(kernels.embedding(30522, 512, 384)).text
+    assert "RBLOCK" not in render_kernel(kernels.bias_gelu_residual(64, 64)).text
+
+
+@pytest.mark.parametrize(
+    "tile", [Tile(4, 16, 1, False), Tile(2, 64, 4, True), Tile(1, 8, 1, False)]
+)
+def test_any_tile_gives_the_same(tile: Tile) -> None:
+    x = _random(5, 50)
+    (got,) = run(kernels.softmax(5, 50), x, tile=tile)
+    _close(got, x.softmax(-1))
 
 
 def test_embedding_and_its_errors() -> None:
@@ -203,6 +232,10 @@ kernel in_place(p0: readwrite f32[3, 40], p1: write f32[3, 40])
         render_kernel(kernel, LOOPED)
 
 
+@pytest.mark.skipif(
+    triton.__version__.startswith("3.6.") and DEVICE == "cpu",
+    reason="the interpreter of Triton 3.6 cannot loop to a size given at run time",
+)
 def test_sizes_known_at_run_time() -> None:
     kernel = _dynamic()
     for rows, columns in ((3, 40), (7, 9), (0, 5)):
@@ -233,6 +266,8 @@ def test_offsets_past_two_gigabytes_take_64_bits() -> None:
     narrow = render_kernel(kernels.swiglu(40_000, 40_000, "bf16")).text
     assert "tl.program_id(0).to(tl.int64) * XBLOCK" in wide
     assert "int64" not in narrow
+    column = render_kernel(kernels.column_sum(70_000, 40_000)).text
+    assert "r = start + tl.arange(0, RBLOCK)[None, :].to(tl.int64)" in column
 
 
 def test_blocks_and_warps_follow_sizes_and_types() -> None:
@@ -249,6 +284,7 @@ def test_blocks_and_warps_follow_sizes_and_types() -> None:
 
 
 def test_whole_blocks_have_no_masks() -> None:
+    assert "mask" not in render_kernel(kernels.transpose_add(128, 64)).text
     assert "mask" not in render_kernel(kernels.softmax(4, 64)).text
     assert "rmask = r < 50" in render_kernel(kernels.softmax(4, 50)).text
     text = render_kernel(kernels.bias_gelu_residual(1000, 1001)).text

@@ -12,7 +12,7 @@ import torch
 from plait_ir_lowering import DType, Layout, Value, Var, to_torch_dtype
 from plait_scheduler import Access, Domain, Kernel, Param, Store, torch_kernel, verify_kernel
 from plait_scheduler.render.host import load_python
-from plait_triton_codegen import TritonKernelSource, TritonOptions, render_kernel
+from plait_triton_codegen import Tile, TritonKernelSource, TritonOptions, render_kernel
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 _FOLDER = tempfile.TemporaryDirectory(prefix="plait-triton-tests-")
@@ -50,11 +50,12 @@ def run(
     *inputs: torch.Tensor,
     options: TritonOptions | None = None,
     sizes: Sequence[int] = (),
+    tile: Tile | None = None,
 ) -> list[torch.Tensor]:
     """What the kernel writes, on the CPU."""
     verify_kernel(kernel)
     arguments = outputs_for(kernel, inputs, sizes)
-    launch = load(render_kernel(kernel, options))
+    launch = load(render_kernel(kernel, options, tile=tile))
     launch(*arguments, *sizes)
     pairs = zip(kernel.params, arguments)
     return [t.cpu() for p, t in pairs if p.access is not Access.READ]

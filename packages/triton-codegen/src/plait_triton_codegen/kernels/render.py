@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from plait_ir_lowering import DType, Load, ReductionKind, post_order
+from plait_ir_lowering import DType, Load, ReductionKind, Var, post_order
 from plait_scheduler import (
     Access,
     Domain,
@@ -40,6 +41,7 @@ FUSION = "enable_fp_fusion=True"
 """Products and sums become one rounding, as in other compilers; 3.10 changes the default."""
 
 _BOTH = frozenset(("x", "r"))
+_MOST_PROGRAMS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +74,15 @@ class TritonKernelSource:
         return self.module
 
 
-def render_kernel(kernel: Kernel, options: TritonOptions | None = None) -> TritonKernelSource:
-    """`kernel` as Triton source.
+def render_kernel(
+    kernel: Kernel, options: TritonOptions | None = None, *, tile: Tile | None = None
+) -> TritonKernelSource:
+    """`kernel` as Triton source, in blocks of `tile` or as `choose_tile` finds best.
 
     Raises UnsupportedKernelError for what Triton cannot express: complex numbers, and
     rows that do not fit in registers and are overwritten before their last use.
     """
-    return _Renderer(kernel, options or TritonOptions()).source()
+    return _Renderer(kernel, options or TritonOptions(), tile).source()
 
 
 def triton_kernel(kernel: Kernel, options: TritonOptions | None = None) -> RenderedKernel:
@@ -102,6 +106,7 @@ def triton_kernel(kernel: Kernel, options: TritonOptions | None = None) -> Rende
 class _Renderer:
     kernel: Kernel
     options: TritonOptions
+    given: Tile | None
     flat: FlatKernel = field(init=False)
     tile: Tile = field(init=False)
     writer: ValueWriter = field(init=False)
@@ -111,7 +116,7 @@ class _Renderer:
         self.flat = flatten(self.kernel)
         if self.flat.r is not None and self.flat.rnumel == 0:
             raise UnsupportedKernelError("the rows have no elements")
-        self.tile = choose_tile(self.flat, self.options)
+        self.tile = self.given or choose_tile(self.flat, self.options)
         taken = taken_names(self.kernel) | {self.flat.x.name, "XBLOCK", "RBLOCK", "errors"}
         masks: dict[str, str] = {}
         if self.flat.xnumel is None or self.flat.xnumel % self.tile.xblock:
@@ -161,7 +166,7 @@ class _Renderer:
             return
         term = writer.write(statement.value)
         param = next(p for p in self.kernel.params if p.name == statement.param)
-        inner = statement.domain is Domain.INNER and self.flat.r is not None
+        inner = self.flat.tiled or statement.domain is Domain.INNER
         domain = _BOTH if inner else frozenset("x")
         offset = writer.index(param.layout.linear(statement.index))
         pointer = writer.pointer(param.name, offset, domain if not offset.axes else frozenset())
@@ -274,10 +279,8 @@ class _Renderer:
         writer, r = self.writer, self.flat.r.name
         extent = writer.index(self.flat.r.extent).text
         writer.inside = {}
-        lines = [f"{r} = start + tl.arange(0, RBLOCK)[None, :]"]
-        if "r" in writer.masks:
-            lines.append(f"{writer.masks['r']} = {r} < {extent}")
-        writer.lines += lines
+        writer.lines.append(f"{r} = start + {self._lanes()}")
+        writer.lines += self._bound("r", self.flat.r)
         for statement in statements:
             if isinstance(statement, Reduce):
                 self._accumulate(statement)
@@ -304,38 +307,63 @@ class _Renderer:
         return tuple(found)
 
     def _text(self, signature: Sequence[tuple[str, str]]) -> str:
-        flat, tile, masks = self.flat, self.tile, self.writer.masks
-        constants = ["XBLOCK: tl.constexpr"] + (["RBLOCK: tl.constexpr"] if flat.r else [])
+        constants = ["XBLOCK: tl.constexpr"] + (["RBLOCK: tl.constexpr"] if self.flat.r else [])
         arguments = ", ".join([name for name, _ in signature] + constants)
         lines = ["@triton.jit", f"def {self.kernel.name}({arguments}):"]
-        head = [f"# {describe_loops(self.kernel)}"]
-        column = "[:, None]" if flat.r else ""
-        block = "tl.program_id(0).to(tl.int64)" if flat.wide else "tl.program_id(0)"
-        head.append(f"{flat.x.name} = {block} * XBLOCK + tl.arange(0, XBLOCK){column}")
-        if "x" in masks:
-            head.append(f"{masks['x']} = {flat.x.name} < {self.writer.index(flat.x.extent).text}")
-        if flat.r is not None and tile.persistent:
-            head.append(f"{flat.r.name} = tl.arange(0, RBLOCK)[None, :]")
-            if "r" in masks:
-                extent = self.writer.index(flat.r.extent).text
-                head.append(f"{masks['r']} = {flat.r.name} < {extent}")
-        lines += [f"    {line}" for line in (*head, *self.writer.prologue)]
-        return "\n".join([*lines, *self.body]) + "\n"
+        head = [f"# {describe_loops(self.kernel)}", *self._points(), *self.writer.prologue]
+        return "\n".join([*lines, *(f"    {line}" for line in head), *self.body]) + "\n"
+
+    def _points(self) -> list[str]:
+        """Lines that define `x`, and `r` where no loop does, with their masks."""
+        flat, index = self.flat, self.writer.index
+        program = "tl.program_id(0).to(tl.int64)" if flat.wide else "tl.program_id(0)"
+        row, column = program, "0"
+        lines: list[str] = []
+        if flat.tiled and flat.r is not None:
+            across = fresh("across", self.writer.taken)
+            lines.append(f"{across} = tl.cdiv({index(flat.r.extent).text}, RBLOCK)")
+            row, column = f"{program} // {across}", f"{program} % {across}"
+        shape = "[:, None]" if flat.r else ""
+        lines.append(f"{flat.x.name} = {row} * XBLOCK + tl.arange(0, XBLOCK){shape}")
+        lines += self._bound("x", flat.x)
+        if flat.r is not None and self.tile.persistent:
+            first = f"{column} * RBLOCK + " if flat.tiled else ""
+            lines.append(f"{flat.r.name} = {first}{self._lanes()}")
+            lines += self._bound("r", flat.r)
+        return lines
+
+    def _lanes(self) -> str:
+        wide = ".to(tl.int64)" if self.flat.wide else ""
+        return f"tl.arange(0, RBLOCK)[None, :]{wide}"
+
+    def _bound(self, axis: str, var: Var) -> list[str]:
+        """The line that defines an axis's mask, if it has one."""
+        mask = self.writer.masks.get(axis)
+        return [f"{mask} = {var.name} < {self.writer.index(var.extent).text}"] if mask else []
+
+    def _grid(self) -> str:
+        """How many programs to launch: a number where all sizes are known."""
+        parts = [(self.flat.x, self.tile.xblock)]
+        if self.flat.tiled and self.flat.r is not None:
+            parts.append((self.flat.r, self.tile.rblock))
+        if not all(var.extent.is_constant for var, _ in parts):
+            return " * ".join(f"triton.cdiv({var.extent}, {block})" for var, block in parts)
+        programs = math.prod(-(-var.extent.as_int() // block) for var, block in parts)
+        if programs > _MOST_PROGRAMS:
+            raise UnsupportedKernelError(f"{programs} programs are more than one launch takes")
+        return str(programs)
 
     def _launcher(self) -> str:
         name, first = self.kernel.name, self.kernel.params[0].name
         sizes = [*self.kernel.symbols]
         arguments = ", ".join([p.name for p in self.kernel.params] + sizes)
         lines = [f"def launch_{name}({arguments}):"]
-        xnumel = self.flat.xnumel
-        if xnumel == 0:
+        grid = self._grid()
+        if grid == "0":
             return "\n".join([*lines, "    return  # there are no points"]) + "\n"
-        if xnumel is None:
-            grid = f"triton.cdiv({self.flat.x.extent}, {self.tile.xblock})"
+        if not grid.isdigit():
             lines += [f"    programs = {grid}", "    if programs == 0:", "        return"]
             grid = "programs"
-        else:
-            grid = str(-(-xnumel // self.tile.xblock))
         passed = [p.name for p in self.kernel.params] + sizes
         head: list[str] = []
         if self.writer.checked:

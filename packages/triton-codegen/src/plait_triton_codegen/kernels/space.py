@@ -1,4 +1,8 @@
-"""A kernel's points as Triton sees them: flat `x` over the outer domain, `r` over the inner."""
+"""A kernel's points as Triton sees them: flat `x` over the outer domain, `r` over the inner.
+
+A pointwise kernel that reads along one variable and writes along another (a transpose)
+is tiled instead: `r` is the variable of the minority, `x` all the others.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,9 @@ from plait_scheduler import Domain, Kernel, Param, Reduce, Statement, Store
 _INT32_LIMIT = 2**31 - 2**21
 """Room for the points behind the end that the last block masks."""
 
+_LEAST_TILE = 16
+"""Points along a variable that make a tile along it worth while."""
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -46,6 +53,8 @@ class FlatKernel:
     r: Var | None
     wide: bool
     """Whether offsets may pass 2^31, so that they take 64 bits."""
+    tiled: bool = False
+    """Whether `r` is an outer variable too, so that programs share it out among them."""
 
     @property
     def xnumel(self) -> int | None:
@@ -91,8 +100,14 @@ def domain_of(statement: Statement) -> Domain:
 def flatten(kernel: Kernel) -> FlatKernel:
     """`kernel` over one or two flat variables."""
     taken = taken_names(kernel)
-    x, x_places = _flat(fresh("x", taken), kernel.outer)
-    r, r_places = _flat(fresh("r", taken), kernel.inner)
+    outer, across = kernel.outer, kernel.inner
+    axes = None if kernel.inner else _transposed(kernel)
+    if axes is not None:
+        along, turned = axes
+        others = tuple(var for var in outer if var not in axes)
+        outer, across = (*others, along), (turned,)
+    x, x_places = _flat(fresh("x", taken), outer)
+    r, r_places = _flat(fresh("r", taken), across)
     places = {**x_places, **r_places}
 
     def index(expr: IndexExpr) -> IndexExpr:
@@ -107,10 +122,41 @@ def flatten(kernel: Kernel) -> FlatKernel:
             statements.append(replace(statement, value=value, index=moved))
         else:
             statements.append(replace(statement, value=value))
-    flat = FlatKernel(
-        replace(kernel, statements=tuple(statements)), x, r if kernel.inner else None, False
-    )
+    moved_kernel = replace(kernel, statements=tuple(statements))
+    flat = FlatKernel(moved_kernel, x, r if across else None, False, axes is not None)
     return replace(flat, wide=_needs_64_bits(flat))
+
+
+def _transposed(kernel: Kernel) -> tuple[Var, Var] | None:
+    """The variable along which most bytes lie contiguously, and the one for the others.
+
+    None where no access jumps along the first while it is contiguous along the second.
+    """
+    variables = [var for var in kernel.outer if _is_long(var)]
+    zeros = {
+        **dict.fromkeys((v.name for v in kernel.outer), 0),
+        **dict.fromkeys(kernel.symbols, 64),
+    }
+    steps: list[tuple[int, dict[Var, int]]] = []
+    for access in FlatKernel(kernel, Var("", 1), None, False).accesses():
+        start = evaluate(access.offset, zeros)
+        moves = {v: abs(evaluate(access.offset, {**zeros, v.name: 1}) - start) for v in variables}
+        steps.append((access.param.dtype.itemsize * (1 + access.is_store), moves))
+    weights = {v: sum(size for size, moves in steps if moves[v] == 1) for v in variables}
+    if len(variables) < 2:
+        return None
+    along = max(variables, key=lambda var: weights[var])
+    turned = {
+        v: sum(size for size, moves in steps if moves[v] == 1 and moves[along] > 1)
+        for v in variables
+        if v is not along
+    }
+    across = max(turned, key=lambda var: turned[var])
+    return (along, across) if turned[across] else None
+
+
+def _is_long(var: Var) -> bool:
+    return not var.extent.is_constant or var.extent.as_int() >= _LEAST_TILE
 
 
 def taken_names(kernel: Kernel) -> set[str]:

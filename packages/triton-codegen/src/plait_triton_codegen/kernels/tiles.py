@@ -27,13 +27,16 @@ COLUMN_BYTES = 128
 """Bytes of one row that a program reads where rows are reduced down their columns."""
 COLUMN_TILE = 4096
 POINTWISE_WARPS = 4
+TRANSPOSE_SIDE = 64
+TRANSPOSE_WARPS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A block of `xblock` outer points; of `rblock` inner points at a time, if there are any.
 
-    A persistent tile spans the whole inner domain, so there is no loop.
+    A persistent tile has no loop: it spans the whole inner domain, or is a tile of a
+    pointwise kernel.
     """
 
     xblock: int
@@ -46,6 +49,8 @@ def choose_tile(flat: FlatKernel, options: TritonOptions) -> Tile:
     """The tile for a kernel; see the module's text."""
     if flat.r is None:
         return _pointwise(flat)
+    if flat.tiled:
+        return Tile(_side(flat.xnumel), _side(flat.rnumel), TRANSPOSE_WARPS, True)
     if _is_column(flat):
         return _column(flat)
     rnumel = flat.rnumel
@@ -70,6 +75,10 @@ def _pointwise(flat: FlatKernel) -> Tile:
         per_thread //= 2
     xblock = min(threads * per_thread, power_of_two(numel))
     return Tile(xblock, 1, _warps(xblock, per_thread, POINTWISE_WARPS), False)
+
+
+def _side(numel: int | None) -> int:
+    return TRANSPOSE_SIDE if numel is None else min(TRANSPOSE_SIDE, power_of_two(numel))
 
 
 def _persistent_row(flat: FlatKernel, rnumel: int) -> Tile | None:
