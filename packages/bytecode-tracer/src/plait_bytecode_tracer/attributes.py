@@ -62,15 +62,9 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
         case SuperVariable():
             return _super_attribute(frame, owner, name)
         case SequenceVariable():
-            if hasattr(owner.kind, "_fields") and name in owner.kind._fields:
-                return owner.items[owner.kind._fields.index(name)]
-            fields = [
-                f
-                for f in dir(owner.kind)
-                if isinstance(getattr(owner.kind, f, None), types.MemberDescriptorType)
-            ]
-            if name in fields and type(owner).__name__ == "NamedResult":
-                return owner.items[_named_position(owner.kind, name)]
+            position = _field_position(owner.kind, name)
+            if position is not None:
+                return owner.items[position]
             return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
         case DictVariable():
             return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
@@ -85,11 +79,13 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
     raise TraceBreakError("GB0007", f"the attribute {name!r} of a {describe(owner)}")
 
 
-def _named_position(kind: type, name: str) -> int:
-    """The position of a named field of a torch.return_types tuple."""
-    count = kind.n_fields  # type: ignore[attr-defined]  # a structseq
-    probe = kind(range(count))
-    return int(getattr(probe, name))
+def _field_position(kind: Any, name: str) -> int | None:
+    """The position of a named field of a NamedTuple or torch.return_types class."""
+    if name in getattr(kind, "_fields", ()):
+        return int(kind._fields.index(name))
+    if hasattr(kind, "n_sequence_fields") and hasattr(kind, name):
+        return int(getattr(kind(range(kind.n_sequence_fields)), name))
+    return None
 
 
 def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variable | None:
@@ -189,7 +185,7 @@ def _written_entry(frame: Frame, owner: Known, kind: str, name: str) -> Variable
 def _object_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     real = owner.value
     cls = type(real)
-    if cls.__getattribute__ is not object.__getattribute__:
+    if getattr(cls, "__getattribute__") is not object.__getattribute__:  # noqa: B009  # untyped
         raise TraceBreakError("GB0007", f"a {cls.__name__}, which has its own __getattribute__")
     static = inspect.getattr_static(cls, name, _MISSING)
     is_data = static is not _MISSING and hasattr(type(static), "__set__")
@@ -270,7 +266,8 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     if not isinstance(owner, Known) or owner.source is None:
         raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of {describe(owner)}")
     cls = type(owner.value)
-    plain = cls.__setattr__ in (object.__setattr__, torch.nn.Module.__setattr__)
+    setters: tuple[Any, ...] = (object.__setattr__, torch.nn.Module.__setattr__)
+    plain = cls.__setattr__ in setters
     static = inspect.getattr_static(cls, name, None)
     if not plain or hasattr(type(static), "__set__") or isinstance(owner.value, type):
         raise TraceBreakError("GB0007", f"a write to {name!r}, which {cls.__name__} intercepts")

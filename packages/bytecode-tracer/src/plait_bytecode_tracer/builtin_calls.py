@@ -141,7 +141,7 @@ def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variab
         and type(left.value) in (tuple, torch.Size)
         and isinstance(args[-1], SequenceVariable)
     ):
-        items = [constant(item) for item in left.value]
+        items: list[Variable] = [constant(item) for item in left.value]
         return _apply_objects(frame, function, [SequenceVariable(items, tuple), *args[1:]])
     if isinstance(left, DictVariable) and function is operator.or_:
         merged = dict(left.items) | hold(args[1], DictVariable).items
@@ -405,9 +405,9 @@ def sorted_(
 
 @builtin(sum)
 def sum_(frame: Frame, values: Variable, start: Variable | None = None) -> Variable:
-    total = constant(0) if start is None else start
+    total: Variable = constant(0) if start is None else start
     for item in elements(frame, values):
-        total = apply(frame, operator.add, [total, item])  # type: ignore[assignment]  # any kind
+        total = apply(frame, operator.add, [total, item])
     return total
 
 
@@ -505,6 +505,21 @@ def operator_contains(frame: Frame, container: Variable, item: Variable) -> Vari
 @builtin(functools.partial)
 def partial(frame: Frame, function: Variable, *args: Variable, **kwargs: Variable) -> Variable:
     return PartialVariable(function, list(args), dict(kwargs))
+
+
+@builtin(functools.reduce)
+def reduce(
+    frame: Frame, function: Variable, values: Variable, initial: Variable | None = None
+) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    items = list(elements(frame, values))
+    if initial is None and not items:
+        raise TraceBreakError("GB0006", "reduce of an empty sequence")
+    total = items.pop(0) if initial is None else initial
+    for item in items:
+        total = call(frame, function, [total, item], {})
+    return total
 
 
 @builtin(torch.is_grad_enabled)

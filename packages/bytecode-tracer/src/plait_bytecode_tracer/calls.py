@@ -253,9 +253,11 @@ def _named_tuple(cls: type, args: list[Variable], kwargs: dict[str, Variable]) -
 def _instantiate(
     frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
+    maker: Any = cls.__new__
+    start: Any = inspect.getattr_static(cls, "__init__")
     plain = (
         type(cls) is type
-        and cls.__new__ is object.__new__
+        and maker is object.__new__
         and cls.__module__ != "builtins"
         and not issubclass(cls, torch.nn.Module | torch.Tensor | BaseException)
         and cls.__setattr__ is object.__setattr__
@@ -263,8 +265,8 @@ def _instantiate(
     if not plain:
         raise TraceBreakError("GB0009", f"a new {cls.__name__}")
     made = ObjectVariable(cls)
-    if isinstance(cls.__init__, types.FunctionType):
-        inline(frame, cls.__init__, [made, *args], kwargs)
+    if isinstance(start, types.FunctionType):
+        inline(frame, start, [made, *args], kwargs)
     elif args or kwargs:
         raise TraceBreakError("GB0006", f"{cls.__name__} takes no arguments")
     return made
@@ -312,8 +314,9 @@ def inline(
     """Trace through a real Python function."""
     if function.__module__ and function.__module__.startswith(("torch._dynamo", "torch._inductor")):
         raise TraceBreakError("GB0002", f"a call of {function.__qualname__}")
-    defaults = [constant(value) for value in function.__defaults__ or ()]
-    named = {name: constant(value) for name, value in (function.__kwdefaults__ or {}).items()}
+    defaults: list[Variable] = [constant(value) for value in function.__defaults__ or ()]
+    keyword_defaults = function.__kwdefaults__ or {}
+    named: dict[str, Variable] = {n: constant(value) for n, value in keyword_defaults.items()}
     closure = [
         frame.state.wrap_cell(cell, name)
         for cell, name in zip(

@@ -81,7 +81,8 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
             except (IndexError, KeyError, TypeError) as error:
                 raise TraceBreakError("GB0006", str(error)) from error
         case Known(real) if isinstance(real, type):
-            return constant(real[plain_value(key)])
+            generic: Any = real
+            return constant(generic[plain_value(key)])
         case Known() | ObjectVariable():
             from plait_bytecode_tracer.attributes import call_method
 
@@ -98,7 +99,10 @@ def _sequence_item(container: SequenceVariable, key: Any) -> Variable:
         found = container.items[key]
     except (IndexError, TypeError) as error:
         raise TraceBreakError("GB0006", str(error)) from error
-    return SequenceVariable(found, container.kind) if isinstance(found, list) else found
+    if isinstance(found, list):
+        return SequenceVariable(found, container.kind)
+    item: Variable = found
+    return item
 
 
 def _module_item(frame: Frame, container: Known, key: Any) -> Variable:
@@ -112,7 +116,8 @@ def _module_item(frame: Frame, container: Known, key: Any) -> Variable:
         raise TraceBreakError("GB0006", str(error)) from error
     if isinstance(chosen, list):
         return SequenceVariable(chosen, list)
-    return chosen
+    module: Variable = chosen
+    return module
 
 
 def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) -> None:

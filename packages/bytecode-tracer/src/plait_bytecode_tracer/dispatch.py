@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from plait_bytecode_tracer.errors import FullGraphError, GraphBreak
+from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
 from plait_bytecode_tracer.guards import GuardWriter
 from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, parameter_names, trace
 from plait_utils import Profile, get_logger
@@ -221,7 +221,7 @@ class CompiledFunction:
     def _compile(self, values: tuple[Any, ...]) -> Entry:
         profile = self._settings.profile
         with profile.phase("trace"):
-            capture = trace(self.function, values)
+            capture = self._trace(values)
         if capture.graph_break is not None:
             if self._settings.fullgraph:
                 raise full_graph_error(capture.graph_break)
@@ -234,6 +234,19 @@ class CompiledFunction:
             profile.count("graphs")
         with profile.phase("residual"):
             return self._entry(capture, compiled)
+
+    def _trace(self, values: tuple[Any, ...]) -> Capture:
+        """Trace a call; a fault of the tracer's own becomes an eager call, and a warning."""
+        try:
+            return trace(self.function, values)
+        except WholeCallEagerError:
+            raise
+        except Exception as error:
+            reason = f"the tracer failed: {type(error).__name__}: {error}"
+            where = f"{self.function.__code__.co_filename} in {self.__name__}"
+            kind = BREAKS["GB0012"]
+            get_logger("tracer").warning("%s", reason, exc_info=True)
+            raise WholeCallEagerError(GraphBreak(kind.code, reason, where, kind.hint)) from error
 
     def _entry(self, capture: Capture, compiled: Any) -> Entry:
         continuation = capture.continuation

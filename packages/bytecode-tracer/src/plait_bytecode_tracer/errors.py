@@ -49,6 +49,11 @@ BREAKS = _kinds(
     ("GB0009", "object that cannot be traced", "Pass tensors, numbers or plain containers."),
     ("GB0010", "module with hooks", "Remove the hooks, or compile the modules inside."),
     ("GB0011", "generator or coroutine", "Use a list or a loop."),
+    (
+        "GB0012",
+        "fault of the tracer",
+        "Please report it, with the function and its arguments; the call ran eagerly.",
+    ),
 )
 """Every cause of a graph break by its code."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -90,7 +92,8 @@ def _known_elements(frame: Frame, value: Known) -> Iterator[Variable]:
         if isinstance(modules, DictVariable):
             yield from [constant(key) for key in modules.items]
             return
-    if isinstance(real, type) and hasattr(real, "__members__"):
-        yield from [constant(item) for item in real]
+    if isinstance(real, enum.EnumMeta):
+        members: list[Any] = list(real)
+        yield from [constant(item) for item in members]
         return
     raise TraceBreakError("GB0009", f"iteration over a {type(real).__name__}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -24,8 +24,9 @@ def compile_module(module: torch.nn.Module, compile_function: Compile) -> torch.
     parameters, buffers, `state_dict` keys, training mode, attributes. It pickles and
     copies as the module does; the copy compiles anew.
     """
-    cls = _compiled_class(type(module))
-    made = cls.__new__(cls)
+    kind: Hashable = type(module)  # type: ignore[assignment]  # torch's __hash__ is untyped
+    cls = _compiled_class(kind)
+    made: torch.nn.Module = cls.__new__(cls)
     object.__setattr__(made, "__dict__", module.__dict__)
     forward = type(module).forward
     if not isinstance(forward, types.FunctionType):
@@ -36,23 +37,23 @@ def compile_module(module: torch.nn.Module, compile_function: Compile) -> torch.
     return made
 
 
-@functools.lru_cache(maxsize=1024)
-def _compiled_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
+@functools.cache
+def _compiled_class(cls: Hashable) -> Any:
     namespace = {
         "__slots__": ("_plait_compile", "_plait_compiled", "_plait_original"),
         "__call__": _call,
         "forward": _forward,
         "__reduce_ex__": _reduce,
         "__deepcopy__": _deepcopy,
-        "__module__": cls.__module__,
-        "__doc__": cls.__doc__,
     }
-    return type(f"Compiled{cls.__name__}", (cls,), namespace)
+    if not isinstance(cls, type):
+        raise TypeError(f"{cls!r} is not a class")
+    return type(f"Compiled{cls.__name__}", (cls,), {**namespace, "__module__": cls.__module__})
 
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     attributes = self.__dict__
-    hooked = torch.nn.modules.module._has_any_global_hook()
+    hooked = torch.nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
     if hooked or any(attributes[name] for name in _HOOKS):
         return torch.nn.Module.__call__(self, *args, **kwargs)
     return self._plait_compiled(self._plait_original, *args, **kwargs)
@@ -64,7 +65,11 @@ def _forward(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _reduce(self: Any, protocol: int) -> Any:
     """A compiled module pickles as the module that it compiles."""
-    return self._plait_original.__reduce_ex__(protocol)
+    return _itself, (self._plait_original,)
+
+
+def _itself(module: torch.nn.Module) -> torch.nn.Module:
+    return module
 
 
 def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:

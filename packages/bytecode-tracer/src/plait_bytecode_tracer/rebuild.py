@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 
 from torch import fx
@@ -18,6 +19,7 @@ from plait_bytecode_tracer.variables import (
     Known,
     MethodVariable,
     ObjectVariable,
+    PartialVariable,
     SequenceVariable,
     SetVariable,
     SliceVariable,
@@ -68,15 +70,21 @@ class Rebuilder:
             case BoundVariable(function, owner) if isinstance(function, Known):
                 bound = f"{self.value(function)}.__get__({self.value(owner)})"
                 return self._assign(bound)
+            case PartialVariable(function, args, kwargs):
+                parts = [self.value(function), *map(self.value, args)]
+                parts += [f"{name}={self.value(value)}" for name, value in kwargs.items()]
+                return self._assign(
+                    f"{self.state.constants.name(functools.partial)}({', '.join(parts)})"
+                )
             case MethodVariable(owner, name):
                 return self._assign(f"{self.value(owner)}.{name}")
             case SliceVariable(parts):
                 return self._assign(f"slice({', '.join(self.value(part) for part in parts)})")
             case IteratorVariable():
-                items: list[Variable] = []
+                remaining: list[Variable] = []
                 while (item := variable.next_()) is not None:
-                    items.append(item)
-                return self._assign(f"iter([{', '.join(self.value(item) for item in items)}])")
+                    remaining.append(item)
+                return self._assign(f"iter([{', '.join(map(self.value, remaining))}])")
         if variable is NULL:
             return "None"
         name = type(variable).__name__.removesuffix("Variable").lower()

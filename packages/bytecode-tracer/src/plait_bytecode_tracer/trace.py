@@ -92,8 +92,8 @@ def trace(function: types.FunctionType, values: Sequence[Any]) -> Capture:
                 result = frame.run()
             return _finish(function, frame, state, result)
         except RootBreak:
-            reason = broken[frame.instruction.offset]
-            return _finish_at_break(function, frame, state, reason)
+            at_break = broken[frame.instruction.offset]
+            return _finish_at_break(function, frame, state, at_break)
         except TraceBreakError as error:
             line = _innermost_line(error, frame)
             found = GraphBreak(error.kind.code, error.reason, line, error.kind.hint)
@@ -234,8 +234,8 @@ def _continue(
         callee = parts[1] if has_null else parts[0]
         lines = [f"_result = {callee}({', '.join([*plain, *named])})"]
         target = resume_function(function, following, [*nulls[:-count], False], names)
-        passed = [*_present(below, nulls[:-count]), "_result", *values]
-        lines.append(f"return _resume[0]({', '.join(passed)})")
+        given = [*_present(below, nulls[:-count]), "_result", *values]
+        lines.append(f"return _resume[0]({', '.join(given)})")
         return lines, Continuation("call", (target,))
     if instruction.opname.startswith("POP_JUMP") and instruction.opname.endswith(("TRUE", "FALSE")):
         jump = resume_function(function, instruction.argval, nulls[:-1], names)

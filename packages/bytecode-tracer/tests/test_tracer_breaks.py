@@ -1,0 +1,217 @@
+"""Graph breaks, side effects, exceptions: nothing a program does may change."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tracer_oracle import check, compiled
+
+from plait_bytecode_tracer import FullGraphError
+
+X = torch.arange(4.0)
+
+
+def prints(x):
+    y = x + 1
+    print("between", y.shape)
+    z = y * 2
+    print("after")
+    return z
+
+
+def branches_on_data(x):
+    y = x * 2
+    if y.sum() > 3:
+        z = y + 1
+    else:
+        z = y - 1
+    return z * 3
+
+
+def reads_item(x):
+    y = x + 1
+    value = y.max().item()
+    return y * value
+
+
+def breaks_in_callee(x):
+    def inner(y):
+        print("inner", y.shape)
+        return y + 1
+
+    return inner(x * 2) * 3
+
+
+def breaks_in_loop(x):
+    for step in range(3):
+        x = x + step
+        print(step)
+    return x
+
+
+def raises(x):
+    y = x + 1
+    if y.shape[0] == 4:
+        raise ValueError(f"bad size {y.shape[0]}")
+    return y
+
+
+def catches(x):
+    try:
+        y = x + 1
+        [][1]
+    except IndexError as error:
+        return y * 2, str(error)
+    finally:
+        print("finally")
+
+
+def fails_in_torch(x):
+    return x @ torch.ones(5, 5)
+
+
+def breaks_with_locals(x, scale=2, *rest, **named):
+    first = x * scale
+    names = list(named)
+    print(names, rest)
+    return first + len(names) + sum(rest)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        prints,
+        branches_on_data,
+        reads_item,
+        breaks_in_callee,
+        breaks_in_loop,
+        raises,
+        catches,
+        fails_in_torch,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_program_with_a_break_behaves_as_in_eager(function):
+    made = check(function, X)
+    assert made.breaks, "the break must be reported"
+
+
+def test_break_with_every_kind_of_argument():
+    check(breaks_with_locals, X, 3, 4, 5)
+
+
+def test_both_sides_of_a_data_dependent_branch():
+    made = compiled(branches_on_data)
+    for x in (X, -X, X):
+        torch.testing.assert_close(made(x), branches_on_data(x))
+    assert len(made.entries) == 1
+
+
+def test_graph_before_and_after_a_break_are_compiled():
+    made = check(prints, X)
+    graphs = [e for member in made.family() for e in member.entries if e.compiled is not None]
+    assert len(graphs) == 2
+
+
+def test_break_says_where_and_why():
+    made = check(prints, X)
+    text = str(made.breaks[0])
+    assert "GB0005" in text
+    assert "print(" in text
+    assert "hint:" in text
+
+
+def test_fullgraph_raises_at_a_break():
+    with pytest.raises(FullGraphError, match="GB0005"):
+        compiled(prints, fullgraph=True)(X)
+
+
+class Holder:
+    def __init__(self):
+        self.count = 0
+        self.last = None
+        self.items = []
+
+
+def changes_object(holder, x):
+    holder.count += 1
+    holder.last = x * holder.count
+    holder.items.append(holder.last)
+    return holder.last + len(holder.items)
+
+
+def changes_containers(items, table, x):
+    items.append(x + 1)
+    items[0] = x
+    table["new"] = items[-1] * 2
+    table.pop("old", None)
+    return len(items)
+
+
+def test_attribute_changes_are_replayed():
+    check(changes_object, Holder(), X, calls=4)
+
+
+def test_container_changes_are_replayed():
+    check(changes_containers, [1, 2], {"old": 3}, X, calls=3)
+
+
+COUNTER = 0
+
+
+def changes_global(x):
+    global COUNTER
+    COUNTER += 1
+    return x * COUNTER
+
+
+def test_global_changes_are_replayed():
+    global COUNTER
+    COUNTER = 0
+    made = compiled(changes_global)
+    values = [made(torch.ones(1)).item() for _ in range(3)]
+    assert values == [1.0, 2.0, 3.0]
+    assert COUNTER == 3
+
+
+def test_cell_changes_are_replayed():
+    total = 0
+
+    def add(x):
+        nonlocal total
+        total = total + 1
+        return x + total
+
+    made = compiled(add)
+    assert [made(torch.zeros(())).item() for _ in range(3)] == [1.0, 2.0, 3.0]
+    assert total == 3
+
+
+def test_in_place_changes_of_inputs_happen():
+    def change(x, y):
+        x.add_(1)
+        x[0] = y.sum()
+        y *= 2
+        return x
+
+    made = check(change, X, torch.ones(2), calls=3)
+    x = X.clone()
+    assert made(x, torch.ones(2)) is x
+
+
+def test_returned_input_is_that_input():
+    made = compiled(lambda x, y: (x, y + 1, x))
+    x = torch.ones(2)
+    first, _, third = made(x, x)
+    assert first is x
+    assert third is x
+
+
+def test_identity_of_new_containers_is_kept():
+    def make(x):
+        items = [x + 1]
+        return items, items, {"same": items}
+
+    first, second, table = compiled(make)(X)
+    assert first is second
+    assert table["same"] is first
