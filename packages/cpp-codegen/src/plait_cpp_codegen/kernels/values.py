@@ -249,6 +249,8 @@ class ValueEmitter:
                 return f"{args[0]} {'|' if name == 'maximum' else '&'} {args[1]}"
             case "maximum" | "minimum":
                 return f"{name}<L, {register}>({args[0]}, {args[1]})"
+        if name in _COMPARE and source is DType.bool_:
+            return f"as_mask<L>({args[1]} {_COMPARE[name]} {args[0]})"  # true is -1
         if name in _COMPARE:
             return f"as_mask<L>({args[0]} {_COMPARE[name]} {args[1]})"
         infix = _INFIX.get(name) or _BITS.get(name) or _LOGICAL.get(name)

@@ -1,0 +1,117 @@
+"""Loops of every shape: rows, columns, tails, strides, gathers, masks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cpp_graphs import CPU, both, buffer, pointwise_graph, reduction_graph
+
+from plait_cpp_codegen import build
+from plait_ir_lowering import (
+    Buffer,
+    CheckedIndex,
+    Const,
+    Definition,
+    DType,
+    Graph,
+    IndexValue,
+    Layout,
+    Load,
+    Masked,
+    Op,
+    Pointwise,
+    ReductionKind,
+    TensorRef,
+    Var,
+)
+from plait_scheduler import schedule
+
+KINDS = list(ReductionKind)[:4] + list(ReductionKind)[6:]
+SHAPES = [(1,), (7,), (16, 33), (3, 5, 64), (2, 1000), (1000, 2), (4, 3, 2, 5), (0, 4), (1, 1)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("axes", ["first", "last", "all"])
+def test_reductions(shape, axes):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(shape, generator=generator)
+    chosen = {"first": [0], "last": [len(shape) - 1], "all": list(range(len(shape)))}[axes]
+    kinds = [ReductionKind.SUM, ReductionKind.PROD] if 0 in shape else KINDS
+    actual, expected = both(reduction_graph(x, chosen, kinds), [x])
+    for kind, a, e in zip(kinds, actual, expected, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-5, atol=1e-5, msg=f"{kind} {a} {e}")
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.float64, torch.bool], ids=str)
+def test_reductions_of_other_types(dtype):
+    x = torch.randint(0, 2, (9, 37)).to(dtype)
+    kinds = [ReductionKind.ANY, ReductionKind.ALL] if dtype is torch.bool else KINDS
+    for axes in ([0], [1]):
+        actual, expected = both(reduction_graph(x, axes, kinds), [x])
+        for a, e in zip(actual, expected, strict=True):
+            assert torch.equal(a, e)
+
+
+def test_nan_wins_reductions():
+    x = torch.randn(5, 40)
+    x[1, 7] = x[3, 39] = float("nan")
+    actual, expected = both(reduction_graph(x, [1], KINDS), [x])
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, e, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.randn(33, 65).T,
+        lambda: torch.randn(40, 40)[::2, 1::3],
+        lambda: torch.randn(5, 1).expand(5, 17),
+        lambda: torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last),
+        lambda: torch.randn(()),
+        lambda: torch.randn(0, 3),
+        lambda: torch.randn(100003),
+    ],
+    ids=["transposed", "sliced", "expanded", "channels_last", "scalar", "empty", "long"],
+)
+def test_strided_inputs(make):
+    x = make()
+    graph = pointwise_graph([x], {"y": lambda a: Op("exp", [Op("neg", [Op("abs", [a])])])})
+    actual, _ = both(graph, [x])
+    torch.testing.assert_close(actual[0], torch.exp(-x.abs()).contiguous(), rtol=1e-6, atol=1e-7)
+
+
+def embedding_graph(weight: torch.Tensor, indices: torch.Tensor) -> Graph:
+    w, i = buffer("w", weight), buffer("i", indices)
+    row, column = Var("i0", indices.shape[0]), Var("i1", weight.shape[1])
+    chosen = CheckedIndex(Load("i", [row.expr], DType.i64), w.layout.size[0])
+    value = Load("w", [chosen, column.expr], DType.f32)
+    out = Buffer("y", DType.f32, CPU, Layout.of([row.extent, column.extent]))
+    body = Pointwise((row, column), value)
+    return Graph("test", (w, i), (Definition((out,), body),), (TensorRef("y"),))
+
+
+def test_gather_and_bounds():
+    weight, indices = torch.randn(10, 20), torch.tensor([0, 9, 3, -1])
+    graph = embedding_graph(weight, indices)
+    actual, _ = both(graph, [weight, indices])
+    assert torch.equal(actual[0], weight[indices])
+    executable = build(schedule(graph))
+    for wrong in (10, -11, 2**40):
+        with pytest.raises(IndexError, match="out of range"):
+            executable(weight, torch.tensor([0, wrong, 3, 1]))
+    assert torch.equal(executable(weight, indices)[0], weight[indices])
+
+
+def test_masked_loads_stay_in_bounds():
+    x = torch.randn(3, 5)
+    source = buffer("x", x)
+    row, column = Var("i0", 3), Var("i1", 9)
+    place = column.expr - 2
+    at_least = Op("ge", [IndexValue(place), Const(0, DType.i64)])
+    below = Op("lt", [IndexValue(place), Const(5, DType.i64)])
+    inside = Op("logical_and", [at_least, below])
+    value = Masked(inside, Load("x", [row.expr, place], DType.f32), Const(7.0, DType.f32))
+    out = Buffer("y", DType.f32, CPU, Layout.of([3, 9]))
+    definition = Definition((out,), Pointwise((row, column), value))
+    actual, _ = both(Graph("test", (source,), (definition,), (TensorRef("y"),)), [x])
+    assert torch.equal(actual[0], torch.nn.functional.pad(x, (2, 2), value=7.0))

@@ -1,0 +1,151 @@
+"""Every operation of the loop IR in C++, against ATen, special values included."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from cpp_graphs import both, pointwise_graph
+
+from plait_ir_lowering import (
+    OPS,
+    Const,
+    DType,
+    Op,
+    TypeRule,
+    from_torch_dtype,
+)
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-40, -1e-40, 3e38, math.inf, -math.inf, math.nan]
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+# Operations that only reach this far from 0 or above; elsewhere both give NaN.
+NOT_HERE = {"bitcast", "where", "to", "fma"}
+# Largest error in units of the last place, where a result is not the C library's own.
+ULP = {
+    "exp": 2,
+    "sigmoid": 3,
+    "tanh": 3,
+    "erf": 4,
+    "sin": 3,
+    "cos": 3,
+    "log": 2,
+    "pow": 2,
+    "lgamma": 8,
+}
+LOW_PRECISION_ULP = 1
+
+
+def samples(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    if dtype is torch.bool:
+        return torch.tensor([True, True, False, False] * 10), torch.tensor([True, False] * 20)
+    if dtype.is_floating_point:
+        random = torch.randn(101, generator=generator, dtype=torch.float64) * 4
+        wide = torch.randn(40, generator=generator, dtype=torch.float64) * 1e4
+        a = torch.cat([torch.tensor(SPECIAL, dtype=torch.float64), random, wide])
+        return a.to(dtype), a.flip(0).roll(3).to(dtype)
+    info = torch.iinfo(dtype)
+    a = torch.randint(info.min, info.max, (97,), generator=generator, dtype=dtype)
+    b = torch.randint(1, 7, (97,), generator=generator, dtype=dtype)
+    a[:2] = torch.tensor([info.min, info.max], dtype=dtype)
+    if info.min < 0:
+        b[5:40] = -b[5:40]
+    return a, b
+
+
+def applicable(dtype: DType) -> dict[str, int]:
+    found = {}
+    for name, spec in OPS.items():
+        if name in NOT_HERE:
+            continue
+        floats = spec.rule in (TypeRule.FLOAT, TypeRule.PREDICATE)
+        if floats and not dtype.is_float:
+            continue
+        if spec.rule is TypeRule.INTEGER and not (dtype.is_integer or dtype is DType.bool_):
+            continue
+        if spec.rule is TypeRule.BOOL and dtype is not DType.bool_:
+            continue
+        arithmetic = spec.rule is TypeRule.SAME and name not in ("add", "mul", "maximum", "minimum")
+        if dtype is DType.bool_ and arithmetic:
+            continue
+        found[name] = spec.arity
+    return found
+
+
+def graph_of(dtype: torch.dtype, inputs):
+    computes = {}
+    ir = from_torch_dtype(dtype)
+    compute_in = DType.f32 if ir.is_reduced_precision else ir
+    for name, arity in applicable(compute_in).items():
+        if name in ("lshift", "rshift"):
+            continue
+
+        def compute(a, b, name=name, arity=arity):
+            args = [a, b][:arity]
+            if compute_in is not ir:
+                args = [Op("to", [arg], compute_in) for arg in args]
+            value = Op(name, args)
+            narrow = compute_in is not ir and value.dtype is compute_in
+            return Op("to", [value], ir) if narrow else value
+
+        computes[name] = compute
+    return pointwise_graph(inputs, computes), list(computes)
+
+
+def ulps(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    kind = {2: torch.int16, 4: torch.int32, 8: torch.int64}[actual.element_size()]
+    a, e = actual.view(kind).to(torch.int64), expected.view(kind).to(torch.int64)
+    low = torch.iinfo(kind).min
+    a, e = (torch.where(t < 0, low - t, t) for t in (a, e))
+    same = (actual == expected) | (actual.isnan() & expected.isnan())
+    return torch.where(same, 0, (a - e).abs())
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool], ids=str)
+def test_every_operation_agrees_with_aten(dtype):
+    inputs = samples(dtype)
+    graph, names = graph_of(dtype, inputs)
+    actual, expected = both(graph, inputs)
+    wrong = []
+    for name, a, e in zip(names, actual, expected, strict=True):
+        assert a.dtype is e.dtype, name
+        if not a.dtype.is_floating_point:
+            bad = (a != e).sum().item()
+        else:
+            limit = ULP.get(name, 2) if dtype.itemsize >= 4 else LOW_PRECISION_ULP
+            tiny = e.abs() < torch.finfo(e.dtype).tiny
+            bad = ((ulps(a, e) > limit) & ~(tiny & (a.abs() < torch.finfo(e.dtype).tiny))).sum()
+        if bad:
+            wrong.append((name, int(bad)))
+    assert not wrong
+
+
+@pytest.mark.parametrize("source", [*FLOATS[:3], *INTEGERS, torch.bool], ids=str)
+def test_casts_agree_with_aten(source):
+    x, y = samples(source)
+    if source.is_floating_point:
+        x = x.nan_to_num(0, 100, -100).clamp(-100, 100)
+    targets = [from_torch_dtype(t) for t in (*FLOATS, *INTEGERS, torch.bool)]
+    if source.is_floating_point:
+        targets.remove(DType.u8)  # negative floats to unsigned: the machine's own choice
+    computes = {f"to_{t}": lambda a, b, t=t: Op("to", [a], t) for t in targets}
+    actual, expected = both(pointwise_graph([x, y], computes), [x, y])
+    for target, a, e in zip(targets, actual, expected, strict=True):
+        assert torch.equal(a, e), target
+
+
+def test_where_and_constants():
+    x, y = samples(torch.float32)
+    computes = {
+        "where": lambda a, b: Op("where", [Op("lt", [a, b]), a, b]),
+        "nan": lambda a, b: Op("add", [a, Const(math.nan, DType.f32)]),
+        "infinity": lambda a, b: Op("mul", [a, Const(-math.inf, DType.f32)]),
+        "zero": lambda a, b: Op("mul", [a, Const(-0.0, DType.f32)]),
+        "fma": lambda a, b: Op("fma", [a, b, a]),
+    }
+    actual, expected = both(pointwise_graph([x, y], computes), [x, y])
+    for name, a, e in zip(computes, actual, expected, strict=True):
+        torch.testing.assert_close(a, e, equal_nan=True, msg=name)
+        assert torch.equal(torch.signbit(a[:8]), torch.signbit(e[:8])) or name in ("fma", "nan")
