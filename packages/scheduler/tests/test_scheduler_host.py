@@ -40,7 +40,9 @@ from plait_ir_lowering import (
 from plait_scheduler import (
     Kernel,
     RenderedKernel,
+    SchedulerOptions,
     load_python,
+    parse_program,
     plan,
     print_program,
     render_python,
@@ -282,6 +284,17 @@ def test_another_kernel_renderer_can_be_used() -> None:
     source = render_python(schedule(b.graph(y)), traced)
     assert source.count("calls = []") == 1
     torch.testing.assert_close(load_python(source)(b.given)[0], y.value)
+
+
+def test_deep_values_need_no_deep_recursion() -> None:
+    b = Builder()
+    y = b.input(torch.rand(4))
+    for _ in range(400):
+        y = b.binary("add", y, 0.5)
+    program = schedule(b.graph(y), options=SchedulerOptions(max_operations=2000))
+    assert len(program.kernels) == 1
+    assert parse_program(print_program(program)) == program
+    torch.testing.assert_close(load_python(render_python(program))(b.given)[0], y.value)
 
 
 def test_buffers_may_have_any_names() -> None:

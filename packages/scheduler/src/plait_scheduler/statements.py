@@ -86,7 +86,7 @@ class _Facts:
             if value not in self.varies:
                 self._enter(value)
             self.uses[value] |= 1 << number
-        for value in _unconditional(root):
+        for value in unconditional(root):
             self.certain[value] = None
             if domain_of(statement) is Domain.INNER:
                 self.certain_inner[value] = None
@@ -141,8 +141,8 @@ def _index_expressions(value: Value) -> Iterator[IndexExpr]:
         yield value.expr
 
 
-def _unconditional(root: Value) -> Iterator[Value]:
-    """The values that computing `root` computes whatever masks say."""
+def unconditional(root: Value) -> Iterator[Value]:
+    """The values that computing `root` computes whatever masks say, each once."""
     seen: set[Value] = set()
     stack = [root]
     while stack:

@@ -30,6 +30,7 @@ from plait_ir_lowering import (
 )
 from plait_scheduler.program import Param
 from plait_scheduler.sizes import extent_of
+from plait_scheduler.statements import unconditional
 
 TORCH_DTYPES: dict[DType, str] = {
     DType.bool_: "torch.bool",
@@ -96,7 +97,15 @@ class ValueWriter:
         for value in post_order([root]):
             for operand in value.operands:
                 self.uses[operand] = self.uses.get(operand, 0) + 1
-        return self._text(root, "")
+        return self._deep_text(root, "")
+
+    def _deep_text(self, root: Value, guard: str) -> str:
+        """The text of `root`, parts first, so that deep values need no deep recursion."""
+        certain = set(unconditional(root))
+        for value in post_order([root]):
+            if value in certain:
+                self._text(value, guard)
+        return self._text(root, guard)
 
     def index(self, expr: IndexExpr) -> str:
         """An index expression over grids; its text is Python already."""
@@ -144,7 +153,7 @@ class ValueWriter:
         if not under.isidentifier():
             under = self._named(under)
         fallback = self._text(other, guard)
-        return f"torch.where({condition}, {self._text(inner, under)}, {fallback})"
+        return f"torch.where({condition}, {self._deep_text(inner, under)}, {fallback})"
 
     def _load(self, load: Load, guard: str) -> str:
         param = self.params[load.buffer]

@@ -13,8 +13,8 @@
         free buf0
         return buf0
 
-Values print as nested calls; a part that one value uses more than once stands on a line
-of its own before it, as `$0`, `$1` and so on.
+Values print as nested calls; a part that one value uses more than once, or that is nested
+very deeply, stands on a line of its own before it, as `$0`, `$1` and so on.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ from plait_scheduler.program import (
 )
 
 _CASTS = ("to", "bitcast")
+_DEEPEST = 40
+"""Calls nested deeper than this are printed on several lines."""
 
 
 def print_program(program: Program) -> str:
@@ -140,12 +142,15 @@ def print_value(root: Value) -> tuple[list[str], str]:
             uses[operand] = uses.get(operand, 0) + 1
     lines: list[str] = []
     texts: dict[Value, str] = {}
+    depth: dict[Value, int] = {}
     for value in order:
         text = _value(value, texts)
-        if uses.get(value, 0) > 1 and isinstance(value, Op | Masked | CheckedIndex | Load):
+        depth[value] = 1 + max((depth[operand] for operand in value.operands), default=0)
+        shared = uses.get(value, 0) > 1 or depth[value] > _DEEPEST
+        if shared and isinstance(value, Op | Masked | CheckedIndex | Load):
             name = f"${len(lines)}"
             lines.append(f"{name} = {text}")
-            text = name
+            text, depth[value] = name, 0
         texts[value] = text
     return lines, texts[root]
 

@@ -12,7 +12,6 @@ from plait_ir_lowering import (
     Layout,
     Load,
     Local,
-    Masked,
     Sym,
     Value,
     Var,
@@ -23,7 +22,7 @@ from plait_ir_lowering import (
 from plait_scheduler.domains import points
 from plait_scheduler.errors import ProgramError
 from plait_scheduler.program import Access, Domain, Kernel, Let, Param, Reduce, Statement, Store
-from plait_scheduler.statements import domain_of
+from plait_scheduler.statements import domain_of, unconditional
 from plait_scheduler.text.print import print_kernel, print_statement
 
 
@@ -174,11 +173,5 @@ def _is_empty(expr: IndexExpr) -> bool:
 
 def _guarded(root: Value) -> Iterator[Value]:
     """Values that are needed only under masks."""
-    certain: set[Value] = set()
-    stack = [root]
-    while stack:
-        value = stack.pop()
-        if value not in certain:
-            certain.add(value)
-            stack += (value.mask, value.other) if isinstance(value, Masked) else value.operands
+    certain = set(unconditional(root))
     return (value for value in post_order([root]) if value not in certain)
