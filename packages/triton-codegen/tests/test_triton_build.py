@@ -107,12 +107,11 @@ def test_equal_programs_are_equal_text_in_one_file(cache: DiskCache) -> None:
 
 
 def test_a_damaged_module_is_written_again(cache: DiskCache) -> None:
-    x = torch.randn(4, 8)
+    x = torch.randn(4, 8, device=DEVICE)
     first = build(_program(lambda t: (t.exp(),), x), cache=cache)
     first.path.write_text("raise RuntimeError('damaged')")
     second = build(_program(lambda t: (t.exp(),), x), cache=cache)
-    given = x.to(DEVICE)
-    torch.testing.assert_close(second(given)[0], given.exp())
+    torch.testing.assert_close(second(x)[0], x.exp())
 
 
 def test_time_and_kernels_are_counted(cache: DiskCache) -> None:

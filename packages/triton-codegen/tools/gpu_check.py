@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -182,8 +183,11 @@ def error_of(case: Case, arguments: Sequence[Tensor], inputs: Sequence[Tensor]) 
     worst = 0.0
     wide = [t.double() if t.is_floating_point() else t for t in inputs]
     expected = case.eager(*wide)
-    outputs = [a for p, a in zip(case.kernel.params, arguments) if p.access is not Access.READ]
-    for got, right in zip(outputs, expected if isinstance(expected, tuple) else (expected,)):
+    outputs = [
+        a for p, a in zip(case.kernel.params, arguments, strict=True) if p.access is not Access.READ
+    ]
+    answers = expected if isinstance(expected, tuple) else (expected,)
+    for got, right in zip(outputs, answers, strict=True):
         difference = (got.double() - right).abs() / (1 + right.abs())
         worst = max(worst, float(difference.max()))
     return worst
@@ -212,7 +216,7 @@ def sweep(case: Case, arguments: Sequence[Tensor], best: float) -> list[tuple[fl
             continue
         launch = load(render_kernel(case.kernel, tile=tile))
         try:
-            found.append((milliseconds(lambda: launch(*arguments), 10), tile))
+            found.append((milliseconds(partial(launch, *arguments), 10), tile))
         except Exception as error:  # a tile that does not compile or fit is no candidate
             print(f"    {tile}: {type(error).__name__}")
     return sorted(found, key=lambda pair: pair[0])
