@@ -1,30 +1,26 @@
-"""Reading the text of `print.py` back into programs.
-
-`parse_values.py` reads the expressions inside.
-"""
+"""Reading the text of `print.py` back into programs."""
 
 from __future__ import annotations
 
-import ast
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from plait_ir_lowering import (
-    DTYPES,
     Device,
-    DType,
-    ExternArg,
-    ExternList,
-    Layout,
+    IndexReader,
     Origin,
-    OutputRef,
     ReductionKind,
     Sym,
     TensorRef,
     TypeMismatchError,
+    ValueReader,
     Var,
+    parse_argument,
+    parse_layout,
+    parse_origin,
+    parse_output,
+    split_commas,
 )
 from plait_scheduler.errors import ProgramSyntaxError
 from plait_scheduler.program import (
@@ -52,7 +48,6 @@ from plait_scheduler.program import (
     Storage,
     Store,
 )
-from plait_scheduler.text.parse_values import IndexReader, ValueReader, split_commas
 
 
 @dataclass(slots=True)
@@ -115,7 +110,7 @@ def _program(lines: _Lines) -> Program:
     buffers: list[ProgramBuffer] = []
     while lines.peek().startswith("buffer "):
         found = lines.take(r"buffer ([\w.]+): (.+) on (\S+) = (.+)", "a buffer")
-        dtype, layout = _layout(found[2], index)
+        dtype, layout = parse_layout(found[2], index)
         device, storage = _device(found[3]), _storage(found[4], index)
         buffers.append(ProgramBuffer(found[1], dtype, device, layout, storage))
     kernels: list[Kernel] = []
@@ -144,17 +139,6 @@ def _device(text: str) -> Device:
     return Device(kind, int(number) if number else None)
 
 
-def _layout(text: str, index: IndexReader) -> tuple[DType, Layout]:
-    found = re.fullmatch(r"(\w+)\[([^\]]*)\](?: stride \[([^\]]*)\] offset (.+))?", text)
-    if found is None:
-        raise ValueError(f"{text!r} is not an element type and a layout")
-    size = tuple(index.parse(part) for part in split_commas(found[2]))
-    if found[3] is None:
-        return DTYPES[found[1]], Layout.of(size)
-    stride = tuple(index.parse(part) for part in split_commas(found[3]))
-    return DTYPES[found[1]], Layout(size, stride, index.parse(found[4]))
-
-
 def _storage(text: str, index: IndexReader) -> Storage:
     kind, _, rest = text.partition(" ")
     match kind:
@@ -181,7 +165,7 @@ def _kernel(lines: _Lines) -> Kernel:
         found = re.fullmatch(r"(\w+): (\w+) (.+)", part)
         if found is None:
             raise lines.error("expected a parameter")
-        dtype, layout = _layout(found[3], index)
+        dtype, layout = parse_layout(found[3], index)
         params[found[1]] = Param(found[1], dtype, layout, Access(found[2]))
     loops = lines.take(r"for ?(.*?)(?: ?inner (.*))?", "`for variables inner variables`")
     outer, inner = (_domain(part or "", index) for part in (loops[1], loops[2]))
@@ -241,8 +225,7 @@ def _statement(line: str, values: ValueReader) -> Statement:
 
 def _step(line: str, index: IndexReader) -> Step:
     text, _, comment = line.partition(" # from ")
-    nodes, lines = json.loads(comment) if comment else ((), ())
-    origin = Origin(tuple(nodes), tuple(lines))
+    origin = parse_origin(comment)
     word, _, rest = text.partition(" ")
     match word:
         case "allocate":
@@ -259,12 +242,12 @@ def _step(line: str, index: IndexReader) -> Step:
             return _call(rest, origin, index)
         case "copyback":
             target, _, source = rest.partition(" = ")
-            ref = _argument(source, index)
+            ref = parse_argument(source, index)
             if not isinstance(ref, TensorRef):
                 raise ValueError(f"{source!r} is not a tensor")
             return CopyBack(target, ref)
         case "return":
-            return Return(tuple(_output(part, index) for part in split_commas(rest)))
+            return Return(tuple(parse_output(part, index) for part in split_commas(rest)))
     raise ValueError(f"there is no step {word!r}")
 
 
@@ -273,57 +256,5 @@ def _call(text: str, origin: Origin, index: IndexReader) -> CallExtern:
     if found is None:
         raise ValueError(f"{text!r} is not an external call")
     results = tuple(None if name == "_" else name for name in split_commas(found[2]))
-    args = tuple(_argument(part, index) for part in split_commas(found[5]))
+    args = tuple(parse_argument(part, index) for part in split_commas(found[5]))
     return CallExtern(found[3], found[4] or "", args, results, found[1] == "out", origin)
-
-
-def _output(text: str, index: IndexReader) -> OutputRef:
-    out = _argument(text, index)
-    if isinstance(out, str | DType | Device | ExternList):
-        raise ValueError(f"{text!r} cannot be an output")
-    return out
-
-
-def _argument(text: str, index: IndexReader) -> ExternArg:
-    return _argument_of(ast.parse(text, mode="eval").body, index)
-
-
-def _argument_of(tree: ast.expr, index: IndexReader) -> ExternArg:
-    match tree:
-        case ast.Constant(value) if value is None or isinstance(value, bool | int | float | str):
-            return value
-        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
-            return -number
-        case ast.Name(name):
-            return TensorRef(name)
-        case ast.Attribute(ast.Name("dtype"), name):
-            return DTYPES[name]
-        case ast.List(items):
-            return ExternList(tuple(_argument_of(item, index) for item in items))
-        case ast.Call(ast.Name("index"), [expr]):
-            return index.build(expr)
-        case ast.Call(ast.Name("float"), [ast.Constant(str(number))]):
-            return float(number)
-        case ast.Call(ast.Name("device"), [kind, number]):
-            return Device(ast.literal_eval(kind), ast.literal_eval(number))
-        case ast.Call(ast.Attribute(ast.Name(name), "view"), parts):
-            return _view(name, parts, index)
-    raise ValueError(f"{ast.unparse(tree)!r} is not an argument")
-
-
-def _view(name: str, parts: Sequence[ast.expr], index: IndexReader) -> TensorRef:
-    dtype: DType | None = None
-    if parts and isinstance(parts[-1], ast.Attribute):
-        dtype = DTYPES[parts[-1].attr]
-        parts = parts[:-1]
-    if not parts:
-        return TensorRef(name, None, dtype)
-    size, stride, offset = parts
-    if not isinstance(size, ast.List) or not isinstance(stride, ast.List):
-        raise ValueError("a view has a list of sizes and a list of strides")
-    layout = Layout(
-        tuple(index.build(item) for item in size.elts),
-        tuple(index.build(item) for item in stride.elts),
-        index.build(offset),
-    )
-    return TensorRef(name, layout, dtype)
