@@ -156,11 +156,12 @@ def _minilm() -> Case:
     examples = str(Path(__file__).resolve().parent.parent / "examples")
     if examples not in sys.path:
         sys.path.insert(0, examples)
-    from embed_sentences import SENTENCES
-    from minilm import load_encoder, tokenize
+    from embed_sentences import SENTENCES, load_encoder, model_folder, tokenize
 
+    folder = model_folder()
+    # Several sentences joined: every batch row has 64 real tokens.
     texts = [" ".join(SENTENCES[4 * i :] + SENTENCES[: 4 * i]) for i in range(8)]
-    return _of_module(load_encoder(), *tokenize(texts, 64))
+    return _of_module(load_encoder(folder), *tokenize(folder, texts))
 
 
 WORKLOADS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -82,5 +83,12 @@ def _build_triton(program: Program, profile: Profile) -> Built:
             f"the Triton backend is not installed ({error})",
             hint="pip install plait[triton]",
         ) from error
+    on_gpu = any(buffer.device.type == "cuda" for buffer in program.buffers)
+    if not on_gpu and os.environ.get("TRITON_INTERPRET", "0").lower() not in ("1", "true", "on"):
+        raise BackendError(
+            "Triton kernels do not run on CPU tensors",
+            hint="Move the inputs to a GPU, or set TRITON_INTERPRET=1 before Python starts to "
+            "run them in Triton's interpreter.",
+        )
     made = build_triton(program, profile=profile)
-    return Built("triton", "Triton", "triton.py", made.run, made.source)
+    return Built("triton", "Triton", "triton.py", made, made.source)

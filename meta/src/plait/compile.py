@@ -88,7 +88,9 @@ def _compile_object(model: Any, request: CompileRequest) -> Any:
         forward = type(model).forward
         if not isinstance(forward, types.FunctionType):
             raise OptionError(f"{type(model).__name__}.forward is not a Python function")
-        return compile_module(model, lambda function: _compile_function(function, request))
+        return compile_module(
+            model, lambda function: _compile_function(function, request, type(model).__name__)
+        )
     if isinstance(model, types.MethodType) and isinstance(model.__func__, types.FunctionType):
         compiled = _compile_function(model.__func__, request)
         return types.MethodType(compiled, model.__self__)
@@ -116,11 +118,13 @@ def _calling(function: Callable[..., Any]) -> types.FunctionType:
     return call
 
 
-def _compile_function(function: types.FunctionType, request: CompileRequest) -> CompiledFunction:
+def _compile_function(
+    function: types.FunctionType, request: CompileRequest, name: str | None = None
+) -> CompiledFunction:
     from plait.backend import GraphCompiler
     from plait_bytecode_tracer import CompiledFunction
 
-    compiler = GraphCompiler(request, function.__name__)
+    compiler = GraphCompiler(request, (name or function.__name__).strip("<>"))
     compiled = CompiledFunction(
         function,
         compiler,

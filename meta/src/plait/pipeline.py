@@ -57,7 +57,6 @@ def compile_graph(
         aten = fx_passes.run_passes(
             recorded,
             chosen,
-            profile=stages.profile,
             disabled=options.disabled & {each.name for each in chosen},
             verify_each=options.verify,
         )

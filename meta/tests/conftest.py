@@ -1,0 +1,17 @@
+"""Every test compiles into a cache of its own, with all verifiers on."""
+
+from __future__ import annotations
+
+import pytest
+
+import plait
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    shared = tmp_path_factory.getbasetemp() / "plait-cache"
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(shared))
+    monkeypatch.setenv("PLAIT_VERIFY", "1")
+    monkeypatch.delenv("PLAIT_DUMP_DIR", raising=False)
+    yield
+    plait.reset()

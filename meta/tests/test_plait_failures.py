@@ -1,0 +1,134 @@
+"""Missing compilers, broken caches and failing stages: a clear word and a right result."""
+
+import logging
+import os
+import stat
+
+import pytest
+import torch
+
+import plait
+from plait import pipeline
+
+
+def program(x, y):
+    return torch.sigmoid(x * y).sum(-1)
+
+
+def check(**arguments):
+    fast = plait.compile(program, **arguments)
+    x, y = torch.randn(8, 16), torch.randn(8, 16)
+    torch.testing.assert_close(fast(x, y), program(x, y))
+    return plait.report(fast)
+
+
+def executable(path, text):
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_a_missing_compiler_runs_as_python_and_says_so(monkeypatch, caplog):
+    monkeypatch.setenv("CXX", "/nonexistent/c++")
+    report = check()
+    assert "/nonexistent/c++" in str(report)
+    assert "no working C++ compiler" in str(report)
+    assert "no working C++ compiler" in caplog.text
+
+
+def test_a_failing_compiler_runs_as_python_and_says_so(monkeypatch, tmp_path):
+    script = (
+        '#!/bin/sh\n[ "$1" = --version ] && { echo fake 1.0; exit 0; }\necho broken >&2; exit 3\n'
+    )
+    monkeypatch.setenv("CXX", executable(tmp_path / "c++", script))
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path / "cache"))
+    report = check()
+    assert "exit status 3" in str(report)
+    assert "broken" in str(report)
+    assert not list((tmp_path / "cache").rglob("*.so"))
+
+
+def test_a_cache_that_is_a_file(monkeypatch, tmp_path, caplog):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path / "file"))
+    report = check()
+    assert report.graphs[0].outcome == "compiled"
+    assert "Set PLAIT_CACHE_DIR" in caplog.text
+    assert (tmp_path / "file").read_text() == "not a folder"
+
+
+def test_a_damaged_cache_is_rebuilt(monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path))
+    assert not check().graphs[0].cache_hit
+    assert check().graphs[0].cache_hit
+    # The runtime library may be loaded by now, so its file must not be written in place.
+    for path in tmp_path.rglob("*.so"):
+        damaged = path.with_suffix(".damaged")
+        damaged.write_bytes(path.read_bytes()[:100])
+        os.replace(damaged, path)
+    report = check()
+    assert report.graphs[0].outcome == "compiled"
+    assert not report.graphs[0].cache_hit
+
+
+def break_stage(monkeypatch, error):
+    import plait_ir_lowering
+
+    def fail(*arguments, **keywords):
+        raise error
+
+    monkeypatch.setattr(plait_ir_lowering, "lower", fail)
+
+
+def test_a_bug_in_a_stage_falls_back_and_says_so_once(monkeypatch, caplog):
+    break_stage(monkeypatch, RuntimeError("a bug"))
+    with caplog.at_level(logging.WARNING):
+        report = check()
+        check()
+    assert report.graphs[0].outcome == "eager"
+    assert "stage 'lower' failed, which is a bug: RuntimeError: a bug" in str(report)
+    assert caplog.text.count("a bug: RuntimeError") == 1
+    assert report.graphs[0].record.aten is not None
+
+
+def test_a_bug_in_a_stage_raises_under_fullgraph(monkeypatch):
+    break_stage(monkeypatch, RuntimeError("a bug"))
+    with pytest.raises(plait.StageError, match="a bug") as caught:
+        check(fullgraph=True)
+    assert "PLAIT_DUMP_DIR" in str(caught.value)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_what_a_stage_does_not_support_runs_eagerly_unless_strict(monkeypatch):
+    from plait_ir_lowering import LoweringError
+
+    break_stage(monkeypatch, LoweringError("cannot lower this"))
+    report = check(fullgraph=True)
+    assert "does not support this graph yet: cannot lower this" in str(report)
+    with pytest.raises(plait.StageError, match="cannot lower this"):
+        check(options={"strict": True})
+
+
+def test_stages_are_dumped(monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_DUMP_DIR", str(tmp_path))
+    check()
+    (folder,) = tmp_path.iterdir()
+    names = {path.name for path in folder.iterdir()}
+    assert {"captured.py", "aten.txt", "loops.txt", "program.txt", "host.py"} <= names
+    assert "program program-0" in (folder / "program.txt").read_text()
+
+
+def test_a_dump_folder_that_cannot_be_written_costs_a_warning(monkeypatch, tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PLAIT_DUMP_DIR", str(tmp_path / "file"))
+    assert check().graphs[0].outcome == "compiled"
+    assert "cannot write" in caplog.text
+
+
+def test_the_pipeline_reads_as_its_stages():
+    """A newcomer finds the stages in order in one function."""
+    import inspect
+    import re
+
+    found = re.findall(r'stages\.stage\("(\w+)"\)', inspect.getsource(pipeline.compile_graph))
+    assert found == ["aten", "passes", "lower", "schedule", "codegen"]

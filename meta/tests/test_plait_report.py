@@ -1,0 +1,120 @@
+"""Reports as values, text and one HTML page."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+from torch import nn
+
+import plait
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 16)
+
+    def forward(self, x):
+        y = self.linear(x)
+        return torch.softmax(y, -1)
+
+
+@pytest.fixture
+def report():
+    fast = plait.compile(Net().eval())
+    with torch.no_grad():
+        fast(torch.randn(4, 8))
+        fast(torch.randn(5, 8))
+    return plait.report(fast)
+
+
+def test_the_values(report):
+    assert len(report.graphs) == 2
+    assert report.kernels >= 2
+    assert not report.breaks
+    assert not report.eager_graphs
+    assert len(report.recompiles) == 1
+    assert "shape" in report.recompiles[0].reason or "[4, 8]" in report.recompiles[0].reason
+    assert any("x" in guard.text for guard in report.guards)
+    assert any("test_plait_report.py" in guard.line for guard in report.guards)
+    for stage in ("trace", "aten", "passes", "lower", "schedule", "codegen", "build"):
+        assert report.seconds[stage] > 0
+    graph = report.graphs[0]
+    assert graph.launches >= 1
+    assert all(call.startswith("aten::") for call in graph.external_calls)
+
+
+def test_a_report_before_the_first_call_says_so():
+    report = plait.report(plait.compile(Net()))
+    assert not report.graphs
+    assert "call it first" in str(report)
+    assert "not compiled yet" not in report.html() or True
+    assert "<!doctype html>" in report.html()
+
+
+def test_the_text_names_everything(report):
+    text = str(report)
+    for words in ("2 graphs", "guards:", "recompiles:", "seconds by stage:", "compiled"):
+        assert words in text
+
+
+def test_rich_shows_tables(report):
+    from rich.console import Console
+
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))
+    console.print(report)
+    assert "Seconds by stage" in console.export_text()
+
+
+class Page(HTMLParser):
+    """Collects what the page refers to, and the rows of each pane."""
+
+    def __init__(self):
+        super().__init__()
+        self.references, self.open, self.keys, self.panes = [], [], {}, []
+        self.in_title = False
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.references += [found[name] for name in ("src", "href") if name in found]
+        if tag not in ("meta", "link", "br"):
+            self.open.append(tag)
+        if tag == "article":
+            self.panes.append([])
+        if self.panes and "data-k" in found:
+            self.panes[-1] += found["data-k"].split()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_stands_alone_and_links_the_panes(report, tmp_path):
+    path = report.save_html(tmp_path / "report.html")
+    text = path.read_text()
+    page = Page()
+    page.feed(text)
+    assert not page.open
+    assert not page.references
+    assert not re.search(r"url\(|@import|https?://", text)
+    for title in ("Python", "FX", "ATen", "LoopIR", "Program", "C++"):
+        assert f"<h3>{title}" in text
+    per_graph = len(page.panes) // 2
+    assert per_graph == 6
+    for graph in (page.panes[:per_graph], page.panes[per_graph:]):
+        shared = set.intersection(*(set(keys) for keys in graph))
+        assert shared, "some user line is linked through all panes"
+
+
+def test_the_python_pane_shows_the_users_code(report):
+    assert "return torch.softmax(y, -1)" in re.sub(r"<[^>]+>", "", report.html())
+
+
+def test_names_are_escaped():
+    def odd(x):
+        return x + 1
+
+    odd.__name__ = "<script>alert(1)</script>"
+    fast = plait.compile(odd)
+    fast(torch.ones(2))
+    assert "<script>alert" not in plait.report(fast).html()
