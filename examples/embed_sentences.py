@@ -7,10 +7,13 @@ embeddings against eager ones, and tells what compiling cost and gained.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
+import os
 import statistics
 import sys
+import tempfile
 import time
 from importlib import util
 from pathlib import Path
@@ -202,6 +205,19 @@ def print_pairs(console: Console, embeddings: Tensor) -> None:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--warm", action="store_true", help="use the cache of earlier runs")
+    parser.add_argument("--report", type=Path, help="write plait's report to this HTML file")
+    arguments = parser.parse_args()
+    if arguments.warm:
+        return embed(arguments.report)
+    with tempfile.TemporaryDirectory(prefix="embed-sentences-") as cache:
+        os.environ["PLAIT_CACHE_DIR"] = cache  # empty, so that the first call compiles
+        return embed(arguments.report)
+
+
+def embed(report_path: Path | None) -> int:
+    """Embed, check and print; the exit status."""
     console = Console(width=120)
     folder = model_folder()
     encoder = load_encoder(folder)
@@ -223,17 +239,23 @@ def main() -> int:
     table.add_row("eager", f"{eager_s * 1e3:.1f} ms")
     table.add_row("plait", f"{plait_s * 1e3:.1f} ms")
     table.add_row("speedup", f"{eager_s / plait_s:.2f}×")
-    table.add_row("first call", f"{cold:.2f} s")
+    table.add_row("first call, compiling", f"{cold:.2f} s")
     for stage, seconds in report.seconds.items():
         table.add_row(f"  {stage}", f"{seconds:.3f} s")
     table.add_row("graphs", str(len(report.graphs)))
     table.add_row("graph breaks", str(len(report.breaks)))
     table.add_row("kernels", str(report.kernels))
+    table.add_row("calls of torch's operators", str(report.external_calls))
     cosine = float(F.cosine_similarity(actual, expected).min())
     difference = float((actual - expected).abs().max())
     table.add_row("least cosine to eager", f"{cosine:.7f}")
     table.add_row("largest difference", f"{difference:.2e}")
     console.print(table)
+    for graph in report.graphs:
+        if graph.reason:
+            console.print(f"[yellow]{graph.name} runs {graph.outcome}: {graph.reason}[/yellow]")
+    if report_path is not None:
+        console.print(f"report: {report.save_html(report_path)}")
     if cosine <= 0.99999 or difference >= 1e-5:
         console.print("[red]The compiled embeddings differ from eager ones.[/red]")
         return 1
