@@ -105,11 +105,12 @@ class _Fuser:
 
     def join_siblings(self) -> None:
         """Join groups that read the same buffer at the same points."""
+        window = self.options.sibling_window
         for name, places in self.readers.items():
             for number, right in enumerate(places):
                 tried: set[int] = set()
-                for left in reversed(places[:number][-self.options.sibling_window :]):
-                    if right - left > self.options.sibling_window or len(tried) == _SIBLING_TRIES:
+                for left in reversed(places[max(number - window, 0) : number]):
+                    if right - left > window or len(tried) == _SIBLING_TRIES:
                         break
                     first, second = self.leader[left], self.leader[right]
                     if first == second:
