@@ -283,6 +283,16 @@ def test_large_logical_reductions_are_split(b: Builder, kind: str, holds: bool) 
     assert kernel_count(schedule) == 2
 
 
+def test_rows_too_long_to_keep_are_read_again_from_memory(b: Builder) -> None:
+    x = b.input(torch.randn(16, 512))
+    options = SchedulerOptions(max_row_bytes=1024)
+    total = b.reduce("sum", b.unary("exp", x), [1])
+    assert kernel_count(run(b, total, options=options)) == 1
+    schedule = run(b, b.softmax(x), options=options)
+    assert kernel_count(schedule) == 3
+    assert "too long to keep" in schedule.explain()
+
+
 def test_gpus_get_more_parallel_reductions(b: Builder) -> None:
     x = b.input(torch.randn(16, 8192))
     assert kernel_count(run(b, b.softmax(x))) == 1

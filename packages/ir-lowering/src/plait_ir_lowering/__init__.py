@@ -61,6 +61,21 @@ from plait_ir_lowering.ir.values import (
 )
 from plait_ir_lowering.lower import lower
 from plait_ir_lowering.registry import coverage
+from plait_ir_lowering.text import (
+    IndexReader,
+    ValueReader,
+    parse_argument,
+    parse_graph,
+    parse_layout,
+    parse_origin,
+    parse_output,
+    print_argument,
+    print_graph,
+    print_layout,
+    print_origin,
+    print_value,
+    split_commas,
+)
 from plait_ir_lowering.torch_types import from_torch_dtype, to_torch_dtype
 
 __all__ = [
@@ -79,6 +94,7 @@ __all__ = [
     "ExternList",
     "Graph",
     "IndexExpr",
+    "IndexReader",
     "IndexValue",
     "Layout",
     "Load",
@@ -102,6 +118,7 @@ __all__ = [
     "TypeMismatchError",
     "TypeRule",
     "Value",
+    "ValueReader",
     "Var",
     "__version__",
     "as_index",
@@ -113,11 +130,22 @@ __all__ = [
     "from_torch_dtype",
     "loads_of",
     "lower",
+    "parse_argument",
+    "parse_graph",
+    "parse_layout",
+    "parse_origin",
+    "parse_output",
     "post_order",
+    "print_argument",
+    "print_graph",
+    "print_layout",
+    "print_origin",
+    "print_value",
     "product",
     "result_dtype",
     "rewrite",
     "row_major",
+    "split_commas",
     "stride_of",
     "substitute",
     "to_torch_dtype",

@@ -239,7 +239,9 @@ class _Fuser:
             self.options.min_split_elements
         ):
             return f"a reduction to {rows} elements would make the whole kernel run serially"
-        if 4 * columns > self.options.max_row_bytes:
+        results = {m.node.name for m in (*left.members, *right.members) if m.node.kind}
+        passes = any(name in results for name in (*left.reads, *right.reads))
+        if passes and 4 * columns > self.options.max_row_bytes:
             return f"a row of {columns} elements is too long to keep between passes"
         return None
 

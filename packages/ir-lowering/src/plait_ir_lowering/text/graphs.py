@@ -1,0 +1,230 @@
+"""Whole graphs as text, and back.
+
+graph main()
+  input x: f32[8192, 1024] on cpu
+  define sum: f32[8192] on cpu # from [["sum"], ["model.py:3 in forward: x.sum(-1)"]]
+    reduce sum for i0: 8192 over r0: 1024 = x[i0, r0]
+  define y: f32[8192, 1024] on cpu
+    for i0: 8192, i1: 1024 = exp(x[i0, i1])
+  define p: f32[8, 8] on cpu
+    call out aten::mm.out(a, b)
+  return y
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from plait_ir_lowering.errors import LoopIRError
+from plait_ir_lowering.ir.graph import (
+    Body,
+    Buffer,
+    Definition,
+    Device,
+    ExternCall,
+    Graph,
+    OutputRef,
+    Pointwise,
+    Reduction,
+    TensorRef,
+)
+from plait_ir_lowering.ir.index import Sym, Var, atoms
+from plait_ir_lowering.ir.ops import ReductionKind, TypeMismatchError
+from plait_ir_lowering.ir.values import Value
+from plait_ir_lowering.text.parse_values import (
+    IndexReader,
+    ValueReader,
+    parse_argument,
+    parse_layout,
+    parse_origin,
+    parse_output,
+    split_commas,
+)
+from plait_ir_lowering.text.print_values import (
+    print_argument,
+    print_layout,
+    print_origin,
+    print_value,
+)
+
+
+def print_graph(graph: Graph) -> str:
+    """`graph` as text, with everything that `parse_graph` needs."""
+    lines = [f"graph {graph.name}({', '.join(_sizes(graph))})"]
+    lines += [f"  input {_buffer(buffer)}" for buffer in graph.inputs]
+    for definition in graph.definitions:
+        made = "; ".join(_buffer(buffer) for buffer in definition.buffers)
+        lines.append(f"  define {made}{print_origin(definition.origin)}")
+        lines += [f"    {line}" for line in _body(definition.body)]
+    for target, source in graph.mutations:
+        lines.append(f"  write {target} = {print_argument(source)}")
+    outputs = ", ".join(print_argument(out) for out in graph.outputs)
+    lines.append(f"  return {outputs}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _sizes(graph: Graph) -> Iterator[str]:
+    """The symbolic sizes, with what they are at least where that is more than 0."""
+    found: dict[str, int] = {}
+    for buffer in graph.inputs:
+        for expr in (*buffer.layout.size, *buffer.layout.stride):
+            for atom in atoms(expr):
+                if isinstance(atom, Sym):
+                    found[atom.name] = atom.lower
+    for name, lower in sorted(found.items()):
+        yield f"{name} >= {lower}" if lower else name
+
+
+def _buffer(buffer: Buffer) -> str:
+    return f"{buffer.name}: {print_layout(buffer.dtype, buffer.layout)} on {buffer.device}"
+
+
+def _domain(variables: Sequence[Var]) -> str:
+    return ", ".join(f"{var.name}: {var.extent}" for var in variables)
+
+
+def _body(body: Body) -> Iterator[str]:
+    match body:
+        case Pointwise(ranges, value):
+            shared, text = print_value(value)
+            yield from shared
+            yield f"for {_domain(ranges)} = {text}"
+        case Reduction(ranges, reduction_ranges, kind, value):
+            shared, text = print_value(value)
+            yield from shared
+            over = _domain(reduction_ranges)
+            yield f"reduce {kind.value} for {_domain(ranges)} over {over} = {text}"
+        case ExternCall(op, overload, args, out_variant):
+            name = f"{op}.{overload}" if overload else op
+            into = "out" if out_variant else "new"
+            yield f"call {into} {name}({', '.join(print_argument(arg) for arg in args)})"
+
+
+def parse_graph(text: str) -> Graph:
+    """The graph that `print_graph` printed as `text`. Raises LoopIRError."""
+    reader = _GraphReader(text.splitlines())
+    try:
+        return reader.read()
+    except (SyntaxError, ValueError, KeyError, TypeError, TypeMismatchError) as error:
+        raise LoopIRError(
+            f"this is not a loop IR graph: {error}",
+            where=f"line {reader.at + 1}: {reader.current.strip()}",
+            hint="see plait_ir_lowering.print_graph for the form",
+        ) from error
+
+
+@dataclass(slots=True)
+class _GraphReader:
+    lines: list[str]
+    at: int = 0
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    index: IndexReader = field(default_factory=lambda: IndexReader({}))
+
+    @property
+    def current(self) -> str:
+        return self.lines[self.at] if self.at < len(self.lines) else "end of text"
+
+    def read(self) -> Graph:
+        head = self._match(r"graph ([\w.]+)\((.*)\)")
+        for part in split_commas(head[2]):
+            name, _, lower = part.partition(" >= ")
+            self.index.names[name] = Sym(name, int(lower or 0))
+        inputs: list[Buffer] = []
+        definitions: list[Definition] = []
+        mutations: list[tuple[str, TensorRef]] = []
+        while not re.match(r"  return\b", self.current):
+            word, _, rest = self.current.strip().partition(" ")
+            self.at += 1
+            if word == "input":
+                inputs.append(self._buffer(rest))
+            elif word == "define":
+                definitions.append(self._definition(rest))
+            elif word == "write":
+                target, _, source = rest.partition(" = ")
+                ref = parse_argument(source, self.index)
+                if not isinstance(ref, TensorRef):
+                    raise ValueError(f"{source!r} is not a tensor")
+                mutations.append((target, ref))
+            else:
+                self.at -= 1
+                raise ValueError(f"a line starts with {word!r}")
+        found = self.current.strip().removeprefix("return")
+        outputs = [parse_output(part, self.index) for part in split_commas(found)]
+        return self._graph(head[1], inputs, definitions, outputs, mutations)
+
+    @staticmethod
+    def _graph(
+        name: str,
+        inputs: Sequence[Buffer],
+        definitions: Sequence[Definition],
+        outputs: Sequence[OutputRef],
+        mutations: Sequence[tuple[str, TensorRef]],
+    ) -> Graph:
+        return Graph(name, tuple(inputs), tuple(definitions), tuple(outputs), tuple(mutations))
+
+    def _match(self, pattern: str) -> re.Match[str]:
+        found = re.fullmatch(pattern, self.current.strip())
+        if found is None:
+            raise ValueError(f"the line is not of the form {pattern}")
+        self.at += 1
+        return found
+
+    def _buffer(self, text: str) -> Buffer:
+        found = re.fullmatch(r"(\S+): (.+) on ([a-z]+)(?::(\d+))?", text)
+        if found is None:
+            raise ValueError(f"{text!r} is not a buffer")
+        dtype, layout = parse_layout(found[2], self.index)
+        device = Device(found[3], None if found[4] is None else int(found[4]))
+        buffer = Buffer(found[1], dtype, device, layout)
+        self.buffers[buffer.name] = buffer
+        return buffer
+
+    def _definition(self, text: str) -> Definition:
+        names, _, comment = text.partition(" # from ")
+        buffers = tuple(self._buffer(part) for part in names.split("; "))
+        return Definition(buffers, self._body(), parse_origin(comment))
+
+    def _body(self) -> Body:
+        shared: list[tuple[str, str]] = []
+        while self.current.strip().startswith("$"):
+            name, _, value = self.current.strip().partition(" = ")
+            shared.append((name[1:], value))
+            self.at += 1
+        head, _, value = self.current.strip().partition(" = ")
+        self.at += 1
+        word, _, rest = head.partition(" ")
+        if word == "call":
+            return self._call(f"{rest} = {value}" if value else rest)
+        if word == "for":
+            ranges = self._domain(rest)
+            return Pointwise(ranges, self._value(shared, value, ranges))
+        kind, _, domains = rest.partition(" for ")
+        outer, _, inner = f" {domains}".partition(" over ")
+        kept, reduced = self._domain(outer.strip()), self._domain(inner)
+        element = self._value(shared, value, kept + reduced)
+        return Reduction(kept, reduced, ReductionKind(kind), element)
+
+    def _domain(self, text: str) -> tuple[Var, ...]:
+        found: list[Var] = []
+        for part in split_commas(text):
+            name, _, extent = part.partition(": ")
+            found.append(Var(name, self.index.parse(extent)))
+        return tuple(found)
+
+    def _value(
+        self, shared: Sequence[tuple[str, str]], text: str, variables: Sequence[Var]
+    ) -> Value:
+        names = {**self.index.names, **{var.name: var for var in variables}}
+        values = ValueReader(IndexReader(names), self.buffers)
+        for name, part in shared:
+            values.parts[name] = values.parse(part)
+        return values.parse(text)
+
+    def _call(self, text: str) -> ExternCall:
+        found = re.fullmatch(r"(out|new) (\w+::\w+)(?:\.(\w+))?\((.*)\)", text)
+        if found is None:
+            raise ValueError(f"{text!r} is not an external call")
+        args = tuple(parse_argument(part, self.index) for part in split_commas(found[4]))
+        return ExternCall(found[2], found[3] or "", args, found[1] == "out")
