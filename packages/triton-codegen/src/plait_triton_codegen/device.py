@@ -126,6 +126,18 @@ def fmod(x, y):
     return libdevice.fmod(x, y)
 
 
+@triton.jit
+def fast_exp(x):
+    """Within 2 ulp plus that of x * log2(e); 0 instead of subnormal numbers."""
+    return libdevice.fast_expf(x)
+
+
+@triton.jit
+def fast_divide(x, y):
+    """Within 2 ulp for |y| up to 2^126, 0 beyond."""
+    return libdevice.fast_dividef(x, y)
+
+
 if triton.knobs.runtime.interpret:
     from plait_triton_codegen.interpreted import *  # noqa: F403  # replaces those above
 
@@ -133,6 +145,30 @@ if triton.knobs.runtime.interpret:
 @triton.jit
 def sigmoid(x):
     return 1.0 / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def fast_sigmoid(x):
+    return fast_divide(tl.full([], 1.0, tl.float32), 1.0 + fast_exp(-x))
+
+
+@triton.jit
+def fast_tanh(x):
+    """Relative error below 1e-5."""
+    whole = 1.0 - fast_divide(tl.full([], 2.0, tl.float32), fast_exp(2.0 * x) + 1.0)
+    return tl.where(tl.abs(x) < 0.04, x - x * x * x * 0.33333334, whole)
+
+
+@triton.jit
+def one_plus_erf(x):
+    """1 + erf(x) with an absolute error below 4e-7: Abramowitz and Stegun, 7.1.26."""
+    size = tl.abs(x)
+    t = fast_divide(tl.full([], 1.0, tl.float32), 1.0 + 0.3275911 * size)
+    series = 1.061405429 * t - 1.453152027
+    series = series * t + 1.421413741
+    series = series * t - 0.284496736
+    tail = (series * t + 0.254829592) * t * fast_exp(-size * size)
+    return tl.where(x < 0, tail, 2.0 - tail)
 
 
 @triton.jit

@@ -29,6 +29,8 @@ __all__ = [
     "cosh",
     "erfc",
     "expm1",
+    "fast_divide",
+    "fast_exp",
     "fmod",
     "hypot",
     "lgamma",
@@ -77,3 +79,5 @@ copysign = _elementwise(torch.copysign)
 hypot = _elementwise(torch.hypot)
 power = _elementwise(torch.pow)
 fmod = _elementwise(torch.fmod)
+fast_exp = _elementwise(torch.exp)
+fast_divide = _elementwise(torch.true_divide)

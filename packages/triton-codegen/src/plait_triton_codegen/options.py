@@ -11,11 +11,11 @@ from plait_utils import Settings, setting
 class TritonOptions(Settings):
     """Switches and limits of Triton code generation."""
 
-    exact_division: bool = setting(
+    fast_math: bool = setting(
         True,
-        "divide and take square roots of f32 correctly rounded, in kernels that write f32; "
-        "where all results are f16 or bf16 the faster forms round to the same",
-        env="PLAIT_TRITON_EXACT_DIVISION",
+        "in kernels whose results are all f16 or bf16, divide and take exp, tanh, sigmoid and "
+        "GELU's erf in f32 to within a few ulps, which the final rounding hides",
+        env="PLAIT_TRITON_FAST_MATH",
     )
     max_persistent: int = setting(
         32768, "the longest row that is kept in registers as a whole, in elements"

@@ -168,8 +168,16 @@ _FAST: dict[str, str] = {
     "div": "{0} / {1}",
     "sqrt": "tl.sqrt({0})",
     "reciprocal": "1.0 / {0}",
+    "exp": "device.fast_exp({0})",
+    "sigmoid": "device.fast_sigmoid({0})",
+    "tanh": "device.fast_tanh({0})",
 }
-"""Forms for f32 that may be off by an ulp or two."""
+"""Forms for f32 that are off by a few ulps, which rounding to 16 bits hides."""
+
+ROW_DIVISION = Expression("{0} * (1.0 / {1})")
+"""Division by what is the same along a row, where an ulp does not matter."""
+ONE_PLUS_ERF = Expression("device.one_plus_erf({0})")
+"""1 + erf(x), off by a few ulps of 1."""
 
 
 def _table() -> dict[tuple[str, Kind], Expression]:

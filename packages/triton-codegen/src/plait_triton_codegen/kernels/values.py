@@ -32,8 +32,11 @@ from plait_ir_lowering import (
     to_torch_dtype,
 )
 from plait_triton_codegen.kernels.operations import (
+    ONE_PLUS_ERF,
+    ROW_DIVISION,
     TRITON_DTYPES,
     Expression,
+    Kind,
     expression_of,
     kind_of,
 )
@@ -227,19 +230,31 @@ class ValueWriter:
         raise TypeError(f"unknown value {value!r}")
 
     def _operation(self, op: Op, guard: Term | None) -> Term:
+        op, expression = self._expression(op, guard)
         operands = op.args[1:] if op.name == "where" else op.args
         dtype = operands[0].dtype
-        expression = expression_of(op.name, dtype, self.exact)
-        if op.name == "div" and (inverse := _exact_inverse(operands[1])) is not None:
-            operands = (operands[0], inverse)
-            op = Op("mul", operands)
-            expression = expression_of("mul", dtype, self.exact)
         narrow = dtype.is_reduced_precision and op.name != "where"
         texts, axes = self._operands(op.args, operands, expression, narrow, guard)
         text = expression.template.format(*texts)
         if narrow and op.dtype.is_reduced_precision:
             text = cast(text, DType.f32, op.dtype)
         return Term(text, axes)
+
+    def _expression(self, op: Op, guard: Term | None) -> tuple[Op, Expression]:
+        """How to write `op`, or a cheaper operation in its place."""
+        dtype = op.args[-1].dtype
+        if op.name == "div" and (inverse := _exact_inverse(op.args[1])) is not None:
+            return Op("mul", (op.args[0], inverse)), expression_of("mul", dtype, self.exact)
+        if not self.exact and kind_of(dtype) is Kind.F32:
+            if op.name == "div" and self._is_row_division(op, guard):
+                return op, ROW_DIVISION
+            if op.name == "add" and (argument := _erf_beside_one(op)) is not None:
+                return Op("erf", (argument,)), ONE_PLUS_ERF
+        return op, expression_of(op.name, dtype, self.exact)
+
+    def _is_row_division(self, op: Op, guard: Term | None) -> bool:
+        over, under = (self._term(arg, guard).axes for arg in op.args)
+        return "r" in over and "r" not in under
 
     def _operands(
         self,
@@ -356,6 +371,14 @@ def _exact_inverse(value: Value) -> Const | None:
         return None
     is_power = abs(math.frexp(value.value)[0]) == 0.5
     return Const(1 / value.value, value.dtype) if is_power else None
+
+
+def _erf_beside_one(op: Op) -> Value | None:
+    """x, if `op` is 1 + erf(x)."""
+    for one, other in (op.args, op.args[::-1]):
+        if isinstance(one, Const) and one.value == 1.0 and isinstance(other, Op):
+            return other.args[0] if other.name == "erf" else None
+    return None
 
 
 def _literal(const: Const) -> str:
