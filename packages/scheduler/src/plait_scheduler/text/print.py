@@ -1,18 +1,19 @@
 """Printing programs. The reader of each form is in `parse.py`.
 
-program main()
-  arena 2048
-  buffer x: f32[8, 64] cpu = input 0
-  buffer buf0: f32[8, 64] cpu = arena 0
-  kernel exp_1a2b3c4d(p0: read f32[8, 64], p1: write f32[8, 64])
-    for i0: 512
-      outer store p1[i0 // 64, i0 % 64] = exp(p0[i0 // 64, i0 % 64])
-  steps
-    allocate buf0
-    launch exp_1a2b3c4d(x, buf0)
-    free buf0
-    return buf0
+    program main()
+      arena 2048
+      buffer x: f32[8, 64] cpu = input 0
+      buffer buf0: f32[8, 64] cpu = arena 0
+      kernel exp_1a2b3c4d(p0: read f32[8, 64], p1: write f32[8, 64])
+        for i0: 512
+          outer store p1[i0 // 64, i0 % 64] = exp(p0[i0 // 64, i0 % 64])
+      steps
+        allocate buf0
+        launch exp_1a2b3c4d(x, buf0)
+        free buf0
+        return buf0
 
+Values print as in `plait_ir_lowering.print_value`.
 """
 
 from __future__ import annotations
