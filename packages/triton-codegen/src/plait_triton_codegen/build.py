@@ -5,15 +5,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from torch import Tensor
 
 from plait_scheduler import Launch, Program, render_python
 from plait_triton_codegen._version import __version__
-from plait_triton_codegen.errors import TritonCodegenError, UnsupportedKernelError
-from plait_triton_codegen.kernels import TritonKernelSource, render_kernel, triton_kernel
+from plait_triton_codegen.errors import TritonCodegenError
+from plait_triton_codegen.kernels import TritonKernelSource, host_kernel
 from plait_triton_codegen.options import TritonOptions
 from plait_utils import DiskCache, Profile, stable_hash
 
@@ -60,8 +59,10 @@ def build(
     chosen = options or TritonOptions()
     timer = profile or Profile()
     with timer.phase("triton render"):
-        source = render_python(program, partial(triton_kernel, options=chosen))
-        kernels = _rendered(program, chosen)
+        rendered = [host_kernel(kernel, chosen) for kernel in program.kernels]
+        sources = {k.name: text for k, text in zip(program.kernels, rendered, strict=True)}
+        source = render_python(program, lambda kernel: sources[kernel.name].rendered)
+        kernels = tuple(text.source for text in rendered if text.source is not None)
     with timer.phase("triton load"):
         key = stable_hash("triton module", __version__, source)
         store = cache or DiskCache()
@@ -76,16 +77,6 @@ def build(
         "launches": sum(isinstance(step, Launch) for step in program.steps),
     }
     return TritonExecutable(source, path, kernels, metadata, run)
-
-
-def _rendered(program: Program, options: TritonOptions) -> tuple[TritonKernelSource, ...]:
-    found: list[TritonKernelSource] = []
-    for kernel in program.kernels:
-        try:
-            found.append(render_kernel(kernel, options))
-        except UnsupportedKernelError:
-            continue  # it was rendered as torch operations, and that was logged
-    return tuple(found)
 
 
 def load_module(path: Path, name: str) -> Callable[[Sequence[Tensor]], tuple[object, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import torch
@@ -18,16 +17,21 @@ def on_device(tensor: Tensor) -> AbstractContextManager[None]:
     Raises TritonDeviceError for CPU tensors unless Triton's interpreter runs the kernels.
     """
     if tensor.is_cuda:
-        return _on_cuda(tensor.device)
+        device = tensor.get_device()
+        return _NOTHING if torch.cuda.current_device() == device else _OnCuda(device)
     if tensor.device.type == "cpu":
         _require_interpreter()
-    return contextlib.nullcontext()
+    return _NOTHING
 
 
-@contextlib.contextmanager
-def _on_cuda(device: torch.device) -> Iterator[None]:
-    with torch.cuda.device(device):
-        yield
+class _OnCuda(torch.cuda.device):
+    """`torch.cuda.device` with types."""
+
+    def __enter__(self) -> None:
+        super().__enter__()  # type: ignore[no-untyped-call]  # torch has no types for it
+
+
+_NOTHING = contextlib.nullcontext()
 
 
 def _require_interpreter() -> None:

@@ -27,6 +27,25 @@ TRITON_DTYPES: dict[DType, str] = {
 }
 """How Triton names each element type; complex numbers have none."""
 
+POINTEES: dict[DType, str] = {
+    DType.bool_: "i1",
+    DType.u8: "u8",
+    DType.u16: "u16",
+    DType.u32: "u32",
+    DType.u64: "u64",
+    DType.i8: "i8",
+    DType.i16: "i16",
+    DType.i32: "i32",
+    DType.i64: "i64",
+    DType.f16: "fp16",
+    DType.bf16: "bf16",
+    DType.f32: "fp32",
+    DType.f64: "fp64",
+    DType.f8e4m3fn: "fp8e4nv",
+    DType.f8e5m2: "fp8e5",
+}
+"""How Triton signatures name each element type."""
+
 
 class Kind(Enum):
     """What Triton distinguishes operations by."""

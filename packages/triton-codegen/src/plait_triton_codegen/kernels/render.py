@@ -6,72 +6,32 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from plait_ir_lowering import DType, Load, ReductionKind, Var, post_order
+from plait_ir_lowering import DType, ReductionKind, Var
 from plait_scheduler import (
     Access,
     Domain,
     Kernel,
     Let,
-    Phase,
     Reduce,
     RenderedKernel,
     Statement,
     Store,
-    phases,
     torch_kernel,
 )
 from plait_triton_codegen.errors import UnsupportedKernelError
-from plait_triton_codegen.kernels.operations import TRITON_DTYPES, kind_of
+from plait_triton_codegen.kernels.literals import cast
+from plait_triton_codegen.kernels.loops import Loop, loops
+from plait_triton_codegen.kernels.operations import POINTEES, TRITON_DTYPES, kind_of
 from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
+from plait_triton_codegen.kernels.source import FUSION, IMPORTS, HostKernel, TritonKernelSource
 from plait_triton_codegen.kernels.space import FlatKernel, flatten, fresh, taken_names
 from plait_triton_codegen.kernels.tiles import Tile, choose_tile
-from plait_triton_codegen.kernels.values import Term, ValueWriter, cast
+from plait_triton_codegen.kernels.values import Term, ValueWriter
 from plait_triton_codegen.options import TritonOptions
 from plait_utils import get_logger
 
-IMPORTS: tuple[str, ...] = (
-    "import triton",
-    "import triton.language as tl",
-    "from plait_triton_codegen import device",
-    "from plait_triton_codegen.runtime import IndexErrors, on_device",
-)
-"""What the text of kernels and launchers needs."""
-
-FUSION = "enable_fp_fusion=True"
-"""Products and sums become one rounding, as in other compilers; 3.10 changes the default."""
-
 _BOTH = frozenset(("x", "r"))
 _MOST_PROGRAMS = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class TritonKernelSource:
-    """A kernel as Triton source."""
-
-    name: str
-    """The `@triton.jit` function."""
-    text: str
-    """Its source, without imports."""
-    launcher: str
-    """Source of `launch_<name>(*tensors, *sizes)`, which launches it."""
-    signature: tuple[tuple[str, str], ...]
-    """Arguments with their Triton types, such as ("p0", "*fp32")."""
-    tile: Tile
-
-    @property
-    def constants(self) -> dict[str, int]:
-        """Values of the compile-time arguments."""
-        if "RBLOCK" in self.text:
-            return {"XBLOCK": self.tile.xblock, "RBLOCK": self.tile.rblock}
-        return {"XBLOCK": self.tile.xblock}
-
-    @property
-    def module(self) -> str:
-        """A whole Python module with the kernel and its launcher."""
-        return "\n".join([*IMPORTS, "", "", self.text, "", self.launcher])
-
-    def __str__(self) -> str:
-        return self.module
 
 
 def render_kernel(
@@ -85,21 +45,26 @@ def render_kernel(
     return _Renderer(kernel, options or TritonOptions(), tile).source()
 
 
-def triton_kernel(kernel: Kernel, options: TritonOptions | None = None) -> RenderedKernel:
-    """`kernel` for the Python host program of `plait_scheduler.render_python`.
+def host_kernel(kernel: Kernel, options: TritonOptions) -> HostKernel:
+    """`kernel` for the host program.
 
     A kernel that Triton cannot express runs as torch operations, with a warning, unless
     `options.fallback` is off.
     """
-    chosen = options or TritonOptions()
     try:
-        source = render_kernel(kernel, chosen)
+        source = render_kernel(kernel, options)
     except UnsupportedKernelError as error:
-        if not chosen.fallback:
+        if not options.fallback:
             raise
         get_logger("triton").warning("%s runs as torch operations: %s", kernel.name, error.message)
-        return torch_kernel(kernel)
-    return RenderedKernel(f"{source.text}\n\n{source.launcher}", f"launch_{source.name}", IMPORTS)
+        return HostKernel(torch_kernel(kernel), None)
+    text = f"{source.text}\n\n{source.launcher}"
+    return HostKernel(RenderedKernel(text, f"launch_{source.name}", IMPORTS), source)
+
+
+def triton_kernel(kernel: Kernel, options: TritonOptions | None = None) -> RenderedKernel:
+    """`kernel` as a renderer for `plait_scheduler.render_python`; see `host_kernel`."""
+    return host_kernel(kernel, options or TritonOptions()).rendered
 
 
 @dataclass(slots=True)
@@ -222,47 +187,19 @@ class _Renderer:
         self._result(reduce, rule.finish.format(a=block, i=self._positions()))
 
     def _looped(self) -> None:
-        writer = self.writer
-        stored: set[str] = set()
-        for phase in phases(self.flat.kernel):
-            if phase.domain is Domain.OUTER:
-                for statement in phase.statements:
+        for step in loops(self.flat.kernel):
+            if step.domain is Domain.OUTER:
+                for statement in step.statements:
                     self._statement(statement)
                 self._flush(1)
-            else:
-                statements = self._with_recomputed(phase, stored)
-                reduces = [s for s in statements if isinstance(s, Reduce)]
-                finish = [self._accumulator(reduce) for reduce in reduces]
-                self._flush(1)
-                self._loop(statements)
-                for end in finish:
-                    end()
-                self._flush(1)
-                stored.update(s.param for s in statements if isinstance(s, Store))
-        writer.inside = None
-
-    def _with_recomputed(self, phase: Phase, stored: set[str]) -> tuple[Statement, ...]:
-        """The statements of a loop, after those whose values it needs from earlier loops."""
-        lets = {s.name: s for s in self.flat.kernel.statements if isinstance(s, Let)}
-        named = {s.name for s in phase.statements if isinstance(s, Let)}
-        needed: set[str] = set()
-        stack = list(phase.restores)
-        while stack:
-            name = stack.pop()
-            if name in needed or name in named:
                 continue
-            needed.add(name)
-            for value in post_order([lets[name].value]):
-                if isinstance(value, Load) and value.buffer in stored:
-                    raise UnsupportedKernelError(
-                        f"{value.buffer} is overwritten before the last use of its old values, "
-                        "in rows too long for registers"
-                    )
-                other = getattr(value, "name", "")
-                if other in lets and lets[other].domain is Domain.INNER:
-                    stack.append(other)
-        again = tuple(let for name, let in lets.items() if name in needed)
-        return (*again, *phase.statements)
+            reduces = [s for s in step.statements if isinstance(s, Reduce)]
+            finish = [self._accumulator(reduce) for reduce in reduces]
+            self._flush(1)
+            self._loop(step)
+            for end in finish:
+                end()
+            self._flush(1)
 
     def _accumulator(self, reduce: Reduce) -> Callable[[], None]:
         """Start a reduction before its loop; the result ends it behind the loop."""
@@ -274,14 +211,14 @@ class _Renderer:
             lines.append(f"{name}_at = tl.full([XBLOCK, RBLOCK], {2**63 - 1}, tl.int64)")
         return lambda: self._result(reduce, rule.finish.format(a=name, i=f"{name}_at"))
 
-    def _loop(self, statements: Sequence[Statement]) -> None:
+    def _loop(self, loop: Loop) -> None:
         assert self.flat.r is not None
         writer, r = self.writer, self.flat.r.name
         extent = writer.index(self.flat.r.extent).text
-        writer.inside = {}
+        writer.inside, writer.read_again = {}, loop.read_again
         writer.lines.append(f"{r} = start + {self._lanes()}")
         writer.lines += self._bound("r", self.flat.r)
-        for statement in statements:
+        for statement in loop.statements:
             if isinstance(statement, Reduce):
                 self._accumulate(statement)
             else:
@@ -300,7 +237,7 @@ class _Renderer:
         self.writer.lines.append(f"{name}, {name}_at = {pair}")
 
     def _signature(self) -> tuple[tuple[str, str], ...]:
-        found = [(p.name, f"*{_POINTEES[p.dtype]}") for p in self.kernel.params]
+        found = [(p.name, f"*{POINTEES[p.dtype]}") for p in self.kernel.params]
         found += [(symbol, "i64") for symbol in self.kernel.symbols]
         if self.writer.checked:
             found.append(("errors", "*i64"))
@@ -376,26 +313,6 @@ class _Renderer:
         if self.writer.checked:
             lines.append(f"    {name}_errors.check({first}.device)")
         return "\n".join([*head, *lines]) + "\n"
-
-
-_POINTEES: dict[DType, str] = {
-    DType.bool_: "i1",
-    DType.u8: "u8",
-    DType.u16: "u16",
-    DType.u32: "u32",
-    DType.u64: "u64",
-    DType.i8: "i8",
-    DType.i16: "i16",
-    DType.i32: "i32",
-    DType.i64: "i64",
-    DType.f16: "fp16",
-    DType.bf16: "bf16",
-    DType.f32: "fp32",
-    DType.f64: "fp64",
-    DType.f8e4m3fn: "fp8e4nv",
-    DType.f8e5m2: "fp8e5",
-}
-"""How Triton signatures name each element type."""
 
 
 def describe_loops(kernel: Kernel) -> str:

@@ -6,11 +6,8 @@ there is 1, and Triton broadcasts. Constants and scalars have no axis.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import torch
 
 from plait_ir_lowering import (
     CheckedIndex,
@@ -29,12 +26,18 @@ from plait_ir_lowering import (
     Var,
     bounds,
     post_order,
-    to_torch_dtype,
+)
+from plait_triton_codegen.kernels.literals import (
+    bitcast,
+    cast,
+    constant,
+    exact_inverse,
+    grouped,
+    literal,
 )
 from plait_triton_codegen.kernels.operations import (
     ONE_PLUS_ERF,
     ROW_DIVISION,
-    TRITON_DTYPES,
     Expression,
     Kind,
     expression_of,
@@ -82,6 +85,8 @@ class ValueWriter:
     inside: dict[object, Term] | None = None
     """What is known inside the current loop only."""
     uses: dict[Value, int] = field(default_factory=dict)
+    read_again: frozenset[Load] = frozenset()
+    """Loads of the current loop that a later one performs again."""
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -220,7 +225,7 @@ class ValueWriter:
                 return Term(cast(term.text, arg.dtype, dtype), term.axes)
             case Op("bitcast", (arg,), dtype):
                 term = self._term(arg, guard)
-                return Term(_bitcast(term, arg.dtype, dtype), term.axes)
+                return Term(bitcast(term.text, arg.dtype, dtype), term.axes)
             case Op():
                 return self._operation(value, guard)
             case Masked(mask, inner, other):
@@ -243,7 +248,7 @@ class ValueWriter:
     def _expression(self, op: Op, guard: Term | None) -> tuple[Op, Expression]:
         """How to write `op`, or a cheaper operation in its place."""
         dtype = op.args[-1].dtype
-        if op.name == "div" and (inverse := _exact_inverse(op.args[1])) is not None:
+        if op.name == "div" and (inverse := exact_inverse(op.args[1])) is not None:
             return Op("mul", (op.args[0], inverse)), expression_of("mul", dtype, self.exact)
         if not self.exact and kind_of(dtype) is Kind.F32:
             if op.name == "div" and self._is_row_division(op, guard):
@@ -275,7 +280,7 @@ class ValueWriter:
         axes: frozenset[str] = frozenset()
         for arg in args:
             if literals and isinstance(arg, Const) and arg.dtype is not DType.bool_:
-                texts.append(_literal(arg))
+                texts.append(literal(arg))
                 continue
             term = self._term(arg, guard)
             axes |= term.axes
@@ -314,8 +319,15 @@ class ValueWriter:
         needed = frozenset[str]() if mask is None else mask.axes
         place = Term(" + ".join(term.text for term in terms), axes)
         pointer = self.pointer(param.name, place, needed)
-        text = f"tl.load({pointer}, {mask.text})" if mask else f"tl.load({pointer})"
-        return Term(text, axes | needed)
+        arguments = [pointer, *([mask.text] if mask else []), *self._eviction(load, axes | needed)]
+        return Term(f"tl.load({', '.join(arguments)})", axes | needed)
+
+    def _eviction(self, load: Load, axes: frozenset[str]) -> list[str]:
+        """What the caches should do with a part of a long row."""
+        if self.inside is None or axes != {"x", "r"}:
+            return []
+        policy = "evict_last" if load in self.read_again else "evict_first"
+        return [f'eviction_policy="{policy}"']
 
     def _checked(self, value: CheckedIndex, guard: Term | None) -> Term:
         index, size = self._term(value.value, guard), self.index(value.size)
@@ -329,50 +341,6 @@ class ValueWriter:
         return Term(text, index.axes)
 
 
-def cast(text: str, source: DType, target: DType) -> str:
-    """A value converted as ATen's copy does."""
-    kind_of(source)
-    kind_of(target)
-    if source is target:
-        return text
-    through = source.is_reduced_precision and target is not DType.f32
-    wide = f"{grouped(text)}.to(tl.float32)" if through else grouped(text)
-    if target is DType.bool_:
-        return f"{wide} != 0"
-    if target.is_reduced_precision and source is not DType.f32 and not through:
-        wide = f"{wide}.to(tl.float32)"
-    return f"{wide}.to({TRITON_DTYPES[target]})"
-
-
-def _bitcast(term: Term, source: DType, target: DType) -> str:
-    if source is target:
-        return term.text
-    if target is DType.bool_:
-        return f"{term.grouped()} != 0"
-    if source is DType.bool_:
-        return f"{term.grouped()}.to({TRITON_DTYPES[target]})"
-    return f"{term.grouped()}.to({TRITON_DTYPES[target]}, bitcast=True)"
-
-
-def constant(const: Const) -> str:
-    """A constant with its type."""
-    dtype = const.dtype
-    kind_of(dtype)
-    if dtype is DType.bool_:
-        return f"tl.full([], {bool(const.value)}, tl.int1)"
-    if dtype.is_reduced_precision:
-        return f"tl.full([], {_literal(const)}, tl.float32).to({TRITON_DTYPES[dtype]})"
-    return f"tl.full([], {_literal(const)}, {TRITON_DTYPES[dtype]})"
-
-
-def _exact_inverse(value: Value) -> Const | None:
-    """1 / value, where multiplying with it gives what dividing by the value does."""
-    if not isinstance(value, Const) or not 2**-14 <= abs(value.value) <= 2**14:
-        return None
-    is_power = abs(math.frexp(value.value)[0]) == 0.5
-    return Const(1 / value.value, value.dtype) if is_power else None
-
-
 def _erf_beside_one(op: Op) -> Value | None:
     """x, if `op` is 1 + erf(x)."""
     for one, other in (op.args, op.args[::-1]):
@@ -381,29 +349,6 @@ def _erf_beside_one(op: Op) -> Value | None:
     return None
 
 
-def _literal(const: Const) -> str:
-    """A constant as a Python number; narrow floats are rounded to their type."""
-    number = const.value
-    if const.dtype.is_float and const.dtype is not DType.f64:
-        number = torch.tensor(number, dtype=to_torch_dtype(const.dtype)).item()
-        short = repr(const.value)
-        same = torch.tensor(float(short), dtype=to_torch_dtype(const.dtype)).item() == number
-        if const.dtype is DType.f32 and same:
-            number = float(short)
-    text = repr(number)
-    return f'float("{text}")' if text in ("nan", "inf", "-inf") else text
-
-
 def _is_guarded(value: Value) -> bool:
     """Whether computing a value reads memory, so that a mask above it matters."""
     return any(isinstance(part, Load | CheckedIndex) for part in post_order([value]))
-
-
-def grouped(text: str) -> str:
-    """`text` in brackets unless it is a name, a number or a call."""
-    depth = 0
-    for at, letter in enumerate(text):
-        depth += (letter in "([") - (letter in ")]")
-        if (letter == " " and depth == 0) or (letter == "-" and at == 0):
-            return f"({text})"
-    return text

@@ -1,0 +1,69 @@
+"""The loops over a row that is too long for registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plait_ir_lowering import Load, Local, loads_of, post_order
+from plait_scheduler import Domain, Kernel, Let, Phase, Statement, Store, phases
+from plait_triton_codegen.errors import UnsupportedKernelError
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Statements of one pass over the row, or (`Domain.OUTER`) between two."""
+
+    domain: Domain
+    statements: tuple[Statement, ...]
+    read_again: frozenset[Load] = frozenset()
+    """Loads that a later pass performs again, which should stay in the cache till then."""
+
+
+def loops(kernel: Kernel) -> tuple[Loop, ...]:
+    """The passes of `kernel`. Nothing but columns passes from one to the next.
+
+    Values of earlier passes are computed again, from what they were computed from: on a
+    GPU that costs less than writing them to memory and reading them. Raises
+    UnsupportedKernelError where that has been overwritten.
+    """
+    lets = {s.name: s for s in kernel.statements if isinstance(s, Let)}
+    steps: list[tuple[Domain, tuple[Statement, ...]]] = []
+    stored: set[str] = set()
+    for phase in phases(kernel):
+        again = _computed_again(phase, lets) if phase.domain is Domain.INNER else ()
+        _require_unchanged(again, stored)
+        steps.append((phase.domain, (*again, *phase.statements)))
+        stored.update(s.param for s in phase.statements if isinstance(s, Store))
+    found: list[Loop] = []
+    later: set[Load] = set()
+    for domain, statements in reversed(steps):
+        found.append(Loop(domain, statements, frozenset(later)))
+        if domain is Domain.INNER:
+            later.update(loads_of([statement.value for statement in statements]))
+    return tuple(reversed(found))
+
+
+def _computed_again(phase: Phase, lets: dict[str, Let]) -> tuple[Let, ...]:
+    """The named inner values of earlier passes that this one needs."""
+    own = {s.name for s in phase.statements if isinstance(s, Let)}
+    needed: set[str] = set()
+    stack = list(phase.restores)
+    while stack:
+        name = stack.pop()
+        if name in needed or name in own:
+            continue
+        needed.add(name)
+        for value in post_order([lets[name].value]):
+            other = lets.get(value.name) if isinstance(value, Local) else None
+            if other is not None and other.domain is Domain.INNER:
+                stack.append(other.name)
+    return tuple(let for name, let in lets.items() if name in needed)
+
+
+def _require_unchanged(again: tuple[Let, ...], stored: set[str]) -> None:
+    for load in loads_of([let.value for let in again]):
+        if load.buffer in stored:
+            raise UnsupportedKernelError(
+                f"{load.buffer} is overwritten before the last use of its old values, "
+                "in rows too long for registers"
+            )

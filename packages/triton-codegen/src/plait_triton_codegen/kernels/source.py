@@ -1,0 +1,58 @@
+"""What a rendered kernel is: source text, how to launch it, what it is compiled with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plait_scheduler import RenderedKernel
+from plait_triton_codegen.kernels.tiles import Tile
+
+IMPORTS: tuple[str, ...] = (
+    "import triton",
+    "import triton.language as tl",
+    "from plait_triton_codegen import device",
+    "from plait_triton_codegen.runtime import IndexErrors, on_device",
+)
+"""What the text of kernels and launchers needs."""
+
+FUSION = "enable_fp_fusion=True"
+"""Products and sums become one rounding, as in other compilers; 3.10 changes the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class TritonKernelSource:
+    """A kernel as Triton source."""
+
+    name: str
+    """The `@triton.jit` function."""
+    text: str
+    """Its source, without imports."""
+    launcher: str
+    """Source of `launch_<name>(*tensors, *sizes)`, which launches it."""
+    signature: tuple[tuple[str, str], ...]
+    """Arguments with their Triton types, such as ("p0", "*fp32")."""
+    tile: Tile
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """Values of the compile-time arguments."""
+        if "RBLOCK" in self.text:
+            return {"XBLOCK": self.tile.xblock, "RBLOCK": self.tile.rblock}
+        return {"XBLOCK": self.tile.xblock}
+
+    @property
+    def module(self) -> str:
+        """A whole Python module with the kernel and its launcher."""
+        return "\n".join([*IMPORTS, "", "", self.text, "", self.launcher])
+
+    def __str__(self) -> str:
+        return self.module
+
+
+@dataclass(frozen=True, slots=True)
+class HostKernel:
+    """A kernel as the host program calls it."""
+
+    rendered: RenderedKernel
+    source: TritonKernelSource | None
+    """None where it runs as torch operations."""
