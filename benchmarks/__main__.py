@@ -34,7 +34,7 @@ def main() -> int:
     systems = arguments.systems.split(",")
     if not set(systems) <= set(SYSTEMS):
         parser.error(f"the systems are {', '.join(SYSTEMS)}")
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 150)
     if arguments.from_json:
         results = json.loads(arguments.from_json.read_text())
     else:

@@ -11,9 +11,9 @@ from rich.table import Table
 from benchmarks.workloads import WORKLOADS
 
 COLUMNS = (
-    *("eager ms", "plait ms", "torch.compile ms", "plait vs eager", "plait vs torch.compile"),
-    *("cold s: plait", "torch.compile", "ratio", "warm s: plait", "torch.compile"),
-    *("peak MB: eager", "plait", "torch.compile", "error: eager", "plait"),
+    *("eager ms", "plait ms", "torch.compile ms", "over eager", "over torch.compile"),
+    *("plait cold s", "torch.compile cold s", "ratio", "plait warm s", "torch.compile warm s"),
+    *("eager MB", "plait MB", "torch.compile MB", "eager error", "plait error"),
 )
 
 
@@ -44,7 +44,7 @@ def _cells(found: dict[str, Any]) -> list[str]:
         *(_number(each) for each in cold),
         _ratio(cold[1], cold[0]),
         *(_number(each) for each in warm),
-        *("–" if each is None else f"{each:.1f}" for each in peaks),
+        *("–" if each is None else f"{each:.0f}" for each in peaks),
         *("–" if each is None else f"{each:.1e}" for each in errors),
     ]
 
@@ -66,7 +66,7 @@ def print_tables(console: Console, results: dict[str, Any]) -> None:
     _print(console, "First call, seconds", COLUMNS[5:10], [(t, c[5:10]) for t, c in rows])
     _print(
         console,
-        "Peak memory of a step, and largest error against float64",
+        "Peak memory of the process while running, and largest error against float64",
         COLUMNS[10:],
         [(t, c[10:]) for t, c in rows],
     )
@@ -113,7 +113,6 @@ def markdown(results: dict[str, Any]) -> str:
     """The main table for a README."""
     picked = (0, 1, 2, 4, 5, 6, 7)
     head = ["workload", *(COLUMNS[i] for i in picked)]
-    head[6] = "torch.compile s"
     lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * len(picked)]
     for title, cells in rows_of(results):
         lines.append("| " + " | ".join([title, *(cells[i] for i in picked)]) + " |")

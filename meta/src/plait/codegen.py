@@ -61,8 +61,8 @@ def build(program: Program, target: Target, options: CompileOptions, profile: Pr
 
 
 def _build_cpp(program: Program, options: CompileOptions, profile: Profile) -> Built:
-    from plait_cpp_codegen import build as build_cpp
-
+    with profile.phase("import"):
+        from plait_cpp_codegen import build as build_cpp
     made = build_cpp(program, options=options.cpp_options(), profile=profile)
     return Built("cpp", "C++", "cpp", made.run, made.source, made.fallback_reason, made.cache_hit)
 

@@ -41,9 +41,10 @@ def compile_graph(
 
     Raises what a stage raises as `StageStopped`, which says which one.
     """
-    import plait_fx_passes as fx_passes
-    import plait_ir_lowering as ir_lowering
-    import plait_scheduler as scheduler
+    with stages.profile.phase("import"):
+        import plait_fx_passes as fx_passes
+        import plait_ir_lowering as ir_lowering
+        import plait_scheduler as scheduler
 
     stages.dump("captured.py", lambda: captured.code)
 

@@ -12,7 +12,7 @@ _KEYWORDS = {
         "template struct typedef sizeof constexpr class int goto define pragma include"
     ),
     "ir": (
-        "input return graph def program inputs arena buffer kernel steps for inner outer reduce "
+        "input return graph define program inputs arena buffer kernel steps for inner outer reduce "
         "store allocate launch call free on call over yield where output is read write readwrite "
         "shared aten_graph copy into result from extern"
     ),

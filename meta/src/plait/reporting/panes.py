@@ -177,7 +177,7 @@ def _without_comment(line: str, origins: tuple[str, ...]) -> str:
     return line
 
 
-_DEFINITION = re.compile(r"^\s*def\s+(?P<name>\w+)")
+_DEFINITION = re.compile(r"^\s*define\s+(?P<name>\w+)")
 
 
 def _loops(text: str, graph: Graph) -> Iterator[PaneLine]:
