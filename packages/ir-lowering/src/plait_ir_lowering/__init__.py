@@ -4,6 +4,7 @@ from plait_ir_lowering._version import __version__
 from plait_ir_lowering.context import LoweringOptions
 from plait_ir_lowering.errors import LoopIRError, LoweringError
 from plait_ir_lowering.external import external_ops
+from plait_ir_lowering.interpreter import interpret
 from plait_ir_lowering.ir.dtypes import DTYPES, DType
 from plait_ir_lowering.ir.graph import (
     Body,
@@ -77,6 +78,7 @@ from plait_ir_lowering.text import (
     split_commas,
 )
 from plait_ir_lowering.torch_types import from_torch_dtype, to_torch_dtype
+from plait_ir_lowering.verifier import verify
 
 __all__ = [
     "DTYPES",
@@ -128,6 +130,7 @@ __all__ = [
     "evaluate",
     "external_ops",
     "from_torch_dtype",
+    "interpret",
     "loads_of",
     "lower",
     "parse_argument",
@@ -149,4 +152,5 @@ __all__ = [
     "stride_of",
     "substitute",
     "to_torch_dtype",
+    "verify",
 ]

@@ -30,6 +30,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from plait_utils.meta_kernels import call_meta_kernels_directly
+
 if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -39,6 +41,7 @@ _UNUSUAL_TAGS = (
     torch.Tag.inplace_view,
 )
 
+_META = torch.device("meta")
 _OPTIONAL = frozenset({"_dispatch_key"})
 """Attributes that modes are asked for and need not have."""
 
@@ -54,6 +57,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
     def __init__(
         self, shape_env: ShapeEnv | None = None, *, allow_non_fake_inputs: bool = False
     ) -> None:
+        call_meta_kernels_directly()
         TorchDispatchMode.__init__(self)  # type: ignore[no-untyped-call]  # torch's
         self.allow_fallback_kernels = True
         self.propagate_real_tensors = False
@@ -149,8 +153,12 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             if decomposed is not NotImplemented:
                 return decomposed
             return super()._dispatch_impl(func, types, args, kwargs)
-        with in_kernel_invocation_manager(self):
-            outputs = func(*args, **kwargs)
+        on_meta = {**kwargs, "device": _META} if kwargs.get("device") is not None else kwargs
+        try:
+            with in_kernel_invocation_manager(self):
+                outputs = func(*args, **on_meta)
+        except NotImplementedError:
+            return super()._dispatch_impl(func, types, args, kwargs)
         return self.wrap_meta_outputs_with_default_device_logic(
             outputs,
             func,
@@ -162,9 +170,13 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         """Static shapes, only fake tensors without known values, nothing data-dependent."""
         if self.shape_env is not None or func.namespace not in ("aten", "prims"):
             return False
-        if func in self.lift_fns or any(tag in func.tags for tag in _UNUSUAL_TAGS):
-            return False
         tensors = [a for a in flat_args if isinstance(a, torch.Tensor)]
+        by_position = func is torch.ops.aten.index.Tensor and all(
+            t.dtype not in (torch.bool, torch.uint8) for t in tensors[1:]
+        )
+        unusual = any(tag in func.tags for tag in _UNUSUAL_TAGS) and not by_position
+        if func in self.lift_fns or unusual:
+            return False
         if not tensors:
             return _is_tensor_constructor(func)
         return all(

@@ -1,0 +1,247 @@
+"""A slow, clear interpreter of loop IR graphs: the meaning of each node in torch calls.
+
+Every value is computed at all points of its loops at once, as a tensor with one
+dimension for each variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from plait_ir_lowering.errors import LoopIRError
+from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.graph import (
+    Buffer,
+    Device,
+    ExternArg,
+    ExternCall,
+    ExternList,
+    Graph,
+    Layout,
+    OutputRef,
+    Pointwise,
+    Reduction,
+    TensorRef,
+)
+from plait_ir_lowering.ir.index import IndexExpr, Quotient, Remainder, Var
+from plait_ir_lowering.ir.ops import ReductionKind
+from plait_ir_lowering.ir.values import (
+    CheckedIndex,
+    Const,
+    IndexValue,
+    Load,
+    Masked,
+    Op,
+    Value,
+    post_order,
+)
+from plait_ir_lowering.torch_types import to_torch_dtype
+
+_UNARY: dict[str, Callable[[Tensor], Tensor]] = {
+    "sign": lambda a: torch.where(a != a, torch.zeros_like(a), torch.sign(a)),
+    "signbit": torch.signbit,
+}
+_BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": lambda a, b: a | b if a.dtype is torch.bool else a + b,
+    "mul": lambda a, b: a & b if a.dtype is torch.bool else a * b,
+    "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "rem": torch.remainder,
+    "lshift": torch.bitwise_left_shift,
+    "rshift": torch.bitwise_right_shift,
+}
+
+
+def interpret(graph: Graph, inputs: Sequence[Tensor]) -> tuple[object, ...]:
+    """The outputs of `graph` for `inputs`. Sizes must be static.
+
+    Raises IndexError for an index that a checked load finds out of bounds.
+    """
+    run = _Run()
+    for buffer, tensor in zip(graph.inputs, inputs, strict=True):
+        run.tensors[buffer.name] = tensor
+    for definition in graph.definitions:
+        match definition.body:
+            case Pointwise(ranges, value):
+                run.store(definition.buffers[0], run.at_all(value, ranges))
+            case Reduction(ranges, reduced, kind, value):
+                elements = run.at_all(value, (*ranges, *reduced))
+                run.store(definition.buffers[0], _combine(kind, elements, len(ranges)))
+            case ExternCall():
+                results = run.call(definition.body)
+                for buffer, result in zip(definition.buffers, results, strict=True):
+                    run.store(buffer, result)
+    for target, source in graph.mutations:
+        run.tensors[target].copy_(run.ref(source))
+    return tuple(run.output(out) for out in graph.outputs)
+
+
+def _combine(kind: ReductionKind, elements: Tensor, kept: int) -> Tensor:
+    flat = elements.flatten(kept) if elements.dim() > kept else elements.unsqueeze(-1)
+    match kind:
+        case ReductionKind.SUM:
+            return flat.sum(-1, dtype=flat.dtype)
+        case ReductionKind.PROD:
+            return flat.prod(-1, dtype=flat.dtype)
+        case ReductionKind.MAX:
+            return flat.amax(-1)
+        case ReductionKind.MIN:
+            return flat.amin(-1)
+        case ReductionKind.ANY:
+            return flat.any(-1)
+        case ReductionKind.ALL:
+            return flat.all(-1)
+        case ReductionKind.ARGMAX:
+            return flat.argmax(-1)
+    return flat.argmin(-1)
+
+
+@dataclass(slots=True)
+class _Run:
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+    def store(self, buffer: Buffer, value: Tensor) -> None:
+        size, stride = _ints(buffer.layout)
+        made = torch.empty_strided(size, stride, dtype=to_torch_dtype(buffer.dtype))
+        made.copy_(value.reshape(size))
+        self.tensors[buffer.name] = made
+
+    def ref(self, ref: TensorRef) -> Tensor:
+        tensor = self.tensors[ref.buffer]
+        if ref.view is None:
+            return tensor
+        size, stride = _ints(ref.view)
+        offset = tensor.storage_offset() + ref.view.offset.as_int()
+        return tensor.as_strided(size, stride, offset)
+
+    def output(self, out: OutputRef) -> object:
+        if isinstance(out, TensorRef):
+            return self.ref(out)
+        return out.as_int() if isinstance(out, IndexExpr) else out
+
+    def call(self, call: ExternCall) -> list[Tensor]:
+        namespace, name = call.op.split("::")
+        overload = getattr(getattr(getattr(torch.ops, namespace), name), call.overload or "default")
+        if call.out_variant:
+            overload = getattr(getattr(torch.ops, namespace), name).default
+        schema = [a for a in overload._schema.arguments if not a.is_out]
+        args, named = [], {}
+        for argument, given in zip(schema, call.args, strict=True):
+            value = self._argument(given)
+            if argument.kwarg_only:
+                named[argument.name] = value
+            else:
+                args.append(value)
+        found = overload(*args, **named)
+        return [found] if isinstance(found, Tensor) else list(found)
+
+    def _argument(self, arg: ExternArg) -> object:
+        match arg:
+            case TensorRef():
+                return self.ref(arg)
+            case ExternList(items):
+                return [self._argument(item) for item in items]
+            case DType():
+                return to_torch_dtype(arg)
+            case Device(kind, index):
+                return torch.device(kind, index) if index is not None else torch.device(kind)
+            case IndexExpr():
+                return arg.as_int()
+            case str() if hasattr(torch, arg):
+                return getattr(torch, arg)
+        return arg
+
+    def at_all(self, root: Value, variables: Sequence[Var]) -> Tensor:
+        """`root` at each point of `variables`."""
+        shape = [var.extent.as_int() for var in variables]
+        grids = {
+            var.name: torch.arange(size).reshape([-1 if m == n else 1 for m in range(len(shape))])
+            for n, (var, size) in enumerate(zip(variables, shape, strict=True))
+        }
+        if 0 in shape:
+            return torch.zeros(shape, dtype=to_torch_dtype(root.dtype))
+        found: dict[Value, Tensor] = {}
+        for value in post_order([root]):
+            found[value] = self._compute(value, found, grids)
+        return found[root].expand(shape)
+
+    def _compute(
+        self, value: Value, found: dict[Value, Tensor], grids: dict[str, Tensor]
+    ) -> Tensor:
+        match value:
+            case Load(name, index, _):
+                places = [found[i] if isinstance(i, Value) else _grid(i, grids) for i in index]
+                return _element(self.tensors[name], places)
+            case Const(number, dtype):
+                return torch.tensor(number, dtype=to_torch_dtype(dtype))
+            case IndexValue(expr):
+                return _grid(expr, grids)
+            case Op(name, args, dtype):
+                return _operate(name, [found[arg] for arg in args], to_torch_dtype(dtype))
+            case Masked(mask, inner, other):
+                return torch.where(found[mask], found[inner], found[other])
+            case CheckedIndex(inner, size):
+                return _checked(found[inner], size.as_int())
+        raise LoopIRError(f"{type(value).__name__} has no meaning outside of kernels")
+
+
+def _ints(layout: Layout) -> tuple[list[int], list[int]]:
+    return [s.as_int() for s in layout.size], [s.as_int() for s in layout.stride]
+
+
+def _checked(index: Tensor, size: int) -> Tensor:
+    wrapped = torch.where(index < 0, index + size, index)
+    if bool(((wrapped < 0) | (wrapped >= size)).any()):
+        raise IndexError("index out of range in self")
+    return wrapped
+
+
+def _element(tensor: Tensor, places: Sequence[Tensor]) -> Tensor:
+    """Elements at broadcast coordinates; those outside (under a mask) read anything."""
+    if not places:
+        return tensor
+    safe = [p.clamp(0, max(size - 1, 0)) for p, size in zip(places, tensor.shape, strict=True)]
+    return tensor[tuple(safe)]
+
+
+def _grid(expr: IndexExpr, grids: dict[str, Tensor]) -> Tensor:
+    if expr.is_constant:
+        return torch.tensor(expr.constant)
+    total = torch.tensor(0)
+    for monomial, coefficient in expr.terms:
+        product = torch.tensor(coefficient)
+        for atom in monomial:
+            match atom:
+                case Quotient(top, bottom):
+                    found = torch.div(
+                        _grid(top, grids), _grid(bottom, grids), rounding_mode="floor"
+                    )
+                case Remainder(top, bottom):
+                    found = torch.remainder(_grid(top, grids), _grid(bottom, grids))
+                case _:
+                    found = grids[atom.text]
+            product = product * found
+        total = total + product
+    return total
+
+
+def _operate(name: str, args: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    match name:
+        case "to":
+            return args[0].to(dtype)
+        case "bitcast":
+            return args[0].contiguous().view(dtype)
+        case "where":
+            return torch.where(args[0], args[1], args[2])
+        case "fma":
+            return args[0] * args[1] + args[2]
+    if name in _UNARY:
+        return _UNARY[name](args[0])
+    if name in _BINARY:
+        return _BINARY[name](args[0], args[1])
+    function: Callable[..., Tensor] = getattr(torch, name)
+    return function(*args)

@@ -1,0 +1,186 @@
+"""Checks of loop IR graphs: what every later stage relies on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from plait_ir_lowering.errors import LoopIRError
+from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.graph import (
+    Buffer,
+    Definition,
+    ExternArg,
+    ExternCall,
+    ExternList,
+    Graph,
+    Pointwise,
+    Reduction,
+    TensorRef,
+)
+from plait_ir_lowering.ir.index import IndexExpr, Sym, Var, atoms, bounds
+from plait_ir_lowering.ir.values import CheckedIndex, IndexValue, Load, Local, Masked, Value
+from plait_ir_lowering.text import print_graph
+
+
+def verify(graph: Graph) -> None:
+    """Check `graph`: single definition before use, shapes, dtypes, bounds, call arguments.
+
+    Raises LoopIRError, which shows the definition with its neighbours and the user's line.
+    """
+    checker = _Checker(graph)
+    for buffer in graph.inputs:
+        checker.define(buffer, None)
+    for definition in graph.definitions:
+        checker.check(definition)
+    for out in graph.outputs:
+        if isinstance(out, TensorRef):
+            checker.check_ref(out, None)
+    for target, source in graph.mutations:
+        if target not in {buffer.name for buffer in graph.inputs}:
+            raise checker.error(None, f"{target} is written to but is no input")
+        checker.check_ref(source, None)
+
+
+@dataclass(slots=True)
+class _Checker:
+    graph: Graph
+    known: dict[str, Buffer] = field(default_factory=dict)
+
+    def error(self, definition: Definition | None, reason: str) -> LoopIRError:
+        lines = print_graph(self.graph).splitlines()
+        shown = lines[-3:]
+        where = None
+        if definition is not None:
+            starts = f"  define {definition.buffers[0].name}:"
+            at = next((n for n, line in enumerate(lines) if line.startswith(starts)), 0)
+            shown = lines[max(at - 4, 0) : at + 6]
+            where = "; ".join(definition.origin.lines) or None
+        around = "\n".join(f"  | {line}" for line in shown)
+        return LoopIRError(
+            f"invalid loop IR: {reason}\n{around}",
+            where=where,
+            hint="print_graph(graph) shows the whole graph; set PLAIT_DUMP_DIR to keep each stage",
+        )
+
+    def define(self, buffer: Buffer, definition: Definition | None) -> None:
+        if buffer.name in self.known:
+            raise self.error(definition, f"{buffer.name} is defined twice")
+        self.known[buffer.name] = buffer
+
+    def check(self, definition: Definition) -> None:
+        match definition.body:
+            case Pointwise(ranges, value):
+                self._check_ranges(definition, ranges)
+                self._check_value(definition, value, ranges, definition.buffers[0].dtype)
+            case Reduction(ranges, reduced, kind, value):
+                self._check_ranges(definition, ranges)
+                names = [var.name for var in (*ranges, *reduced)]
+                if len(set(names)) != len(names):
+                    raise self.error(definition, "two variables have one name")
+                if kind.result_dtype(value.dtype) is not definition.buffers[0].dtype:
+                    raise self.error(definition, f"{kind.value} of {value.dtype} has another dtype")
+                self._check_value(definition, value, (*ranges, *reduced), value.dtype)
+            case ExternCall():
+                self._check_call(definition, definition.body)
+        for buffer in definition.buffers:
+            self.define(buffer, definition)
+
+    def _check_ranges(self, definition: Definition, ranges: Sequence[Var]) -> None:
+        if len(definition.buffers) != 1:
+            raise self.error(definition, "loops define one buffer")
+        sizes = definition.buffers[0].layout.size
+        if tuple(var.extent for var in ranges) != sizes:
+            raise self.error(definition, "the loops run over another shape than the buffer's")
+
+    def _check_value(
+        self, definition: Definition, root: Value, variables: Sequence[Var], dtype: DType
+    ) -> None:
+        if root.dtype is not dtype:
+            raise self.error(definition, f"a {root.dtype} value for a {dtype} buffer")
+        allowed = set(variables)
+        for value, guarded in _reached(root):
+            match value:
+                case Load():
+                    self._check_load(definition, value, allowed, guarded)
+                case IndexValue(expr):
+                    self._check_variables(definition, expr, allowed)
+                case CheckedIndex(_, size):
+                    self._check_variables(definition, size, allowed)
+                case Local(name):
+                    raise self.error(definition, f"%{name} belongs into kernels")
+
+    def _check_variables(self, definition: Definition, expr: IndexExpr, allowed: set[Var]) -> None:
+        for atom in atoms(expr):
+            if atom not in allowed and not isinstance(atom, Sym):
+                raise self.error(definition, f"{expr} uses {atom.text}, which does not run here")
+
+    def _check_load(
+        self, definition: Definition, load: Load, allowed: set[Var], guarded: bool
+    ) -> None:
+        buffer = self.known.get(load.buffer)
+        if buffer is None:
+            raise self.error(definition, f"{load.buffer} is used before it is defined")
+        if load.dtype is not buffer.dtype:
+            raise self.error(definition, f"a {load.dtype} load of {buffer.name}: {buffer.dtype}")
+        if len(load.index) != len(buffer.layout.size):
+            count = len(buffer.layout.size)
+            raise self.error(definition, f"{buffer.name} has {count} dimensions")
+        for place, size in zip(load.index, buffer.layout.size, strict=True):
+            if isinstance(place, Value):
+                if place.dtype is not DType.i64:
+                    raise self.error(definition, f"a {place.dtype} coordinate of {buffer.name}")
+                continue
+            self._check_variables(definition, place, allowed)
+            low, high = bounds(place)
+            inside = low is not None and low >= 0
+            if size.is_constant:
+                inside = inside and high is not None and high < size.as_int()
+            empty = any(v.extent.is_constant and v.extent.as_int() == 0 for v in allowed)
+            if not (inside or guarded or empty):
+                raise self.error(
+                    definition, f"{buffer.name} is read at {place}, outside of its {size} elements"
+                )
+
+    def _check_call(self, definition: Definition, call: ExternCall) -> None:
+        namespace, _, name = call.op.partition("::")
+        packet = getattr(getattr(torch.ops, namespace, None), name, None)
+        overload = getattr(packet, call.overload or "default", None)
+        if overload is None:
+            raise self.error(definition, f"there is no operator {call.op}.{call.overload}")
+        expected = [a for a in overload._schema.arguments if not a.is_out]
+        if len(call.args) != len(expected):
+            raise self.error(
+                definition, f"{call.op} takes {len(expected)} arguments, not {len(call.args)}"
+            )
+        for arg in call.args:
+            self._check_arg(definition, arg)
+
+    def _check_arg(self, definition: Definition, arg: ExternArg) -> None:
+        if isinstance(arg, TensorRef):
+            self.check_ref(arg, definition)
+        elif isinstance(arg, ExternList):
+            for item in arg.items:
+                self._check_arg(definition, item)
+
+    def check_ref(self, ref: TensorRef, definition: Definition | None) -> None:
+        if ref.buffer not in self.known:
+            raise self.error(definition, f"{ref.buffer} is used before it is defined")
+
+
+def _reached(root: Value) -> Iterator[tuple[Value, bool]]:
+    """Each value below `root`, and whether it is only evaluated under a mask."""
+    seen: set[tuple[Value, bool]] = set()
+    stack = [(root, False)]
+    while stack:
+        item = stack.pop()
+        if item in seen:
+            continue
+        seen.add(item)
+        value, guarded = item
+        yield item
+        for operand in value.operands:
+            masked = isinstance(value, Masked) and operand is value.value
+            stack.append((operand, guarded or masked))

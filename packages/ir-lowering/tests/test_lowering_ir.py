@@ -1,0 +1,181 @@
+"""Index algebra by evaluation, the verifier by broken graphs, registration by mistakes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lowering_oracle import record
+
+from plait_ir_lowering import (
+    Buffer,
+    Const,
+    Definition,
+    Device,
+    DType,
+    ExternCall,
+    Graph,
+    Layout,
+    Load,
+    LoopIRError,
+    Op,
+    Pointwise,
+    TensorRef,
+    TypeMismatchError,
+    Var,
+    as_index,
+    bounds,
+    evaluate,
+    lower,
+    parse_graph,
+    print_graph,
+    stride_of,
+    substitute,
+    verify,
+)
+from plait_ir_lowering.registry import lowers
+
+EXTENTS = {"i0": 8, "i1": 64, "i2": 384, "x": 100}
+VARS = [Var(name, extent) for name, extent in EXTENTS.items()]
+DIVISORS = st.sampled_from([1, 2, 3, 4, 5, 8, 20, 64])
+LEAVES = st.one_of(st.sampled_from([v.expr for v in VARS]), st.integers(-9, 9).map(as_index))
+
+
+def _grow(inner):
+    pair = st.tuples(inner, inner)
+    return st.one_of(
+        pair.map(lambda p: p[0] + p[1]),
+        pair.map(lambda p: p[0] - p[1]),
+        st.tuples(inner, st.integers(-4, 4)).map(lambda p: p[0] * p[1]),
+        st.tuples(inner, DIVISORS).map(lambda p: p[0] // p[1]),
+        st.tuples(inner, DIVISORS).map(lambda p: p[0] % p[1]),
+    )
+
+
+EXPRESSIONS = st.recursive(LEAVES, _grow, max_leaves=8)
+POINTS = st.fixed_dictionaries({n: st.integers(0, e - 1) for n, e in EXTENTS.items()})
+
+
+@settings(max_examples=300, deadline=None)
+@given(EXPRESSIONS, DIVISORS, POINTS)
+def test_simplification_keeps_values(expr, divisor, point):
+    value = eval(expr.text, {}, point)
+    assert evaluate(expr, point) == value
+    assert evaluate(expr // divisor, point) == value // divisor
+    assert evaluate(expr % divisor, point) == value % divisor
+    assert evaluate(expr // divisor * divisor + expr % divisor, point) == value
+
+
+@settings(max_examples=200, deadline=None)
+@given(EXPRESSIONS, POINTS)
+def test_bounds_hold(expr, point):
+    low, high = bounds(expr)
+    assert low is not None
+    assert high is not None
+    assert low <= evaluate(expr, point) <= high
+
+
+@settings(max_examples=200, deadline=None)
+@given(EXPRESSIONS, EXPRESSIONS, POINTS)
+def test_substitution_is_evaluation(expr, replacement, point):
+    moved = substitute(expr, {VARS[0]: replacement})
+    assert evaluate(moved, point) == evaluate(expr, {**point, "i0": evaluate(replacement, point)})
+
+
+@settings(max_examples=200, deadline=None)
+@given(EXPRESSIONS, POINTS)
+def test_stride_is_the_difference(expr, point):
+    stride = stride_of(expr, VARS[3])
+    if stride is not None and point["x"] + 1 < EXTENTS["x"]:
+        step = evaluate(expr, {**point, "x": point["x"] + 1}) - evaluate(expr, point)
+        assert step == evaluate(stride, point)
+
+
+def test_mixed_radix_positions_simplify():
+    flat = Var("f", 8 * 64).expr
+    assert flat // 64 * 64 + flat % 64 is flat
+    assert (Var("a", 8).expr * 64 + Var("b", 64).expr) // 64 is Var("a", 8).expr
+
+
+def test_equal_nodes_are_identical():
+    x = Load("x", [Var("i0", 4).expr], DType.f32)
+    same = Load("x", [Var("i0", 4).expr], DType.f32)
+    assert x is same
+    assert Const(0.0, DType.f32) is not Const(-0.0, DType.f32)
+    assert Const(float("nan"), DType.f32) is Const(float("nan"), DType.f32)
+    value = Op("add", [x, Const(1, DType.f32)])
+    assert copy.deepcopy(value) is value
+    assert pickle.loads(pickle.dumps(value)) is value
+    with pytest.raises(AttributeError, match="immutable"):
+        x.buffer = "y"
+
+
+def test_operations_check_their_operands():
+    f, i = Const(1, DType.f32), Const(1, DType.i64)
+    with pytest.raises(TypeMismatchError, match="one dtype"):
+        Op("add", [f, i])
+    with pytest.raises(TypeMismatchError, match="does not take"):
+        Op("exp", [i])
+    with pytest.raises(TypeMismatchError, match="operands"):
+        Op("add", [f])
+    with pytest.raises(TypeMismatchError, match="no operation"):
+        Op("frobnicate", [f])
+
+
+def test_registration_refuses_mistakes():
+    def rule(ctx, x):
+        return None
+
+    with pytest.raises(ValueError, match="two lowering rules"):
+        lowers("exp")(rule)
+    with pytest.raises(ValueError, match="no operator"):
+        lowers("no_such_op")(rule)
+    with pytest.raises(ValueError, match="arguments"):
+        lowers("frac", "polar")(rule)
+
+
+def graph_with(value, ranges, size=(4,), inputs=None, name="y"):
+    cpu = Device("cpu")
+    x = Buffer("x", DType.f32, cpu, Layout.of([4]))
+    out = Buffer(name, DType.f32, cpu, Layout.of(size))
+    definition = Definition((out,), Pointwise(ranges, value))
+    return Graph("g", (x,), (definition,), (TensorRef(name),))
+
+
+I0 = Var("i0", 4)
+BROKEN = {
+    "outside": graph_with(Load("x", [I0.expr + 1], DType.f32), (I0,)),
+    "before it is defined": graph_with(Load("z", [I0.expr], DType.f32), (I0,)),
+    "dimensions": graph_with(Load("x", [I0.expr, I0.expr], DType.f32), (I0,)),
+    "does not run here": graph_with(Load("x", [Var("i7", 4).expr], DType.f32), (I0,)),
+    "another shape": graph_with(Load("x", [I0.expr], DType.f32), (I0,), size=(5,)),
+    "value for a": graph_with(Const(1, DType.i64), (I0,)),
+    "twice": graph_with(Load("x", [I0.expr], DType.f32), (I0,), name="x"),
+}
+
+
+@pytest.mark.parametrize("reason", BROKEN)
+def test_verifier_refuses(reason):
+    with pytest.raises(LoopIRError, match=reason) as caught:
+        verify(BROKEN[reason])
+    assert "define" in str(caught.value)
+
+
+def test_verifier_checks_external_calls():
+    out = Buffer("y", DType.f32, Device("cpu"), Layout.of([4]))
+    for op, args, reason in [("aten::nothing", (), "no operator"), ("aten::mm", (), "takes 2")]:
+        graph = Graph("g", (), (Definition((out,), ExternCall(op, "", args)),), (TensorRef("y"),))
+        with pytest.raises(LoopIRError, match=reason):
+            verify(graph)
+
+
+def test_parse_errors_name_the_line():
+    text = print_graph(lower(record(lambda x: x + 1, [torch.randn(3)])))
+    with pytest.raises(LoopIRError, match="frobnicate"):
+        parse_graph(text.replace("add(", "frobnicate("))
+    with pytest.raises(LoopIRError, match="line 2: .*nonsense"):
+        parse_graph(text.replace("  input", "  nonsense", 1))
