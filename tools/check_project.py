@@ -1,0 +1,102 @@
+"""Checks that no linter makes: imports between packages, peers, changelogs.
+
+- Library code does not import torch's own compiler; only `plait.interop` may.
+- A package imports a sibling by its root or a documented public submodule.
+- Triton is imported by the Triton backend only.
+- A package's changelog has a heading for its version.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.jit", "torch.export")
+PUBLIC_SUBMODULES = frozenset(
+    {
+        *("plait_utils.fake", "plait_utils.meta_kernels", "plait_utils.numerics"),
+        *("plait_utils.config", "plait_fx_passes.backends", "plait_scheduler.host"),
+    }
+)
+
+
+def sources(root: Path) -> Iterator[tuple[str, Path]]:
+    """Every library source file, with the import name of its package."""
+    for folder in [*sorted(root.glob("packages/*")), root / "meta"]:
+        for package in sorted(folder.glob("src/*")):
+            for path in sorted(package.rglob("*.py")):
+                yield package.name, path
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The modules that a file imports, and names it takes from packages, with lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.lineno, node.module
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.compile":
+            yield node.lineno, "torch.compile"
+
+
+def file_problems(package: str, path: Path, text: str) -> Iterator[str]:
+    """What is wrong with the imports of one file."""
+    for line, name in imported(ast.parse(text)):
+        where = f"{path}:{line}"
+        is_peer = name == "torch.compile" or any(
+            name == peer or name.startswith(f"{peer}.") for peer in PEERS
+        )
+        if is_peer and "interop" not in path.parts:
+            yield f"{where}: imports {name}, a part of torch's own compiler"
+        top = name.split(".")[0]
+        if top == "triton" and package != "plait_triton_codegen":
+            yield f"{where}: imports triton outside of the Triton backend"
+        if top.startswith("plait") and top != package:
+            module = ".".join(name.split(".")[:2])
+            is_module = (ROOT / "packages").is_dir() and module_exists(module)
+            if is_module and module != top and module not in PUBLIC_SUBMODULES:
+                yield f"{where}: imports {module}, which is not public"
+
+
+def module_exists(name: str) -> bool:
+    """Whether a dotted name is a module of one of the packages, rather than a name in one."""
+    top, _, rest = name.partition(".")
+    if not rest:
+        return False
+    for folder in ROOT.glob(f"packages/*/src/{top}"):
+        if f'"{rest}"' in (folder / "__init__.py").read_text():
+            return False  # the root exports something of that name
+        if (folder / f"{rest}.py").exists() or (folder / rest / "__init__.py").exists():
+            return True
+    return False
+
+
+def changelog_problems(root: Path) -> Iterator[str]:
+    """Packages whose changelog does not name their version."""
+    for folder in [*sorted(root.glob("packages/*")), root / "meta"]:
+        for version_file in folder.glob("src/*/_version.py"):
+            version = re.findall(r'"([^"]+)"', version_file.read_text())[0]
+            changelog = folder / "CHANGELOG.md"
+            if f"## {version}" not in changelog.read_text():
+                yield f"{changelog}: has no heading for version {version}"
+
+
+def main() -> int:
+    problems = list(changelog_problems(ROOT))
+    for package, path in sources(ROOT):
+        problems += file_problems(package, path.relative_to(ROOT), path.read_text())
+    for problem in problems:
+        print(problem)
+    print(f"{len(problems)} problems found by tools/check_project.py")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""The project's own checks find what they are for."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+spec = importlib.util.spec_from_file_location("check_project", ROOT / "tools/check_project.py")
+check_project = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(check_project)
+
+
+@pytest.mark.parametrize(
+    ("package", "text", "reason"),
+    [
+        ("plait", "import torch._dynamo", "own compiler"),
+        ("plait", "from torch import _inductor", "own compiler"),
+        ("plait_scheduler", "import torch\nf = torch.compile(g)", "own compiler"),
+        ("plait_scheduler", "import triton.language as tl", "Triton backend"),
+        ("plait_scheduler", "from plait_ir_lowering.lower import lower", "not public"),
+        ("plait", "from plait_scheduler import fusion", "not public"),
+    ],
+)
+def test_forbidden_import_is_found(package, text, reason):
+    problems = list(check_project.file_problems(package, Path("x.py"), text))
+    assert any(reason in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("package", "text"),
+    [
+        ("plait", "from plait_scheduler import schedule, Program"),
+        ("plait_fx_passes", "from plait_utils.fake import FakeMode"),
+        ("plait_triton_codegen", "import triton"),
+        ("plait_scheduler", "from plait_scheduler.program import Kernel"),
+    ],
+)
+def test_allowed_import_passes(package, text):
+    assert not list(check_project.file_problems(package, Path("x.py"), text))
+
+
+def test_project_passes():
+    assert check_project.main() == 0
