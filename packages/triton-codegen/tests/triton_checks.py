@@ -10,8 +10,16 @@ from pathlib import Path
 import torch
 
 from plait_ir_lowering import DType, Layout, Value, Var, to_torch_dtype
-from plait_scheduler import Access, Domain, Kernel, Param, Store, torch_kernel, verify_kernel
-from plait_scheduler.render.host import load_python
+from plait_scheduler import (
+    Access,
+    Domain,
+    Kernel,
+    Param,
+    Store,
+    load_python,
+    torch_kernel,
+    verify_kernel,
+)
 from plait_triton_codegen import Tile, TritonKernelSource, TritonOptions, render_kernel
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

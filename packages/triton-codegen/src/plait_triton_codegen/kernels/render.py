@@ -79,8 +79,6 @@ class _Renderer:
 
     def __post_init__(self) -> None:
         self.flat = flatten(self.kernel)
-        if self.flat.r is not None and self.flat.rnumel == 0:
-            raise UnsupportedKernelError("the rows have no elements")
         self.tile = self.given or choose_tile(self.flat, self.options)
         taken = taken_names(self.kernel) | {self.flat.x.name, "XBLOCK", "RBLOCK", "errors"}
         masks: dict[str, str] = {}
@@ -88,7 +86,7 @@ class _Renderer:
             masks["x"] = fresh("xmask", taken)
         if self.flat.r is not None:
             taken |= {self.flat.r.name, "start"}
-            if self.flat.rnumel is None or self.flat.rnumel % self.tile.rblock:
+            if not self.flat.rnumel or self.flat.rnumel % self.tile.rblock:
                 masks["r"] = fresh("rmask", taken)
         self.writer = ValueWriter(
             self.flat, self._is_exact(), self.options.check_indices, masks, taken
