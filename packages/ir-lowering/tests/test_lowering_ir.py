@@ -177,5 +177,5 @@ def test_parse_errors_name_the_line():
     text = print_graph(lower(record(lambda x: x + 1, [torch.randn(3)])))
     with pytest.raises(LoopIRError, match="frobnicate"):
         parse_graph(text.replace("add(", "frobnicate("))
-    with pytest.raises(LoopIRError, match="line 2: .*nonsense"):
+    with pytest.raises(LoopIRError, match=r"line 2: .*nonsense"):
         parse_graph(text.replace("  input", "  nonsense", 1))
