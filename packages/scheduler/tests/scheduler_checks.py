@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from scheduler_graphs import Builder, T
 
+from plait_ir_lowering import interpret, verify
 from plait_scheduler import (
     Schedule,
     SchedulerOptions,
@@ -19,7 +20,9 @@ from plait_scheduler import (
 
 def run(b: Builder, *outputs: T, options: SchedulerOptions | None = None, tol=2e-4) -> Schedule:
     """Schedule and run the graph; fails with the program where a result is wrong."""
-    schedule = plan(b.graph(*outputs), options=options)
+    graph = b.graph(*outputs)
+    verify(graph)
+    schedule = plan(graph, options=options)
     program = schedule.program
     text = print_program(program)
     assert parse_program(text) == program
@@ -27,6 +30,8 @@ def run(b: Builder, *outputs: T, options: SchedulerOptions | None = None, tol=2e
         assert phases(kernel)
     source = render_python(program)
     results = load_python(source)(b.given)
+    for got, meant in zip(results, interpret(graph, b.given)):
+        torch.testing.assert_close(got, meant, rtol=tol, atol=tol, equal_nan=True)
     assert len(results) == len(outputs)
     for got, expected in zip(results, outputs):
         torch.testing.assert_close(
