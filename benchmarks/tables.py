@@ -14,6 +14,7 @@ COLUMNS = (
     *("eager ms", "plait ms", "torch.compile ms", "over eager", "over torch.compile"),
     *("plait cold s", "torch.compile cold s", "ratio", "plait warm s", "torch.compile warm s"),
     *("eager MB", "plait MB", "torch.compile MB", "eager error", "plait error"),
+    *("graphs", "breaks", "kernels", "run eagerly"),
 )
 
 
@@ -46,7 +47,15 @@ def _cells(found: dict[str, Any]) -> list[str]:
         *(_number(each) for each in warm),
         *("–" if each is None else f"{each:.0f}" for each in peaks),
         *("–" if each is None else f"{each:.1e}" for each in errors),
+        *_captured(found.get("plait", {}).get("cold", {})),
     ]
+
+
+def _captured(facts: dict[str, Any]) -> list[str]:
+    """What plait made of the workload: a row without graphs or kernels is eager's own speed."""
+    eager = facts.get("eager_graphs")
+    counts = [str(facts.get(name, "–")) for name in ("graphs", "breaks", "kernels")]
+    return [*counts, "–" if eager is None else str(len(eager))]
 
 
 def _number(value: float | None) -> str:
@@ -67,9 +76,10 @@ def print_tables(console: Console, results: dict[str, Any]) -> None:
     _print(
         console,
         "Peak memory of the process while running, and largest error against float64",
-        COLUMNS[10:],
-        [(t, c[10:]) for t, c in rows],
+        COLUMNS[10:15],
+        [(t, c[10:15]) for t, c in rows],
     )
+    _print(console, "What plait captured", COLUMNS[15:], [(t, c[15:]) for t, c in rows])
     if results.get("overhead"):
         _print(console, "Guards and dispatch alone, µs a call", *_overhead(results))
     for name, system, failure in failures(results):

@@ -118,3 +118,15 @@ def test_names_are_escaped():
     fast = plait.compile(odd)
     fast(torch.ones(2))
     assert "<script>alert" not in plait.report(fast).html()
+
+
+def test_a_report_without_graphs_says_why():
+    def program(x):
+        return list(x.tolist())
+
+    fast = plait.compile(program)
+    assert fast(torch.ones(2)) == [1.0, 1.0]
+    report = plait.report(fast)
+    if not report.graphs:
+        assert "calls run as Python" in str(report)
+        assert "calls run as Python" in report.html()

@@ -8,7 +8,7 @@ from importlib import resources
 from plait.reporting.highlight import highlight
 from plait.reporting.model import CompileReport, GraphReport
 from plait.reporting.panes import Pane, panes_of, user_lines
-from plait.reporting.text import count
+from plait.reporting.text import count, nothing_compiled
 
 
 def render_page(report: CompileReport) -> str:
@@ -20,7 +20,7 @@ def render_page(report: CompileReport) -> str:
         *(_graph(graph, number) for number, graph in enumerate(report.graphs)),
     ]
     if not report.graphs:
-        sections.append('<p class="empty">Nothing is compiled yet: call the function first.</p>')
+        sections.append(f'<p class="empty">{_text(nothing_compiled(report))}</p>')
     return (
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8">'

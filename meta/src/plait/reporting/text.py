@@ -30,7 +30,14 @@ def _headline(report: CompileReport) -> str:
         count(report.cache_hits, "cache hit"),
     ]
     head = f"plait report: {report.function} (backend {report.backend!r})\n  {', '.join(facts)}"
-    return head if report.graphs else f"{head}\n  not compiled yet: call it first"
+    return head if report.graphs else f"{head}\n  {nothing_compiled(report)}"
+
+
+def nothing_compiled(report: CompileReport) -> str:
+    """Why a report has no graphs."""
+    if report.breaks or report.guards:
+        return "calls run as Python: no tensor operations could be captured before the breaks"
+    return "not compiled yet: call it first"
 
 
 def count(number: int, noun: str) -> str:
