@@ -410,3 +410,29 @@ def test_random_numbers_are_drawn_in_the_order_of_the_graph() -> None:
     assert torch.equal(got[0], expected[0])
     assert torch.equal(got[1], expected[1])
     assert torch.equal(got[2], expected[3])
+
+
+def test_programs_without_work() -> None:
+    x = Buffer("x", F32, CPU, Layout.of([3]))
+    given = torch.randn(3)
+    for inputs, outputs in (
+        ((), ()),
+        ((x,), ()),
+        ((x,), (TensorRef("x"), TensorRef("x"))),
+        ((x,), (None, 3, 2.5, True, as_index(4))),
+    ):
+        graph = Graph("idle", inputs, (), outputs)
+        program = schedule(graph)
+        assert parse_program(print_program(program)) == program
+        got = _run(graph, *[given][: len(inputs)])
+        assert len(got) == len(outputs)
+        assert all(g is given for g, o in zip(got, outputs) if isinstance(o, TensorRef))
+
+
+def test_a_constant_needs_no_input() -> None:
+    i0 = Var("i0", 5)
+    out = Buffer("out", F32, CPU, Layout.of([5]))
+    graph = Graph(
+        "two", (), (Definition((out,), Pointwise((i0,), Const(2.0, F32))),), (TensorRef("out"),)
+    )
+    assert torch.equal(_run(graph)[0], torch.full((5,), 2.0))
