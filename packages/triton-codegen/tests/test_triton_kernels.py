@@ -114,6 +114,7 @@ kernel channels_last(p0: read f32[3, 18, 5, 7], p1: read f32[18], p2: write f32[
 
 def test_kernels_that_read_vectors_are_not_tiled() -> None:
     assert "RBLOCK" not in render_kernel(kernels.embedding(30522, 512, 384)).text
+    assert "RBLOCK" not in render_kernel(kernels.embedding(30522, 131072, 1024, "bf16")).text
     assert "RBLOCK" not in render_kernel(kernels.bias_gelu_residual(64, 64)).text
 
 

@@ -6,12 +6,15 @@ prints, for each kernel of the table, the largest error against eager in float64
 median time and the share of the bandwidth that a plain copy reaches in the same run.
 `--sweep` also tries other tiles and prints the best. `--tests` runs the package's tests
 first, which use the GPU where there is one. The packages of this repository must be
-importable: installed, or on PYTHONPATH.
+importable: installed, or on PYTHONPATH, such as
+
+    export PYTHONPATH=$(echo packages/*/src | tr ' ' :) PLAIT_CACHE_DIR=/tmp/plait
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import statistics
 import sys
@@ -204,6 +207,8 @@ def tiles_like(tile: Tile, columns: bool) -> list[Tile]:
             for rblock in sides if tile.rblock > 1 else [1]:
                 if xblock >= 1 and rblock >= 1 and 128 <= xblock * rblock <= 65536:
                     found.append(Tile(xblock, rblock, warps, tile.persistent))
+    if tile.persistent and tile.rblock >= 4096 and not columns:
+        found += [Tile(1, r, warps, False) for r in (2048, 4096, 8192) for warps in (4, 8, 16)]
     return found
 
 
@@ -211,7 +216,7 @@ def sweep(case: Case, arguments: Sequence[Tensor], best: float) -> list[tuple[fl
     """Times of other tiles, the fastest first."""
     source = render_kernel(case.kernel)
     found = [(best, source.tile)]
-    for tile in tiles_like(source.tile, "columns" in case.name or "transpose" in case.name):
+    for tile in tiles_like(source.tile, case.name.startswith(("column", "transpose"))):
         if tile == source.tile:
             continue
         launch = load(render_kernel(case.kernel, tile=tile))
@@ -269,7 +274,12 @@ def main() -> int:
     if chosen.tests:
         import pytest
 
-        pytest.main(["-q", "-x", "--import-mode=importlib", "-m", "not slow", str(TESTS)])
+        workers = ["-n", "8"] if importlib.util.find_spec("xdist") else []
+        failed = pytest.main(
+            ["-q", "--import-mode=importlib", "-m", "not slow", *workers, str(TESTS)]
+        )
+    else:
+        failed = 0
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}")
     peak = copy_bandwidth()
     print(f"copy: {peak:.0f} GB/s")
@@ -281,7 +291,7 @@ def main() -> int:
                 torch.cuda.empty_cache()
     if chosen.json:
         chosen.json.write_text(json.dumps({"copy GB/s": peak, "rows": rows}, indent=1))
-    return 0 if all(row["ok"] for row in rows) else 1
+    return 0 if not failed and all(row["ok"] for row in rows) else 1
 
 
 if __name__ == "__main__":

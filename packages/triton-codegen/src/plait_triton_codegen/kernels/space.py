@@ -141,7 +141,8 @@ def _transposed(kernel: Kernel) -> tuple[Var, Var] | None:
     for access in FlatKernel(kernel, Var("", 1), None, False).accesses():
         start = evaluate(access.offset, zeros)
         moves = {v: abs(evaluate(access.offset, {**zeros, v.name: 1}) - start) for v in variables}
-        steps.append((access.param.dtype.itemsize * (1 + access.is_store), moves))
+        if sum(move > 0 for move in moves.values()) > 1:  # vectors do not matter
+            steps.append((access.param.dtype.itemsize * (1 + access.is_store), moves))
     weights = {v: sum(size for size, moves in steps if moves[v] == 1) for v in variables}
     if len(variables) < 2:
         return None
