@@ -133,8 +133,17 @@ def demo(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    chosen = arguments or ["packages", "meta", "tools"]
-    return run(PYTHON, "-m", "pytest", "-n", "2", "-q", *chosen)
+    """Each package in a process of its own, as its session runs it; or what is given."""
+    pytest = (PYTHON, "-m", "pytest", "-q", "-n", "2")
+    if arguments:
+        return run(*pytest, *arguments)
+    folders = [str(package.relative_to(ROOT)) for package in packages()]
+    results = {folder: run(*pytest, folder) for folder in [*folders, "tools"]}
+    failed = [folder for folder, status in results.items() if status]
+    say(f"{len(results) - len(failed)} of {len(results)} suites passed")
+    for folder in failed:
+        say(f"failed: {folder}")
+    return 1 if failed else 0
 
 
 def lint(arguments: list[str]) -> int:
