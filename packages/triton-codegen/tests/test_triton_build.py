@@ -152,6 +152,42 @@ def test_a_kernel_without_triton_form_runs_as_torch_operations(
         build(program, cache=cache, options=TritonOptions(fallback=False))
 
 
+MIXED = """\
+program mixed()
+  inputs x, s, c
+  arena 0
+  buffer x: f32[4] on cuda:0 = input 0
+  buffer s: f32[] on cpu = input 1
+  buffer c: f32[4] on cpu = input 2
+  buffer y: f32[4] on cuda:0 = output
+  buffer z: f32[4] on cpu = output
+  kernel scale(p0: read f32[], p1: read f32[4], p2: write f32[4])
+    for i0: 4
+      outer store p2[i0] = mul(p0[()], p1[i0])
+  kernel negate(p0: read f32[4], p1: write f32[4])
+    for i0: 4
+      outer store p1[i0] = neg(p0[i0])
+  steps
+    allocate y
+    launch scale(s, x, y)
+    allocate z
+    launch negate(c, z)
+    return y, z
+"""
+
+
+def test_kernels_of_programs_on_both_devices(cache: DiskCache) -> None:
+    executable = build(parse_program(MIXED), cache=cache)
+    assert "launch_scale_on_one_device(s, x, y)" in executable.source
+    assert "    negate(c, z)" in executable.source
+    assert executable.metadata["torch kernels"] == 1
+    if torch.cuda.is_available():
+        x, s, c = torch.randn(4, device="cuda"), torch.tensor(2.0), torch.randn(4)
+        y, z = executable(x, s, c)
+        assert torch.equal(y, x * s)
+        assert torch.equal(z, -c)
+
+
 def _in_process(code: str, tmp_path: Path, **environment: str) -> str:
     given = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from plait_scheduler import Launch, Program, render_python
+from plait_scheduler import Kernel, Launch, Program, RenderedKernel, render_python, torch_kernel
 from plait_triton_codegen._version import __version__
 from plait_triton_codegen.errors import TritonCodegenError
-from plait_triton_codegen.kernels import TritonKernelSource, host_kernel
+from plait_triton_codegen.kernels import HostKernel, TritonKernelSource, host_kernel
 from plait_triton_codegen.options import TritonOptions
 from plait_utils import DiskCache, Profile, stable_hash
 
@@ -59,7 +59,8 @@ def build(
     chosen = options or TritonOptions()
     timer = profile or Profile()
     with timer.phase("triton render"):
-        rendered = [host_kernel(kernel, chosen) for kernel in program.kernels]
+        devices = _devices(program)
+        rendered = [_rendered(kernel, devices[kernel.name], chosen) for kernel in program.kernels]
         sources = {k.name: text for k, text in zip(program.kernels, rendered, strict=True)}
         source = render_python(program, lambda kernel: sources[kernel.name].rendered)
         kernels = tuple(text.source for text in rendered if text.source is not None)
@@ -77,6 +78,34 @@ def build(
         "launches": sum(isinstance(step, Launch) for step in program.steps),
     }
     return TritonExecutable(source, path, kernels, metadata, run)
+
+
+def _devices(program: Program) -> dict[str, frozenset[str]]:
+    """Where the buffers are with which each kernel is launched; nothing means anywhere.
+
+    A program on the CPU alone runs in the interpreter, all of it.
+    """
+    place = {buffer.name: buffer.device.type for buffer in program.buffers}
+    found = {kernel.name: frozenset[str]() for kernel in program.kernels}
+    if "cuda" in place.values():
+        for step in program.steps:
+            if isinstance(step, Launch):
+                found[step.kernel] |= {place[name] for name in step.buffers}
+    return found
+
+
+def _rendered(kernel: Kernel, devices: frozenset[str], options: TritonOptions) -> HostKernel:
+    """A kernel where its buffers are: on the CPU beside a GPU, as torch operations."""
+    if devices == {"cpu"}:
+        return HostKernel(torch_kernel(kernel), None)
+    host = host_kernel(kernel, options)
+    if len(devices) < 2 or host.source is None:
+        return host
+    plain = host.rendered
+    call = f"{plain.call}_on_one_device"
+    wrapper = f"def {call}(*arguments):\n    {plain.call}(*on_one_device(*arguments))\n"
+    imports = (*plain.imports, "from plait_triton_codegen.runtime import on_one_device")
+    return HostKernel(RenderedKernel(f"{plain.source}\n\n{wrapper}", call, imports), host.source)
 
 
 def load_module(path: Path, name: str) -> Callable[[Sequence[Tensor]], tuple[object, ...]]:

@@ -132,13 +132,10 @@ class _Renderer:
         inner = self.flat.tiled or statement.domain is Domain.INNER
         domain = _BOTH if inner else frozenset("x")
         offset = writer.index(param.layout.linear(statement.index))
-        pointer = writer.pointer(param.name, offset, domain if not offset.axes else frozenset())
-        missing = (domain & term.axes) - offset.axes
-        if missing and offset.axes:
-            pointer = writer.pointer(param.name, offset, domain)
         mask = writer.mask(domain)
-        if mask is not None and mask.axes - (offset.axes or domain):
-            pointer = writer.pointer(param.name, offset, domain)
+        needed = domain & (term.axes | (mask.axes if mask else frozenset()))
+        whole = bool(needed - offset.axes) or not offset.axes
+        pointer = writer.pointer(param.name, offset, domain if whole else frozenset())
         guard = f", {mask.text}" if mask else ""
         writer.lines.append(f"tl.store({pointer}, {term.text}{guard})")
 
