@@ -20,7 +20,7 @@ spec.loader.exec_module(check_project)
         ("plait", "from torch import _inductor", "own compiler"),
         ("plait_scheduler", "import torch\nf = torch.compile(g)", "own compiler"),
         ("plait_scheduler", "import triton.language as tl", "Triton backend"),
-        ("plait_scheduler", "from plait_ir_lowering.lower import lower", "not public"),
+        ("plait_scheduler", "from plait_ir_lowering.registry import lowers", "not public"),
         ("plait", "from plait_scheduler import fusion", "not public"),
     ],
 )

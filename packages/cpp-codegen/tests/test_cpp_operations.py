@@ -111,6 +111,9 @@ def test_every_operation_agrees_with_aten(dtype):
     wrong = []
     for name, a, e in zip(names, actual, expected, strict=True):
         assert a.dtype is e.dtype, name
+        if name == "lgamma":  # has roots, near which only the absolute error is small
+            torch.testing.assert_close(a, e, equal_nan=True)
+            continue
         if not a.dtype.is_floating_point:
             bad = (a != e).sum().item()
         else:
