@@ -238,28 +238,11 @@ kernel in_place(p0: readwrite f32[3, 40], p1: write f32[3, 40])
     reason="the interpreter of Triton 3.6 cannot loop to a size given at run time",
 )
 def test_sizes_known_at_run_time() -> None:
-    kernel = _dynamic()
+    kernel = kernels.dynamic()
     for rows, columns in ((3, 40), (7, 9), (0, 5)):
         x = _random(rows, columns).abs() + 0.1
         (got,) = run(kernel, x, sizes=(rows, columns))
         _close(got, x / x.sum(1, keepdim=True))
-
-
-def _dynamic() -> Kernel:
-    from plait_ir_lowering import DType, Layout, Load, Local, Op, Sym, Var
-    from plait_scheduler import Access, Domain, Let, Param, Reduce, Store
-
-    s0, s1 = Sym("s0").expr, Sym("s1").expr
-    i0, r0 = Var("i0", s0), Var("r0", s1)
-    params = (
-        Param("p0", DType.f32, Layout.of([s0, s1]), Access.READ),
-        Param("p1", DType.f32, Layout.of([s0, s1]), Access.WRITE),
-    )
-    t0 = Let("t0", Domain.INNER, Load("p0", [i0.expr, r0.expr], DType.f32))
-    t1 = Reduce("t1", ReductionKind.SUM, Local("t0", DType.f32))
-    value = Op("div", [Local("t0", DType.f32), Local("t1", DType.f32)])
-    store = Store("p1", (i0.expr, r0.expr), Domain.INNER, value)
-    return Kernel("dynamic", params, ("s0", "s1"), (i0,), (r0,), (t0, t1, store))
 
 
 def test_offsets_past_two_gigabytes_take_64_bits() -> None:

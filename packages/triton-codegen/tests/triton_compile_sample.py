@@ -34,6 +34,7 @@ SAMPLE: dict[str, Kernel] = {
     "column sum": kernels.column_sum(16384, 4096, "bf16", parts=16),
     "transpose": kernels.transpose_add(4096, 4096, "bf16"),
     "embedding": kernels.embedding(30522, 512, 384),
+    "sizes at run time": kernels.dynamic(),
     "64-bit offsets": kernels.swiglu(70_000, 40_000, "bf16"),
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from plait_scheduler import Kernel, parse_kernel
+from plait_ir_lowering import DType, Layout, Load, Local, Op, ReductionKind, Sym, Var
+from plait_scheduler import Access, Domain, Kernel, Let, Param, Reduce, Store, parse_kernel
 
 GELU = "mul(mul($0, f32(0.5)), add(f32(1.0), erf(mul($0, f32(0.7071067811865476)))))"
 
@@ -119,6 +120,21 @@ p2: write {dtype}[{tokens}, {columns}])
   for i0: {tokens}, i1: {columns}
     outer store p2[i0, i1] = p0[checked(p1[i0], {vocabulary}), i1]
 """)
+
+
+def dynamic() -> Kernel:
+    """Rows divided by their sums; both sizes are known when the kernel is launched."""
+    s0, s1 = Sym("s0").expr, Sym("s1").expr
+    i0, r0 = Var("i0", s0), Var("r0", s1)
+    params = (
+        Param("p0", DType.f32, Layout.of([s0, s1]), Access.READ),
+        Param("p1", DType.f32, Layout.of([s0, s1]), Access.WRITE),
+    )
+    t0 = Let("t0", Domain.INNER, Load("p0", [i0.expr, r0.expr], DType.f32))
+    t1 = Reduce("t1", ReductionKind.SUM, Local("t0", DType.f32))
+    value = Op("div", [Local("t0", DType.f32), Local("t1", DType.f32)])
+    store = Store("p1", (i0.expr, r0.expr), Domain.INNER, value)
+    return Kernel("dynamic", params, ("s0", "s1"), (i0,), (r0,), (t0, t1, store))
 
 
 def _f32(text: str, dtype: str) -> str:

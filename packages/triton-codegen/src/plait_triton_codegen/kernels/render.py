@@ -240,7 +240,9 @@ class _Renderer:
 
     def _text(self, signature: Sequence[tuple[str, str]]) -> str:
         constants = ["XBLOCK: tl.constexpr"] + (["RBLOCK: tl.constexpr"] if self.flat.r else [])
-        arguments = ", ".join([name for name, _ in signature] + constants)
+        # Triton would take sizes as 32 bits where they fit, and products of them overflow
+        typed = [f"{name}: tl.int64" if kind == "i64" else name for name, kind in signature]
+        arguments = ", ".join([*typed, *constants])
         lines = ["@triton.jit", f"def {self.kernel.name}({arguments}):"]
         head = [f"# {describe_loops(self.kernel)}", *self._points(), *self.writer.prologue]
         return "\n".join([*lines, *(f"    {line}" for line in head), *self.body]) + "\n"
