@@ -22,6 +22,7 @@ SAMPLE: dict[str, Kernel] = {
     "softmax f32": kernels.softmax(8192, 1024),
     "softmax bf16": kernels.softmax(16384, 4096, "bf16"),
     "softmax of long rows": kernels.softmax(8192, 32768, "bf16"),
+    "softmax of long rows f32": kernels.softmax(8192, 32768, "bf16", out="f32"),
     "softmax looped": kernels.softmax(8192, 50257, "bf16"),
     "softmax masked": kernels.softmax(100, 1000),
     "layer norm": kernels.layer_norm(16384, 4096, "bf16"),

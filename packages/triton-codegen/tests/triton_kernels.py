@@ -8,15 +8,16 @@ from plait_scheduler import Access, Domain, Kernel, Let, Param, Reduce, Store, p
 GELU = "mul(mul($0, f32(0.5)), add(f32(1.0), erf(mul($0, f32(0.7071067811865476)))))"
 
 
-def softmax(rows: int, columns: int, dtype: str = "f32") -> Kernel:
+def softmax(rows: int, columns: int, dtype: str = "f32", out: str | None = None) -> Kernel:
+    out = out or dtype
     return parse_kernel(f"""\
-kernel softmax(p0: read {dtype}[{rows}, {columns}], p1: write {dtype}[{rows}, {columns}])
+kernel softmax(p0: read {dtype}[{rows}, {columns}], p1: write {out}[{rows}, {columns}])
   for i0: {rows} inner r0: {columns}
     inner t0 = {_f32("p0[i0, r0]", dtype)}
     reduce t1 = max %t0
     inner t2 = exp(sub(%t0, %t1))
     reduce t3 = sum %t2
-    inner store p1[i0, r0] = {_narrow("div(%t2, %t3)", dtype)}
+    inner store p1[i0, r0] = {_narrow("div(%t2, %t3)", out)}
 """)
 
 

@@ -92,6 +92,13 @@ def cases() -> list[Case]:
             lambda x: x.softmax(-1),
         ),
         Case(
+            "softmax 32768, f32 out",
+            kernels.softmax(8192, 32768, "bf16", out="f32"),
+            lambda: (big(8192, 32768),),
+            lambda x: x.softmax(-1, dtype=torch.promote_types(x.dtype, f32)),
+            1e-5,
+        ),
+        Case(
             "softmax 50257 in a loop",
             kernels.softmax(4096, 50257, "bf16"),
             lambda: (big(4096, 50257),),
