@@ -1,11 +1,11 @@
 """Sphinx configuration; built with warnings as errors by `nox -s docs`."""
 
-from importlib.metadata import version
+import importlib.metadata
 
 project = "plait"
 copyright = "2026, the plait developers"
 author = "The plait developers"
-release = version("plait")
+release = importlib.metadata.version("plait")
 
 extensions = [
     "myst_parser",
@@ -17,7 +17,7 @@ extensions = [
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "examples"]
 default_role = "code"
 
 autodoc_default_options = {"members": True, "show-inheritance": True, "member-order": "bysource"}

@@ -34,7 +34,7 @@ def setting(default: Any, doc: str, *, env: str | None = None, in_cache_key: boo
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of typed, immutable settings; subclasses are frozen dataclasses of `setting`s."""
+    """Base of typed, immutable settings; subclasses are frozen dataclasses of `setting` fields."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: object) -> Self:

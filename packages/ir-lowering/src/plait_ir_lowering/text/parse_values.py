@@ -228,6 +228,6 @@ def _view(name: str, parts: Sequence[ast.expr], index: IndexReader) -> TensorRef
 
 
 def parse_origin(comment: str) -> Origin:
-    """What `print_origin` printed after ` # from `; empty text is no origin."""
+    """What `print_origin` printed, without the words before it; empty text is no origin."""
     nodes, lines = json.loads(comment) if comment else ((), ())
     return Origin(tuple(nodes), tuple(lines))

@@ -1,0 +1,134 @@
+"""Fake tensors against torch's own, and comparison; run where torch is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="an optional dependency of plait-utils")
+
+import torch.nn.functional as F  # noqa: E402
+
+from plait_utils.fake import FakeMode, is_fake  # noqa: E402
+from plait_utils.numerics import compare, ulp_distance  # noqa: E402
+
+MODEL = """
+import sys, torch, torch.nn.functional as F
+from plait_utils.fake import FakeMode
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(2), torch.nn.LayerNorm(36),
+    torch.nn.Linear(36, 8), torch.nn.GELU(), torch.nn.Softmax(-1),
+)
+mode = FakeMode(allow_non_fake_inputs=True)
+with mode, torch.no_grad():
+    x = mode.from_tensor(torch.randn(2, 3, 8, 8))
+    y = model(x)
+    z = F.scaled_dot_product_attention(y[:, None], y[:, None], y[:, None]).sum(-1).to("cpu")
+    e = F.embedding(torch.zeros(3, dtype=torch.int64), torch.zeros(4, 5))[torch.zeros(2).long()]
+    v = (y.transpose(0, 1).reshape(-1) + 1).sqrt().view(2, -1).mean(0).double().exp()
+assert y.shape == (2, 4, 8)
+"""
+
+
+def test_torch_compiler_is_not_loaded():
+    check = "assert 'torch._dynamo' not in sys.modules\nassert 'torch._inductor' not in sys.modules"
+    subprocess.run([sys.executable, "-c", MODEL + check], check=True)
+
+
+def test_mode_has_every_attribute_of_torchs():
+    program = (
+        "from torch._subclasses.fake_tensor import FakeTensorMode\n"
+        "from plait_utils.fake import FakeMode\n"
+        "theirs, ours = vars(FakeTensorMode()), vars(FakeMode())\n"
+        "assert set(theirs) <= set(ours), set(theirs) - set(ours)\n"
+        "plain = (bool, int, str, type(None))\n"
+        "for name, value in theirs.items():\n"
+        "    if isinstance(value, plain):\n"
+        "        assert ours[name] == value, name\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+A, B = torch.randn(4, 6), torch.randn(6)
+OPERATIONS = [
+    lambda x: x + 1,
+    lambda x: x.T * 2,
+    lambda x: x.T.contiguous() @ x,
+    lambda x: x.sum(0, keepdim=True),
+    lambda x: x.mean((0, 1)),
+    lambda x: x.softmax(-1),
+    lambda x: F.layer_norm(x, (6,)),
+    lambda x: x.view(2, 12)[:, ::3],
+    lambda x: x.unsqueeze(0).expand(3, 4, 6).permute(2, 0, 1),
+    lambda x: torch.cat([x, x], 1),
+    lambda x: x.max(1),
+    lambda x: x.sort(0),
+    lambda x: x.topk(2),
+    lambda x: x.to(torch.bfloat16),
+    lambda x: x.to("cpu", torch.float64),
+    lambda x: x.bool(),
+    lambda x: x.split(2, 1),
+    lambda x: F.conv1d(x[None], torch.zeros(2, 4, 3)),
+    lambda x: F.max_pool2d(x[None], 2),
+    lambda x: torch.where(x > 0, x, 0.0),
+    lambda x: x.cumsum(0),
+    lambda x: x[torch.tensor([1, 0])],
+    lambda x: torch.arange(5) + x[0, 0].long(),
+    lambda x: x.clone().add_(1),
+    lambda x: F.gelu(x) + F.silu(x),
+    lambda x: torch.einsum("ij,kj->ik", x, x),
+]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda f: f"{f.__code__.co_firstlineno}")
+def test_results_are_shaped_as_eager_shapes_them(operation):
+    mode = FakeMode(allow_non_fake_inputs=True)
+    with mode, torch.no_grad():
+        fakes = operation(mode.from_tensor(A))
+    reals = operation(A)
+    if isinstance(reals, torch.Tensor):
+        fakes, reals = [fakes], [reals]
+    for fake, real in zip(fakes, reals, strict=True):
+        assert is_fake(fake)
+        assert (fake.shape, fake.dtype) == (real.shape, real.dtype)
+        assert fake.stride() == real.stride()
+        assert fake.device == real.device
+
+
+def test_same_tensor_gives_same_fake_and_views_share_storage():
+    mode = FakeMode()
+    assert mode.from_tensor(A) is mode.from_tensor(A)
+    whole, part = mode.from_tensor(A), mode.from_tensor(A[1:, 2])
+    assert part.untyped_storage()._cdata == whole.untyped_storage()._cdata
+    assert part.storage_offset() == 8
+    weight = torch.nn.Parameter(A)
+    assert mode.from_tensor(weight).requires_grad
+
+
+def test_compare():
+    same = compare(A, A.clone())
+    assert same.within(atol=0)
+    assert same.first_mismatch is None
+    other = A.clone()
+    other[2, 3] += 0.5
+    found = compare(other, A)
+    assert found.first_mismatch == (2, 3)
+    assert found.max_abs == pytest.approx(0.5, rel=1e-6)
+    assert not found.within(atol=0.1)
+    other[1, 1] = float("nan")
+    assert compare(other, A).special_mismatches == 1
+    assert "NaN" in str(compare(other, A))
+    assert "expected" in str(compare(A, A.double()))
+    assert compare(torch.empty(0), torch.empty(0)).within(atol=0)
+
+
+def test_ulp_distance():
+    one = torch.ones(3)
+    step = torch.nextafter(one, torch.full_like(one, 2))
+    assert torch.equal(ulp_distance(step, one.double()), torch.ones(3, dtype=torch.float64))
+    nan, inf = torch.tensor([float("nan")]), torch.tensor([float("inf")])
+    assert ulp_distance(nan, nan).item() == 0
+    assert ulp_distance(inf, inf).item() == 0
+    assert ulp_distance(nan, inf).item() == float("inf")
