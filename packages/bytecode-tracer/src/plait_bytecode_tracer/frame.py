@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import torch
+
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import CellVariable, Known, Variable
 
 UNTRACED_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 MAX_DEPTH = 200
 MAX_STEPS = 2_000_000
 
@@ -96,11 +99,7 @@ class Frame:
             raise TraceBreakError("GB0002", "recursion deeper than the tracer follows")
         if self.code.co_flags & UNTRACED_FLAGS:
             raise TraceBreakError("GB0011", f"{self.code.co_name} is a coroutine")
-        self.state.lines.append(self.line)
-        try:
-            self._loop()
-        finally:
-            self.state.lines.pop()
+        self._loop_with_line()
         if self.result is None:
             raise TraceBreakError("GB0011", f"{self.code.co_name} is a generator")
         return self.result
@@ -110,12 +109,19 @@ class Frame:
         if self.result is not None:
             return None
         self.yielded = None
-        self.state.lines.append(self.line)
+        self._loop_with_line()
+        return self.yielded
+
+    def _loop_with_line(self) -> None:
+        """Run; what is traced belongs to this frame's line, unless the frame is torch's own."""
+        shown = self.depth == 0 or not self.code.co_filename.startswith(TORCH_FOLDER)
+        if shown:
+            self.state.lines.append(self.line)
         try:
             self._loop()
         finally:
-            self.state.lines.pop()
-        return self.yielded
+            if shown:
+                self.state.lines.pop()
 
     def _loop(self) -> None:
         from plait_bytecode_tracer.opcodes import handler_of
