@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from torch import Tensor
 
 from plait_scheduler import Kernel, Launch, Program, RenderedKernel, render_python, torch_kernel
-from plait_triton_codegen._version import __version__
-from plait_triton_codegen.errors import TritonCodegenError
 from plait_triton_codegen.kernels import HostKernel, TritonKernelSource, host_kernel
+from plait_triton_codegen.modules import load_module
 from plait_triton_codegen.options import TritonOptions
-from plait_utils import DiskCache, Profile, stable_hash
+from plait_utils import DiskCache, Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +64,17 @@ def build(
         source = render_python(program, lambda kernel: sources[kernel.name].rendered)
         kernels = tuple(text.source for text in rendered if text.source is not None)
     with timer.phase("triton load"):
-        key = stable_hash("triton module", __version__, source)
-        store = cache or DiskCache()
-        path = store.put_file(key, ".py", source.encode())
-        run = load_module(path, f"plait_triton_{key[:16]}")
+        module = load_module(source, cache)
+        run = cast("Callable[[Sequence[Tensor]], tuple[object, ...]]", module.names["run"])
     timer.count("triton kernels", len(kernels))
     metadata: dict[str, str | int] = {
         "backend": "triton",
-        "key": key,
+        "key": module.key,
         "kernels": len(kernels),
         "torch kernels": len(program.kernels) - len(kernels),
         "launches": sum(isinstance(step, Launch) for step in program.steps),
     }
-    return TritonExecutable(source, path, kernels, metadata, run)
+    return TritonExecutable(source, module.path, kernels, metadata, run)
 
 
 def _devices(program: Program) -> dict[str, frozenset[str]]:
@@ -106,16 +103,3 @@ def _rendered(kernel: Kernel, devices: frozenset[str], options: TritonOptions) -
     wrapper = f"def {call}(*arguments):\n    {plain.call}(*on_one_device(*arguments))\n"
     imports = (*plain.imports, "from plait_triton_codegen.runtime import on_one_device")
     return HostKernel(RenderedKernel(f"{plain.source}\n\n{wrapper}", call, imports), host.source)
-
-
-def load_module(path: Path, name: str) -> Callable[[Sequence[Tensor]], tuple[object, ...]]:
-    """The `run` function of a rendered module. It is not entered in `sys.modules`."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise TritonCodegenError(f"{path} cannot be loaded as a Python module")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    run = getattr(module, "run", None)
-    if not callable(run):
-        raise TritonCodegenError(f"{path} does not define a function `run`")
-    return run  # type: ignore[no-any-return]  # callable() does not tell the signature

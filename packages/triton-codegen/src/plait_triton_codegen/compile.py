@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import tempfile
@@ -11,7 +10,8 @@ from pathlib import Path
 
 from plait_triton_codegen.errors import TritonCodegenError
 from plait_triton_codegen.kernels import TritonKernelSource
-from plait_utils import DiskCache, stable_hash
+from plait_triton_codegen.modules import load_module
+from plait_utils import DiskCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def compile_kernel(
     matched = re.fullmatch(r"cuda:(\d+)", target)
     if matched is None:
         raise TritonCodegenError(f"{target!r} is not a target", hint='write "cuda:90" for sm_90')
-    function = _load(source, cache or DiskCache())
+    function = load_module(source.module, cache).names[source.name]
     signature = {**dict(source.signature), **dict.fromkeys(source.constants, "constexpr")}
     pointers = [n for n, (_, kind) in enumerate(source.signature) if kind.startswith("*")]
     attributes = {(n,): [["tt.divisibility", 16]] for n in pointers} if aligned else {}
@@ -82,18 +82,6 @@ def compile_kernel(
         str(compiled.asm["ptx"]),
         cubin,
     )
-
-
-def _load(source: TritonKernelSource, cache: DiskCache) -> object:
-    text = source.module
-    key = stable_hash("triton kernel", text)
-    path = cache.put_file(key, ".py", text.encode())
-    spec = importlib.util.spec_from_file_location(f"plait_triton_{key[:16]}", path)
-    if spec is None or spec.loader is None:
-        raise TritonCodegenError(f"{path} cannot be loaded as a Python module")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, source.name)
 
 
 def _resources(cubin: bytes) -> tuple[int | None, int | None]:
