@@ -224,6 +224,7 @@ def test_small_and_empty_shapes(shape):
     x = torch.randn(shape)
     check(lambda x: x * 2 + x.sum() + x.exp(), x)
     check(lambda x: (x + 1).reshape(-1), x)
+    check(lambda x: x.flip(-1), x)
 
 
 def test_mutating_operator_is_refused_with_the_line():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from plait_bytecode_tracer.sources import Constants, Source
@@ -33,7 +34,7 @@ class GuardSet:
         if key not in self.guards:
             self.guards[key] = Guard(source, condition, text, line)
 
-    def __iter__(self):  # type: ignore[no-untyped-def]  # iterates over guards
+    def __iter__(self) -> Iterator[Guard]:
         return iter(self.guards.values())
 
 

@@ -159,7 +159,7 @@ def constant_pad(ctx: LoweringContext, x: TensorExpr, pad: Sequence[int], fill: 
 def flip(ctx: LoweringContext, x: TensorExpr, axes: Sequence[int]) -> Lowered:
     dims = dimensions(x.shape)
     places = [dim.expr for dim in dims]
-    for axis in axes:
+    for axis in axes if places else ():
         places[axis] = x.shape[axis] - 1 - places[axis]
     return ctx.pointwise(dims, x.at(places))
 
