@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +25,7 @@ from plait_ir_lowering.ir.index import IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ReductionKind
 from plait_ir_lowering.ir.values import Const, Load, Op, Scalar, Value
 from plait_ir_lowering.tensors import TensorExpr, dimensions
-from plait_ir_lowering.torch_types import from_torch_device, from_torch_dtype
+from plait_ir_lowering.torch_types import from_torch_device, from_torch_dtype, to_torch_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +183,23 @@ def cast(value: Value, dtype: DType) -> Value:
     if value.dtype is dtype:
         return value
     if isinstance(value, Const) and not (value.dtype.is_float and not dtype.is_float):
-        return Const(value.value, dtype)
+        return constant(_rounded(value), dtype)
     return Op("to", [value], dtype)
 
 
 def constant(value: Scalar, dtype: DType) -> Const:
-    """A number of an element type."""
+    """A number of an element type; integers wrap around, as eager's scalars do."""
+    if dtype.is_integer and math.isfinite(value):
+        limits = torch.iinfo(to_torch_dtype(dtype))
+        value = (int(value) - limits.min) % (limits.max - limits.min + 1) + limits.min
     return Const(value, dtype)
+
+
+def _rounded(value: Const) -> Scalar:
+    """The number that a constant's element type holds; the constant may be written exactly."""
+    if not value.dtype.is_float or value.dtype is DType.f64:
+        return value.value
+    return torch.tensor(value.value, dtype=to_torch_dtype(value.dtype)).item()
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

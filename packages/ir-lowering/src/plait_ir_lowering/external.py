@@ -34,12 +34,14 @@ def lower_external(ctx: LoweringContext, tensors: Environment) -> Lowered:
     op = node.target
     if not isinstance(op, OpOverload):
         raise ctx.error("it is not an operator overload")
+    results = node.meta["val"]
+    if any(argument.alias_info is not None for argument in op._schema.arguments):
+        op = _copying(ctx, op)
+        fake_args, fake_kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+        results = op(*fake_args, **fake_kwargs)
     schema = op._schema
-    if any(argument.alias_info is not None for argument in schema.arguments):
-        raise ctx.error("an operator that views or mutates has no external form here")
     arguments = full_arguments(op, node.args, node.kwargs)
     args = tuple(_argument(ctx, value, tensors) for value in arguments)
-    results = node.meta["val"]
     single = isinstance(results, torch.Tensor)
     fakes = [results] if single else list(results)
     if not all(isinstance(fake, torch.Tensor) for fake in fakes):
@@ -47,6 +49,18 @@ def lower_external(ctx: LoweringContext, tensors: Environment) -> Lowered:
     call = ExternCall(schema.name, schema.overload_name, args)
     made = ctx.define_buffers(call, fakes)
     return made[0] if single else made
+
+
+def _copying(ctx: LoweringContext, op: OpOverload) -> OpOverload:
+    """The op that copies what a view shows, such as `unfold_copy` for `unfold`."""
+    schema = op._schema
+    mutates = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+    packet = getattr(torch.ops.aten, f"{schema.name.removeprefix('aten::')}_copy", None)
+    copying = getattr(packet, schema.overload_name or "default", None)
+    # as_strided reads storage beyond its operand, which a new buffer does not have
+    if mutates or op is torch.ops.aten.as_strided.default or not isinstance(copying, OpOverload):
+        raise ctx.error("an operator that views or mutates has no external form here")
+    return copying
 
 
 def _argument(ctx: LoweringContext, value: Any, tensors: Environment) -> ExternArg:

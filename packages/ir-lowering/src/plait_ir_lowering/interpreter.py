@@ -151,7 +151,7 @@ class _Run:
                 return torch.device(kind, index) if index is not None else torch.device(kind)
             case IndexExpr():
                 return arg.as_int()
-            case str() if hasattr(torch, arg):
+            case str() if isinstance(getattr(torch, arg, None), torch.memory_format | torch.layout):
                 return getattr(torch, arg)
         return arg
 

@@ -78,9 +78,11 @@ def _arange(ctx: LoweringContext, start: Any, step: Any) -> Lowered:
     dtype = ctx.dtype_of(ctx.result)
     dims = dimensions([int(size) for size in ctx.result.shape])
     position = dims[0].expr
+    if dtype.is_integer:  # ATen truncates both before it counts
+        start, step = int(start), int(step)
     if isinstance(start, int) and isinstance(step, int):
         return TensorExpr(dims, cast(IndexValue(position * step + start), dtype))
-    wide = DType.f64 if dtype is DType.f64 else DType.f32
+    wide = DType.f64  # as ATen, for every float dtype
     count: Value = Op("to", [IndexValue(position)], wide)
     steps = Op("mul", [count, constant(step, wide)])
     return TensorExpr(dims, cast(Op("add", [steps, constant(start, wide)]), dtype))

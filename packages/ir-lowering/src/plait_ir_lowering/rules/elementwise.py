@@ -34,15 +34,24 @@ def _stand_in(operand: Any) -> Any:
     return operand
 
 
-def operand_values(operands: Sequence[Any], dims: Sequence[Any], dtype: DType) -> list[Value]:
-    """Each operand at the point `dims`, as `dtype`."""
+def common_dtype(operands: Sequence[Any]) -> DType:
+    """The dtype that torch promotes the operands to, before any widening."""
+    stand_ins = [_stand_in(operand) for operand in operands if operand is not None]
+    _, common = elementwise_dtypes(*stand_ins, type_promotion_kind=Promotion.DEFAULT)
+    return from_torch_dtype(common)
+
+
+def operand_values(
+    operands: Sequence[Any], dims: Sequence[Any], dtype: DType, scalars: DType | None = None
+) -> list[Value]:
+    """Each operand at the point `dims`, as `dtype`; numbers are rounded to `scalars` first."""
     places = [dim.expr for dim in dims]
     values: list[Value] = []
     for operand in operands:
         if isinstance(operand, TensorExpr):
             values.append(cast(operand.broadcast_at(places), dtype))
         else:
-            values.append(constant(operand, dtype))
+            values.append(cast(constant(operand, scalars or dtype), dtype))
     return values
 
 
@@ -51,10 +60,21 @@ def elementwise(
     operands: Sequence[Any],
     compute: Compute,
     promotion: Promotion = Promotion.DEFAULT,
+    *,
+    narrow_scalars: bool = False,
 ) -> TensorExpr | None:
-    """The node's result: `compute` of the broadcast operands, at each point."""
+    """The node's result: `compute` of the broadcast operands, at each point.
+
+    With `narrow_scalars`, numbers among the operands of a bf16 or f16 op are rounded to its
+    dtype first. ATen does so in additions, comparisons and remainders; it multiplies and
+    divides by the f32 number.
+    """
     dtype = computation_dtype(operands, promotion)
     if dtype.kind == "complex" or ctx.result.is_complex():
         return None
     dims = dimensions([int(size) for size in ctx.result.shape])
-    return ctx.pointwise(dims, compute(*operand_values(operands, dims, dtype)))
+    scalars: DType | None = None
+    if narrow_scalars and dtype is DType.f32:
+        common = common_dtype(operands)
+        scalars = common if common.is_reduced_precision else None
+    return ctx.pointwise(dims, compute(*operand_values(operands, dims, dtype, scalars)))

@@ -68,7 +68,9 @@ def _plain(name: str, arity: int, promotion: Promotion) -> Rule:
         return unary
 
     def binary(ctx: LoweringContext, x: Any, y: Any) -> Lowered:
-        return elementwise(ctx, [x, y], lambda a, b: Op(name, [a, b]), promotion)
+        return elementwise(
+            ctx, [x, y], lambda a, b: Op(name, [a, b]), promotion, narrow_scalars=name != "mul"
+        )
 
     return binary
 
@@ -120,19 +122,42 @@ def _scaled(value: Value, alpha: Any) -> Value:
     return value if alpha == 1 else Op("mul", [value, constant(alpha, value.dtype)])
 
 
+def _addend(ctx: LoweringContext, value: Value, alpha: Any) -> Value:
+    """`value * alpha`, with alpha rounded to the result's dtype, as ATen's additions do."""
+    result = ctx.dtype_of(ctx.result)
+    if alpha == 1 or not result.is_reduced_precision:
+        return _scaled(value, alpha)
+    factor = cast(constant(alpha, result), value.dtype)
+    return Op("mul", [value, factor])
+
+
+def _through(value: Value, dtype: DType) -> Value:
+    """`value` rounded to a narrower dtype."""
+    return cast(cast(value, dtype), value.dtype)
+
+
 @lowers("add.Tensor", "add.Scalar")
 def add(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
-    return elementwise(ctx, [x, y], lambda a, b: Op("add", [a, _scaled(b, alpha)]))
+    def compute(a: Value, b: Value) -> Value:
+        return Op("add", [a, _addend(ctx, b, alpha)])
+
+    return elementwise(ctx, [x, y], compute, narrow_scalars=True)
 
 
 @lowers("sub.Tensor", "sub.Scalar")
 def sub(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
-    return elementwise(ctx, [x, y], lambda a, b: Op("sub", [a, _scaled(b, alpha)]))
+    def compute(a: Value, b: Value) -> Value:
+        return Op("sub", [a, _addend(ctx, b, alpha)])
+
+    return elementwise(ctx, [x, y], compute, narrow_scalars=True)
 
 
 @lowers("rsub.Tensor", "rsub.Scalar")
 def rsub(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
-    return elementwise(ctx, [x, y], lambda a, b: Op("sub", [b, _scaled(a, alpha)]))
+    def compute(a: Value, b: Value) -> Value:
+        return Op("sub", [b, _addend(ctx, a, alpha)])
+
+    return elementwise(ctx, [x, y], compute, narrow_scalars=True)
 
 
 @lowers("div.Tensor", "div.Scalar")
@@ -160,11 +185,18 @@ def square(ctx: LoweringContext, x: TensorExpr) -> Lowered:
 
 @lowers("pow.Tensor_Scalar")
 def pow_scalar(ctx: LoweringContext, x: TensorExpr, exponent: Any) -> Lowered:
+    if not x.dtype.is_float and isinstance(exponent, int) and exponent < 0:
+        return None  # an error, which ATen raises
+
     def compute(a: Value, b: Value) -> Value:
         if exponent == 2:
             return Op("mul", [a, a])
+        if x.dtype is DType.f16:
+            return Op("pow", [a, b])  # as ATen, which has no special cases here
         if exponent == 3:
-            return Op("mul", [Op("mul", [a, a]), a])
+            return Op("mul", [_through(Op("mul", [a, a]), x.dtype), a])
+        if a.dtype.is_float and exponent == -2:
+            return Op("div", [constant(1, a.dtype), _through(Op("mul", [a, a]), x.dtype)])
         if a.dtype.is_float and exponent == 0.5:
             return Op("sqrt", [a])
         if a.dtype.is_float and exponent == -0.5:
@@ -173,12 +205,12 @@ def pow_scalar(ctx: LoweringContext, x: TensorExpr, exponent: Any) -> Lowered:
             return Op("reciprocal", [a])
         return Op("pow", [a, b])
 
-    return elementwise(ctx, [x, exponent], compute)
+    return elementwise(ctx, [x, exponent], compute, narrow_scalars=True)
 
 
 @lowers("pow.Tensor_Tensor", "pow.Scalar")
 def pow_tensor(ctx: LoweringContext, x: Any, y: Any) -> Lowered:
-    return elementwise(ctx, [x, y], lambda a, b: Op("pow", [a, b]))
+    return elementwise(ctx, [x, y], lambda a, b: Op("pow", [a, b]), narrow_scalars=True)
 
 
 @lowers("isnan")

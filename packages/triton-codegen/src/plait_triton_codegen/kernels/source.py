@@ -30,7 +30,7 @@ class TritonKernelSource:
     launcher: str
     """Source of `launch_<name>(*tensors, *sizes)`, which launches it."""
     signature: tuple[tuple[str, str], ...]
-    """Arguments with their Triton types, such as ("p0", "*fp32")."""
+    """Arguments with their Triton types, such as ("p0", `"*fp32"`)."""
     tile: Tile
 
     @property
