@@ -73,7 +73,10 @@ def _argument(ctx: LoweringContext, value: Any, tensors: Environment) -> ExternA
         case None | bool() | int() | float() | str():
             return value
         case torch.dtype():
-            return from_torch_dtype(value)
+            try:
+                return from_torch_dtype(value)
+            except KeyError:
+                raise ctx.error(f"the loop IR has no {value}") from None
         case torch.device():
             return Device(value.type, value.index)
         case torch.memory_format() | torch.layout():

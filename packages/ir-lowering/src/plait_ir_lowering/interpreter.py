@@ -96,8 +96,12 @@ def _combine(kind: ReductionKind, elements: Tensor, kept: int) -> Tensor:
         case ReductionKind.ALL:
             return flat.all(-1)
         case ReductionKind.ARGMAX:
-            return flat.argmax(-1)
-    return flat.argmin(-1)
+            return _ordered(flat).argmax(-1)
+    return _ordered(flat).argmin(-1)
+
+
+def _ordered(flat: Tensor) -> Tensor:
+    return flat.to(torch.uint8) if flat.dtype is torch.bool else flat
 
 
 @dataclass(slots=True)

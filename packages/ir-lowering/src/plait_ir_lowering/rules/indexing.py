@@ -75,7 +75,7 @@ def index_select(ctx: LoweringContext, x: TensorExpr, axis: int, indices: Tensor
 def gather(
     ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, sparse_grad: bool
 ) -> Lowered:
-    if not x.dims:
+    if not x.dims or len(indices.dims) != len(x.dims):
         return None
     dims = dimensions([int(size) for size in ctx.result.shape])
     places = [dim.expr for dim in dims]
@@ -134,6 +134,8 @@ def constant_pad(ctx: LoweringContext, x: TensorExpr, pad: Sequence[int], fill: 
     if x.dtype.kind == "complex":
         return None
     dims = dimensions([int(size) for size in ctx.result.shape])
+    if any(extent.is_constant and extent.as_int() == 0 for extent in x.shape):
+        return ctx.pointwise(dims, constant(fill, x.dtype))
     places: list[IndexExpr] = [dim.expr for dim in dims]
     checks: list[Value] = []
     for number in range(len(pad) // 2):

@@ -78,7 +78,12 @@ def layer_norm(
         value = Op("mul", [value, cast(weight.broadcast_at(places), wide)])
     if bias is not None:
         value = Op("add", [value, cast(bias.broadcast_at(places), wide)])
-    return ctx.pointwise(dims, value), mean, scale
+    fakes = ctx.current.meta["val"]
+    statistics = (
+        cast_elements(mean, ctx.dtype_of(fakes[1])),
+        cast_elements(scale, ctx.dtype_of(fakes[2])),
+    )
+    return ctx.pointwise(dims, value), *statistics
 
 
 @lowers("_native_batch_norm_legit_no_training")

@@ -170,7 +170,15 @@ def div_mode(ctx: LoweringContext, x: Any, y: Any, rounding_mode: str | None) ->
     if rounding_mode is None:
         return div(ctx, x, y)
     name = "floordiv" if rounding_mode == "floor" else "truncdiv"
-    return elementwise(ctx, [x, y], lambda a, b: Op(name, [a, b]))
+    result = ctx.dtype_of(ctx.result)
+    tensors = isinstance(y, TensorExpr) and bool(y.dims)
+
+    def compute(a: Value, b: Value) -> Value:
+        if name == "truncdiv" and result.is_reduced_precision and tensors:
+            return Op("trunc", [_through(Op("div", [a, b]), result)])  # ATen rounds the quotient
+        return Op(name, [a, b])
+
+    return elementwise(ctx, [x, y], compute)
 
 
 @lowers("floor_divide")

@@ -50,8 +50,9 @@ def view(ctx: LoweringContext, x: TensorExpr, size: Any) -> Lowered:
     for dim, stride in zip(dims, row_major([d.extent for d in dims]), strict=True):
         position = position + dim.expr * stride
     places = []
+    empty = ctx.result.numel() == 0  # there is no element, and no divisor
     for extent, stride in zip(x.shape, row_major(x.shape), strict=True):
-        if extent.is_constant and extent.as_int() <= 1:
+        if empty or (extent.is_constant and extent.as_int() <= 1):
             places.append(ZERO)
         else:
             places.append(position // stride % extent)

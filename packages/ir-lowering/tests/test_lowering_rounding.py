@@ -1,0 +1,86 @@
+"""Element types as eager has them: rounding of scalars, wrapping, views as copies."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from lowering_oracle import check, record
+
+from plait_ir_lowering import LoweringError, external_ops, interpret, lower, verify
+
+EVERY_16_BITS = torch.arange(-(2**15), 2**15).to(torch.int16)
+
+# each is bitwise equal to eager for every bf16 and every f16 number
+EXACT = {
+    "compare": lambda x: (x > 0.1, x == 0.1, x <= 0.3),
+    "add": lambda x: x + 0.1,
+    "add with alpha": lambda x: torch.add(x, x, alpha=0.3),
+    "subtract from": lambda x: 0.1 - x,
+    "multiply": lambda x: x * 0.1,
+    "divide": lambda x: x / 3.3,
+    "remainder": lambda x: (x % 0.3, torch.fmod(x, 0.3)),
+    "divide and truncate": lambda x: torch.div(x, 1.3, rounding_mode="trunc"),
+    "divide by tensor": lambda x: torch.div(x, x.flip(0), rounding_mode="trunc"),
+    "powers": lambda x: (x**2, x**3, x**-2, x**0.5, x**2.3),
+    "limits": lambda x: (x.clamp(0.1, 0.3), torch.where(x > 0, x, 0.1)),
+    "widened constant": lambda x: torch.full_like(x, 0.1).float() * x.float(),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_scalars_round_as_in_eager(name, dtype):
+    x = EVERY_16_BITS.view(dtype)
+    expected = EXACT[name](x)
+    graph = lower(record(EXACT[name], [x]))
+    verify(graph)
+    whole = expected if isinstance(expected, tuple) else (expected,)
+    for actual, wanted in zip(interpret(graph, [x]), whole, strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+def test_integer_scalars_wrap():
+    small = torch.tensor([0, 44, 200, 255], dtype=torch.uint8)
+    check(lambda x: (x + 300, x > 300, x == -1), small)
+    check(lambda x: torch.full((4,), -1).to(torch.uint8) + x, small)
+
+
+def test_arange_of_integers_truncates_its_step():
+    check(lambda x: torch.arange(0, 5, 1.5, dtype=torch.int64) + x, torch.zeros(5).long())
+
+
+def test_negative_integer_power_is_an_error():
+    x = torch.tensor([1, 2])
+    with pytest.raises(RuntimeError, match="negative integer powers"):
+        interpret(lower(record(lambda x: x**-1, [x])), [x])
+
+
+def test_views_without_a_rule_are_copied():
+    x, z = torch.randn(8), torch.randn(3, dtype=torch.complex64)
+    graph = check(lambda x: x.unfold(0, 2, 1) + 1, x)
+    assert external_ops(graph) == {"aten::unfold_copy": 1}
+    check(lambda x: x.view(torch.int32) + 1, x)
+    check(lambda z: z.conj() + 1, z)
+    check(lambda z: z.real + z.imag, z)
+    with pytest.raises(LoweringError, match="as_strided"):
+        lower(record(lambda x: x.as_strided((2, 3), (1, 2)), [x]))
+
+
+def test_strings_that_are_also_functions_reach_external_calls():
+    index = torch.tensor([[0, 1], [1, 0]])
+    values, target = torch.randn(2, 2), torch.zeros(2, 2)
+    check(lambda t, i, v: torch.scatter_reduce(t, 0, i, v, "sum"), target, index, values)
+
+
+def test_reshaping_and_padding_nothing():
+    check(lambda x: x.reshape(2, 2, 0) + 1, torch.randn(4, 0))
+    check(lambda x: torch.nn.functional.pad(x, (1, 1, 1, 1), value=2.0), torch.randn(0, 3))
+
+
+def test_extremes_of_flags():
+    check(lambda x: tuple(x.max(1)) + tuple(x.min(1)), torch.tensor([[True, False], [True, True]]))
+
+
+def test_statistics_of_narrow_layer_norm_have_its_dtype():
+    x = torch.randn(4, 8).bfloat16()
+    check(lambda x: torch.ops.aten.native_layer_norm(x, [8], None, None, 1e-5), x)
