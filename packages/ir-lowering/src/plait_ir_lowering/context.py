@@ -203,7 +203,9 @@ def _rounded(value: Const) -> Scalar:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the strides are a permutation of row-major ones."""
+    """Whether the strides are a permutation of row-major ones, or reach no element at all."""
+    if tensor.numel() == 0:
+        return True
     expected = 1
     pairs = sorted(zip(tensor.stride(), tensor.shape, strict=True))
     for stride, size in pairs:
