@@ -77,6 +77,8 @@ def gather(
 ) -> Lowered:
     if not x.dims or len(indices.dims) != len(x.dims):
         return None
+    if ctx.result.dim() != len(x.dims):  # torch's meta kernel, for a tensor of one element
+        raise ctx.error("its fake value has another rank than its result")
     dims = dimensions([int(size) for size in ctx.result.shape])
     places = [dim.expr for dim in dims]
     at = axis + len(dims) if axis < 0 else axis
