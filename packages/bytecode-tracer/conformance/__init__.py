@@ -1,0 +1,1 @@
+"""Small Python programs, each run compiled against eager on several argument sets."""

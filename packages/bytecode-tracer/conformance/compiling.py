@@ -1,0 +1,119 @@
+"""The only file that knows the tracer: compiles a program, and reads what became of it."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer import CompiledFunction, compile_module
+
+FAULT = "GB0012"
+"""The code of a break that is a fault of the tracer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A graph break, or why a call ran eagerly as a whole."""
+
+    code: str
+    reason: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """What the tracer did with one program over all its calls."""
+
+    breaks: tuple[Break, ...] = ()
+    eager: Break | None = None
+    specialisations: int = 0
+    graphs: int = 0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether all calls ran as captured programs, without a break."""
+        return not self.breaks and self.eager is None and bool(self.specialisations)
+
+    @property
+    def faulty(self) -> bool:
+        """Whether the tracer itself failed, or made a guard that fails at once."""
+        found = [*self.breaks, *([self.eager] if self.eager else [])]
+        return bool(self.warnings) or any(item.code == FAULT for item in found)
+
+
+@dataclass(slots=True)
+class Compiler:
+    """Compiles the program of a case with a backend that runs each graph as it is."""
+
+    made: list[CompiledFunction] = field(default_factory=list)
+    graphs: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+    def compile(self, program: Any, options: dict[str, Any]) -> Any:
+        """The same kind of object as `program`: function, method, module or callable."""
+
+        def function(plain: types.FunctionType) -> CompiledFunction:
+            self.made.append(CompiledFunction(plain, self._backend, **options))
+            return self.made[-1]
+
+        if isinstance(program, torch.nn.Module):
+            return compile_module(program, function)
+        if isinstance(program, types.FunctionType):
+            return function(program)
+        if isinstance(program, types.MethodType):
+            return types.MethodType(function(_plain(program)), program.__self__)
+        call = inspect.getattr_static(type(program), "__call__")
+        assert isinstance(call, types.FunctionType), program
+        return types.MethodType(function(call), program)
+
+    def _backend(
+        self, graph_module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], *_: object
+    ) -> Callable[..., Any]:
+        graph_module.graph.lint()
+        self.graphs += 1
+        return graph_module.forward
+
+    def tracing(self) -> Tracing:
+        """What became of the programs compiled so far."""
+        family = [member for root in self.made for member in root.family()]
+        breaks = [break_ for member in family for break_ in member.breaks]
+        eager = next((m.eager_reason for m in self.made if m.eager_reason is not None), None)
+        return Tracing(
+            tuple(Break(b.code, b.reason, b.line) for b in breaks if b is not eager),
+            Break(eager.code, eager.reason, eager.line) if eager else None,
+            sum(len(member.entries) for member in family),
+            self.graphs,
+            tuple(self.warnings),
+        )
+
+
+def _plain(method: types.MethodType) -> types.FunctionType:
+    assert isinstance(method.__func__, types.FunctionType), method
+    return method.__func__
+
+
+@contextmanager
+def warnings_of_tracer(into: list[str]) -> Iterator[None]:
+    """Collect what the tracer warns of instead of printing it."""
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            into.append(record.getMessage())
+
+    logger = logging.getLogger("plait")
+    handler, propagate = Collect(logging.WARNING), logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate

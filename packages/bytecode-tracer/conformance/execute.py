@@ -1,0 +1,223 @@
+"""Runs a case eagerly and compiled, each with fresh copies of all, and compares them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import signal
+import sys
+import time
+import traceback
+import types
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from conformance.compiling import Compiler, Tracing, warnings_of_tracer
+from conformance.declare import CASES, Call, Case
+from conformance.describe import Describer, Node, first_difference, without_addresses
+from conformance.discover import FOLDER, loaded
+
+ROUNDS = 2
+"""The argument sets are gone through so many times, to come back to earlier ones."""
+
+Compile = Callable[[Any, dict[str, Any]], Any]
+
+
+class CaseTimeoutError(BaseException):
+    """A case takes too long. Not an Exception, so that programs do not catch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one case."""
+
+    case: Case
+    difference: str | None
+    """The first difference from eager; None if there is none."""
+    tracing: Tracing
+    seconds: float
+
+    @property
+    def right(self) -> bool:
+        """Whether all calls behaved as in eager."""
+        return self.difference is None
+
+
+def run_case(case: Case, *, limit: float = 20.0, compile_with: Compile | None = None) -> Verdict:
+    """Run one case on both sides and compare call by call.
+
+    Args:
+        case: what to run.
+        limit: seconds for the case, after which it counts as wrong.
+        compile_with: compiles the program instead of the tracer, to test the suite itself.
+    """
+    start = time.perf_counter()
+    compiler = Compiler()
+    difference: str | None
+    try:
+        with time_limit(limit), warnings_of_tracer(compiler.warnings):
+            expected = list(run_side(case, lambda program, options: program))
+            with contextlib.closing(run_side(case, compile_with or compiler.compile)) as actual:
+                difference = _first_difference(actual, expected)
+    except CaseTimeoutError:
+        difference = f"not done after {limit:g} s"
+    except Exception:
+        difference = f"the suite cannot run it: {traceback.format_exc(limit=-3)}"
+    tracing = compiler.tracing()
+    return Verdict(case, difference, tracing, time.perf_counter() - start)
+
+
+def _first_difference(actual: Iterable[Node], expected: list[Node]) -> str | None:
+    for number, (one, other) in enumerate(zip(actual, expected, strict=True), 1):
+        found = first_difference(one, other)
+        if found:
+            return f"call {number}: {found}"
+    return None
+
+
+def run_side(case: Case, compile_program: Compile) -> Generator[Node, None, None]:
+    """The described outcome of each call of a case, in a fresh copy of its file."""
+    with loaded(case.topic) as module, clean_modes():
+        own: Case = module.__dict__[CASES][case.name]
+        state: object = None
+        program: Any = own.function
+        if own.is_scenario:
+            made = own.function()
+            program, state = made if isinstance(made, tuple) else (made, None)
+        called = compile_program(program, own.options)
+        describer = Describer()
+        for _ in range(ROUNDS):
+            for arguments in own.sets() if state is None else own.sets(state):
+                yield outcome(own, module, describer, called, (program, state), arguments)
+
+
+def outcome(
+    case: Case,
+    module: types.ModuleType,
+    describer: Describer,
+    called: Any,
+    roots: tuple[Any, Any],
+    arguments: Any,
+) -> Node:
+    """One call, and all that can be seen of it afterwards."""
+    made = arguments if isinstance(arguments, Call) else Call(tuple(arguments), {})
+    seed()
+    describer.register([made.args, made.kwargs, *roots, *globals_of(module).values()])
+    printed = io.StringIO()
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed):
+        warnings.simplefilter("always")
+        ended, lines = _ended(case, called, made)
+    describer.begin()
+    how, value = ended
+    parts = [
+        (how, describer.describe(value)),
+        (" arguments", Node("", tuple(_named(describer, enumerate([*made.args, made.kwargs]))))),
+        (" program", Node("", tuple(_named(describer, enumerate(roots))))),
+        (" globals", Node("", tuple(_named(describer, globals_of(module).items())))),
+        (" printed", Node(repr(without_addresses(printed.getvalue())))),
+        (" warnings", Node(repr(_warnings(case, caught)))),
+        (" modes", Node(repr(modes()))),
+    ]
+    if case.traceback:
+        parts.append((" traceback", Node(repr(lines))))
+    return Node("", tuple(parts))
+
+
+def _ended(case: Case, called: Any, made: Call) -> tuple[tuple[str, Any], list[int]]:
+    """The result or the exception of a call, and the lines of its traceback in the file."""
+    try:
+        if case.drive is not None:
+            result = case.drive(called, *made.args, **made.kwargs)
+        else:
+            result = called(*made.args, **made.kwargs)
+        if case.then is not None:
+            result = case.then(result)
+    except CaseTimeoutError:
+        raise
+    except BaseException as error:
+        path = str(FOLDER / f"{case.topic}.py")
+        frames = traceback.extract_tb(error.__traceback__)
+        return ("raised ", error), [f.lineno or 0 for f in frames if f.filename == path]
+    return ("returned ", result), []
+
+
+def _named(describer: Describer, items: Iterable[tuple[object, Any]]) -> list[tuple[str, Node]]:
+    return [(f" {name}", describer.describe(value)) for name, value in items]
+
+
+def _warnings(case: Case, caught: list[warnings.WarningMessage]) -> list[tuple[str, str]]:
+    path = str(FOLDER / f"{case.topic}.py")
+    return [(w.category.__name__, str(w.message)) for w in caught if w.filename == path]
+
+
+def globals_of(module: types.ModuleType) -> dict[str, Any]:
+    """The data among the globals of a file of cases, and among its classes' attributes."""
+    found: dict[str, Any] = {}
+    for name, value in module.__dict__.items():
+        if name.startswith("__") or isinstance(value, types.ModuleType):
+            continue
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            for key, item in vars(value).items():
+                if isinstance(item, int | str | list | dict | set | torch.Tensor) and key[0] != "_":
+                    found[f"{name}.{key}"] = item
+        elif not callable(value) and type(value).__module__ not in ("typing", "__future__"):
+            found[name] = value
+    return found
+
+
+def seed() -> None:
+    """The same random numbers for each call."""
+    torch.manual_seed(0)
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+
+
+def modes() -> dict[str, Any]:
+    """The state of the process that a program may read or change."""
+    return {
+        "grad": torch.is_grad_enabled(),
+        "inference": torch.is_inference_mode_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "default dtype": torch.get_default_dtype(),
+        "default device": str(torch.get_default_device()),
+        "torch random": hash(torch.get_rng_state().numpy().tobytes()),
+        "python random": hash(random.getstate()),
+    }
+
+
+@contextlib.contextmanager
+def clean_modes() -> Iterator[None]:
+    """Start with torch's defaults, and leave them behind."""
+    # Ids of hooks are keys in dicts of modules: they must not differ between the sides.
+    torch.utils.hooks.RemovableHandle.next_id = 100_000
+    seed()
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+        torch.set_autocast_enabled("cpu", False)
+        torch.set_grad_enabled(True)
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise CaseTimeoutError in this thread, the main one, after some seconds."""
+
+    def expire(signum: int, frame: types.FrameType | None) -> None:
+        raise CaseTimeoutError
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
