@@ -78,7 +78,7 @@ def test_closure_change_is_noticed():
 
 def test_containers_are_guarded():
     def total(items, table):
-        return sum(items) + table["a"]
+        return sum(items) + table["a"] * len(table)
 
     assert calls(total, ([X, X], {"a": X}), ([X], {"a": X}), ([X], {"a": X, "b": 1})) == 3
 

@@ -1,8 +1,7 @@
-"""Reading and setting attributes, as Python's object model finds them."""
+"""Reading and setting attributes of every kind of value."""
 
 from __future__ import annotations
 
-import inspect
 import types
 from typing import Any
 
@@ -11,17 +10,28 @@ import torch
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.objects import (
+    MISSING,
+    bind_attribute,
+    class_value,
+    generic_attribute,
+    is_python,
+    object_attribute,
+    static_attribute,
+    store_object_attribute,
+    super_attribute,
+)
+from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
     FunctionVariable,
-    GradModeVariable,
+    GeneratorVariable,
+    InferenceModeVariable,
     IteratorVariable,
     Known,
     MethodVariable,
     ObjectVariable,
-    PartialVariable,
     SequenceVariable,
     SetVariable,
     SuperVariable,
@@ -37,46 +47,98 @@ _TENSOR_CONSTANTS = frozenset(
     }
 )
 _TENSOR_TENSORS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
-_MISSING = object()
+_FIXED_NAMESPACES = frozenset({"torch", "math", "operator", "builtins", "functools", "itertools"})
 
 
 def load_attribute(frame: Frame, owner: Variable, name: str) -> Variable:
-    """`owner.name`. Raises TraceBreakError where it cannot be traced or does not exist."""
+    """`owner.name`. Raises PythonError (AttributeError) where Python does."""
     found = find_attribute(frame, owner, name)
     if found is None:
-        raise TraceBreakError("GB0006", f"a {describe(owner)} has no attribute {name!r}")
+        kind = describe(owner)
+        if isinstance(owner, Known) and isinstance(owner.value, type):
+            fails(AttributeError, f"type object {owner.value.__name__!r} has no attribute {name!r}")
+        if isinstance(owner, Known) and isinstance(owner.value, types.ModuleType):
+            module = owner.value.__name__
+            fails(AttributeError, f"module {module!r} has no attribute {name!r}")
+        if isinstance(owner, ObjectVariable):
+            kind = owner.cls.__name__
+        fails(AttributeError, f"{kind!r} object has no attribute {name!r}")
     return found
 
 
 def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
-    """`owner.name`, or None where Python would raise AttributeError."""
+    """`owner.name`, or None where it does not exist."""
     match owner:
         case TensorVariable():
             return _tensor_attribute(frame, owner, name)
         case Known():
             return _known_attribute(frame, owner, name)
         case ObjectVariable():
-            if name in owner.attributes:
-                return owner.attributes[name]
-            return _class_attribute(frame, owner, owner.cls, name)
+            return object_attribute(frame, owner, name)
         case SuperVariable():
-            return _super_attribute(frame, owner, name)
-        case SequenceVariable():
-            position = _field_position(owner.kind, name)
-            if position is not None:
-                return owner.items[position]
-            return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
-        case DictVariable():
-            return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
-        case SetVariable():
-            return MethodVariable(owner, name) if hasattr(set, name) else None
-        case FunctionVariable() if name == "__name__":
-            return constant(owner.name)
+            return super_attribute(frame, owner, name)
+        case SequenceVariable() | DictVariable() | SetVariable():
+            return _container_attribute(owner, name)
+        case IteratorVariable():
+            is_generator = isinstance(owner, GeneratorVariable)
+            sample = types.GeneratorType if is_generator else type(iter(()))
+            return MethodVariable(owner, name) if hasattr(sample, name) else None
+        case InferenceModeVariable():
+            return MethodVariable(owner, name)
+        case FunctionVariable():
+            return _function_attribute(owner, name)
         case BoundVariable() if name == "__self__":
             return owner.self
-        case IteratorVariable() | GradModeVariable() | PartialVariable():
-            raise TraceBreakError("GB0007", f"the attribute {name!r} of a {describe(owner)}")
+        case BoundVariable() if name == "__func__" and isinstance(owner.function, Variable):
+            return owner.function
+        case BoundVariable() if isinstance(owner.function, Variable):
+            return find_attribute(frame, owner.function, name)
     raise TraceBreakError("GB0007", f"the attribute {name!r} of a {describe(owner)}")
+
+
+def _container_attribute(
+    owner: SequenceVariable | DictVariable | SetVariable, name: str
+) -> Variable | None:
+    kind = set if isinstance(owner, SetVariable) else owner.kind
+    if name == "__class__":
+        return constant(kind)
+    if isinstance(owner, SequenceVariable):
+        position = _field_position(kind, name)
+        if position is not None:
+            return owner.items[position]
+    if not hasattr(kind, name):
+        return None
+    if isinstance(owner, SequenceVariable) and hasattr(kind, "_fields"):
+        static = static_attribute(kind, name)
+        if is_python(static):
+            return BoundVariable(constant(static), owner)
+    return MethodVariable(owner, name)
+
+
+def _function_attribute(owner: FunctionVariable, name: str) -> Variable | None:
+    if name in owner.attributes:
+        return owner.attributes[name]
+    if name in ("__name__", "__qualname__"):
+        return constant(owner.name)
+    if name == "__code__":
+        return constant(owner.code)
+    if name == "__defaults__":
+        return SequenceVariable(list(owner.defaults), tuple) if owner.defaults else constant(None)
+    if name == "__kwdefaults__":
+        made = owner.keyword_defaults
+        return DictVariable(dict(made)) if made else constant(None)
+    if name == "__module__":
+        return constant(owner.globals.get("__name__"))
+    if name == "__dict__":
+        return DictVariable(owner.attributes)
+    if name == "__doc__":
+        first = owner.code.co_consts[0] if owner.code.co_consts else None
+        return constant(first if isinstance(first, str) else None)
+    if name in ("__globals__", "__closure__", "__annotations__", "__type_params__"):
+        raise TraceBreakError("GB0007", f"{name} of a function made in the traced code")
+    if hasattr(types.FunctionType, name):
+        return MethodVariable(owner, name)
+    return None
 
 
 def _field_position(kind: Any, name: str) -> int | None:
@@ -98,21 +160,28 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
         return constant(owner.fake.requires_grad)
     if name == "is_leaf":
         return constant(owner.fake.is_leaf)
-    if name in ("grad", "grad_fn", "_base"):
+    if name == "__class__":
+        from plait_bytecode_tracer.builtin_calls import type_of
+
+        return constant(type_of(owner))
+    if name in ("grad", "grad_fn", "_base", "__dict__"):
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")
     if not hasattr(torch.Tensor, name):
+        if owner.source is not None:
+            real = frame.state.input_tensor(owner)
+            if hasattr(real, name):
+                raise TraceBreakError("GB0007", f"the attribute {name!r} set on a tensor")
+            text = f"no attribute {name}"
+            frame.state.guard(owner.source, f"not hasattr({{}}, {name!r})", text)
         return None
     return MethodVariable(owner, name)
 
 
 def _known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     real = owner.value
-    written = frame.state.attributes.get(id(real), {}).get(name)
-    if written is not None:
-        return written
-    if is_constant(real) or isinstance(real, types.BuiltinFunctionType):
-        value = getattr(real, name, _MISSING)
-        return None if value is _MISSING else constant(value)
+    if is_constant(real) or isinstance(real, types.BuiltinFunctionType | types.CodeType):
+        value = getattr(real, name, MISSING)
+        return None if value is MISSING else constant(value)
     if isinstance(real, types.ModuleType):
         return _namespace_attribute(frame, owner, name)
     if isinstance(real, type):
@@ -120,130 +189,120 @@ def _known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     if isinstance(real, torch.nn.Module):
         return _module_attribute(frame, owner, name)
     if isinstance(real, types.MethodType | types.FunctionType):
-        value = getattr(real, name, _MISSING)
-        return None if value is _MISSING else constant(value)
-    return _object_attribute(frame, owner, name)
+        return _real_function_attribute(frame, owner, name)
+    return object_attribute(frame, owner, name)
+
+
+def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
+    real = owner.value
+    if isinstance(real, types.MethodType) and name == "__self__" and owner.source is not None:
+        return frame.state.wrap(real.__self__, owner.source.attribute("__self__"))
+    written = frame.state.attributes.get(id(real), {}).get(name)
+    if written is not None:
+        return written
+    value = getattr(real, name, MISSING)
+    if value is MISSING:
+        return None
+    own = getattr(real, "__dict__", {})
+    if name in own and owner.source is not None and isinstance(real, types.FunctionType):
+        return frame.state.wrap(value, owner.source.attribute(name))
+    return constant(value)
 
 
 def _namespace_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
-    value = getattr(owner.value, name, _MISSING)
-    if value is _MISSING:
+    value = getattr(owner.value, name, MISSING)
+    if value is MISSING:
         return None
-    package = owner.value.__name__.split(".")[0]
-    fixed = package in ("torch", "math", "operator", "builtins", "functools", "itertools")
-    if owner.source is None or fixed:
+    if owner.source is None or owner.value.__name__.split(".")[0] in _FIXED_NAMESPACES:
         return constant(value)
     return frame.state.wrap(value, owner.source.attribute(name))
 
 
 def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
-    value = getattr(owner.value, name, _MISSING)
-    if value is _MISSING:
-        return None
-    if isinstance(value, property):
-        raise TraceBreakError("GB0007", f"the property {name!r} of a class")
-    return _from_class(frame, owner.value, name, value)
+    """`cls.name`, with the metaclass's data descriptors first."""
+    cls: type = owner.value
+    if name == "__mro__":
+        return constant(cls.__mro__)
+    meta_static = static_attribute(type(cls), name)
+    if is_python(static_attribute(type(cls), "__getattribute__")):
+        raise TraceBreakError("GB0007", f"{cls.__name__}, whose metaclass intercepts attributes")
+    static = static_attribute(cls, name)
+    if isinstance(meta_static, property) and meta_static.fget is not None:
+        from plait_bytecode_tracer.calls import call
 
+        return call(frame, constant(meta_static.fget), [owner], {})
+    if static is MISSING:
+        if is_python(meta_static):
+            return BoundVariable(constant(meta_static), owner)
+        value = getattr(cls, name, MISSING)
+        return None if value is MISSING else constant(value)
+    if isinstance(static, classmethod):
+        if is_python(static.__func__):
+            return BoundVariable(constant(static.__func__), owner)
+        return constant(getattr(cls, name))
+    if isinstance(static, staticmethod):
+        return class_value(frame, cls, name, static.__func__)
+    if isinstance(static, property):
+        return constant(static)
+    getter = static_attribute(type(static), "__get__")
+    if is_python(getter):
+        from plait_bytecode_tracer.calls import call
 
-def _from_class(frame: Frame, cls: type, name: str, value: Any) -> Variable:
-    """A class attribute; functions and data of user classes are guarded."""
-    if cls.__module__.split(".")[0] in ("torch", "builtins", "enum", "functools"):
-        return constant(value)
-    where = frame.state.constants.name(cls)
-    source = Source(f"{where}.{name}", f"{cls.__qualname__}.{name}")
-    return frame.state.wrap(value, source)
+        return call(frame, constant(getter), [constant(static), constant(None), owner], {})
+    return class_value(frame, cls, name, getattr(cls, name))
 
 
 def _module_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     module, source = owner.value, owner.source
     if source is None:
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a module made in the trace")
-    if name in module.__dict__:
-        return frame.state.wrap(module.__dict__[name], source.attribute(name))
-    found = inspect.getattr_static(type(module), name, _MISSING)
-    if found is not _MISSING:
-        return _bind(frame, owner, type(module), name, found)
-    for kind in ("_parameters", "_buffers", "_modules"):
-        if name in module.__dict__.get(kind, {}):
-            written = _written_entry(frame, owner, kind, name)
-            if written is not None:
-                return written
-            return frame.state.wrap(module.__dict__[kind][name], source.parameter(kind, name))
-    if type(module).__getattr__ is not torch.nn.Module.__getattr__:
-        raise TraceBreakError("GB0007", f"{name!r}, which the module's own __getattr__ finds")
-    return None
+    getter = static_attribute(type(module), "__getattribute__")
+    fallback = static_attribute(type(module), "__getattr__")
+    if is_python(getter):
+        return object_attribute(frame, owner, name)
+    plain = fallback is torch.nn.Module.__getattr__
+    if plain and name not in module.__dict__ and static_attribute(type(module), name) is MISSING:
+        written = frame.state.attributes.get(id(module), {}).get(name)
+        return written if written is not None else module_entry(frame, owner, name)
+    found = generic_attribute(frame, owner, name)
+    if found is not None:
+        return found
+    if plain:
+        return module_entry(frame, owner, name)
+    return bind_and_call_fallback(frame, owner, fallback, name)
 
 
-def _written_entry(frame: Frame, owner: Known, kind: str, name: str) -> Variable | None:
-    """An entry of a dict of the module that the trace itself has changed."""
-    table = frame.state.wrapped.get(id(owner.value.__dict__[kind]))
-    if isinstance(table, DictVariable) and id(table) in frame.state.changed:
-        return table.items.get(name)
-    return None
-
-
-def _object_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
-    real = owner.value
-    cls = type(real)
-    if getattr(cls, "__getattribute__") is not object.__getattribute__:  # noqa: B009  # untyped
-        raise TraceBreakError("GB0007", f"a {cls.__name__}, which has its own __getattribute__")
-    static = inspect.getattr_static(cls, name, _MISSING)
-    is_data = static is not _MISSING and hasattr(type(static), "__set__")
-    instance = getattr(real, "__dict__", {})
-    if name in instance and not is_data:
-        if owner.source is None:
-            return constant(instance[name])
-        return frame.state.wrap(instance[name], owner.source.attribute(name))
-    if isinstance(static, types.MemberDescriptorType):  # a slot
-        value = getattr(real, name, _MISSING)
-        if value is _MISSING:
-            return None
-        if owner.source is None:
-            return constant(value)
-        return frame.state.wrap(value, owner.source.attribute(name))
-    if static is not _MISSING:
-        if owner.source is not None and not is_data:
-            absent = f"{name!r} not in getattr({{}}, '__dict__', ())"
-            frame.state.guard(owner.source, absent, f"{owner.source.text} has no own {name}")
-        return _bind(frame, owner, cls, name, static)
-    if hasattr(cls, "__getattr__"):
-        raise TraceBreakError("GB0007", f"{name!r}, which {cls.__name__}.__getattr__ finds")
-    if owner.source is not None:
-        frame.state.guard(owner.source, f"not hasattr({{}}, {name!r})", f"no attribute {name}")
-    return None
-
-
-def _class_attribute(frame: Frame, owner: Variable, cls: type, name: str) -> Variable | None:
-    static = inspect.getattr_static(cls, name, _MISSING)
-    return None if static is _MISSING else _bind(frame, owner, cls, name, static)
-
-
-def _bind(frame: Frame, owner: Variable, cls: type, name: str, static: Any) -> Variable:
-    """A class attribute read through an instance: methods bound, properties called."""
+def bind_and_call_fallback(frame: Frame, owner: Known, fallback: Any, name: str) -> Variable | None:
+    """The attribute that a module's own `__getattr__` finds."""
     from plait_bytecode_tracer.calls import call
 
-    match static:
-        case types.FunctionType():
-            function = _from_class(frame, cls, name, static)
-            return BoundVariable(function, owner)
-        case staticmethod():
-            return _from_class(frame, cls, name, static.__func__)
-        case classmethod():
-            return BoundVariable(constant(static.__func__), constant(cls))
-        case property() if static.fget is not None:
-            return call(frame, constant(static.fget), [owner], {})
-        case types.WrapperDescriptorType() | types.MethodDescriptorType():
-            return MethodVariable(owner, name)
-    if hasattr(type(static), "__get__") and not isinstance(static, type):
-        raise TraceBreakError("GB0007", f"the descriptor {name!r} of {cls.__name__}")
-    return _from_class(frame, cls, name, static)
+    bound = bind_attribute(frame, owner, type(owner.value), "__getattr__", fallback)
+    if bound is None:
+        return None
+    return call(frame, bound, [constant(name)], {})
 
 
-def _super_attribute(frame: Frame, owner: SuperVariable, name: str) -> Variable | None:
-    order = owner.cls.__mro__
-    for cls in order[order.index(owner.after) + 1 :]:
-        if name in cls.__dict__:
-            return _bind(frame, owner.self, cls, name, cls.__dict__[name])
+def module_entry(frame: Frame, owner: Known, name: str) -> Variable | None:
+    """A parameter, buffer or submodule by name, as `nn.Module.__getattr__` finds it."""
+    module, source = owner.value, owner.source
+    for kind in ("_parameters", "_buffers", "_modules"):
+        table = module.__dict__.get(kind, {})
+        written = _written_entry(frame, owner, kind)
+        if written is not None:
+            if name in written.items:
+                return written.items[name]
+        elif name in table and source is not None:
+            return frame.state.wrap(table[name], source.parameter(kind, name))
+    if source is not None:
+        frame.state.guard(source, f"not hasattr({{}}, {name!r})", f"no attribute {name}")
+    return None
+
+
+def _written_entry(frame: Frame, owner: Known, kind: str) -> DictVariable | None:
+    """A dict of the module that the trace itself has changed."""
+    table = frame.state.wrapped.get(id(owner.value.__dict__.get(kind)))
+    if isinstance(table, DictVariable) and id(table) in frame.state.changed:
+        return table
     return None
 
 
@@ -256,21 +315,13 @@ def call_method(frame: Frame, owner: Variable, name: str, args: list[Variable]) 
 
 def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
     """`owner.name = value`."""
-    if isinstance(owner, ObjectVariable):
-        static = inspect.getattr_static(owner.cls, name, _MISSING)
-        is_slot = isinstance(static, types.MemberDescriptorType)
-        if static is not _MISSING and hasattr(type(static), "__set__") and not is_slot:
-            raise TraceBreakError("GB0007", f"a write to the descriptor {name!r}")
+    if isinstance(owner, FunctionVariable):
+        if name in ("__code__", "__defaults__", "__kwdefaults__", "__dict__"):
+            raise TraceBreakError("GB0007", f"a write to {name} of a function")
         owner.attributes[name] = value
-        return
-    if not isinstance(owner, Known) or owner.source is None:
-        raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of {describe(owner)}")
-    cls = type(owner.value)
-    setters: tuple[Any, ...] = (object.__setattr__, torch.nn.Module.__setattr__)
-    plain = cls.__setattr__ in setters
-    static = inspect.getattr_static(cls, name, None)
-    if not plain or hasattr(type(static), "__set__") or isinstance(owner.value, type):
-        raise TraceBreakError("GB0007", f"a write to {name!r}, which {cls.__name__} intercepts")
-    state = frame.state
-    state.attributes.setdefault(id(owner.value), {})[name] = value
-    state.owners[id(owner.value)] = owner
+    elif isinstance(owner, ObjectVariable | Known):
+        store_object_attribute(frame, owner, name, value)
+    elif isinstance(owner, TensorVariable):
+        raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of a tensor")
+    else:
+        fails(AttributeError, f"{describe(owner)!r} object has no attribute {name!r}")

@@ -6,6 +6,7 @@ import builtins
 import functools
 import math
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -13,20 +14,30 @@ import torch
 
 from plait_bytecode_tracer.attributes import call_method, find_attribute, load_attribute
 from plait_bytecode_tracer.containers import (
+    changed,
     constant_key,
     contains,
     describe,
+    extend,
     get_item,
     hold,
     plain_value,
 )
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.iteration import elements, iterate, over
+from plait_bytecode_tracer.iteration import elements, iterate, next_item, over
+from plait_bytecode_tracer.objects import (
+    MISSING,
+    delete_object_attribute,
+    special_method,
+    static_attribute,
+)
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails, python_error
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
     FunctionVariable,
+    GeneratorVariable,
     IteratorVariable,
     Known,
     MethodVariable,
@@ -125,8 +136,6 @@ def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variab
         if function in (operator.add, operator.iadd) and isinstance(other, SequenceVariable):
             if function is operator.iadd and left.kind is list:
                 left.items.extend(other.items)
-                from plait_bytecode_tracer.containers import changed
-
                 changed(frame, left)
                 return left
             return SequenceVariable([*left.items, *other.items], left.kind)
@@ -134,8 +143,6 @@ def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variab
             return SequenceVariable([*left.items, *map(constant, other.value)], left.kind)
         if function is operator.mul and isinstance(other, Known):
             return SequenceVariable(left.items * other.value, left.kind)
-    if function in (operator.eq, operator.ne) and len(args) == 2:
-        return constant(equal(frame, args[0], args[1]) is (function is operator.eq))
     if (
         isinstance(left, Known)
         and type(left.value) in (tuple, torch.Size)
@@ -143,31 +150,135 @@ def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variab
     ):
         items: list[Variable] = [constant(item) for item in left.value]
         return _apply_objects(frame, function, [SequenceVariable(items, tuple), *args[1:]])
-    if isinstance(left, DictVariable) and function is operator.or_:
-        merged = dict(left.items) | hold(args[1], DictVariable).items
-        return DictVariable(merged)
-    if isinstance(left, SetVariable):
-        return SetVariable(function(left.items, plain_value(args[1])))
-    if isinstance(left, ObjectVariable) or (
-        isinstance(left, Known) and not is_constant(left.value)
-    ):
-        name = f"__{function.__name__.strip('_')}__"
-        method = find_attribute(frame, left, name)
-        if isinstance(method, BoundVariable):
-            return call_method(frame, left, name, args[1:])
-    raise TraceBreakError("GB0008", f"{function.__name__} of a {describe(left)}")
+    if isinstance(left, DictVariable) and function in (operator.or_, operator.ior):
+        return _merge(frame, function, left, args[1])
+    if isinstance(left, SetVariable) and isinstance(args[-1], SetVariable):
+        result = function(set(left.items), plain_value(args[-1]))
+        if not isinstance(result, set):
+            return constant(result)
+        if function.__name__.startswith("i"):
+            changed(frame, left)
+            left.items.clear()
+            left.items.update(result)
+            return left
+        return SetVariable(result, kind=left.kind)
+    return apply_operator(frame, function, args)
+
+
+def _merge(frame: Frame, function: Any, left: DictVariable, right: Variable) -> Variable:
+    if function is operator.ior:
+        extend(frame, left, right)
+        return left
+    made = DictVariable(left.items.copy(), left.kind, factory=left.factory)
+    extend(frame, made, hold(right, DictVariable))
+    return made
+
+
+_REFLECTED: dict[str, str] = {
+    "lt": "gt",
+    "gt": "lt",
+    "le": "ge",
+    "ge": "le",
+    "eq": "eq",
+    "ne": "ne",
+    **{n: f"r{n}" for n in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")},
+    **{n: f"r{n}" for n in ("and", "or", "xor", "lshift", "rshift")},
+}
+"""The method of the right operand that Python tries when the left one's does not apply."""
+
+
+def apply_operator(frame: Frame, function: Any, args: list[Variable]) -> Variable:
+    """An operator through the special methods of its operands' classes."""
+    name = function.__name__.strip("_")
+    tries: list[tuple[Variable, str, list[Variable]]] = []
+    plain = name
+    if function in _IN_PLACE:
+        plain = name.removeprefix("i")
+        tries.append((args[0], f"__{name}__", args[1:]))
+    tries.append((args[0], f"__{plain}__", args[1:]))
+    if len(args) == 2 and plain in _REFLECTED:
+        reflected = (args[1], f"__{_REFLECTED[plain]}__", [args[0]])
+        kinds = type_of(args[0]), type_of(args[1])
+        first = kinds[1] is not kinds[0] and issubclass(kinds[1], kinds[0])
+        tries.insert(0 if first else len(tries), reflected)
+    for owner, method_name, others in tries:
+        if not isinstance(owner, ObjectVariable | Known):
+            continue
+        if isinstance(owner, Known) and is_constant(owner.value):
+            continue
+        method = special_method(frame, owner, method_name)
+        if method is None:
+            continue
+        result = _call(frame, method, others)
+        if not (isinstance(result, Known) and result.value is NotImplemented):
+            return result
+    compares: tuple[Any, ...] = (operator.eq, operator.ne)
+    if function in compares and len(args) == 2:
+        return constant(equal(frame, args[0], args[1]) is (function is operator.eq))
+    shown = " and ".join(describe(arg) for arg in args)
+    raise TraceBreakError("GB0008", f"{function.__name__} of {shown}")
+
+
+def _call(frame: Frame, function: Variable, args: list[Variable]) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    return call(frame, function, args, {})
+
+
+def same(left: Variable, right: Variable) -> bool:
+    """Whether two variables are one object."""
+    if isinstance(left, Known) and isinstance(right, Known):
+        return left.value is right.value
+    if isinstance(left, Known) or isinstance(right, Known):
+        return False
+    return left is right
 
 
 def equal(frame: Frame, left: Variable, right: Variable) -> bool:
     """`left == right` for values without tensors."""
+    if same(left, right):
+        return True
+    match left, right:
+        case (SequenceVariable(), SequenceVariable()):
+            related = left.kind is right.kind or (issubclass(left.kind, tuple) and issubclass(
+                right.kind, tuple
+            ))  # fmt: skip
+            return related and len(left.items) == len(right.items) and all(
+                _element_equal(frame, one, other)
+                for one, other in zip(left.items, right.items, strict=True)
+            )  # fmt: skip
+        case (DictVariable(), DictVariable()):
+            if set(left.items) != set(right.items):
+                return False
+            return all(
+                _element_equal(frame, item, right.items[key]) for key, item in left.items.items()
+            )
+        case (ObjectVariable(), _) | (_, ObjectVariable()):
+            return False
     if has_tensor([left, right]):
         raise TraceBreakError("GB0003", "a comparison of containers of tensors")
-    try:
-        return bool(plain_value(left) == plain_value(right))
-    except TraceBreakError:
-        if isinstance(left, Known) and isinstance(right, Known):
-            return left.value is right.value
-        raise
+    if isinstance(left, Known) and isinstance(right, Known):
+        if is_constant(left.value) and is_constant(right.value):
+            return bool(left.value == right.value)
+        if _identity_equality(left.value) and _identity_equality(right.value):
+            return False
+    if not _has_plain_value(left) or not _has_plain_value(right):
+        return False
+    return bool(plain_value(left) == plain_value(right))
+
+
+def _element_equal(frame: Frame, left: Variable, right: Variable) -> bool:
+    return same(left, right) or truth(frame, apply(frame, operator.eq, [left, right]))
+
+
+def _identity_equality(value: Any) -> bool:
+    """Whether objects of the value's class are equal only to themselves."""
+    comparison: Any = type(value).__eq__
+    return comparison in (object.__eq__, type.__eq__)
+
+
+def _has_plain_value(value: Variable) -> bool:
+    return isinstance(value, Known | SequenceVariable | DictVariable | SetVariable | SliceVariable)
 
 
 def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
@@ -179,7 +290,7 @@ def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Va
     except TraceBreakError:
         raise
     except Exception as error:
-        raise TraceBreakError("GB0006", f"{type(error).__name__}: {error}") from error
+        raise python_error(error) from error
     return constant(result)
 
 
@@ -193,17 +304,31 @@ def truth(frame: Frame, value: Variable) -> bool:
         case Known(real):
             if is_constant(real):
                 return bool(real)
-            if isinstance(real, torch.nn.ModuleList | torch.nn.ModuleDict | torch.nn.Sequential):
-                return len(real) > 0
-            if not hasattr(type(real), "__bool__") and not hasattr(type(real), "__len__"):
-                return True
-            raise TraceBreakError("GB0009", f"the truth of a {type(real).__name__}")
+            return _object_truth(frame, value)
         case ObjectVariable():
-            for name in ("__bool__", "__len__"):
-                if hasattr(value.cls, name):
-                    return truth(frame, call_method(frame, value, name, []))
-            return True
+            return _object_truth(frame, value)
     return True
+
+
+def _object_truth(frame: Frame, value: Variable) -> bool:
+    for name in ("__bool__", "__len__"):
+        method = special_method(frame, value, name)
+        if method is not None:
+            return truth(frame, _call(frame, method, []))
+    return True
+
+
+def convert(frame: Frame, cls: type, value: Variable) -> Variable:
+    """`str`, `int`, `float` or `bool` of an object made in the trace."""
+    if cls is bool:
+        return constant(truth(frame, value))
+    name = f"__{cls.__name__}__"
+    method = special_method(frame, value, name)
+    if method is None and cls is str:
+        method = special_method(frame, value, "__repr__")
+    if method is None:
+        raise TraceBreakError("GB0009", f"{cls.__name__} of a {describe(value)}")
+    return _call(frame, method, [])
 
 
 @builtin(len)
@@ -231,7 +356,7 @@ def type_of(value: Variable) -> type:
         case SequenceVariable() | DictVariable():
             return value.kind
         case SetVariable():
-            return set
+            return value.kind
         case ObjectVariable():
             return value.cls
         case FunctionVariable():
@@ -261,6 +386,10 @@ def isinstance_(frame: Frame, value: Variable, classes: Variable) -> Variable:
         return constant(bool(plain) or issubclass(type_of(value), tuple(_flat(wanted))))
     if isinstance(value, Known):
         return constant(isinstance(value.value, wanted))
+    if isinstance(value, IteratorVariable):
+        is_generator = isinstance(value, GeneratorVariable)
+        kind = types.GeneratorType if is_generator else type(iter(()))
+        return constant(issubclass(kind, wanted))
     return constant(issubclass(type_of(value), wanted))
 
 
@@ -289,17 +418,22 @@ def type_(frame: Frame, value: Variable) -> Variable:
 def getattr_(
     frame: Frame, owner: Variable, name: Variable, default: Variable | None = None
 ) -> Variable:
-    found = find_attribute(frame, owner, plain_value(name))
-    if found is not None:
-        return found
-    if default is None:
-        raise TraceBreakError("GB0006", f"no attribute {plain_value(name)!r}")
-    return default
+    try:
+        return load_attribute(frame, owner, plain_value(name))
+    except PythonError as error:
+        if default is None or not issubclass(exception_class(error.value), AttributeError):
+            raise
+        return default
 
 
 @builtin(hasattr)
 def hasattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
-    return constant(find_attribute(frame, owner, plain_value(name)) is not None)
+    try:
+        return constant(find_attribute(frame, owner, plain_value(name)) is not None)
+    except PythonError as error:
+        if not issubclass(exception_class(error.value), AttributeError):
+            raise
+        return constant(False)
 
 
 @builtin(setattr)
@@ -310,25 +444,38 @@ def setattr_(frame: Frame, owner: Variable, name: Variable, value: Variable) -> 
     return constant(None)
 
 
+@builtin(delattr)
+def delattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
+    delete_object_attribute(frame, owner, plain_value(name))
+    return constant(None)
+
+
 @builtin(callable)
 def callable_(frame: Frame, value: Variable) -> Variable:
+    if isinstance(value, ObjectVariable):
+        return constant(static_attribute(value.cls, "__call__") is not MISSING)
     if isinstance(value, Known):
         return constant(callable(value.value))
-    return constant(isinstance(value, FunctionVariable | BoundVariable | MethodVariable))
+    callables = FunctionVariable | BoundVariable | MethodVariable | PartialVariable
+    return constant(isinstance(value, callables))
 
 
 @builtin(iter)
 def iter_(frame: Frame, value: Variable) -> Variable:
+    if isinstance(value, ObjectVariable):
+        method = special_method(frame, value, "__iter__")
+        if method is not None:
+            return _call(frame, method, [])
     return iterate(frame, value)
 
 
 @builtin(next)
 def next_(frame: Frame, iterator: Variable, default: Variable | None = None) -> Variable:
-    found = hold(iterator, IteratorVariable).next_()
+    found = next_item(frame, iterator)
     if found is not None:
         return found
     if default is None:
-        raise TraceBreakError("GB0006", "StopIteration")
+        fails(StopIteration)
     return default
 
 
@@ -345,15 +492,37 @@ def enumerate_(frame: Frame, values: Variable, start: Variable | None = None) ->
         count += 1
         return SequenceVariable([constant(count - 1), item], tuple)
 
-    return IteratorVariable(step)
+    return IteratorVariable(step, source.is_pure)
 
 
 @builtin(zip)
 def zip_(frame: Frame, *values: Variable, strict: Variable | None = None) -> Variable:
-    sources = [list(elements(frame, value)) for value in values]
-    if strict is not None and plain_value(strict) and len({len(s) for s in sources}) > 1:
-        raise TraceBreakError("GB0006", "zip of sequences of different lengths")
-    return over([SequenceVariable(list(items), tuple) for items in zip(*sources, strict=False)])
+    sources = [iterate(frame, value) for value in values]
+    is_strict = strict is not None and truth(frame, strict)
+
+    def step() -> Variable | None:
+        items: list[Variable] = []
+        for source in sources:
+            item = source.next_()
+            if item is None:
+                if is_strict:
+                    _check_all_ended(sources, len(items))
+                return None
+            items.append(item)
+        return SequenceVariable(items, tuple) if items else None
+
+    return IteratorVariable(step, all(source.is_pure for source in sources))
+
+
+def _check_all_ended(sources: list[IteratorVariable], ended: int) -> None:
+    """The ValueError of `zip(strict=True)` where argument `ended` is the first without a next."""
+    before = "argument 1" if ended == 1 else f"arguments 1-{ended}"
+    if ended:
+        fails(ValueError, f"zip() argument {ended + 1} is shorter than {before}")
+    for position, source in enumerate(sources[1:], 1):
+        if source.next_() is not None:
+            before = "argument 1" if position == 1 else f"arguments 1-{position}"
+            fails(ValueError, f"zip() argument {position + 1} is longer than {before}")
 
 
 @builtin(map)
@@ -367,19 +536,23 @@ def map_(frame: Frame, function: Variable, *values: Variable) -> Variable:
         present = [item for item in items if item is not None]
         return call(frame, function, present, {}) if len(present) == len(items) else None
 
-    return IteratorVariable(step)
+    return IteratorVariable(step, False)
 
 
 @builtin(filter)
 def filter_(frame: Frame, function: Variable, values: Variable) -> Variable:
     from plait_bytecode_tracer.calls import call
 
-    keep = []
-    for item in elements(frame, values):
-        is_none = isinstance(function, Known) and function.value is None
-        if truth(frame, item if is_none else call(frame, function, [item], {})):
-            keep.append(item)
-    return over(keep)
+    source = iterate(frame, values)
+    is_none = isinstance(function, Known) and function.value is None
+
+    def step() -> Variable | None:
+        while (item := source.next_()) is not None:
+            if truth(frame, item if is_none else call(frame, function, [item], {})):
+                return item
+        return None
+
+    return IteratorVariable(step, False)
 
 
 @builtin(reversed)
@@ -425,9 +598,21 @@ def _extreme(
     frame: Frame, function: Any, values: tuple[Variable, ...], options: dict[str, Variable]
 ) -> Variable:
     items = list(elements(frame, values[0])) if len(values) == 1 else list(values)
-    if options or has_tensor(items):
-        raise TraceBreakError("GB0003", f"{function.__name__} that compares tensors or uses a key")
-    return fold(function, [SequenceVariable(items, list)], {})
+    default, key = options.pop("default", None), options.pop("key", None)
+    if not items:
+        if default is None:
+            fails(ValueError, f"{function.__name__}() arg is an empty sequence")
+        return default
+    if options:
+        raise TraceBreakError("GB0006", f"{function.__name__} with an unknown option")
+    is_none = key is None or (isinstance(key, Known) and key.value is None)
+    ranks = items if is_none or key is None else [_call(frame, key, [item]) for item in items]
+    wins = operator.lt if function is min else operator.gt
+    best = 0
+    for position in range(1, len(items)):
+        if truth(frame, apply(frame, wins, [ranks[position], ranks[best]])):
+            best = position
+    return items[best]
 
 
 @builtin(any)
@@ -450,16 +635,20 @@ def tuple_(frame: Frame, values: Variable | None = None) -> Variable:
     return SequenceVariable([] if values is None else list(elements(frame, values)), tuple)
 
 
-@builtin(set, frozenset)
+@builtin(set)
 def set_(frame: Frame, values: Variable | None = None) -> Variable:
     items = [] if values is None else list(elements(frame, values))
     return SetVariable({constant_key(item) for item in items})
 
 
-@builtin(dict)
-def dict_(frame: Frame, values: Variable | None = None, **items: Variable) -> Variable:
-    from plait_bytecode_tracer.containers import extend
+@builtin(frozenset)
+def frozenset_(frame: Frame, values: Variable | None = None) -> Variable:
+    items = [] if values is None else list(elements(frame, values))
+    return SetVariable({constant_key(item) for item in items}, kind=frozenset)
 
+
+@builtin(dict)
+def dict_(frame: Frame, values: Variable | None = None, /, **items: Variable) -> Variable:
     made = DictVariable({})
     if values is not None:
         extend(frame, made, values)
@@ -515,16 +704,11 @@ def reduce(
 
     items = list(elements(frame, values))
     if initial is None and not items:
-        raise TraceBreakError("GB0006", "reduce of an empty sequence")
+        fails(TypeError, "reduce() of empty iterable with no initial value")
     total = items.pop(0) if initial is None else initial
     for item in items:
         total = call(frame, function, [total, item], {})
     return total
-
-
-@builtin(torch.is_grad_enabled)
-def is_grad_enabled(frame: Frame) -> Variable:
-    return constant(frame.state.grad_enabled)
 
 
 @builtin(torch.is_tensor)

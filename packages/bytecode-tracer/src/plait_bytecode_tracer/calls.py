@@ -11,15 +11,18 @@ import torch
 
 from plait_bytecode_tracer.builtin_calls import FOLDED, find_builtin, fold, has_tensor
 from plait_bytecode_tracer.containers import describe
+from plait_bytecode_tracer.descriptors import call_descriptor
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, Function, constant
+from plait_bytecode_tracer.instances import call_class, new_instance
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
+from plait_bytecode_tracer.objects import special_method, static_attribute
+from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
     FunctionVariable,
-    GradModeVariable,
-    IteratorVariable,
+    GeneratorVariable,
     Known,
     MethodVariable,
     ObjectVariable,
@@ -38,11 +41,7 @@ _LEAF_MODULES = frozenset(
         *("torch._tensor", "torch._torch_docs"),
     }
 )
-_GRAD_MODES = {
-    torch.no_grad: GradModeVariable(False),
-    torch.enable_grad: GradModeVariable(True),
-    torch.inference_mode: GradModeVariable(False, inference=True),
-}
+_DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
 _UNTRACED_TORCH = frozenset(
     {
         *("manual_seed", "seed", "set_default_dtype", "set_default_device", "save", "load"),
@@ -70,12 +69,11 @@ def call(
         case PartialVariable():
             merged = {**function.kwargs, **kwargs}
             return call(frame, function.function, [*function.args, *args], merged)
-        case GradModeVariable():
-            raise TraceBreakError("GB0002", "a gradient mode used as a decorator")
         case ObjectVariable():
-            from plait_bytecode_tracer.attributes import load_attribute
-
-            return call(frame, load_attribute(frame, function, "__call__"), args, kwargs)
+            called = special_method(frame, function, "__call__")
+            if called is None:
+                fails(TypeError, f"{function.cls.__name__!r} object is not callable")
+            return call(frame, called, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of a {describe(function)}")
 
 
@@ -91,7 +89,7 @@ def _call_known(
             raise TraceBreakError("GB0006", str(error)) from error
         return rule(frame, *args, **kwargs)
     if isinstance(real, type):
-        return _call_class(frame, function, args, kwargs)
+        return call_class(frame, function, args, kwargs)
     if _is_leaf(real):
         return _call_torch(frame, real, args, kwargs)
     if isinstance(real, types.FunctionType):
@@ -101,9 +99,11 @@ def _call_known(
         return call(frame, constant(real.__func__), [owner, *args], kwargs)
     if isinstance(real, torch.nn.Module):
         return _call_module(frame, function, args, kwargs)
+    if isinstance(real, _DESCRIPTORS) and args:
+        return call_descriptor(frame, real, args, kwargs)
     if _folds(real):
         if has_tensor([args, kwargs]):
-            return _operator_on_tensors(frame, real, args, kwargs)
+            return operator_on_tensors(frame, real, args, kwargs)
         return fold(real, args, kwargs)
     if isinstance(real, functools.partial):
         bound = [constant(item) for item in real.args]
@@ -111,9 +111,11 @@ def _call_known(
         return call(frame, constant(real.func), [*bound, *args], {**named, **kwargs})
     name = getattr(real, "__qualname__", type(real).__name__)
     if not isinstance(real, types.BuiltinFunctionType | types.MethodDescriptorType):
-        method = inspect.getattr_static(type(real), "__call__", None)
+        method = static_attribute(type(real), "__call__")
         if isinstance(method, types.FunctionType):
             return inline(frame, method, [function, *args], kwargs)
+    if isinstance(real, types.BuiltinMethodType) and real.__name__ == "__new__":
+        return new_instance(frame, real, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of {name}, which is not traced")
 
 
@@ -131,7 +133,7 @@ def _folds(real: Any) -> bool:
         return False
 
 
-def _operator_on_tensors(
+def operator_on_tensors(
     frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     if getattr(real, "__module__", "") in ("_operator", "operator") and not kwargs:
@@ -207,71 +209,6 @@ def _special_torch(
     raise TraceBreakError("GB0002", f"torch.{name} is not traced")
 
 
-def _call_class(
-    frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
-) -> Variable:
-    cls = function.value
-    for mode, template in _GRAD_MODES.items():
-        if cls is mode:
-            enabled = template.enabled
-            if cls is torch.inference_mode and args and isinstance(args[0], Known):
-                enabled = not args[0].value
-            return GradModeVariable(enabled, template.inference)
-    if cls is torch.set_grad_enabled:
-        raise TraceBreakError("GB0002", "torch.set_grad_enabled")
-    if _folds(cls):
-        return (
-            fold(cls, args, kwargs)
-            if not has_tensor([args, kwargs])
-            else (_operator_on_tensors(frame, cls, args, kwargs))
-        )
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return _named_tuple(cls, args, kwargs)
-    if issubclass(cls, dict) and cls.__module__ == "collections" and not kwargs:
-        made = DictVariable({}, cls)
-        if cls.__name__ != "OrderedDict":
-            raise TraceBreakError("GB0009", f"a new {cls.__name__}")
-        if args:
-            from plait_bytecode_tracer.containers import extend
-
-            extend(frame, made, args[0])
-        return made
-    return _instantiate(frame, cls, args, kwargs)
-
-
-def _named_tuple(cls: type, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
-    fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]  # a NamedTuple
-    defaults: dict[str, Any] = cls._field_defaults  # type: ignore[attr-defined]  # likewise
-    values = dict(zip(fields, args, strict=False)) | kwargs
-    for name, default in defaults.items():
-        values.setdefault(name, constant(default))
-    if set(values) != set(fields):
-        raise TraceBreakError("GB0006", f"{cls.__name__} is made with other fields than it has")
-    return SequenceVariable([values[name] for name in fields], cls)
-
-
-def _instantiate(
-    frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
-) -> Variable:
-    maker: Any = cls.__new__
-    start: Any = inspect.getattr_static(cls, "__init__")
-    plain = (
-        type(cls) is type
-        and maker is object.__new__
-        and cls.__module__ != "builtins"
-        and not issubclass(cls, torch.nn.Module | torch.Tensor | BaseException)
-        and cls.__setattr__ is object.__setattr__
-    )
-    if not plain:
-        raise TraceBreakError("GB0009", f"a new {cls.__name__}")
-    made = ObjectVariable(cls)
-    if isinstance(start, types.FunctionType):
-        inline(frame, start, [made, *args], kwargs)
-    elif args or kwargs:
-        raise TraceBreakError("GB0006", f"{cls.__name__} takes no arguments")
-    return made
-
-
 def _call_module(
     frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
@@ -338,7 +275,9 @@ def _inline_traced(
 def _run(frame: Frame, target: Function, values: dict[str, Variable]) -> Variable:
     inner = Frame(frame.state, target, values, frame.depth + 1)
     if target.code.co_flags & inspect.CO_GENERATOR:
-        return IteratorVariable(inner.next_yielded)
+        made = GeneratorVariable(inner.next_yielded, False)
+        made.frame = inner
+        return made
     return inner.run()
 
 

@@ -9,6 +9,7 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.raising import PythonError, fails, python_error
 from plait_bytecode_tracer.variables import (
     DictVariable,
     Known,
@@ -62,6 +63,14 @@ def plain_value(value: Variable) -> Any:
     raise TraceBreakError("GB0009", f"the value of a {describe(value)}")
 
 
+def _of_kind(error: Exception, container: Variable) -> PythonError:
+    """An error of the list that holds the elements, as the container's own class words it."""
+    kind = getattr(container, "kind", list)
+    if kind is not list and error.args:
+        return python_error(type(error)(str(error).replace("list", kind.__name__)))
+    return python_error(error)
+
+
 def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
     """`container[key]`."""
     match container:
@@ -72,14 +81,14 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
             return _sequence_item(container, plain_value(key))
         case DictVariable():
             wanted = constant_key(key)
-            if wanted not in container.items:
-                raise TraceBreakError("GB0006", f"the key {wanted!r} is missing")
-            return container.items[wanted]
+            if wanted in container.items:
+                return container.items[wanted]
+            return _missing_key(frame, container, wanted)
         case Known(real) if is_constant(real) or isinstance(real, str):
             try:
                 return constant(real[plain_value(key)])
             except (IndexError, KeyError, TypeError) as error:
-                raise TraceBreakError("GB0006", str(error)) from error
+                raise python_error(error) from error
         case Known(real) if isinstance(real, type):
             generic: Any = real
             return constant(generic[plain_value(key)])
@@ -94,11 +103,22 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
     raise TraceBreakError("GB0009", f"an element of a {describe(container)}")
 
 
+def _missing_key(frame: Frame, container: DictVariable, key: Any) -> Variable:
+    factory = container.factory
+    if factory is None or (isinstance(factory, Known) and factory.value is None):
+        fails(KeyError, key)
+    from plait_bytecode_tracer.calls import call
+
+    made = call(frame, factory, [], {})
+    dict_set(frame, container, key, made)
+    return made
+
+
 def _sequence_item(container: SequenceVariable, key: Any) -> Variable:
     try:
         found = container.items[key]
     except (IndexError, TypeError) as error:
-        raise TraceBreakError("GB0006", str(error)) from error
+        raise _of_kind(error, container) from error
     if isinstance(found, list):
         return SequenceVariable(found, container.kind)
     item: Variable = found
@@ -113,7 +133,7 @@ def _module_item(frame: Frame, container: Known, key: Any) -> Variable:
     try:
         chosen = found[key]
     except (IndexError, TypeError) as error:
-        raise TraceBreakError("GB0006", str(error)) from error
+        raise python_error(error) from error
     if isinstance(chosen, list):
         return SequenceVariable(chosen, list)
     module: Variable = chosen
@@ -134,13 +154,41 @@ def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) 
                 else:
                     container.items[place] = value
             except (IndexError, TypeError, ValueError) as error:
-                raise TraceBreakError("GB0006", str(error)) from error
+                raise _of_kind(error, container) from error
             changed(frame, container)
         case DictVariable():
-            container.items[constant_key(key)] = value
-            changed(frame, container)
+            dict_set(frame, container, constant_key(key), value)
+        case Known() | ObjectVariable():
+            from plait_bytecode_tracer.attributes import call_method
+
+            call_method(frame, container, "__setitem__", [key, value])
         case _:
             raise TraceBreakError("GB0009", f"an assignment to an element of {describe(container)}")
+
+
+def dict_set(frame: Frame, target: DictVariable, key: Any, value: Variable) -> None:
+    """`target[key] = value`, remembered for a dict of the caller's."""
+    target.items[key] = value
+    _log(frame, target, "set", key)
+
+
+def dict_delete(frame: Frame, target: DictVariable, key: Any) -> Variable:
+    """`target.pop(key)`. Raises KeyError in the trace itself."""
+    found = target.items.pop(key)
+    _log(frame, target, "del", key)
+    return found
+
+
+def dict_clear(frame: Frame, target: DictVariable) -> None:
+    """`target.clear()`."""
+    target.items.clear()
+    _log(frame, target, "clear", None)
+
+
+def _log(frame: Frame, target: DictVariable, operation: str, key: Any) -> None:
+    if target.original is not None:
+        target.writes.append((operation, key))
+        frame.state.changed[id(target)] = target
 
 
 def delete_item(frame: Frame, container: Variable, key: Variable) -> None:
@@ -148,19 +196,21 @@ def delete_item(frame: Frame, container: Variable, key: Variable) -> None:
     try:
         if isinstance(container, SequenceVariable) and container.kind is list:
             del container.items[plain_value(key)]
+            changed(frame, container)
+        elif isinstance(container, Known | ObjectVariable):
+            from plait_bytecode_tracer.attributes import call_method
+
+            call_method(frame, container, "__delitem__", [key])
         else:
-            del hold(container, DictVariable).items[constant_key(key)]
+            dict_delete(frame, hold(container, DictVariable), constant_key(key))
     except (IndexError, KeyError, TypeError) as error:
-        raise TraceBreakError("GB0006", str(error)) from error
-    changed(frame, container)
+        raise _of_kind(error, container) from error
 
 
 def changed(frame: Frame, container: Variable) -> None:
     """Remember that a container of the caller's was changed."""
-    if getattr(container, "original", None) is not None:
+    if getattr(container, "source", None) is not None:
         frame.state.changed[id(container)] = container
-    elif isinstance(container, SetVariable) and container.source is not None:
-        raise TraceBreakError("GB0009", "a change of a set from outside")
 
 
 def contains(frame: Frame, container: Variable, item: Variable) -> bool:
@@ -195,9 +245,17 @@ def extend(frame: Frame, target: DictVariable, other: Variable) -> None:
     from plait_bytecode_tracer.iteration import elements
 
     if isinstance(other, DictVariable):
-        target.items.update(other.items)
-    else:
-        for pair in elements(frame, other):
-            key, value = hold(pair, SequenceVariable).items
-            target.items[constant_key(key)] = value
-    changed(frame, target)
+        for key, value in list(other.items.items()):
+            dict_set(frame, target, key, value)
+        return
+    if isinstance(other, Known | ObjectVariable):
+        from plait_bytecode_tracer.attributes import call_method
+        from plait_bytecode_tracer.objects import special_method
+
+        if special_method(frame, other, "keys") is not None:
+            for name in elements(frame, call_method(frame, other, "keys", [])):
+                dict_set(frame, target, constant_key(name), get_item(frame, other, name))
+            return
+    for pair in elements(frame, other):
+        one, value = list(elements(frame, pair))
+        dict_set(frame, target, constant_key(one), value)

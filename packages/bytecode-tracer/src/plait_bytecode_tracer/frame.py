@@ -6,6 +6,7 @@ import dis
 import inspect
 import linecache
 import os
+import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,8 +16,16 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.exception_table import handler_at
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.variables import CellVariable, Known, Variable
+from plait_bytecode_tracer.variables import (
+    CellVariable,
+    Known,
+    ObjectVariable,
+    SequenceVariable,
+    Variable,
+)
 
 UNTRACED_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
@@ -67,11 +76,19 @@ class Frame:
     cells: dict[str, CellVariable] = field(default_factory=dict)
     index: int = 0
     keyword_names: tuple[str, ...] = ()
-    blocks: int = 0
-    """How many `with` blocks are entered."""
+    handling: int = 0
+    """How many exceptions are being handled."""
     result: Variable | None = None
+    running: bool = False
+    sent: Variable | None = None
+    """What is sent into a generator's frame."""
     yielded: Variable | None = None
     """What a generator's frame has just yielded."""
+
+    @property
+    def is_312(self) -> bool:
+        """Whether bytecode is that of Python 3.12 or newer."""
+        return sys.version_info >= (3, 12)
 
     @property
     def code(self) -> types.CodeType:
@@ -108,9 +125,54 @@ class Frame:
         """Run a generator's frame to its next yield; None where it has returned."""
         if self.result is not None:
             return None
+        if self.running:
+            fails(ValueError, "generator already executing")
         self.yielded = None
-        self._loop_with_line()
+        self.running = True
+        try:
+            self._loop_with_line()
+        except PythonError as error:
+            self.result = Known(None)
+            if issubclass(exception_class(error.value), StopIteration):
+                fails(RuntimeError, "generator raised StopIteration")
+            raise
+        finally:
+            self.running = False
         return self.yielded
+
+    def throw(self, raised: Variable) -> Variable | None:
+        """Raise an exception in a generator's frame where it waits; the next yield or None."""
+        if isinstance(raised, Known) and isinstance(raised.value, type):
+            raised = ObjectVariable(raised.value, {}, SequenceVariable([], tuple))
+        error = PythonError(raised)
+        if self.result is not None:
+            raise error
+        if self.index == 0:
+            self.result = Known(None)
+            raise error
+        if (self.instruction.arg or 0) & 3 == 2:
+            raise TraceBreakError("GB0011", "an exception thrown into `yield from`")
+        self.pop()  # what would have been sent
+        previous = instructions_of(self.code)[0][self.index - 1]
+        try:
+            self.index = self.handle(error, previous.offset)
+        except PythonError:
+            self.result = Known(None)
+            raise
+        return self.next_yielded()
+
+    def close(self) -> None:
+        """Raise GeneratorExit in a generator's frame."""
+        if self.result is not None:
+            return
+        try:
+            found = self.throw(Known(GeneratorExit))
+        except PythonError as error:
+            if not issubclass(exception_class(error.value), GeneratorExit | StopIteration):
+                raise
+            return
+        if found is not None:
+            fails(RuntimeError, "generator ignored GeneratorExit")
 
     def _loop_with_line(self) -> None:
         """Run; what is traced belongs to this frame's line, unless the frame is torch's own."""
@@ -138,8 +200,22 @@ class Frame:
             handler = handler_of(instruction.opname)
             if handler is None:
                 raise TraceBreakError("GB0001", f"the opcode {instruction.opname}")
-            target = handler(self, instruction)
+            try:
+                target = handler(self, instruction)
+            except PythonError as error:
+                target = self.handle(error, instruction.offset)
             self.index = self.index + 1 if target is None else target
+
+    def handle(self, error: PythonError, offset: int) -> int:
+        """Unwind to the handler of an exception raised at `offset`; where to go on."""
+        found = handler_at(self.code, offset)
+        if found is None:
+            raise error
+        del self.stack[found.depth :]
+        if found.pushes_offset:
+            self.push(Known(offset))
+        self.push(error.value)
+        return self.index_of(found.target)
 
     # Used by handlers.
 

@@ -54,7 +54,10 @@ class GuardWriter:
             self.named[source.code] = source.code
             return source.code
         base = self.value(source.base)
-        text = base + source.code.removeprefix(source.base.code)
+        text = source.code.replace(source.base.code, base, 1)
+        if not source.code.startswith(source.base.code):  # the base is an argument of a call
+            called, _, rest = source.code.partition(f"({source.base.code}")
+            text = f"{called}({base}{rest}"
         name = f"_v{len(self.named)}"
         self.lines.append(f"{name} = {text}")
         self.named[source.code] = name

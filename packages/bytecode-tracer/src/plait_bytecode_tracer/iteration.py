@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.variables import (
     DictVariable,
     IteratorVariable,
     Known,
+    ObjectVariable,
     SequenceVariable,
     SetVariable,
     TensorVariable,
@@ -37,7 +40,58 @@ def iterate(frame: Frame, value: Variable) -> IteratorVariable:
 
     if isinstance(value, SequenceVariable):
         return IteratorVariable(next_of_list)
+    if isinstance(value, ObjectVariable):
+        found = _by_iter_method(frame, value)
+        if found is not None:
+            return found
     return over(list(elements(frame, value)))
+
+
+def next_item(frame: Frame, iterator: Variable) -> Variable | None:
+    """`next(iterator)`; None where Python raises StopIteration."""
+    if isinstance(iterator, IteratorVariable):
+        return iterator.next_()
+    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.objects import special_method
+
+    method = special_method(frame, iterator, "__next__")
+    if method is None:
+        raise TraceBreakError("GB0009", f"next() of a {describe(iterator)}")
+    try:
+        return call(frame, method, [], {})
+    except PythonError as error:
+        if not issubclass(exception_class(error.value), StopIteration):
+            raise
+        return None
+
+
+def _by_iter_method(frame: Frame, value: Variable) -> IteratorVariable | None:
+    """An iterator as the object's class makes it, if it does."""
+    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.objects import special_method
+
+    method = special_method(frame, value, "__iter__")
+    if method is not None:
+        made = call(frame, method, [], {})
+        if isinstance(made, IteratorVariable):
+            return made
+        return IteratorVariable(lambda: next_item(frame, made))
+    getter = special_method(frame, value, "__getitem__")
+    if getter is None:
+        return None
+    position = -1
+
+    def step() -> Variable | None:
+        nonlocal position
+        position += 1
+        try:
+            return call(frame, getter, [constant(position)], {})
+        except PythonError as error:
+            if not issubclass(exception_class(error.value), IndexError):
+                raise
+            return None
+
+    return IteratorVariable(step)
 
 
 def over(items: Sequence[Variable]) -> IteratorVariable:
@@ -62,6 +116,11 @@ def elements(frame: Frame, value: Variable) -> Iterator[Variable]:
             yield from _rows(frame, value)
         case Known():
             yield from _known_elements(frame, value)
+        case ObjectVariable():
+            made = _by_iter_method(frame, value)
+            if made is None:
+                fails(TypeError, f"{value.cls.__name__!r} object is not iterable")
+            yield from elements(frame, made)
         case _:
             raise TraceBreakError("GB0009", "iteration over an object that cannot be traced")
 
@@ -96,4 +155,7 @@ def _known_elements(frame: Frame, value: Known) -> Iterator[Variable]:
         members: list[Any] = list(real)
         yield from [constant(item) for item in members]
         return
-    raise TraceBreakError("GB0009", f"iteration over a {type(real).__name__}")
+    made = None if isinstance(real, type) else _by_iter_method(frame, value)
+    if made is None:
+        raise TraceBreakError("GB0009", f"iteration over a {type(real).__name__}")
+    yield from elements(frame, made)

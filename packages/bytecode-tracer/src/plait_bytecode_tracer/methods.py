@@ -7,17 +7,33 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.builtin_calls import fold, has_tensor
-from plait_bytecode_tracer.containers import changed, constant_key, hold, plain_value
+from plait_bytecode_tracer.builtin_calls import equal, fold, has_tensor
+from plait_bytecode_tracer.containers import (
+    changed,
+    constant_key,
+    contains,
+    delete_item,
+    dict_clear,
+    dict_delete,
+    dict_set,
+    extend,
+    get_item,
+    hold,
+    plain_value,
+    set_item,
+)
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.iteration import elements, iterate
+from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import (
     DictVariable,
+    GeneratorVariable,
+    InferenceModeVariable,
+    IteratorVariable,
     Known,
     MethodVariable,
-    ObjectVariable,
     SequenceVariable,
     SetVariable,
     TensorVariable,
@@ -41,17 +57,52 @@ def call_method_variable(
     frame: Frame, method: MethodVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """A call of a method of a tensor, container or user object's builtin base."""
+    from plait_bytecode_tracer.calls import call
+
     owner = method.owner
     match owner:
         case TensorVariable():
             return _tensor_method(frame, owner, method.name, args, kwargs)
         case SequenceVariable() | DictVariable() | SetVariable():
             return _container_method(frame, owner, method.name, args, kwargs)
-        case ObjectVariable() if method.name == "__init__" and not args and not kwargs:
-            return constant(None)
-        case Known() if method.name == "__init__":
-            return constant(None)
+        case InferenceModeVariable():
+            from plait_bytecode_tracer.modes import inference_method
+
+            return inference_method(frame, owner, method.name)
+        case GeneratorVariable():
+            return _generator_method(owner, method.name, args)
+        case IteratorVariable() if method.name == "__next__":
+            found = owner.next_()
+            return found if found is not None else fails(StopIteration)
+        case IteratorVariable() if method.name == "__iter__":
+            return owner
+        case Known() if isinstance(owner.value, type):
+            return call(frame, constant(getattr(owner.value, method.name)), args, kwargs)
     raise TraceBreakError("GB0002", f"the method {method.name!r}")
+
+
+def _generator_method(owner: GeneratorVariable, name: str, args: list[Variable]) -> Variable:
+    frame: Frame = owner.frame
+    if name == "send":
+        frame.sent = args[0]
+        found = owner.next_()
+    elif name == "__next__":
+        found = owner.next_()
+    elif name == "throw":
+        raised = args[1] if len(args) > 1 else args[0]
+        found = frame.throw(raised)
+    elif name == "close":
+        frame.close()
+        return constant(None)
+    elif name == "__iter__":
+        return owner
+    else:
+        raise TraceBreakError("GB0002", f"the generator method {name}()")
+    if found is None:
+        result = frame.result
+        is_none = isinstance(result, Known) and result.value is None
+        fails(StopIteration, *([] if is_none or result is None else [result]))
+    return found
 
 
 def _tensor_method(
@@ -89,6 +140,9 @@ def _container_method(
     args: list[Variable],
     kwargs: dict[str, Variable],
 ) -> Variable:
+    special = _SPECIAL.get(name)
+    if special is not None and not kwargs:
+        return special(frame, owner, *args)
     if isinstance(owner, SetVariable):
         return _set_method(frame, owner, name, args)
     table: dict[str, Callable[..., Variable]]
@@ -99,17 +153,54 @@ def _container_method(
     return rule(frame, owner, *args, **kwargs)
 
 
+def _set_special(frame: Frame, owner: Variable, key: Variable, value: Variable) -> Variable:
+    set_item(frame, owner, key, value)
+    return constant(None)
+
+
+def _delete_special(frame: Frame, owner: Variable, key: Variable) -> Variable:
+    delete_item(frame, owner, key)
+    return constant(None)
+
+
+_SPECIAL: dict[str, Callable[..., Variable]] = {
+    "__getitem__": get_item,
+    "__setitem__": _set_special,
+    "__delitem__": _delete_special,
+    "__len__": lambda frame, owner: constant(len(owner.items)),
+    "__contains__": lambda frame, owner, item: constant(contains(frame, owner, item)),
+    "__iter__": iterate,
+    "__eq__": lambda frame, owner, other: constant(equal(frame, owner, other)),
+    "__ne__": lambda frame, owner, other: constant(not equal(frame, owner, other)),
+}
+"""Operators that a class calls by name, as `super().__setitem__`, on what it inherits."""
+
+
 def _set_method(frame: Frame, owner: SetVariable, name: str, args: list[Variable]) -> Variable:
-    if name in ("add", "discard", "remove", "update"):
+    if not hasattr(owner.kind, name):
+        fails(AttributeError, f"{owner.kind.__name__!r} object has no attribute {name!r}")
+    operands = [_set_operand(frame, name, arg) for arg in args]
+    try:
+        result = getattr(owner.items, name)(*operands)
+    except (KeyError, TypeError) as error:
+        raise python_error(error) from error
+    if name in _SET_CHANGES:
         changed(frame, owner)
-        if name == "update":
-            for value in args:
-                owner.items.update(constant_key(item) for item in elements(frame, value))
-        else:
-            getattr(owner.items, name)(constant_key(args[0]))
-        return constant(None)
-    result = getattr(owner.items, name)(*[plain_value(arg) for arg in args])
-    return SetVariable(result) if isinstance(result, set) else constant(result)
+    return SetVariable(result, kind=owner.kind) if isinstance(result, set) else constant(result)
+
+
+_SET_CHANGES = frozenset(
+    {
+        *("add", "discard", "remove", "update", "pop", "clear", "difference_update"),
+        *("intersection_update", "symmetric_difference_update"),
+    }
+)
+
+
+def _set_operand(frame: Frame, name: str, value: Variable) -> Any:
+    if name in ("add", "discard", "remove"):
+        return constant_key(value)
+    return {constant_key(item) for item in elements(frame, value)}
 
 
 def _append(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
@@ -134,7 +225,7 @@ def _pop_list(frame: Frame, owner: SequenceVariable, at: Variable | None = None)
     try:
         found = owner.items.pop(-1 if at is None else plain_value(at))
     except IndexError as error:
-        raise TraceBreakError("GB0006", str(error)) from error
+        raise python_error(error) from error
     changed(frame, owner)
     return found
 
@@ -146,15 +237,18 @@ def _reverse(frame: Frame, owner: SequenceVariable) -> Variable:
 
 
 def _clear(frame: Frame, owner: SequenceVariable | DictVariable) -> Variable:
-    owner.items.clear()
-    changed(frame, owner)
+    if isinstance(owner, DictVariable):
+        dict_clear(frame, owner)
+    else:
+        owner.items.clear()
+        changed(frame, owner)
     return constant(None)
 
 
 def _copy(frame: Frame, owner: SequenceVariable | DictVariable) -> Variable:
     if isinstance(owner, DictVariable):
-        return DictVariable(dict(owner.items), owner.kind)
-    return SequenceVariable(list(owner.items), owner.kind)
+        return DictVariable(owner.items.copy(), owner.kind, factory=owner.factory)
+    return SequenceVariable(owner.items.copy(), owner.kind)
 
 
 def _search(frame: Frame, owner: SequenceVariable, name: str, value: Variable) -> Variable:
@@ -171,6 +265,24 @@ def _count(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
     return _search(frame, owner, "count", value)
 
 
+def _remove(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
+    for position, item in enumerate(owner.items):
+        if equal(frame, item, value):
+            del owner.items[position]
+            changed(frame, owner)
+            return constant(None)
+    return fails(ValueError, "list.remove(x): x not in list")
+
+
+def _sort(frame: Frame, owner: SequenceVariable, **options: Variable) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    ordered = call(frame, constant(sorted), [owner], options)
+    owner.items[:] = hold(ordered, SequenceVariable).items
+    changed(frame, owner)
+    return constant(None)
+
+
 _LIST: dict[str, Callable[..., Variable]] = {
     "append": _append,
     "extend": _extend_list,
@@ -179,6 +291,8 @@ _LIST: dict[str, Callable[..., Variable]] = {
     "reverse": _reverse,
     "clear": _clear,
     "copy": _copy,
+    "sort": _sort,
+    "remove": _remove,
     "index": _index,
     "count": _count,
 }
@@ -187,7 +301,8 @@ _LIST: dict[str, Callable[..., Variable]] = {
 def _get(
     frame: Frame, owner: DictVariable, key: Variable, default: Variable | None = None
 ) -> Variable:
-    return owner.items.get(constant_key(key), default or constant(None))
+    name = constant_key(key)
+    return owner.items[name] if name in owner.items else default or constant(None)
 
 
 def _keys(frame: Frame, owner: DictVariable) -> Variable:
@@ -207,13 +322,19 @@ def _pop_dict(
     frame: Frame, owner: DictVariable, key: Variable, default: Variable | None = None
 ) -> Variable:
     name = constant_key(key)
-    if name not in owner.items:
-        if default is None:
-            raise TraceBreakError("GB0006", f"the key {name!r} is missing")
-        return default
-    found = owner.items.pop(name)
-    changed(frame, owner)
-    return found
+    if name in owner.items:
+        return dict_delete(frame, owner, name)
+    if default is None:
+        fails(KeyError, name)
+    return default
+
+
+def _pop_item(frame: Frame, owner: DictVariable, last: Variable | None = None) -> Variable:
+    keys = list(owner.items)
+    if not keys:
+        fails(KeyError, "popitem(): dictionary is empty")
+    key = keys[-1 if last is None or plain_value(last) else 0]
+    return SequenceVariable([constant(key), dict_delete(frame, owner, key)], tuple)
 
 
 def _set_default(
@@ -221,20 +342,29 @@ def _set_default(
 ) -> Variable:
     name = constant_key(key)
     if name not in owner.items:
-        owner.items[name] = default or constant(None)
-        changed(frame, owner)
+        dict_set(frame, owner, name, default or constant(None))
     return owner.items[name]
 
 
 def _update(
     frame: Frame, owner: DictVariable, other: Variable | None = None, **items: Variable
 ) -> Variable:
-    from plait_bytecode_tracer.containers import extend
-
     if other is not None:
         extend(frame, owner, other)
-    owner.items.update(items)
-    changed(frame, owner)
+    for name, value in items.items():
+        dict_set(frame, owner, name, value)
+    return constant(None)
+
+
+def _move_to_end(
+    frame: Frame, owner: DictVariable, key: Variable, last: Variable | None = None
+) -> Variable:
+    name = constant_key(key)
+    if name not in owner.items:
+        fails(KeyError, name)
+    if last is not None and not plain_value(last):
+        raise TraceBreakError("GB0002", "move_to_end with last=False")
+    dict_set(frame, owner, name, dict_delete(frame, owner, name))
     return constant(None)
 
 
@@ -246,6 +376,8 @@ _DICT: dict[str, Callable[..., Variable]] = {
     "pop": _pop_dict,
     "setdefault": _set_default,
     "update": _update,
+    "popitem": _pop_item,
+    "move_to_end": _move_to_end,
     "clear": _clear,
     "copy": _copy,
 }

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import collections
+import contextvars
 import functools
+import inspect
+import types
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL
 from plait_bytecode_tracer.guards import GuardWriter
-from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.objects import DELETED, MISSING, builtin_base, static_attribute
+from plait_bytecode_tracer.state import TraceState, own_table
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CellVariable,
     DictVariable,
+    FunctionVariable,
+    GeneratorVariable,
     IteratorVariable,
     Known,
     MethodVariable,
@@ -64,7 +73,8 @@ class Rebuilder:
             case SetVariable(items, source):
                 if source is not None:
                     return self.writer.value(source)
-                return self._assign(f"set({self.state.constants.name(frozenset(items))})")
+                made = variable.kind.__name__
+                return self._assign(f"{made}({self.state.constants.name(frozenset(items))})")
             case ObjectVariable():
                 return self._object(variable)
             case BoundVariable(function, owner) if isinstance(function, Known):
@@ -80,7 +90,16 @@ class Rebuilder:
                 return self._assign(f"{self.value(owner)}.{name}")
             case SliceVariable(parts):
                 return self._assign(f"slice({', '.join(self.value(part) for part in parts)})")
-            case IteratorVariable():
+            case FunctionVariable():
+                return self._function(variable)
+            case CellVariable():
+                return self._cell(variable)
+            case GeneratorVariable():
+                return self._generator(variable)
+            case BoundVariable(function, owner):
+                make = self.state.constants.name(types.MethodType)
+                return self._assign(f"{make}({self.value(function)}, {self.value(owner)})")
+            case IteratorVariable() if variable.is_pure:
                 remaining: list[Variable] = []
                 while (item := variable.next_()) is not None:
                     remaining.append(item)
@@ -121,7 +140,10 @@ class Rebuilder:
         if variable.source is not None:
             return self.writer.value(variable.source)
         constants = self.state.constants
-        made = "{}" if variable.kind is dict else f"{constants.name(variable.kind)}()"
+        if variable.kind is collections.defaultdict and variable.factory is not None:
+            made = f"{constants.name(variable.kind)}({self.value(variable.factory)})"
+        else:
+            made = "{}" if variable.kind is dict else f"{constants.name(variable.kind)}()"
         name = self._assign(made)
         self.names[id(variable)] = name
         for key, item in variable.items.items():
@@ -129,13 +151,100 @@ class Rebuilder:
         return name
 
     def _object(self, variable: ObjectVariable) -> str:
-        cls = self.state.constants.name(variable.cls)
-        name = self._assign(f"{cls}.__new__({cls})")
+        constants = self.state.constants
+        cls = constants.name(variable.cls)
+        base = builtin_base(variable.cls)
+        new = constants.name((base or object).__new__)
+        initial = self._initial_arguments(variable)
+        name = self._assign(f"{new}({', '.join([cls, *initial])})")
         self.names[id(variable)] = name
+        if base is not None and not initial:
+            self._fill(name, base, variable.base)
+        table = constants.name(own_table)
+        set_ = constants.name(object.__setattr__)
         for attribute, value in variable.attributes.items():
-            set_ = self.state.constants.name(object.__setattr__)
-            self.lines.append(f"{set_}({name}, {attribute!r}, {self.value(value)})")
+            static = static_attribute(variable.cls, attribute)
+            slotted = isinstance(static, types.MemberDescriptorType | types.GetSetDescriptorType)
+            if slotted or not hasattr(variable.cls, "__dict__"):
+                line = f"{set_}({name}, {attribute!r}, {self.value(value)})"
+            else:
+                line = f"{table}({name})[{attribute!r}] = {self.value(value)}"
+            self.lines.append(line)
         return name
+
+    def _initial_arguments(self, variable: ObjectVariable) -> list[str]:
+        """What `__new__` takes for immutable storage."""
+        storage = variable.base
+        if issubclass(variable.cls, BaseException) and isinstance(storage, SequenceVariable):
+            return [self.value(item) for item in storage.items]
+        if isinstance(storage, SequenceVariable) and storage.kind is tuple:
+            items = "".join(f"{self.value(item)}, " for item in storage.items)
+            return [f"({items})"]
+        if isinstance(storage, SetVariable) and storage.kind is frozenset:
+            return [self.state.constants.name(frozenset(storage.items))]
+        return []
+
+    def _fill(self, name: str, base: type, storage: Variable | None) -> None:
+        """Put the elements into an instance of a class that inherits from a builtin container."""
+        constants = self.state.constants
+        match storage:
+            case DictVariable():
+                if storage.factory is not None:
+                    start = constants.name(collections.defaultdict.__init__)
+                    self.lines.append(f"{start}({name}, {self.value(storage.factory)})")
+                put = constants.name(getattr(base, "__setitem__"))  # noqa: B009  # of the base
+                for key, item in storage.items.items():
+                    self.lines.append(f"{put}({name}, {constants.name(key)}, {self.value(item)})")
+            case SequenceVariable():
+                extend = constants.name(getattr(base, "extend"))  # noqa: B009  # of the base
+                items = ", ".join(self.value(item) for item in storage.items)
+                self.lines.append(f"{extend}({name}, [{items}])")
+            case SetVariable():
+                update = constants.name(set.update)
+                self.lines.append(f"{update}({name}, {constants.name(frozenset(storage.items))})")
+
+    def _function(self, variable: FunctionVariable) -> str:
+        constants = self.state.constants
+        cells = [self.value(cell) for cell in variable.closure]
+        make = constants.name(types.FunctionType)
+        closure = f"({', '.join(cells)},)" if cells else "None"
+        defaults = ", ".join(self.value(value) for value in variable.defaults)
+        given = f"({defaults},)" if variable.defaults else "None"
+        code, space = constants.name(variable.code), constants.name(variable.globals)
+        made = f"{make}({code}, {space}, {variable.name!r}, {given}, {closure})"
+        name = self._assign(made)
+        self.names[id(variable)] = name
+        if variable.keyword_defaults:
+            pairs = [f"{n!r}: {self.value(v)}" for n, v in variable.keyword_defaults.items()]
+            self.lines.append(f"{name}.__kwdefaults__ = {{{', '.join(pairs)}}}")
+        for attribute, value in variable.attributes.items():
+            self.lines.append(f"{name}.{attribute} = {self.value(value)}")
+        return name
+
+    def _cell(self, variable: CellVariable) -> str:
+        constants = self.state.constants
+        if variable.original is not None:
+            return constants.name(variable.original)
+        name = self._assign(f"{constants.name(types.CellType)}()")
+        self.names[id(variable)] = name
+        if variable.content is not None:
+            self.lines.append(f"{name}.cell_contents = {self.value(variable.content)}")
+        return name
+
+    def _generator(self, variable: GeneratorVariable) -> str:
+        """A generator that has not begun: the call that makes it."""
+        frame = variable.frame
+        if frame.index != 0 or frame.result is not None:
+            raise TraceBreakError("GB0011", "a generator that has begun leaves the traced code")
+        function = FunctionVariable(frame.code, frame.function.globals, frame.code.co_name)
+        function.closure = frame.function.closure
+        code: types.CodeType = frame.code
+        plain = code.replace(co_flags=code.co_flags & ~(_VARIADIC), co_kwonlyargcount=0)
+        count = code.co_argcount + code.co_kwonlyargcount
+        count += sum(bool(code.co_flags & flag) for flag in (4, 8))
+        function.code = plain.replace(co_argcount=count, co_posonlyargcount=0)
+        arguments = [self.value(frame.locals[name]) for name in code.co_varnames[:count]]
+        return self._assign(f"{self._function(function)}({', '.join(arguments)})")
 
     def effects(self) -> None:
         """Replay what the trace changed outside of itself."""
@@ -143,28 +252,86 @@ class Rebuilder:
         for variable in self.state.changed.values():
             late += self._container_effect(variable)
         for key, attributes in self.state.attributes.items():
-            owner = self.value(self.state.owners[key])
-            for name, value in attributes.items():
-                late.append(f"{owner}.{name} = {self.value(value)}")
+            late += self._attribute_effects(self.state.owners[key], attributes)
         for (_, name), (namespace, value) in self.state.globals_set.items():
             table = self.state.constants.name(namespace)
             late.append(f"{table}[{name!r}] = {self.value(value)}")
+        for context_variable, content in self.state.context.values():
+            late += self._context_effect(context_variable, content)
+        if self.state.grad_enabled is not self.state.grad_enabled_before:
+            setter = self.state.constants.name(torch._C._set_grad_enabled)
+            late.append(f"{setter}({self.state.grad_enabled})")
         self.lines += late
+
+    def _context_effect(
+        self, variable: contextvars.ContextVar[object], value: Variable | None
+    ) -> list[str]:
+        before = variable.get(MISSING)
+        if value is None:
+            if before is MISSING:
+                return []
+            raise TraceBreakError("GB0009", "a context variable reset to no value")
+        if isinstance(value, Known) and value.value is before:
+            return []
+        return [f"{self.state.constants.name(variable)}.set({self.value(value)})"]
+
+    def _attribute_effects(self, owner: Known, attributes: dict[str, Variable]) -> list[str]:
+        constants = self.state.constants
+        target = self.value(owner)
+        real = owner.value
+        table = getattr(real, "__dict__", {}) if not isinstance(real, torch.nn.Module) else {}
+        lines = []
+        for name, value in attributes.items():
+            before = table.get(name, MISSING) if isinstance(table, dict) else MISSING
+            if isinstance(value, Known) and value.value is before and before is not MISSING:
+                continue  # set back to what it was
+            if value is DELETED:
+                if before is not MISSING:
+                    remove = constants.name(object.__delattr__)
+                    lines.append(f"{remove}({target}, {name!r})")
+            elif isinstance(real, torch.nn.Module | types.FunctionType):
+                lines.append(f"{target}.{name} = {self.value(value)}")
+            else:
+                set_ = constants.name(object.__setattr__)
+                lines.append(f"{set_}({target}, {name!r}, {self.value(value)})")
+        return lines
 
     def _container_effect(self, variable: Variable) -> list[str]:
         constants = self.state.constants
         match variable:
             case SequenceVariable(items, _, source) if source is not None:
                 target = self.writer.value(source)
-                return [f"{target}[:] = [{', '.join(self.value(item) for item in items)}]"]
-            case DictVariable(items, _, source) if source is not None:
+                put = constants.name(list.__setitem__)
+                values = ", ".join(self.value(item) for item in items)
+                return [f"{put}({target}, slice(None), [{values}])"]
+            case DictVariable(source=source) if source is not None:
+                return self._dict_effect(variable, self.writer.value(source))
+            case SetVariable(items, source, kind) if source is not None and kind is set:
                 target = self.writer.value(source)
-                pairs = ", ".join(
-                    f"({constants.name(key)}, {self.value(item)})" for key, item in items.items()
-                )
-                new = f"_d{len(self.lines)}_{len(self.names)}"
-                return [f"{new} = [{pairs}]", f"{target}.clear(); {target}.update({new})"]
-            case CellVariable(content, original) if original is not None and content is not None:
+                return [f"{target}.clear(); {target}.update({constants.name(frozenset(items))})"]
+            case CellVariable(content, original) if original is not None:
                 cell = constants.name(original)
+                if content is None:
+                    return [f"del {cell}.cell_contents"]
                 return [f"{cell}.cell_contents = {self.value(content)}"]
         raise TraceBreakError("GB0009", "a change of an object that cannot be replayed")
+
+    def _dict_effect(self, variable: DictVariable, target: str) -> list[str]:
+        """The writes to a dict of the caller's, in order, with their last values."""
+        constants = self.state.constants
+        kind: Any = variable.kind
+        lines = []
+        for operation, key in variable.writes:
+            if operation == "clear":
+                lines.append(f"{constants.name(kind.clear)}({target})")
+                continue
+            shown = constants.name(key)
+            if operation == "del":
+                lines.append(f"{constants.name(kind.__delitem__)}({target}, {shown})")
+                continue
+            value = self.value(variable.items[key]) if key in variable.items else "None"
+            lines.append(f"{constants.name(kind.__setitem__)}({target}, {shown}, {value})")
+        return lines
+
+
+_VARIADIC = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS

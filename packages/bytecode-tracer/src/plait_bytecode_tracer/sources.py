@@ -34,6 +34,11 @@ class Source:
     def attribute(self, name: str) -> Source:
         return Source(f"{self.code}.{name}", f"{self.text}.{name}", self)
 
+    def own_attribute(self, name: str, table: str) -> Source:
+        """What the object itself holds under a name; `table` names a reader of its dict."""
+        own = Source(f"{table}({self.code})", f"{self.text}.__dict__", self)
+        return Source(f"{own.code}[{name!r}]", f"{self.text}.{name}", own)
+
     def item(self, key: str, shown: str) -> Source:
         return Source(f"{self.code}[{key}]", f"{self.text}[{shown}]", self)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import contextvars
 import operator
 import types
 from collections.abc import Callable, Sequence
@@ -13,6 +15,7 @@ from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import GuardSet
+from plait_bytecode_tracer.lazy import LazyDict, LazyList
 from plait_bytecode_tracer.sources import Constants, Source
 from plait_bytecode_tracer.variables import (
     CellVariable,
@@ -25,6 +28,22 @@ from plait_bytecode_tracer.variables import (
     is_constant,
 )
 from plait_utils.fake import FakeMode
+
+STORED_KINDS: frozenset[type] = frozenset(
+    {list, tuple, dict, set, frozenset, collections.OrderedDict, collections.defaultdict}
+)
+"""Builtin containers that the trace tracks by their elements."""
+
+
+def is_identity_key(value: object) -> bool:
+    """Whether a key compares by identity: a class or function."""
+    return isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
+
+
+def own_table(value: object) -> dict[str, Any]:
+    """The instance dictionary of an object, past what its class would do."""
+    table: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    return table
 
 
 @dataclass(slots=True)
@@ -50,10 +69,19 @@ class TraceState:
     attributes: dict[int, dict[str, Variable]] = field(default_factory=dict)
     """Attributes that the trace has set on objects from outside, by the object's id."""
     owners: dict[int, Known] = field(default_factory=dict)
+    storages: dict[int, Variable] = field(default_factory=dict)
+    """Builtin containers inside objects from outside, by the object's id."""
+    context: dict[int, tuple[contextvars.ContextVar[Any], Variable | None]] = field(
+        default_factory=dict
+    )
+    """What the trace has set context variables to, by their ids; None: nothing."""
     changed: dict[int, Variable] = field(default_factory=dict)
     """Containers and cells from outside that the trace has changed, in order."""
     globals_set: dict[tuple[int, str], tuple[Any, Variable]] = field(default_factory=dict)
+    handled: list[Variable] = field(default_factory=list)
+    """The exceptions that are being handled, innermost last."""
     grad_enabled: bool = True
+    grad_enabled_before: bool = True
     mutates_tensors: bool = False
     lines: list[Callable[[], str]] = field(default_factory=list)
     """The user's line of each live frame."""
@@ -61,7 +89,7 @@ class TraceState:
 
     def __post_init__(self) -> None:
         self.guards = GuardSet(self.constants)
-        self.grad_enabled = torch.is_grad_enabled()
+        self.grad_enabled = self.grad_enabled_before = torch.is_grad_enabled()
 
     @property
     def line(self) -> str:
@@ -137,19 +165,9 @@ class TraceState:
         if isinstance(value, types.ModuleType):
             self.guard_identity(source, value)
             return Known(value, source)
-        if type(value) in (list, tuple):
+        if type(value) in STORED_KINDS:
             self.guard_type(source, value)
-            size = len(value)
-            self.guard(source, f"len({{}}) == {size}", f"len({source.text}) == {size}")
-            items = [self.wrap(v, source.item(str(n), str(n))) for n, v in enumerate(value)]
-            return SequenceVariable(items, type(value), source, value)
-        if type(value) is dict:
-            return self._wrap_dict(value, source)
-        if type(value) in (set, frozenset) and all(is_constant(item) for item in value):
-            self.guard_type(source, value)
-            copy = self.constants.name(frozenset(value))
-            self.guard(source, f"{{}} == {copy}", f"{source.text} == {value!r}")
-            return SetVariable(set(value), source)
+            return self._wrap_container(value, type(value), source)
         if isinstance(value, torch.nn.Module):
             self.guard_identity(source, value)
             return Known(value, source)
@@ -161,17 +179,82 @@ class TraceState:
         self.guard_type(source, value)
         return Known(value, source)
 
-    def _wrap_dict(self, value: dict[Any, Any], source: Source) -> Variable:
-        if not all(is_constant(key) for key in value):
+    def wrap_storage(self, value: Any, base: type, source: Source) -> Variable:
+        """The builtin container inside an object from outside whose class inherits from one."""
+        known = self.storages.get(id(value))
+        if known is None:
+            known = self._wrap_container(value, base, source)
+            self.storages[id(value)] = known
+        return known
+
+    def _wrap_container(self, value: Any, kind: Any, source: Source) -> Variable:
+        if issubclass(kind, dict):
+            return self._wrap_dict(value, kind, source)
+        if kind in (set, frozenset):
+            if not all(is_constant(item) or is_identity_key(item) for item in value):
+                raise TraceBreakError("GB0009", f"{source.text} is a set of objects")
+            copy = self.constants.name(frozenset(value))
+            self.guard(source, f"{{}} == {copy}", f"{source.text} == {value!r}")
+            return SetVariable(set(value), source, kind)
+        size = kind.__len__(value)
+        length = "len({})" if type(value) is kind else f"{self._unbound(kind, '__len__')}({{}})"
+        self.guard(source, f"{length} == {size}", f"len({source.text}) == {size}")
+
+        def wrap(n: int) -> Variable:
+            return self.wrap(kind.__getitem__(value, n), self._element(value, kind, source, n))
+
+        return SequenceVariable(LazyList(size, wrap), kind, source, value)
+
+    def _unbound(self, kind: type, name: str) -> str:
+        return self.constants.name(getattr(kind, name))
+
+    def _element(self, value: Any, kind: type, source: Source, key: Any) -> Source:
+        """The source of an element, past a `__getitem__` of the container's own class."""
+        place = repr(key) if type(key) in (int, str) else self.constants.name(key)
+        if type(value) is kind:
+            return source.item(place, repr(key))
+        getter = self._unbound(kind, "__getitem__")
+        return Source(f"{getter}({source.code}, {place})", f"{source.text}[{key!r}]", source)
+
+    def _wrap_dict(self, value: dict[Any, Any], kind: type, source: Source) -> Variable:
+        keys = list(dict.keys(value))
+
+        def wrap(key: Any) -> Variable:
+            item = dict.__getitem__(value, key)
+            return self.wrap(item, self._element(value, dict, source, key))
+
+        def guard(key: Any, present: bool | None) -> None:
+            if present is None:
+                self._guard_keys(keys, type(value) is kind, source)
+            elif not (is_constant(key) or is_identity_key(key)):
+                raise TraceBreakError("GB0009", f"{source.text} read by a key that is an object")
+            else:
+                contains = self._unbound(dict, "__contains__")
+                test = f"{contains}({{}}, {self.constants.name(key)})"
+                text = f"{key!r} {'in' if present else 'not in'} {source.text}"
+                self.guard(source, test if present else f"not {test}", text)
+
+        made = DictVariable(LazyDict(keys, wrap, guard), kind, source, value)
+        if kind is collections.defaultdict and isinstance(value, collections.defaultdict):
+            made.factory = self.wrap(value.default_factory, source.attribute("default_factory"))
+        return made
+
+    def _guard_keys(self, keys: list[Any], is_plain: bool, source: Source) -> None:
+        if not all(is_constant(key) or is_identity_key(key) for key in keys):
             raise TraceBreakError("GB0009", f"{source.text} is a dict with keys that are objects")
-        self.guard_type(source, value)
-        keys = self.constants.name(list(value))
-        self.guard(source, f"list({{}}) == {keys}", f"keys of {source.text} == {list(value)!r}")
-        items = {}
-        for key, item in value.items():
-            place = repr(key) if type(key) in (int, str) else self.constants.name(key)
-            items[key] = self.wrap(item, source.item(place, repr(key)))
-        return DictVariable(items, dict, source, value)
+        given = "list({})" if is_plain else f"list({self._unbound(dict, 'keys')}({{}}))"
+        text = f"keys of {source.text} == {keys!r}"
+        self.guard(source, f"{given} == {self.constants.name(keys)}", text)
+
+    def guard_no_own(self, source: Source, name: str) -> None:
+        """An object keeps having no attribute of its own under a name."""
+        table = self.constants.name(own_table)
+        text = f"{source.text} has no own {name}"
+        self.guard(source, f"{name!r} not in {table}({{}})", text)
+
+    def input_tensor(self, variable: TensorVariable) -> torch.Tensor:
+        """The real tensor behind a graph input."""
+        return next(i.tensor for i in self.inputs if i.node is variable.node)
 
     def wrap_cell(self, cell: types.CellType, name: str) -> CellVariable:
         """A cell of a real function's closure; its content is read on demand."""

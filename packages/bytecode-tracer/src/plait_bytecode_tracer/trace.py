@@ -13,8 +13,10 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
+from plait_bytecode_tracer.exception_table import handler_at
 from plait_bytecode_tracer.frame import NULL, Frame, Function, RootBreak, instructions_of
 from plait_bytecode_tracer.guards import Guard, GuardWriter
+from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.resume import STACK_PREFIX, resume_function
 from plait_bytecode_tracer.sources import Source
@@ -94,12 +96,27 @@ def trace(function: types.FunctionType, values: Sequence[Any]) -> Capture:
         except RootBreak:
             at_break = broken[frame.instruction.offset]
             return _finish_at_break(function, frame, state, at_break)
-        except TraceBreakError as error:
+        except (TraceBreakError, PythonError) as caught:
+            error = _as_break(caught)
             line = _innermost_line(error, frame)
             found = GraphBreak(error.kind.code, error.reason, line, error.kind.hint)
-            if frame.blocks or frame.instruction.offset in broken:
+            if frame.handling or _is_covered(frame) or frame.instruction.offset in broken:
                 raise WholeCallEagerError(found) from error
             broken[frame.instruction.offset] = found
+
+
+def _as_break(error: TraceBreakError | PythonError) -> TraceBreakError:
+    """An exception that nothing in the traced code handles breaks the trace before it."""
+    if isinstance(error, TraceBreakError):
+        return error
+    made = TraceBreakError("GB0006", f"{error} is raised")
+    made.__traceback__ = error.__traceback__
+    return made
+
+
+def _is_covered(frame: Frame) -> bool:
+    """Whether exceptions at the frame's instruction have a handler, which must stay around it."""
+    return handler_at(frame.code, frame.instruction.offset) is not None
 
 
 def _innermost_line(error: TraceBreakError, root: Frame) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import enum
 import types
 from collections.abc import Callable
@@ -57,6 +58,10 @@ class DictVariable(Variable):
     kind: type = dict
     source: Source | None = None
     original: Any = None
+    factory: Variable | None = None
+    """What makes the values that a defaultdict lacks."""
+    writes: list[tuple[str, Any]] = field(default_factory=list)
+    """What the trace did to a dict of the caller: ("set", key), ("del", key), ("clear", None)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -65,6 +70,7 @@ class SetVariable(Variable):
 
     items: set[Any]
     source: Source | None = None
+    kind: type = set
 
 
 @dataclass(eq=False, slots=True)
@@ -86,6 +92,7 @@ class FunctionVariable(Variable):
     defaults: list[Variable] = field(default_factory=list)
     keyword_defaults: dict[str, Variable] = field(default_factory=dict)
     closure: list[CellVariable] = field(default_factory=list)
+    attributes: dict[str, Variable] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -109,6 +116,16 @@ class IteratorVariable(Variable):
     """An iterator over tracked elements; `next_` gives the next one or None."""
 
     next_: Callable[[], Variable | None]
+    is_pure: bool = True
+    """Whether taking its elements early changes nothing."""
+
+
+@dataclass(eq=False, slots=True)
+class GeneratorVariable(IteratorVariable):
+    """A generator of the traced code."""
+
+    frame: Any = None
+    started: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -124,6 +141,8 @@ class ObjectVariable(Variable):
 
     cls: type
     attributes: dict[str, Variable] = field(default_factory=dict)
+    base: Variable | None = None
+    """What it stores as an instance of a builtin container or exception, by inheritance."""
 
 
 @dataclass(eq=False, slots=True)
@@ -136,12 +155,19 @@ class SuperVariable(Variable):
 
 
 @dataclass(eq=False, slots=True)
-class GradModeVariable(Variable):
-    """`torch.no_grad()` and its kin, before or while entered."""
+class InferenceModeVariable(Variable):
+    """The guard object of `torch.inference_mode`; inside, operations record no gradients."""
 
     enabled: bool
-    inference: bool = False
-    previous: bool | None = None
+    before: bool
+
+
+@dataclass(eq=False, slots=True)
+class TokenVariable(Variable):
+    """What `ContextVar.set` returns: the variable and what it held before."""
+
+    variable: contextvars.ContextVar[object]
+    previous: Variable | None
 
 
 @dataclass(eq=False, slots=True)

@@ -7,15 +7,13 @@ from dis import Instruction
 from plait_bytecode_tracer.calls import call
 from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import NULL, Frame, constant
+from plait_bytecode_tracer.frame import NULL, Frame
 from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.opcodes.control import leave_block
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.variables import (
     CellVariable,
     DictVariable,
     FunctionVariable,
-    GradModeVariable,
     Known,
 )
 
@@ -35,10 +33,6 @@ def call_(frame: Frame, instruction: Instruction) -> None:
     function = upper
     if lower is not NULL:
         function, args = lower, [upper, *args]
-    if isinstance(function, GradModeVariable):
-        leave_block(frame, function)
-        frame.push(constant(None))
-        return
     frame.push(call(frame, function, args, kwargs))
 
 

@@ -9,6 +9,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.opcodes.registry import opcode
+from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.variables import (
     DictVariable,
     Known,
@@ -104,7 +105,10 @@ def dict_update(frame: Frame, instruction: Instruction) -> None:
 def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
     values = list(elements(frame, frame.pop()))
     if len(values) != instruction.arg:
-        raise TraceBreakError("GB0006", "unpacking another number of values than there are")
+        if len(values) > (instruction.arg or 0):
+            fails(ValueError, f"too many values to unpack (expected {instruction.arg})")
+        text = f"not enough values to unpack (expected {instruction.arg}, got {len(values)})"
+        fails(ValueError, text)
     frame.stack.extend(reversed(values))
 
 
@@ -113,7 +117,8 @@ def unpack_ex(frame: Frame, instruction: Instruction) -> None:
     before, after = (instruction.arg or 0) & 0xFF, (instruction.arg or 0) >> 8
     values = list(elements(frame, frame.pop()))
     if len(values) < before + after:
-        raise TraceBreakError("GB0006", "unpacking more values than there are")
+        expected = f"expected at least {before + after}, got {len(values)}"
+        fails(ValueError, f"not enough values to unpack ({expected})")
     middle = values[before : len(values) - after]
     tail = values[len(values) - after :]
     parts = [*values[:before], SequenceVariable(middle, list), *tail]

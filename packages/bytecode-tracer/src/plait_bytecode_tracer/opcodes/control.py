@@ -1,16 +1,14 @@
-"""Jumps, loops and `with` blocks."""
+"""Jumps, loops and generators."""
 
 from __future__ import annotations
 
 from dis import Instruction
 
 from plait_bytecode_tracer.builtin_calls import truth
-from plait_bytecode_tracer.calls import call
-from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.iteration import iterate
+from plait_bytecode_tracer.iteration import iterate, next_item
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.variables import GradModeVariable, IteratorVariable, Known
+from plait_bytecode_tracer.variables import GeneratorVariable, Known, Variable
 
 
 @opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
@@ -73,10 +71,7 @@ def get_iter(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("FOR_ITER")
 def for_iter(frame: Frame, instruction: Instruction) -> int | None:
-    iterator = frame.stack[-1]
-    if not isinstance(iterator, IteratorVariable):
-        raise TraceBreakError("GB0009", "a loop over an object that cannot be traced")
-    value = iterator.next_()
+    value = next_item(frame, frame.stack[-1])
     if value is not None:
         frame.push(value)
         return None
@@ -88,37 +83,6 @@ def for_iter(frame: Frame, instruction: Instruction) -> int | None:
     return target + 1 if instructions_of(frame.code)[0][target].opname == "END_FOR" else target
 
 
-@opcode("BEFORE_WITH")
-def before_with(frame: Frame, instruction: Instruction) -> None:
-    manager = frame.pop()
-    if not isinstance(manager, GradModeVariable):
-        raise TraceBreakError("GB0002", "a context manager that cannot be traced")
-    enter_grad_mode(frame, manager)
-    frame.blocks += 1
-    frame.push(manager)
-    frame.push(constant(None))
-
-
-def enter_grad_mode(frame: Frame, manager: GradModeVariable) -> None:
-    """Switch gradients in the trace and in the graph."""
-    manager.previous = frame.state.grad_enabled
-    set_grad_enabled(frame, manager.enabled)
-
-
-def set_grad_enabled(frame: Frame, enabled: bool) -> None:
-    import torch
-
-    frame.state.grad_enabled = enabled
-    node = frame.state.graph.call_function(torch._C._set_grad_enabled, (enabled,))
-    node.meta["source_line"] = frame.line()
-
-
-def leave_block(frame: Frame, manager: GradModeVariable) -> None:
-    """The normal end of a `with` block."""
-    frame.blocks -= 1
-    set_grad_enabled(frame, bool(manager.previous))
-
-
 @opcode("RETURN_GENERATOR")
 def return_generator(frame: Frame, instruction: Instruction) -> None:
     frame.push(constant(None))
@@ -127,12 +91,52 @@ def return_generator(frame: Frame, instruction: Instruction) -> None:
 @opcode("YIELD_VALUE")
 def yield_value(frame: Frame, instruction: Instruction) -> None:
     frame.yielded = frame.pop()
-    frame.push(constant(None))  # what is sent into the generator
+    frame.push(WAITING)
 
 
-@opcode("RAISE_VARARGS")
-def raise_varargs(frame: Frame, instruction: Instruction) -> None:
-    raise TraceBreakError("GB0006", "the code raises an exception here")
+@opcode("RESUME")
+def resume(frame: Frame, instruction: Instruction) -> None:
+    if frame.stack and frame.stack[-1] is WAITING:
+        frame.pop()
+        sent, frame.sent = frame.sent, None
+        frame.push(sent if sent is not None else constant(None))
 
 
-__all__ = ["call"]
+@opcode("GET_YIELD_FROM_ITER")
+def get_yield_from_iter(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    frame.push(value if isinstance(value, GeneratorVariable) else iterate(frame, value))
+
+
+@opcode("SEND")
+def send(frame: Frame, instruction: Instruction) -> int | None:
+    value = frame.pop()
+    receiver = frame.stack[-1]
+    if isinstance(receiver, GeneratorVariable):
+        receiver.frame.sent = value
+    found = next_item(frame, receiver)
+    if found is not None:
+        frame.push(found)
+        return None
+    result = receiver.frame.result if isinstance(receiver, GeneratorVariable) else None
+    target = frame.index_of(instruction.argval)
+    if frame.is_312:
+        frame.push(result or constant(None))
+    else:
+        frame.stack[-1] = result or constant(None)
+    return target
+
+
+@opcode("END_SEND", since=(3, 12))
+def end_send(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    frame.stack[-1] = value
+
+
+class _Waiting(Variable):
+    """Where a suspended generator takes what is sent."""
+
+    __slots__ = ()
+
+
+WAITING = _Waiting()

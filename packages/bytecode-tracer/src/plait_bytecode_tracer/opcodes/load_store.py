@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import builtins
 from dis import Instruction
+from typing import NoReturn
 
 from plait_bytecode_tracer.attributes import load_attribute, store_attribute
-from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL, Frame, constant
+from plait_bytecode_tracer.objects import delete_object_attribute
 from plait_bytecode_tracer.opcodes.registry import opcode
+from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.variables import CellVariable, Known, MethodVariable, Variable
 
 
-@opcode("NOP", "RESUME", "PRECALL", "EXTENDED_ARG", until=(3, 12))
+@opcode("NOP", "PRECALL", "EXTENDED_ARG", until=(3, 12))
 def nothing(frame: Frame, instruction: Instruction) -> None:
     """Markers that compute nothing."""
 
 
-@opcode("NOP", "RESUME", "EXTENDED_ARG", since=(3, 12))
+@opcode("NOP", "EXTENDED_ARG", since=(3, 12))
 def nothing_312(frame: Frame, instruction: Instruction) -> None:
     """Markers that compute nothing."""
 
@@ -53,8 +55,13 @@ def return_value(frame: Frame, instruction: Instruction) -> None:
 @opcode("LOAD_FAST")
 def load_fast(frame: Frame, instruction: Instruction) -> None:
     if instruction.argval not in frame.locals:
-        raise TraceBreakError("GB0006", f"{instruction.argval} is used before it is set")
+        _unset_local(instruction.argval)
     frame.push(frame.locals[instruction.argval])
+
+
+def _unset_local(name: str) -> NoReturn:
+    text = f"cannot access local variable {name!r} where it is not associated with a value"
+    fails(UnboundLocalError, text)
 
 
 opcode("LOAD_FAST_CHECK", since=(3, 12))(load_fast)
@@ -100,7 +107,7 @@ def read_global(frame: Frame, name: str) -> Variable:
             return Known(value)
         return state.wrap(value, Source(f"{table}[{name!r}]", name))
     if not hasattr(builtins, name):
-        raise TraceBreakError("GB0006", f"the name {name} is not defined")
+        fails(NameError, f"name {name!r} is not defined")
     if not _is_library(namespace):
         state.guard(None, f"{name!r} not in {table}", f"{name} is the builtin")
     return Known(getattr(builtins, name))
@@ -131,11 +138,18 @@ def load_deref(frame: Frame, instruction: Instruction) -> None:
         try:
             value = cell.original.cell_contents
         except ValueError:
-            raise TraceBreakError("GB0006", f"{name} is used before it is set") from None
+            _unset_cell(frame, name)
         cell.content = frame.state.wrap(value, cell.source)
     if cell.content is None:
-        raise TraceBreakError("GB0006", f"{name} is used before it is set")
+        _unset_cell(frame, name)
     frame.push(cell.content)
+
+
+def _unset_cell(frame: Frame, name: str) -> NoReturn:
+    if name in frame.code.co_cellvars:
+        _unset_local(name)
+    text = f"cannot access free variable {name!r} where it is not associated with a value"
+    fails(NameError, text + " in enclosing scope")
 
 
 @opcode("STORE_DEREF")
@@ -180,6 +194,11 @@ def _push_method(frame: Frame, name: str) -> None:
 def store_attr(frame: Frame, instruction: Instruction) -> None:
     owner, value = frame.pop(), frame.pop()
     store_attribute(frame, owner, instruction.argval, value)
+
+
+@opcode("DELETE_ATTR")
+def delete_attr(frame: Frame, instruction: Instruction) -> None:
+    delete_object_attribute(frame, frame.pop(), instruction.argval)
 
 
 @opcode("LOAD_SUPER_ATTR", since=(3, 12))

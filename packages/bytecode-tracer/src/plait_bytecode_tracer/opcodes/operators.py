@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dis import Instruction
 from typing import Any
 
-from plait_bytecode_tracer.builtin_calls import apply, truth
+from plait_bytecode_tracer.builtin_calls import apply, same, truth
 from plait_bytecode_tracer.calls import call
 from plait_bytecode_tracer.containers import contains, delete_item, get_item, set_item
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.variables import Known, SliceVariable, TensorVariable, Variable
+from plait_bytecode_tracer.variables import Known, SliceVariable, TensorVariable
 
 _BINARY: dict[str, Callable[..., Any]] = {
     "+": operator.add,
@@ -69,15 +69,6 @@ def compare_op(frame: Frame, instruction: Instruction) -> None:
 def is_op(frame: Frame, instruction: Instruction) -> None:
     right, left = frame.pop(), frame.pop()
     frame.push(constant(same(left, right) is not bool(instruction.arg)))
-
-
-def same(left: Variable, right: Variable) -> bool:
-    """Whether two variables are one object."""
-    if isinstance(left, Known) and isinstance(right, Known):
-        return left.value is right.value
-    if isinstance(left, Known) or isinstance(right, Known):
-        return False
-    return left is right
 
 
 @opcode("CONTAINS_OP")

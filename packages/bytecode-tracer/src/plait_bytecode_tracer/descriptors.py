@@ -1,0 +1,120 @@
+"""Calls of methods that C defines: of `object`, of exceptions, of builtin containers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from plait_bytecode_tracer.builtin_calls import fold, same
+from plait_bytecode_tracer.containers import plain_value
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.instances import initialize
+from plait_bytecode_tracer.methods import call_method_variable
+from plait_bytecode_tracer.objects import (
+    class_of,
+    delete_attribute,
+    generic_attribute,
+    generic_store,
+    storage_of,
+)
+from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.variables import (
+    DictVariable,
+    Known,
+    MethodVariable,
+    ObjectVariable,
+    SequenceVariable,
+    SetVariable,
+    TensorVariable,
+    Variable,
+    is_constant,
+)
+
+
+def call_descriptor(
+    frame: Frame, descriptor: Any, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """`descriptor(owner, *args, **kwargs)` for a method or slot wrapper of a C class."""
+    owner, rest = args[0], args[1:]
+    name, cls = descriptor.__name__, descriptor.__objclass__
+    if isinstance(owner, TensorVariable | SequenceVariable | DictVariable | SetVariable):
+        return call_method_variable(frame, MethodVariable(owner, name), rest, kwargs)
+    if cls is object and name in _OBJECT and not kwargs:
+        return _OBJECT[name](frame, owner, *rest)
+    if name == "__init__" and isinstance(owner, ObjectVariable):
+        initialize(frame, owner, rest, kwargs)
+        return constant(None)
+    if issubclass(cls, BaseException) and isinstance(owner, ObjectVariable):
+        return _exception_method(frame, owner, name, rest)
+    storage = storage_of(frame, owner)
+    if storage is not None:
+        return call_method_variable(frame, MethodVariable(storage, name), rest, kwargs)
+    if all(isinstance(a, Known) and is_constant(a.value) for a in (*args, *kwargs.values())):
+        return fold(descriptor, args, kwargs)
+    raise TraceBreakError("GB0002", f"a call of {cls.__name__}.{name}, which is not traced")
+
+
+def _exception_method(
+    frame: Frame, owner: ObjectVariable, name: str, args: list[Variable]
+) -> Variable:
+    if name == "with_traceback":
+        return owner
+    if name in ("__str__", "__repr__") and isinstance(owner.base, SequenceVariable):
+        made = owner.cls.__new__(owner.cls, *[plain_value(item) for item in owner.base.items])
+        return constant(getattr(BaseException, name)(made))
+    if name == "__setstate__":
+        return constant(None)
+    raise TraceBreakError("GB0002", f"the method {name} of an exception")
+
+
+def _init(frame: Frame, owner: Variable, *args: Variable) -> Variable:
+    if args and isinstance(owner, ObjectVariable):
+        initialize(frame, owner, list(args), {})
+    return constant(None)
+
+
+def _setattr(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
+    generic_store(frame, owner, plain_value(name), value)
+    return constant(None)
+
+
+def _delattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
+    delete_attribute(frame, owner, plain_value(name))
+    return constant(None)
+
+
+def _getattribute(frame: Frame, owner: Variable, name: Variable) -> Variable:
+    found = generic_attribute(frame, owner, plain_value(name))
+    if found is None:
+        text = f"{class_of(owner).__name__!r} object has no attribute {plain_value(name)!r}"
+        fails(AttributeError, text)
+    return found
+
+
+def _eq(frame: Frame, owner: Variable, other: Variable) -> Variable:
+    return constant(True) if same(owner, other) else constant(NotImplemented)
+
+
+def _ne(frame: Frame, owner: Variable, other: Variable) -> Variable:
+    from plait_bytecode_tracer.attributes import call_method
+
+    equal = call_method(frame, owner, "__eq__", [other])
+    if isinstance(equal, Known) and isinstance(equal.value, bool):
+        return constant(not equal.value)
+    return equal
+
+
+def _nothing(frame: Frame, *args: Variable) -> Variable:
+    return constant(None)
+
+
+_OBJECT: dict[str, Callable[..., Variable]] = {
+    "__init__": _init,
+    "__setattr__": _setattr,
+    "__delattr__": _delattr,
+    "__getattribute__": _getattribute,
+    "__eq__": _eq,
+    "__ne__": _ne,
+    "__init_subclass__": _nothing,
+}

@@ -1,0 +1,193 @@
+"""Making instances: calls of classes."""
+
+from __future__ import annotations
+
+import collections
+import enum
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.builtin_calls import FOLDED, fold, has_tensor
+from plait_bytecode_tracer.containers import extend, hold, plain_value
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.objects import MISSING, builtin_base, is_python, static_attribute
+from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.variables import (
+    DictVariable,
+    Known,
+    ObjectVariable,
+    SequenceVariable,
+    SetVariable,
+    Variable,
+)
+
+_DICTS = (dict, collections.OrderedDict, collections.defaultdict)
+
+
+def call_class(
+    frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """`cls(*args, **kwargs)`."""
+    cls: type = function.value
+    if cls in FOLDED:
+        return _fold_class(frame, cls, args, kwargs)
+    if cls in _DICTS:
+        return _new_dict(frame, cls, args, kwargs)
+    if issubclass(cls, tuple) and hasattr(cls, "_fields") and not _has_own_new(cls):
+        return _named_tuple(cls, args, kwargs)
+    if isinstance(cls, enum.EnumMeta):
+        return fold(cls, args, kwargs)
+    metaclass_call = static_attribute(type(cls), "__call__")
+    if is_python(metaclass_call):
+        from plait_bytecode_tracer.calls import inline
+
+        return inline(frame, metaclass_call, [function, *args], kwargs)
+    return instantiate(frame, cls, args, kwargs)
+
+
+def _has_own_new(cls: type) -> bool:
+    """Whether a NamedTuple's subclass defines its own construction."""
+    return any("__new__" in base.__dict__ and "_fields" not in base.__dict__ for base in cls.__mro__
+               if base not in (tuple, object) and base.__module__ != "typing")  # fmt: skip
+
+
+def _fold_class(
+    frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    if has_tensor([args, kwargs]):
+        from plait_bytecode_tracer.calls import operator_on_tensors
+
+        return operator_on_tensors(frame, cls, args, kwargs)
+    if args and isinstance(args[0], ObjectVariable) and cls in (str, int, float, bool):
+        from plait_bytecode_tracer.builtin_calls import convert
+
+        return convert(frame, cls, args[0])
+    return fold(cls, args, kwargs)
+
+
+def _new_dict(
+    frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    made = DictVariable({}, cls)
+    if cls is collections.defaultdict:
+        made.factory = args[0] if args else constant(None)
+        args = args[1:]
+    if args:
+        extend(frame, made, args[0])
+    made.items.update(kwargs)
+    return made
+
+
+def _named_tuple(cls: type, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
+    fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]  # a NamedTuple
+    defaults: dict[str, Any] = cls._field_defaults  # type: ignore[attr-defined]  # likewise
+    values = dict(zip(fields, args, strict=False)) | kwargs
+    for name, default in defaults.items():
+        values.setdefault(name, constant(default))
+    if set(values) != set(fields) or len(args) > len(fields):
+        raise TraceBreakError("GB0006", f"{cls.__name__} is made with other fields than it has")
+    return SequenceVariable([values[name] for name in fields], cls)
+
+
+def instantiate(
+    frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """`type.__call__(cls, *args, **kwargs)`: `__new__`, then `__init__`."""
+    from plait_bytecode_tracer.calls import inline
+
+    maker = static_attribute(cls, "__new__")
+    python_maker: Any = maker.__func__ if isinstance(maker, staticmethod) else maker
+    if is_python(python_maker):
+        made = inline(frame, python_maker, [Known(cls), *args], kwargs)
+        if not isinstance(made, ObjectVariable) or not issubclass(made.cls, cls):
+            return made
+    else:
+        made = empty_instance(frame, cls, args)
+    start = static_attribute(cls, "__init__")
+    if is_python(start):
+        inline(frame, start, [made, *args], kwargs)
+    elif isinstance(made, ObjectVariable):
+        initialize(frame, made, args, kwargs)
+    return made
+
+
+def new_instance(
+    frame: Frame, maker: Any, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """A call of a builtin `__new__`, as from `super().__new__(cls)`."""
+    cls = plain_value(args[0]) if args else None
+    if not isinstance(cls, type):
+        raise TraceBreakError("GB0009", "__new__ of something that is not a class")
+    return empty_instance(frame, cls, args[1:])
+
+
+def empty_instance(frame: Frame, cls: type, args: list[Variable]) -> ObjectVariable:
+    """What the builtin `__new__` of a class gives. Raises TraceBreakError if it is not known."""
+    base = builtin_base(cls)
+    maker: Any = next(
+        (b.__new__ for b in cls.__mro__ if "__new__" in b.__dict__ and _builtin(b)), None
+    )
+    known = maker is object.__new__ or (base is not None and maker is not None)
+    if (
+        not known
+        or issubclass(cls, torch.nn.Module | torch.Tensor)
+        or (cls.__module__ == "builtins" and base is not BaseException)
+    ):
+        raise TraceBreakError("GB0009", f"a new {cls.__name__}")
+    if cls.__dict__.get("__abstractmethods__"):
+        fails(TypeError, f"Can't instantiate abstract class {cls.__name__}")
+    return ObjectVariable(cls, {}, _empty_storage(frame, base, args))
+
+
+def _builtin(cls: type) -> bool:
+    new = cls.__dict__["__new__"]
+    return not is_python(new.__func__ if isinstance(new, staticmethod) else new)
+
+
+def _empty_storage(frame: Frame, base: type | None, args: list[Variable]) -> Variable | None:
+    if base is None:
+        return None
+    if base is BaseException:
+        return SequenceVariable(list(args), tuple)
+    if issubclass(base, dict):
+        return DictVariable({}, base)
+    if base is tuple:
+        return SequenceVariable(list(elements(frame, args[0])) if args else [], tuple)
+    if base in (list, collections.deque):
+        return SequenceVariable([], list)
+    if base is frozenset:
+        items = [] if not args else list(elements(frame, args[0]))
+        return SetVariable({plain_value(item) for item in items}, kind=frozenset)
+    return SetVariable(set())
+
+
+def initialize(
+    frame: Frame, made: ObjectVariable, args: list[Variable], kwargs: dict[str, Variable]
+) -> None:
+    """The builtin `__init__` that an instance inherits."""
+    storage = made.base
+    if storage is None:
+        if args or kwargs:
+            maker = static_attribute(made.cls, "__new__")
+            if maker is object.__new__ or maker is MISSING:
+                fails(TypeError, f"{made.cls.__name__}() takes no arguments")
+        return
+    if issubclass(made.cls, BaseException):
+        hold(storage, SequenceVariable).items[:] = args
+        if issubclass(made.cls, StopIteration):
+            made.attributes["value"] = args[0] if args else constant(None)
+        return
+    if isinstance(storage, DictVariable):
+        if storage.kind is collections.defaultdict:
+            storage.factory = args[0] if args else constant(None)
+            args = args[1:]
+        if args:
+            extend(frame, storage, args[0])
+        storage.items.update(kwargs)
+    elif isinstance(storage, SequenceVariable) and storage.kind is list:
+        storage.items[:] = list(elements(frame, args[0])) if args else []
+    elif isinstance(storage, SetVariable) and storage.kind is set and args:
+        storage.items.update(plain_value(item) for item in elements(frame, args[0]))

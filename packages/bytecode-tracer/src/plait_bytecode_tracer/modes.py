@@ -1,0 +1,96 @@
+"""Modes that calls read and set: gradients, inference mode, context variables."""
+
+from __future__ import annotations
+
+import contextvars
+
+import torch
+
+from plait_bytecode_tracer.builtin_calls import builtin, truth
+from plait_bytecode_tracer.containers import hold
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.variables import InferenceModeVariable, Known, TokenVariable, Variable
+
+_UNSET = object()
+
+
+@builtin(torch.is_grad_enabled)
+def is_grad_enabled(frame: Frame) -> Variable:
+    return constant(frame.state.grad_enabled)
+
+
+@builtin(torch._C._set_grad_enabled)
+def set_grad_enabled(frame: Frame, enabled: Variable) -> Variable:
+    """Switch gradients in the trace and in the graph."""
+    wanted = truth(frame, enabled)
+    if wanted is not frame.state.grad_enabled:
+        frame.state.grad_enabled = wanted
+        node = frame.state.graph.call_function(torch._C._set_grad_enabled, (wanted,))
+        node.meta["source_line"] = frame.state.line
+    return constant(None)
+
+
+@builtin(torch._C._InferenceMode)
+def inference_mode(frame: Frame, enabled: Variable) -> Variable:
+    return InferenceModeVariable(truth(frame, enabled), frame.state.grad_enabled)
+
+
+def inference_method(frame: Frame, owner: InferenceModeVariable, name: str) -> Variable:
+    """Enter or leave inference mode."""
+    if name not in ("__enter__", "__exit__"):
+        raise TraceBreakError("GB0007", f"{name} of an inference mode")
+    inside = name == "__enter__"
+    return set_grad_enabled(frame, constant(owner.before and not (inside and owner.enabled)))
+
+
+def _context_variable(value: Variable) -> contextvars.ContextVar[object]:
+    found = hold(value, Known).value
+    if not isinstance(found, contextvars.ContextVar):
+        raise TraceBreakError("GB0009", "a context variable that is none")
+    return found
+
+
+def _current(frame: Frame, variable: contextvars.ContextVar[object]) -> Variable | None:
+    """What a context variable holds now; None where it holds nothing."""
+    state = frame.state
+    if id(variable) in state.context:
+        return state.context[id(variable)][1]
+    value = variable.get(_UNSET)
+    unset = state.constants.name(_UNSET)
+    code = f"{state.constants.name(variable)}.get({unset})"
+    source = Source(code, f"{variable.name}.get()")
+    if value is _UNSET:
+        state.guard(source, f"{{}} is {unset}", f"{variable.name} is not set")
+        return None
+    return state.wrap(value, source)
+
+
+@builtin(contextvars.ContextVar.get)
+def get(frame: Frame, owner: Variable, default: Variable | None = None) -> Variable:
+    variable = _context_variable(owner)
+    found = _current(frame, variable)
+    if found is not None:
+        return found
+    if default is None:
+        fails(LookupError, variable)
+    return default
+
+
+@builtin(contextvars.ContextVar.set)
+def set_(frame: Frame, owner: Variable, value: Variable) -> Variable:
+    variable = _context_variable(owner)
+    token = TokenVariable(variable, _current(frame, variable))
+    frame.state.context[id(variable)] = (variable, value)
+    return token
+
+
+@builtin(contextvars.ContextVar.reset)
+def reset(frame: Frame, owner: Variable, token: Variable) -> Variable:
+    variable, made = _context_variable(owner), hold(token, TokenVariable)
+    if made.variable is not variable:
+        raise TraceBreakError("GB0006", "a token of another context variable")
+    frame.state.context[id(variable)] = (variable, made.previous)
+    return constant(None)

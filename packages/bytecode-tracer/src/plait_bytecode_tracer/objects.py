@@ -1,0 +1,375 @@
+"""Python's object model: how attributes of instances are found, set and deleted."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.containers import describe
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.state import own_table
+from plait_bytecode_tracer.variables import (
+    BoundVariable,
+    DictVariable,
+    Known,
+    MethodVariable,
+    ObjectVariable,
+    SequenceVariable,
+    SuperVariable,
+    Variable,
+)
+
+MISSING = object()
+"""No attribute of that name."""
+DELETED = Known(MISSING)
+"""An attribute that the trace has deleted."""
+BUILTIN_BASES: tuple[type, ...] = (
+    *(dict, list, tuple, set, frozenset, collections.OrderedDict, collections.defaultdict),
+    *(collections.deque, BaseException),
+)
+_LIBRARIES = frozenset({"torch", "builtins", "enum", "functools", "collections", "contextlib"})
+
+
+def static_attribute(cls: type, name: str) -> Any:
+    """What a class or its bases define under a name, without binding; else MISSING."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return MISSING
+
+
+def is_python(function: Any) -> bool:
+    """Whether an attribute of a class is a function written in Python."""
+    return isinstance(function, types.FunctionType)
+
+
+def class_of(value: Variable) -> type:
+    """The class of an object, its own or real."""
+    if isinstance(value, ObjectVariable):
+        return value.cls
+    if isinstance(value, Known):
+        return type(value.value)
+    raise TraceBreakError("GB0007", f"an attribute of a {describe(value)}")
+
+
+# Reading.
+
+
+def object_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
+    """`owner.name` by the object's class; None where there is no such attribute."""
+    cls = class_of(owner)
+    getter = static_attribute(cls, "__getattribute__")
+    fallback = static_attribute(cls, "__getattr__")
+    try:
+        if is_python(getter):
+            return _call_real(frame, getter, [owner, constant(name)])
+        found = generic_attribute(frame, owner, name)
+    except PythonError as error:
+        if not issubclass(exception_class(error.value), AttributeError) or not is_python(fallback):
+            raise
+        found = None
+    if found is None and is_python(fallback):
+        return _call_real(frame, fallback, [owner, constant(name)])
+    return found
+
+
+def _call_real(frame: Frame, function: Any, args: list[Variable]) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    return call(frame, constant(function), args, {})
+
+
+def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
+    """`object.__getattribute__(owner, name)`."""
+    cls = class_of(owner)
+    static = static_attribute(cls, name)
+    if static is not MISSING and _is_data_descriptor(static):
+        return _data_attribute(frame, owner, cls, name, static)
+    own = instance_attribute(frame, owner, name)
+    if own is not None:
+        return own
+    if static is MISSING:
+        return None
+    return bind_attribute(frame, owner, cls, name, static)
+
+
+def _is_data_descriptor(static: Any) -> bool:
+    return hasattr(type(static), "__set__") or hasattr(type(static), "__delete__")
+
+
+def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
+    """What the object itself holds under a name, guarded; None if nothing."""
+    if isinstance(owner, ObjectVariable):
+        return owner.attributes.get(name)
+    if not isinstance(owner, Known):
+        return None
+    real = owner.value
+    written = frame.state.attributes.get(id(real), {}).get(name)
+    if written is not None:
+        return None if written is DELETED else written
+    try:
+        table: dict[str, Any] = object.__getattribute__(real, "__dict__")
+    except AttributeError:
+        return None
+    if name not in table:
+        if owner.source is not None:
+            frame.state.guard_no_own(owner.source, name)
+        return None
+    if owner.source is None:
+        return constant(table[name])
+    source = owner.source.attribute(name)
+    if is_python(static_attribute(type(real), "__getattribute__")):
+        source = owner.source.own_attribute(name, frame.state.constants.name(own_table))
+    return frame.state.wrap(table[name], source)
+
+
+def _data_attribute(
+    frame: Frame, owner: Variable, cls: type, name: str, static: Any
+) -> Variable | None:
+    """An attribute that a property, slot or other data descriptor of the class gives."""
+    if name == "__dict__":
+        return own_attributes(frame, owner)
+    if name == "__class__":
+        return constant(cls)
+    if isinstance(static, types.MemberDescriptorType | types.GetSetDescriptorType):
+        return _slot(frame, owner, name, static)
+    return bind_attribute(frame, owner, cls, name, static)
+
+
+def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | None:
+    if isinstance(owner, ObjectVariable):
+        if name in owner.attributes:
+            return owner.attributes[name]
+        if issubclass(static.__objclass__, BaseException):
+            return _exception_field(owner, name)
+        return None
+    if not isinstance(owner, Known):
+        return None
+    written = frame.state.attributes.get(id(owner.value), {}).get(name)
+    if written is not None:
+        return None if written is DELETED else written
+    value = getattr(owner.value, name, MISSING)
+    if value is MISSING:
+        if owner.source is not None:
+            text = f"no attribute {name}"
+            frame.state.guard(owner.source, f"not hasattr({{}}, {name!r})", text)
+        return None
+    if owner.source is None:
+        return constant(value)
+    return frame.state.wrap(value, owner.source.attribute(name))
+
+
+def _exception_field(owner: ObjectVariable, name: str) -> Variable | None:
+    """A field that BaseException keeps in C."""
+    if name == "args":
+        return owner.base
+    if name in ("__cause__", "__context__"):
+        return constant(None)
+    if name == "__suppress_context__":
+        return constant(False)
+    if name == "value" and isinstance(owner.base, SequenceVariable):  # of StopIteration
+        return owner.base.items[0] if owner.base.items else constant(None)
+    raise TraceBreakError("GB0007", f"{name!r} of an exception")
+
+
+def own_attributes(frame: Frame, owner: Variable) -> Variable:
+    """`owner.__dict__`; for an object of the trace, the dict itself."""
+    if isinstance(owner, ObjectVariable):
+        return DictVariable(owner.attributes)
+    if isinstance(owner, Known):
+        if frame.state.attributes.get(id(owner.value)) or owner.source is None:
+            raise TraceBreakError("GB0007", "the __dict__ of an object that was changed")
+        table = object.__getattribute__(owner.value, "__dict__")
+        return frame.state.wrap(table, owner.source.attribute("__dict__"))
+    raise TraceBreakError("GB0007", f"the __dict__ of a {describe(owner)}")
+
+
+# Binding.
+
+
+def class_value(frame: Frame, cls: type, name: str, value: Any) -> Variable:
+    """An attribute of a class; functions and data of user classes are guarded."""
+    if cls.__module__.split(".")[0] in _LIBRARIES:
+        return constant(value)
+    where = frame.state.constants.name(cls)
+    source = Source(f"{where}.{name}", f"{cls.__qualname__}.{name}")
+    return frame.state.wrap(value, source)
+
+
+def bind_attribute(
+    frame: Frame, owner: Variable, cls: type, name: str, static: Any
+) -> Variable | None:
+    """A class attribute read through an instance: methods bound, properties called."""
+    from plait_bytecode_tracer.calls import call
+
+    match static:
+        case types.FunctionType():
+            function = class_value(frame, cls, name, static)
+            return BoundVariable(function, owner)
+        case staticmethod():
+            return class_value(frame, cls, name, static.__func__)
+        case classmethod():
+            return BoundVariable(constant(static.__func__), constant(cls))
+        case property():
+            if static.fget is None:
+                fails(AttributeError, f"property {name!r} of {cls.__name__!r} object has no getter")
+            return call(frame, constant(static.fget), [owner], {})
+        case functools.cached_property():
+            return _cached_property(frame, owner, static)
+        case types.WrapperDescriptorType() | types.MethodDescriptorType():
+            return BoundVariable(constant(static), owner)
+        case types.ClassMethodDescriptorType():
+            return MethodVariable(constant(cls), name)
+        case types.BuiltinFunctionType() | type():
+            return class_value(frame, cls, name, static)
+    getter = static_attribute(type(static), "__get__")
+    if is_python(getter):
+        return call(frame, constant(getter), [constant(static), owner, constant(cls)], {})
+    if getter is not MISSING:
+        raise TraceBreakError("GB0007", f"the descriptor {name!r} of {cls.__name__}")
+    return class_value(frame, cls, name, static)
+
+
+def _cached_property(
+    frame: Frame, owner: Variable, static: functools.cached_property[Any]
+) -> Variable:
+    name = static.attrname or ""
+    made = _call_real(frame, static.func, [owner])
+    write_attribute(frame, owner, name, made)
+    return made
+
+
+def super_attribute(frame: Frame, owner: SuperVariable, name: str) -> Variable | None:
+    """`super().name`."""
+    receiver = owner.self
+    is_class = isinstance(receiver, Known) and isinstance(receiver.value, type)
+    order = (receiver.value if is_class and isinstance(receiver, Known) else owner.cls).__mro__
+    for cls in order[order.index(owner.after) + 1 :]:
+        if name not in cls.__dict__:
+            continue
+        static = cls.__dict__[name]
+        if not is_class:
+            return bind_attribute(frame, receiver, cls, name, static)
+        if isinstance(static, classmethod):
+            return BoundVariable(constant(static.__func__), receiver)
+        plain = static.__func__ if isinstance(static, staticmethod) else static
+        return class_value(frame, cls, name, plain)
+    return None
+
+
+def special_method(frame: Frame, owner: Variable, name: str) -> Variable | None:
+    """A method that Python finds on the class alone, bound; None if it has none."""
+    if not isinstance(owner, ObjectVariable | Known):
+        from plait_bytecode_tracer.attributes import find_attribute
+
+        return find_attribute(frame, owner, name)
+    cls = class_of(owner)
+    static = static_attribute(cls, name)
+    return None if static is MISSING else bind_attribute(frame, owner, cls, name, static)
+
+
+# Writing.
+
+
+def store_object_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
+    """`owner.name = value` by the object's class."""
+    cls = class_of(owner)
+    setter = static_attribute(cls, "__setattr__")
+    if is_python(setter) and setter is not torch.nn.Module.__setattr__:
+        _call_real(frame, setter, [owner, constant(name), value])
+    else:
+        generic_store(frame, owner, name, value)
+
+
+def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
+    """`object.__setattr__(owner, name, value)`."""
+    cls = class_of(owner)
+    if isinstance(owner, Known) and isinstance(owner.value, type):
+        raise TraceBreakError("GB0007", f"a write to {name!r} of the class {owner.value.__name__}")
+    static = static_attribute(cls, name)
+    if static is not MISSING and hasattr(type(static), "__set__"):
+        if isinstance(static, property):
+            if static.fset is None:
+                fails(AttributeError, f"property {name!r} of {cls.__name__!r} object has no setter")
+            _call_real(frame, static.fset, [owner, value])
+            return
+        setter = static_attribute(type(static), "__set__")
+        if is_python(setter):
+            _call_real(frame, setter, [constant(static), owner, value])
+            return
+        if not isinstance(static, types.MemberDescriptorType) and not (
+            issubclass(cls, BaseException) and name.startswith("__")
+        ):
+            raise TraceBreakError("GB0007", f"a write to {name!r}, which {cls.__name__} intercepts")
+    write_attribute(frame, owner, name, value)
+
+
+def write_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
+    """Set what an object itself holds under a name."""
+    if isinstance(owner, ObjectVariable):
+        owner.attributes[name] = value
+        return
+    if not isinstance(owner, Known) or owner.source is None:
+        raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of {describe(owner)}")
+    state = frame.state
+    state.attributes.setdefault(id(owner.value), {})[name] = value
+    state.owners[id(owner.value)] = owner
+
+
+def delete_object_attribute(frame: Frame, owner: Variable, name: str) -> None:
+    """`del owner.name` by the object's class."""
+    cls = class_of(owner)
+    remover = static_attribute(cls, "__delattr__")
+    if issubclass(cls, torch.nn.Module) or (isinstance(owner, Known) and owner.source is None):
+        raise TraceBreakError("GB0007", f"deleting {name!r} of a {cls.__name__}")
+    if is_python(remover):
+        _call_real(frame, remover, [owner, constant(name)])
+    else:
+        delete_attribute(frame, owner, name)
+
+
+def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:
+    """`object.__delattr__(owner, name)`."""
+    cls = class_of(owner)
+    static = static_attribute(cls, name)
+    if isinstance(static, property) and static.fdel is not None:
+        _call_real(frame, static.fdel, [owner])
+        return
+    if static is not MISSING and hasattr(type(static), "__delete__"):
+        raise TraceBreakError("GB0007", f"deleting {name!r}, which {cls.__name__} intercepts")
+    if instance_attribute(frame, owner, name) is None:
+        fails(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+    if isinstance(owner, ObjectVariable):
+        del owner.attributes[name]
+    else:
+        write_attribute(frame, owner, name, DELETED)
+
+
+# Storage that instances inherit from builtin classes.
+
+
+def builtin_base(cls: type) -> type | None:
+    """The builtin container or exception class that instances store as, if any."""
+    for base in cls.__mro__:
+        if base in BUILTIN_BASES:
+            return base
+    return None
+
+
+def storage_of(frame: Frame, owner: Variable) -> Variable | None:
+    """The builtin container inside an instance of a class that inherits from one."""
+    if isinstance(owner, ObjectVariable):
+        return owner.base
+    if not isinstance(owner, Known) or owner.source is None:
+        return None
+    base = builtin_base(type(owner.value))
+    if base is None or base is BaseException:
+        return None
+    return frame.state.wrap_storage(owner.value, base, owner.source)
