@@ -118,6 +118,8 @@ class Describer:
             return Node(f"class {type_name(value)}")
         if isinstance(value, types.ModuleType):
             return Node(f"module {value.__name__}")
+        if isinstance(value, range | slice | torch.Size):
+            return Node(repr(value))
         if self._is_constant(value):
             return Node(type_name(cls), tuple(self._contents(value)))
         number = self._number(value)

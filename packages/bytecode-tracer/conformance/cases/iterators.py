@@ -157,7 +157,17 @@ def same_iterator_zipped_with_itself(x, n):
 @case(with_x(3, 5))
 def range_properties(x, n):
     r = range(1, n * 2, 2)
-    return len(r), r[-1], 3 in r, r.start, r.stop, r.step, r[1:], x + r.index(3), r == range(1, 7, 2)
+    return (
+        len(r),
+        r[-1],
+        3 in r,
+        r.start,
+        r.stop,
+        r.step,
+        r[1:],
+        x + r.index(3),
+        r == range(1, 7, 2),
+    )
 
 
 @case(lambda: [(t(2), range(3)), (t(2), range(2)), (t(2), range(0, 6, 2)), (t(2), range(3))])

@@ -113,7 +113,9 @@ def global_counter_advances(x):
     return x + next(COUNTER)
 
 
-@case(lambda: [(t(2), itertools.count(1)), (t(2), itertools.count(5)), (t(2), itertools.cycle("a"))])
+@case(
+    lambda: [(t(2), itertools.count(1)), (t(2), itertools.count(5)), (t(2), itertools.cycle("a"))]
+)
 def argument_advances(x, values):
     return next(values), next(values), x
 

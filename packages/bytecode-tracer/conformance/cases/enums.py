@@ -1,0 +1,133 @@
+"""Enumerations: as arguments, keys, flags, with methods."""
+
+from __future__ import annotations
+
+import enum
+
+from conformance.declare import case, only, with_x
+
+
+class Mode(enum.Enum):
+    ADD = "add"
+    MUL = "mul"
+
+    def apply(self, x, n):
+        return x + n if self is Mode.ADD else x * n
+
+    @property
+    def title(self):
+        return self.value.title()
+
+    @classmethod
+    def default(cls):
+        return cls.MUL
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 3
+
+
+class Access(enum.Flag):
+    READ = enum.auto()
+    WRITE = enum.auto()
+    BOTH = READ | WRITE
+
+
+class Color(enum.StrEnum):
+    RED = enum.auto()
+    BLUE = "b"
+
+
+class Planet(enum.Enum):
+    EARTH = (2, 3.0)
+    MARS = (1, 1.5)
+
+    def __init__(self, mass, radius):
+        self.mass, self.radius = mass, radius
+
+    @property
+    def gravity(self):
+        return self.mass / self.radius**2
+
+
+@case(with_x(Mode.ADD, Mode.MUL, Mode.ADD))
+def argument(x, mode):
+    return mode.apply(x, 3), mode
+
+
+@case(with_x("add", "mul", "none"))
+def lookup_by_value(x, name):
+    try:
+        return Mode(name).apply(x, 2)
+    except ValueError as error:
+        return str(error)
+
+
+@case(with_x("ADD", "MUL", "none"))
+def lookup_by_name(x, name):
+    return Mode[name].apply(x, 2)
+
+
+@case(with_x(Mode.ADD, Mode.MUL, None, "add"))
+def comparison(x, mode):
+    return mode == Mode.ADD, mode is Mode.MUL, mode in (Mode.ADD, None), x
+
+
+@case(with_x(Mode.ADD, Mode.MUL))
+def as_key(x, mode):
+    table = {Mode.ADD: x, Mode.MUL: x * 2}
+    return table[mode], list(table)
+
+
+@case(with_x(Level.LOW, Level.HIGH, 3))
+def int_enum_arithmetic(x, level):
+    return x * level, level + 1, level > 2, level == Level.HIGH, f"{level}"
+
+
+@case(with_x(Access.READ, Access.BOTH, Access.WRITE))
+def flags(x, access):
+    return access | Access.READ, access & Access.WRITE, Access.READ in access, ~access, x
+
+
+@case(with_x(Color.RED, Color.BLUE))
+def string_enum(x, color):
+    return color + "!", color.upper(), f"{color}", x
+
+
+@case(only(1, 2))
+def iteration(n):
+    return [m.name for m in Mode], len(Mode), list(Level), [p.value[0] * n for p in Planet]
+
+
+@case(with_x(Planet.EARTH, Planet.MARS))
+def with_init(x, planet):
+    return x * planet.gravity, planet.mass
+
+
+@case(with_x(Mode.ADD, Mode.MUL))
+def text(x, mode):
+    return str(mode), repr(mode), mode.name, mode.value, mode.title, Mode.default(), x
+
+
+@case(with_x(1, 2))
+def made_inside(x, n):
+    Local = enum.Enum("Local", ["A", "B"])
+    return Local(n).name, x
+
+
+@case(with_x(1, 2))
+def defined_inside(x, n):
+    class Local(enum.Enum):
+        A = n
+        B = 5
+
+    return Local.A.value * x, Local(5).name
+
+
+@case(with_x(Mode.ADD, Mode.MUL))
+def assignment_raises(x, mode):
+    try:
+        mode.value = 3
+    except AttributeError as error:
+        return type(error), x
