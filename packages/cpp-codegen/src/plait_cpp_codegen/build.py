@@ -13,6 +13,7 @@ from plait_cpp_codegen.errors import (
     CompilerNotFoundError,
     UnsupportedProgramError,
 )
+from plait_cpp_codegen.external import PythonCalls
 from plait_cpp_codegen.host import HostWriter
 from plait_cpp_codegen.kernels import render_kernel
 from plait_cpp_codegen.kernels.types import is_supported
@@ -52,7 +53,7 @@ def render(program: Program, vector_bytes: int = 32) -> str:
     _check_types(program)
     kernels = {kernel.name: render_kernel(kernel, vector_bytes) for kernel in program.kernels}
     host = HostWriter(program, kernels).write()
-    head = [source_text("vector.h"), source_text("math.h")]
+    head = [source_text(name) for name in ("abi.h", "vector.h", "math.h")]
     return "\n".join([*head, *(kernel.source for kernel in kernels.values()), host])
 
 
@@ -88,7 +89,8 @@ def _build_native(
         path = cache.get_or_build(key, ".so", lambda output: toolchain.build(source, output))
         runtime = load_runtime(toolchain, cache)
     profile.count("cache hits" if hit else "cache misses")
-    return Executable(program, source, runtime.load_program(str(path)), cache_hit=hit)
+    run = runtime.load_program(str(path), PythonCalls(program))
+    return Executable(program, source, run, cache_hit=hit)
 
 
 def _build_python(program: Program, error: Exception) -> Executable:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
-from plait_cpp_codegen.extern import ShimCall, shim_call
+from plait_cpp_codegen.external import ExternWriter
 from plait_cpp_codegen.kernels.emit import RenderedCppKernel
 from plait_cpp_codegen.kernels.index import c_index
-from plait_ir_lowering import DType, ExternArg, ExternList, Layout, Origin, TensorRef
+from plait_cpp_codegen.tables import Tables
+from plait_ir_lowering import Origin, TensorRef
 from plait_scheduler import (
     Allocate,
     ArenaStorage,
@@ -26,25 +27,6 @@ from plait_scheduler import (
     Step,
 )
 
-SCALAR_TYPES: dict[DType, int] = {
-    DType.u8: 0,
-    DType.i8: 1,
-    DType.i16: 2,
-    DType.i32: 3,
-    DType.i64: 4,
-    DType.f16: 5,
-    DType.f32: 6,
-    DType.f64: 7,
-    DType.bool_: 11,
-    DType.bf16: 15,
-    DType.u16: 27,
-    DType.u32: 28,
-    DType.u64: 29,
-}
-"""torch's numbers of element types (c10/core/ScalarType.h)."""
-
-_DLPACK_CODES = {"int": 0, "float": 2, "bool": 6}
-
 
 @dataclass(slots=True)
 class HostWriter:
@@ -52,11 +34,15 @@ class HostWriter:
 
     program: Program
     kernels: dict[str, RenderedCppKernel]
-    tables: list[str] = field(default_factory=list)
-    functions: dict[str, ShimCall] = field(default_factory=dict)
-    arrays: dict[tuple[int, ...], str] = field(default_factory=dict)
+    tables: Tables = field(default_factory=Tables)
     outputs: dict[str, int] = field(default_factory=dict)
     """Position among the outputs of each buffer that is one."""
+    buffers: dict[str, ProgramBuffer] = field(init=False)
+    externs: ExternWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.buffers = {buffer.name: buffer for buffer in self.program.buffers}
+        self.externs = ExternWriter(self.tables, self._buffer, self._place)
 
     def write(self) -> str:
         """The host part of the source. Raises UnsupportedProgramError."""
@@ -66,15 +52,14 @@ class HostWriter:
         self._find_outputs(returned)
         body = [line for step in self.program.steps for line in self._step(step)]
         signature = self._signature(returned)
-        names = ", ".join(f'"{name}"' for name in self.functions) or "0"
+        functions = self.externs.functions
+        names = ", ".join(f'"{name}"' for name in functions) or "0"
         return "\n".join(
             [
-                _HEAD,
-                f"static void* plait_functions[{max(len(self.functions), 1)}];",
+                f"static void* plait_functions[{max(len(functions), 1)}];",
                 f"static const char* const plait_function_names[] = {{{names}}};",
-                *self.tables,
-                "static int plait_run(void* const* inputs, Output* outputs, const Api* api_, "
-                "const char** failed) {",
+                *self.tables.lines,
+                "static int plait_run(void* const* inputs, Output* outputs, const Api* api_) {",
                 "  const Api& api = *api_; int32_t error = 0; int code = 0;",
                 *(f"  {line}" for line in self._declarations()),
                 *(f"  {line}" for line in body),
@@ -87,11 +72,10 @@ class HostWriter:
         )
 
     def _find_outputs(self, returned: Return) -> None:
-        buffers = {buffer.name: buffer for buffer in self.program.buffers}
         for position, out in enumerate(returned.outputs):
             if not isinstance(out, TensorRef):
                 raise UnsupportedProgramError("an output that is not a tensor")
-            owner = buffers[out.buffer]
+            owner = self._buffer(out.buffer)
             if not isinstance(owner.storage, OutputStorage | ExternStorage):
                 raise UnsupportedProgramError("an output without memory of its own")
             if out.buffer in self.outputs or out.dtype is not None:
@@ -104,7 +88,7 @@ class HostWriter:
         if arena.terms:
             lines += [
                 f"char* const arena = (char*)api.allocate({c_index(arena)});",
-                "if (!arena) return 3;",
+                "if (!arena) return OUT_OF_MEMORY;",
             ]
         for buffer in self.program.buffers:
             start = "0"
@@ -125,7 +109,7 @@ class HostWriter:
         ]
         if self.program.arena_nbytes.terms:
             lines.append("api.release(arena);")
-        return [*lines, "(void)failed; (void)error;"]
+        return [*lines, "(void)error;"]
 
     def _step(self, step: Step) -> list[str]:
         match step:
@@ -142,10 +126,16 @@ class HostWriter:
         raise UnsupportedProgramError(f"the step {type(step).__name__}")
 
     def _buffer(self, name: str) -> ProgramBuffer:
-        for buffer in self.program.buffers:
-            if buffer.name == name:
-                return buffer
-        raise KeyError(name)
+        return self.buffers[name]
+
+    def _place(self, name: str) -> tuple[str, str]:
+        """Where a buffer's data pointer stands, and the tensor that owns its memory."""
+        slot = self.outputs.get(name)
+        return _data(name), _owner(name) if slot is None else f"outputs[{slot}].tensor"
+
+    def _call(self, call: CallExtern) -> list[str]:
+        lines = self.externs.write(call)
+        return [f"// {_comment(call.origin)}", "{", *(f"  {line}" for line in lines), "}"]
 
     def _allocate(self, buffer: ProgramBuffer) -> list[str]:
         data = _data(buffer.name)
@@ -158,7 +148,7 @@ class HostWriter:
             return [
                 f"outputs[{slot}].block = api.allocate({c_index(buffer.nbytes)});",
                 f"{data} = (char*)outputs[{slot}].block;",
-                f"if (!{data}) {{ code = 3; goto done; }}",
+                f"if (!{data}) {{ code = OUT_OF_MEMORY; goto done; }}",
             ]
         return []
 
@@ -176,131 +166,8 @@ class HostWriter:
             f"  {launch.kernel}(arguments, api);" + " }",
         ]
         if self.kernels[launch.kernel].checks_indices:
-            lines.append("if (error) { code = 1; goto done; }")
+            lines.append("if (error) { code = INDEX_OUT_OF_RANGE; goto done; }")
         return lines
-
-    def _call(self, call: CallExtern) -> list[str]:
-        shim = shim_call(call)
-        number = list(self.functions).index(shim.symbol) if shim.symbol in self.functions else None
-        if number is None:
-            number = len(self.functions)
-            self.functions[shim.symbol] = shim
-        lines: list[str] = []
-        handles: list[str] = []
-        arguments: list[str] = []
-        if call.out_variant:
-            for name in call.results:
-                if name is None:
-                    raise UnsupportedProgramError("an out argument that is discarded")
-                arguments.append(self._tensor(TensorRef(name), handles, lines))
-        for kind, arg in zip(shim.kinds, call.args, strict=True):
-            arguments += self._argument(kind, arg, handles, lines)
-        lines += self._results(call, arguments, shim.symbol, number, handles)
-        return [f"// {_comment(call.origin)}", "{", *(f"  {line}" for line in lines), "}"]
-
-    def _results(
-        self,
-        call: CallExtern,
-        arguments: list[str],
-        symbol: str,
-        number: int,
-        handles: list[str],
-    ) -> list[str]:
-        lines: list[str] = []
-        results = [] if call.out_variant else list(enumerate(call.results))
-        for position, _ in results:
-            lines.append(f"void* result{position} = 0;")
-            arguments.append(f"&result{position}")
-        types = ", ".join("decltype(" + a + ")" for a in arguments)
-        lines.append(
-            f"const int32_t status = ((int32_t (*)({types}))plait_functions[{number}])"
-            f"({', '.join(arguments)});"
-        )
-        lines += [f"api.delete_tensor({handle});" for handle in handles]
-        lines.append(f'if (status) {{ *failed = "{symbol}"; code = 2; goto done; }}')
-        for position, name in results:
-            if name is None:
-                lines.append(f"api.delete_tensor(result{position});")
-                continue
-            buffer = self._buffer(name)
-            slot = self.outputs.get(name)
-            owner = _owner(name) if slot is None else f"outputs[{slot}].tensor"
-            sizes, strides = self._layout(buffer.layout)
-            lines += [
-                f"if (api.adopt(result{position}, {len(buffer.layout.size)}, {sizes}, {strides}, "
-                f"{_scalar_type(buffer.dtype)}, &{owner}, (void**)&{_data(name)})) "
-                f'{{ *failed = "{symbol}"; code = 2; goto done; }}'
-            ]
-        return lines
-
-    def _argument(
-        self, kind: str, arg: ExternArg, handles: list[str], lines: list[str]
-    ) -> list[str]:
-        optional = kind.endswith("?")
-        base = kind.removesuffix("?")
-        if arg is None:
-            if not optional:
-                raise UnsupportedProgramError(f"nothing for an argument of type {kind}")
-            return [f"({_C_TYPES[base]}*)0"]
-        texts = self._plain(base, arg, handles, lines)
-        if optional:
-            name = f"optional{len(lines)}"
-            lines.append(f"{_C_TYPES[base]} {name} = {texts[0]};")
-            return [f"&{name}"]
-        return texts
-
-    def _plain(self, kind: str, arg: ExternArg, handles: list[str], lines: list[str]) -> list[str]:
-        match kind, arg:
-            case "Tensor", TensorRef():
-                return [self._tensor(arg, handles, lines)]
-            case "int", int():
-                return [f"(int64_t){arg}"]
-            case "bool", bool():
-                return [f"(int32_t){int(arg)}"]
-            case (("float" | "Scalar"), (int() | float())):
-                return [f"(double){_double(float(arg))}"]
-            case "ScalarType", DType():
-                return [f"(int32_t){_scalar_type(arg)}"]
-            case "int[]", ExternList(items):
-                numbers = tuple(item for item in items if isinstance(item, int))
-                if len(numbers) == len(items):
-                    return [self._array(numbers), f"(int64_t){len(items)}"]
-            case "Tensor[]", ExternList(items):
-                names = [
-                    self._tensor(item, handles, lines)
-                    for item in items
-                    if isinstance(item, TensorRef)
-                ]
-                array = f"tensors{len(lines)}"
-                lines.append(f"void* const {array}[] = {{{', '.join(names)}}};")
-                return [f"&{array}[0]", f"(int64_t){len(names)}"]
-        raise UnsupportedProgramError(f"{arg!r} for an argument of type {kind}")
-
-    def _tensor(self, ref: TensorRef, handles: list[str], lines: list[str]) -> str:
-        buffer = self._buffer(ref.buffer)
-        layout, dtype = ref.view or buffer.layout, ref.dtype or buffer.dtype
-        offset = layout.offset * dtype.itemsize
-        sizes, strides = self._layout(layout)
-        name = f"tensor{len(handles)}"
-        lines.append(
-            f"void* const {name} = api.tensor({_data(ref.buffer)} + {c_index(offset)}, "
-            f"{len(layout.size)}, {sizes}, {strides}, {_scalar_type(dtype)});"
-        )
-        handles.append(name)
-        return name
-
-    def _layout(self, layout: Layout) -> tuple[str, str]:
-        sizes = tuple(size.as_int() for size in layout.size)
-        strides = tuple(stride.as_int() for stride in layout.stride)
-        return self._array(sizes), self._array(strides)
-
-    def _array(self, numbers: tuple[int, ...]) -> str:
-        if numbers not in self.arrays:
-            name = f"numbers{len(self.arrays)}"
-            self.arrays[numbers] = name
-            items = ", ".join(map(str, numbers)) or "0"
-            self.tables.append(f"static const int64_t {name}[] = {{{items}}};")
-        return f"&{self.arrays[numbers]}[0]"
 
     def _return(self, outputs: Sequence[object]) -> list[str]:
         lines = []
@@ -318,50 +185,27 @@ class HostWriter:
             for out in returned.outputs
             if isinstance(out, TensorRef)
         ]
-        input_specs, output_specs = self._specs(inputs), self._specs(outputs)
+        input_specs = self.tables.specs("plait_inputs", inputs)
+        output_specs = self.tables.specs("plait_outputs", outputs)
+        version = _torch_version() if self.externs.dispatches else 0
+        counts = f"{len(inputs)}, {len(outputs)}, {len(self.externs.functions)}"
         return "\n".join(
             [
-                f"static const TensorSpec plait_inputs[] = {{{input_specs}}};",
-                f"static const TensorSpec plait_outputs[] = {{{output_specs}}};",
                 'extern "C" __attribute__((visibility("default"))) const Signature '
                 "plait_signature = {",
-                f"  {len(inputs)}, {len(outputs)}, {len(self.functions)}, plait_inputs, "
-                "plait_outputs, plait_function_names, plait_functions, plait_run};",
+                f"  {counts}, {self.externs.count}, {version:#x}u, {input_specs}, {output_specs}, "
+                "plait_function_names, plait_functions, plait_run};",
                 "",
             ]
         )
 
-    def _specs(self, tensors: Sequence[tuple[DType, Layout]]) -> str:
-        specs = []
-        for dtype, layout in tensors:
-            code = 4 if dtype is DType.bf16 else _DLPACK_CODES[dtype.kind]
-            if dtype.kind == "int" and not dtype.is_signed:
-                code = 1
-            sizes, strides = self._layout(layout)
-            bits = dtype.itemsize * 8
-            rank = len(layout.size)
-            specs.append(f"{{{code}, {bits}, {rank}, {_scalar_type(dtype)}, {sizes}, {strides}}}")
-        return ",\n  ".join(specs) or "{}"
 
+def _torch_version() -> int:
+    """The version whose schemas the calls follow, as torch's stable interface writes it."""
+    import torch
 
-_HEAD = """\
-struct TensorSpec { int32_t code, bits, rank, scalar_type; const int64_t* sizes; const int64_t* strides; };
-struct Output { void* data; void* block; void* tensor; };
-struct Signature {
-  int32_t inputs, outputs, functions;
-  const TensorSpec* input_specs; const TensorSpec* output_specs;
-  const char* const* function_names; void** function_table;
-  int (*run)(void* const*, Output*, const Api*, const char**);
-};"""  # noqa: E501  # C++ text
-
-_C_TYPES = {
-    "Tensor": "void*",
-    "int": "int64_t",
-    "bool": "int32_t",
-    "float": "double",
-    "Scalar": "double",
-    "ScalarType": "int32_t",
-}
+    major, minor, *_ = torch.__version__.split(".")
+    return int(major) << 56 | int(minor) << 48
 
 
 def _data(name: str) -> str:
@@ -370,20 +214,6 @@ def _data(name: str) -> str:
 
 def _owner(name: str) -> str:
     return f"owner_{name}"
-
-
-def _scalar_type(dtype: DType) -> int:
-    if dtype not in SCALAR_TYPES:
-        raise UnsupportedProgramError(f"the element type {dtype}")
-    return SCALAR_TYPES[dtype]
-
-
-def _double(number: float) -> str:
-    if number != number:
-        return '__builtin_nan("")'
-    if number in (float("inf"), float("-inf")):
-        return f"{'-' if number < 0 else ''}__builtin_inf()"
-    return repr(number)
 
 
 def _comment(origin: Origin) -> str:

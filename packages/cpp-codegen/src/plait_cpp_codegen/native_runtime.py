@@ -16,6 +16,7 @@ from plait_cpp_codegen.toolchain import Toolchain
 from plait_utils import DiskCache, stable_hash
 
 _NAME = "plait_native_runtime"
+_PARTS = ("abi.h", "python.h", "allocator.h", "external.h", "runtime.cpp")
 _lock = threading.Lock()
 _loaded: dict[str, Runtime] = {}
 
@@ -23,8 +24,17 @@ _loaded: dict[str, Runtime] = {}
 class Runtime(Protocol):
     """What the native runtime offers."""
 
-    def set_up(self, torch_library: str, exchange_table: object, /) -> None: ...
-    def load_program(self, path: str, /) -> Callable[..., tuple[torch.Tensor, ...]]: ...
+    def set_up(
+        self,
+        torch_library: str,
+        exchange_table: object,
+        autocast_enabled: Callable[[], bool],
+        autocast_off: Callable[[], object],
+        /,
+    ) -> None: ...
+    def load_program(
+        self, path: str, python_calls: Callable[..., tuple[torch.Tensor | None, ...]], /
+    ) -> Callable[..., tuple[torch.Tensor, ...]]: ...
     def set_cache_limit(self, nbytes: int, /) -> None: ...
     def trim_cache(self) -> int: ...
 
@@ -39,7 +49,7 @@ def load_runtime(toolchain: Toolchain, cache: DiskCache) -> Runtime:
 
     Raises CompilationError, and ImportError where torch lacks what it needs.
     """
-    source = source_text("runtime.cpp")
+    source = "\n".join(map(source_text, _PARTS))
     key = stable_hash("runtime", source, toolchain.key)
     with _lock:
         if key not in _loaded:
@@ -61,5 +71,5 @@ def _load(path: Path) -> Runtime:
     if table is None:
         raise ImportError("this torch publishes no DLPack exchange table; 2.11 and newer do")
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    module.set_up(str(library), table)
+    module.set_up(str(library), table, torch._C._is_any_autocast_enabled, torch._C._DisableAutocast)
     return cast(Runtime, module)

@@ -139,14 +139,6 @@ template <int L, class T, class F> INLINE T fold(vec<T, L> x, F combine) {
   }
 }
 
-struct Api {
-  void (*parallel_for)(int64_t begin, int64_t end, int64_t grain, void (*body)(int64_t, int64_t, void*), void* context);
-  void* (*allocate)(int64_t bytes);
-  void (*release)(void* block);
-  void* (*tensor)(void* data, int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
-  void (*delete_tensor)(void* tensor);
-  int (*adopt)(void* tensor, int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype, void** owner, void** data);
-};
 struct Arguments { void* const* p; int32_t* error; };
 
 template <int L, class F> INLINE vec<int64_t, L> gather_index(F at) {

@@ -1,0 +1,234 @@
+"""External calls in the text of a host program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from plait_cpp_codegen.errors import UnsupportedProgramError
+from plait_cpp_codegen.external.encode import Encoded, NotEncodable, encode_call
+from plait_cpp_codegen.external.schemas import overload_of, tensors_of
+from plait_cpp_codegen.external.shims import Shim, shim_of
+from plait_cpp_codegen.kernels.index import c_index
+from plait_cpp_codegen.tables import Tables, integer, real, scalar_type, string
+from plait_ir_lowering import DType, ExternArg, ExternList, IndexExpr, Layout, TensorRef
+from plait_scheduler import CallExtern, ProgramBuffer
+
+_C_TYPES = {"t": "void*", "i": "int64_t", "b": "int32_t", "d": "double", "s": "const char*"}
+_MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
+
+
+@dataclass(slots=True)
+class ExternWriter:
+    """Writes the external calls of one program, numbered in order."""
+
+    tables: Tables
+    buffer: Callable[[str], ProgramBuffer]
+    place: Callable[[str], tuple[str, str]]
+    """C++ lvalues of a buffer's data pointer and of its owner."""
+    functions: list[str] = field(default_factory=list)
+    """The C functions of torch that are called."""
+    count: int = 0
+    dispatches: bool = False
+    """Whether any call may go through the dispatcher."""
+
+    def write(self, call: CallExtern) -> list[str]:
+        """The statements of a call. Raises UnsupportedProgramError."""
+        name = f"call{self.count}"
+        tensors = tensors_of(call)
+        self._define(name, call, tensors)
+        self.count += 1
+        pointers = ", ".join(self._pointer(ref) for ref in tensors) or "0"
+        lines = [
+            f"void* const p[] = {{{pointers}}};",
+            f"const Place places[] = {{{self._places(call)}}};",
+        ]
+        shim = shim_of(call, tuple(self.buffer(n).dtype for n in call.results if n is not None))
+        general = f"code = api.call(&api, &{name}, p, places);"
+        if shim is None:
+            return [*lines, general, "if (code) goto done;"]
+        position = self._function(shim.symbol)
+        return [
+            "int32_t failed = 1;",
+            *lines,
+            f"if (plait_functions[{position}]) {{",
+            *(f"  {line}" for line in self._shim(name, call, shim, position)),
+            "}",
+            f"if (failed) {general}",
+            "if (code) goto done;",
+        ]
+
+    def _define(self, name: str, call: CallExtern, tensors: list[TensorRef]) -> None:
+        """The constant that describes a call to the runtime."""
+        overload = overload_of(call)
+        specs = self.tables.specs(f"{name}_tensors", map(self._described, tensors))
+        results = [] if call.out_variant else list(call.results)
+        planned = [self.buffer(result) if result else None for result in results]
+        result_specs = self._result_specs(name, planned)
+        schema = overload._schema
+        counts = f"{self.count}, {len(schema.arguments)}, {len(schema.returns)}"
+        tail = f"{len(tensors)}, {len(results)}, {specs}, {result_specs}"
+        text = f"{{{counts}, {self._encoded(name, call)}, {tail}}}"
+        self.tables.lines.append(f"static const ExternCall {name} = {text};")
+
+    def _encoded(self, name: str, call: CallExtern) -> str:
+        try:
+            encoded: Encoded = encode_call(call)
+        except NotEncodable:
+            return "0, 0, 0, 0, 0"
+        self.dispatches = True
+        numbers = self.tables.array(encoded.numbers)
+        strings = self.tables.texts(f"{name}_strings", encoded.strings)
+        names = f"{string(call.op)}, {string(call.overload)}"
+        return f"{names}, {numbers}, {strings}, {string(encoded.kinds)}"
+
+    def _result_specs(self, name: str, planned: list[ProgramBuffer | None]) -> str:
+        items = [
+            "{}" if buffer is None else self.tables.spec(buffer.dtype, buffer.layout)
+            for buffer in planned
+        ]
+        if not items:
+            return "0"
+        text = ", ".join(items)
+        self.tables.lines.append(f"static const TensorSpec {name}_results[] = {{{text}}};")
+        return f"{name}_results"
+
+    def _described(self, ref: TensorRef) -> tuple[DType, Layout]:
+        buffer = self.buffer(ref.buffer)
+        return ref.dtype or buffer.dtype, ref.view or buffer.layout
+
+    def _pointer(self, ref: TensorRef) -> str:
+        dtype, layout = self._described(ref)
+        return f"{self.place(ref.buffer)[0]} + {c_index(layout.offset * dtype.itemsize)}"
+
+    def _places(self, call: CallExtern) -> str:
+        if call.out_variant:
+            return "{}"
+        items = []
+        for result in call.results:
+            if result is None:
+                items.append("{}")
+                continue
+            data, owner = self.place(result)
+            items.append(f"{{&{data}, &{owner}}}")
+        return ", ".join(items) or "{}"
+
+    def _function(self, symbol: str) -> int:
+        if symbol not in self.functions:
+            self.functions.append(symbol)
+        return self.functions.index(symbol)
+
+    # A call of a C function of torch.
+
+    def _shim(self, name: str, call: CallExtern, shim: Shim, position: int) -> list[str]:
+        writer = _ShimArguments(name, self.tables)
+        outs = len(call.results) if call.out_variant else 0
+        inputs = len(tensors_of(call)) - outs
+        arguments = [writer.tensor(inputs + number) for number in range(outs)]
+        for kind, arg in zip(shim.kinds, call.args, strict=True):
+            arguments += writer.argument(kind, arg)
+        lines = writer.lines
+        results = 0 if call.out_variant else len(call.results)
+        if results:
+            lines.append(f"void* results[{results}] = {{}};")
+            arguments += [f"&results[{number}]" for number in range(results)]
+        types = ", ".join(f"decltype({argument})" for argument in arguments)
+        lines.append(
+            f"failed = ((int32_t (*)({types}))plait_functions[{position}])({', '.join(arguments)});"
+        )
+        lines += [f"api.delete_tensor({handle});" for handle in writer.handles]
+        if results:
+            lines.append(f"if (!failed) code = api.adopt(&{name}, p, results, places);")
+        return lines
+
+
+@dataclass(slots=True)
+class _ShimArguments:
+    """C++ expressions of a shim's arguments, and the statements that they need."""
+
+    call: str
+    tables: Tables
+    lines: list[str] = field(default_factory=list)
+    handles: list[str] = field(default_factory=list)
+    _tensors: int = 0
+
+    def tensor(self, number: int) -> str:
+        """A handle of the call's tensor of that number."""
+        name = f"tensor{number}"
+        self.lines.append(
+            f"void* const {name} = api.tensor(p[{number}], &{self.call}_tensors[{number}]);"
+        )
+        self.handles.append(name)
+        return name
+
+    def argument(self, kind: str, arg: ExternArg) -> list[str]:
+        """The C arguments of one argument of the schema."""
+        if kind.endswith("[]?"):
+            if arg is None:
+                return [f"(const {_C_TYPES[kind[0]]}**)0", "(int64_t)0"]
+            pointer, length = self._list(kind[:-3], arg)
+            return [f"&{self._named('const int64_t*', pointer)}", length]
+        if kind.endswith("[]"):
+            return list(self._list(kind[:-2], arg))
+        if kind.endswith("?"):
+            type_ = _C_TYPES[kind[0]]
+            return [
+                f"({type_}*)0" if arg is None else f"&{self._named(type_, self._one(kind[0], arg))}"
+            ]
+        return [self._one(kind, arg)]
+
+    def _one(self, kind: str, arg: ExternArg) -> str:
+        if isinstance(arg, IndexExpr) and arg.is_constant:
+            arg = arg.as_int()
+        match kind, arg:
+            case "t", TensorRef():
+                self._tensors += 1
+                return self.tensor(self._tensors - 1)
+            case "i", bool() | int():
+                return f"(int64_t){integer(int(arg))}"
+            case "b", bool() | int():
+                return f"(int32_t){int(arg)}"
+            case "b", DType():
+                return f"(int32_t){scalar_type(arg)}"
+            case "b", str() if arg in _MEMORY_FORMATS:
+                return f"(int32_t){_MEMORY_FORMATS.index(arg)}"
+            case "d", int() | float():
+                return f"(double){real(float(arg))}"
+            case "s", str():
+                return string(arg)
+        raise UnsupportedProgramError(f"{arg!r} for an argument of kind {kind}")
+
+    def _list(self, kind: str, arg: ExternArg) -> tuple[str, str]:
+        if not isinstance(arg, ExternList):
+            raise UnsupportedProgramError(f"{arg!r} for a list")
+        length = f"(int64_t){len(arg.items)}"
+        if kind == "i":
+            numbers = [self._integer(item) for item in arg.items]
+            return self.tables.array(tuple(numbers)), length
+        if kind == "t?":
+            items = [
+                "0" if item is None else f"&{self._named('void*', self._one('t', item))}"
+                for item in arg.items
+            ]
+            array = self._array("void* const*", items)
+        else:
+            type_ = "void*" if kind == "t" else _C_TYPES[kind]
+            array = self._array(type_, [self._one(kind, item) for item in arg.items])
+        return f"&{array}[0]", length
+
+    def _integer(self, item: ExternArg) -> int:
+        if isinstance(item, IndexExpr) and item.is_constant:
+            return item.as_int()
+        if isinstance(item, int):
+            return int(item)
+        raise UnsupportedProgramError(f"{item!r} in a list of integers")
+
+    def _array(self, type_: str, items: list[str]) -> str:
+        name = f"list{len(self.lines)}"
+        self.lines.append(f"{type_} const {name}[] = {{{', '.join(items) or '0'}}};")
+        return name
+
+    def _named(self, type_: str, value: str) -> str:
+        name = f"optional{len(self.lines)}"
+        self.lines.append(f"{type_} {name} = {value};")
+        return name

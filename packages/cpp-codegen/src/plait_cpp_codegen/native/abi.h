@@ -1,0 +1,51 @@
+// What compiled programs and the native runtime know of each other. Both begin with this text,
+// so a binary depends on neither torch's headers nor torch's version.
+#include <stdint.h>
+
+// A tensor's element type, as DLPack codes it and as torch numbers it, and its layout.
+struct TensorSpec { int32_t code, bits, rank, scalar_type; const int64_t* sizes; const int64_t* strides; };
+// An output: where its elements are, and the block or the tensor that they live in.
+struct Output { void* data; void* block; void* tensor; };
+
+// A call of a dispatcher op, with all that is known of it before it runs.
+struct ExternCall {
+  int32_t index;                   // among the program's external calls
+  int32_t arguments, returns;      // how many the schema has
+  const char* name;                // 0 where only Python can make the call
+  const char* overload;
+  const int64_t* encoded;          // the arguments, each as a tag and what the tag asks for
+  const char* const* strings;
+  const char* kinds;               // of the returns, a letter each: t(ensor), l(ist of tensors)
+  int32_t tensors, results;        // how many go in, and come out (of an out variant, none)
+  const TensorSpec* tensor_specs;
+  const TensorSpec* result_specs;
+};
+// The tags of encoded arguments.
+enum : int64_t { NOTHING, TENSOR, BITS, PRESENT, LIST, STRING };
+// Where a result goes: its data pointer and its owner. No place: the result is discarded.
+struct Place { char** data; void** owner; };
+
+struct Api {
+  void (*parallel_for)(int64_t begin, int64_t end, int64_t grain, void (*body)(int64_t, int64_t, void*), void* context);
+  void* (*allocate)(int64_t bytes);
+  void (*release)(void* block);
+  // A handle of a tensor over memory that it does not own.
+  void* (*tensor)(void* data, const TensorSpec* spec);
+  void (*delete_tensor)(void* tensor);
+  // Takes over the results of an external call, whose inputs are at `data`.
+  int (*adopt)(const ExternCall* call, void* const* data, void** results, const Place* places);
+  // Makes an external call through the dispatcher or, where that fails, from Python.
+  int (*call)(const Api* api, const ExternCall* call, void* const* data, const Place* places);
+  void* python;                    // the callable that makes external calls from Python
+  uint64_t torch_version;          // that the calls' schemas are of
+};
+// What `plait_run` and the functions above return, beside 0.
+enum : int { INDEX_OUT_OF_RANGE = 1, OUT_OF_MEMORY = 2, PYTHON_ERROR = 3 };
+
+struct Signature {
+  int32_t inputs, outputs, functions, calls;
+  uint64_t torch_version;
+  const TensorSpec* input_specs; const TensorSpec* output_specs;
+  const char* const* function_names; void** function_table;  // 0 where torch lacks the function
+  int (*run)(void* const* inputs, Output* outputs, const Api* api);
+};
