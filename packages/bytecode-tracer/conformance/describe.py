@@ -136,7 +136,9 @@ class Describer:
         """Whether a tuple is new and of constants only, so that its identity is Python's choice."""
         if type(value) not in (tuple, frozenset) or id(value) in self._numbers:
             return False
-        return not self._registering and all(type(item) in _ATOMS for item in value)
+        return not self._registering and all(
+            type(i) in _ATOMS or isinstance(i, type) for i in value
+        )
 
     def _text(self, value: Any) -> str:
         """What the label says of an object, besides its type."""

@@ -224,7 +224,7 @@ def deleted_cell(x, n):
     value = n
 
     def read():
-        return value
+        return value  # noqa: F821
 
     first = read()
     del value

@@ -1,0 +1,204 @@
+"""Operators over numbers, containers and tensors; `operator`, `math`, number methods."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import torch
+
+from conformance.declare import case, only, t, with_x
+
+
+@case(only(7, -7, 7.5, True, 0))
+def integer_arithmetic(n):
+    return n + 3, n - 3, n * 3, n / 2, n // 2, n % 3, n**2, -n, +n, abs(n), divmod(n, 4)
+
+
+@case(only(6, -6, True))
+def bitwise(n):
+    return n & 3, n | 8, n ^ 5, ~n, n << 2, n >> 1, (n).bit_length()
+
+
+@case(with_x(2, 3.0, True))
+def reflected_on_tensor(x, n):
+    return n + x, n - x, n * x, n / (x + 9), n**x, n // (x + 9), n % (x + 9)
+
+
+@case(with_x(2, 3, -1))
+def augmented_on_tensor(x, n):
+    y = x
+    y += n
+    y *= 2
+    z = y
+    z = z - n
+    return y is x, y, z
+
+
+@case(with_x(2, 3))
+def augmented_on_list(x, n):
+    a = b = [1]
+    a += [n]
+    b *= 2
+    return a is b, a, x
+
+
+@case(with_x(2, 3))
+def augmented_on_tuple(x, n):
+    a = b = (1, x)
+    a += (n,)
+    return a, b
+
+
+@case(only(1, 2, 3))
+def chained_comparisons(n):
+    calls = []
+
+    def value(k):
+        calls.append(k)
+        return k
+
+    return value(1) < value(n) < value(3), calls, 1 <= n != 2
+
+
+@case(with_x(None, 0, "", [], [0], "a"))
+def boolean_operators(x, value):
+    return value and x, value or x, not value, bool(value)
+
+
+@case(only(1, 1.0, True, "1", None, (1,)))
+def equality_across_types(value):
+    return value == 1, value != 1, value is None, value in (1, "1"), type(value)
+
+
+@case(only(1, 1.0, True, 0, 0.0, False, -0.0))
+def type_matters_in_arithmetic(n):
+    return n + 1, n * 2, str(n), [n], f"{n}"
+
+
+@case(with_x(1, 1.0, True, 1.0, 1))
+def equal_numbers_of_other_types(x, n):
+    return x.to(torch.int64) * n
+
+
+@case(with_x(0.0, -0.0, float("inf"), float("-inf"), float("nan")))
+def special_floats(x, n):
+    return x * n, n, math.copysign(1.0, n), math.isnan(n), n == n
+
+
+@case(with_x(1 + 2j, 3j, 1 + 0j))
+def complex_numbers(x, z):
+    return z * 2, z.real, z.imag, z.conjugate(), abs(z), x * z
+
+
+@case(only(2.5, -2.5, 3.14159, 1e20, 7))
+def rounding(n):
+    return round(n), round(n, 1), int(n), math.floor(n), math.ceil(n), math.trunc(n)
+
+
+@case(only(2, 9, 0.5))
+def math_functions(n):
+    return math.sqrt(n), math.log(n), math.exp(n), math.sin(n), math.pow(n, 2), math.hypot(n, 1)
+
+
+@case(only(4, 6, 9))
+def integer_math(n):
+    products = math.prod([1, 2, n]), math.comb(n, 2), math.factorial(n)
+    return math.gcd(n, 6), math.lcm(n, 6), products, math.isqrt(n), math.log2(8)
+
+
+@case(only(-1, "a"))
+def math_errors(n):
+    try:
+        return math.sqrt(n)
+    except (ValueError, TypeError) as error:
+        return type(error), str(error)
+
+
+@case(with_x(2, 3))
+def operator_functions(x, n):
+    return operator.add(x, n), operator.mul(x, n), operator.neg(x), operator.getitem(x, 0)
+
+
+@case(with_x({"a": [1, 2]}, {"a": [3, 4]}))
+def getters(x, table):
+    first = operator.itemgetter("a")(table)
+    return operator.itemgetter(0, 1)(first), operator.attrgetter("ndim", "dtype")(x)
+
+
+@case(with_x("upper", "title"))
+def method_caller(x, name):
+    return operator.methodcaller(name)("some text"), operator.methodcaller("sum", dim=0)(x)
+
+
+@case(with_x(2, 3))
+def operator_in_place(x, n):
+    y = operator.iadd(x, n)
+    items = [1]
+    return y is x, operator.iadd(items, [n]) is items, items
+
+
+@case(only([1, 2], "ab", (1,)))
+def operator_containers(items):
+    return operator.contains(items, "a"), operator.countOf([1, 1], 1), operator.concat(items, items)
+
+
+@case(with_x(3, 2))
+def ternaries(x, n):
+    return (x if n > 2 else -x) if n else None, "many" if n > 2 else "few"
+
+
+@case(with_x(1, 2))
+def identity_operators(x, n):
+    a, b = [n], [n]
+    return a is b, a is a, x is x, x is not None, a == b, n is None
+
+
+@case(lambda: [(t(2, 3), t(3, 2)), (t(1, 3), t(3, 1)), (t(3), t(3))])
+def matrix_product(a, b):
+    return a @ b, operator.matmul(a, b)
+
+
+@case(lambda: [(t(3), t(3)), (t(3), t(1)), (t(2, 3), t(3))])
+def tensor_comparisons(a, b):
+    return a < b, a == b, a != b, (a >= b) & (a <= 1), (a > 0) | ~(b > 0), a.eq(b).all()
+
+
+@case(lambda: [(t(3, dtype=torch.int64), 2), (t(3, dtype=torch.int32), 3), (t(3) > 0, True)])
+def integer_tensors(x, n):
+    return x & n, x | n, x ^ n, x + n, x / 2, x * 2.5
+
+
+@case(lambda: [(t(3),), (t(3, dtype=torch.float16),), (t(3, dtype=torch.int32),), (t(3),)])
+def type_promotion(x):
+    return x + 1, x + 1.5, x * torch.tensor(2), x * torch.tensor(2.0, dtype=torch.float64)
+
+
+@case(only("12", "0x1f", "0b11", " 7 ", "1_000"))
+def parse_integers(text):
+    return int(text, 0), text.strip().isdigit()
+
+
+@case(only(10, 255, 3))
+def number_formats(n):
+    return bin(n), oct(n), hex(n), chr(n + 40), (n).to_bytes(2, "big"), n.as_integer_ratio()
+
+
+@case(only(1.5, 2.0, 0.1))
+def float_methods(n):
+    return n.is_integer(), n.hex(), n.as_integer_ratio(), float.fromhex("0x1.8p0"), n.conjugate()
+
+
+@case(with_x(2, 3))
+def power_with_modulus(x, n):
+    return pow(n, 3, 5), pow(x, n), pow(2.0, n), pow(n, -1)
+
+
+@case(only(2**40, 2**70, -(2**65)))
+def big_integers(n):
+    return n * n, n // 3, n % 1000, str(n), n > 2**64
+
+
+@case(with_x(2**40, 2**62))
+def big_integer_with_tensor(x, n):
+    return x.to(torch.int64) + n, x * n
