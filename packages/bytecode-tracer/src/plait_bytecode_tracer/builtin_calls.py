@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import functools
+import inspect
 import math
 import operator
 import types
@@ -719,3 +721,36 @@ def is_tensor(frame: Frame, value: Variable) -> Variable:
 @builtin(torch._jit_internal.is_scripting)
 def is_scripting(frame: Frame) -> Variable:
     return constant(False)
+
+
+@builtin(inspect.signature)
+def signature(frame: Frame, function: Variable, **options: Variable) -> Variable:
+    return _of_definition(inspect.signature, function, options)
+
+
+@builtin(dataclasses.fields)
+def fields(frame: Frame, owner: Variable) -> Variable:
+    return _of_definition(dataclasses.fields, owner, {})
+
+
+@builtin(dataclasses.is_dataclass)
+def is_dataclass(frame: Frame, owner: Variable) -> Variable:
+    is_class = isinstance(owner, Known) and isinstance(owner.value, type)
+    return constant(dataclasses.is_dataclass(owner.value if is_class else type_of(owner)))
+
+
+def _of_definition(function: Any, owner: Variable, options: dict[str, Variable]) -> Variable:
+    """What a function tells of a definition, which does not change while it lives."""
+    if isinstance(owner, ObjectVariable):
+        owner = constant(owner.cls)
+    if isinstance(owner, BoundVariable) and isinstance(owner.function, Known):
+        owner = constant(types.MethodType(owner.function.value, _Probe()))
+    if not isinstance(owner, Known):
+        raise TraceBreakError("GB0009", f"{function.__name__} of a {describe(owner)}")
+    try:
+        found = function(owner.value, **{n: plain_value(v) for n, v in options.items()})
+    except (TypeError, ValueError) as error:
+        raise python_error(error) from error
+    if isinstance(found, tuple):
+        return SequenceVariable([constant(item) for item in found], tuple)
+    return constant(found)

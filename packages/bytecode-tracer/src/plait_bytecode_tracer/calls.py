@@ -9,15 +9,16 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.builtin_calls import FOLDED, find_builtin, fold, has_tensor
-from plait_bytecode_tracer.containers import describe
+from plait_bytecode_tracer.builtin_calls import FOLDED, builtin, find_builtin, fold, has_tensor
+from plait_bytecode_tracer.containers import describe, hold, plain_value
 from plait_bytecode_tracer.descriptors import call_descriptor
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, Function, constant
 from plait_bytecode_tracer.instances import call_class, new_instance
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
-from plait_bytecode_tracer.objects import special_method, static_attribute
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.objects import generic_store, special_method, static_attribute
+from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
@@ -101,6 +102,8 @@ def _call_known(
         return _call_module(frame, function, args, kwargs)
     if isinstance(real, _DESCRIPTORS) and args:
         return call_descriptor(frame, real, args, kwargs)
+    if isinstance(real, functools._lru_cache_wrapper):
+        return _call_cached(frame, real, args, kwargs)
     if _folds(real):
         if has_tensor([args, kwargs]):
             return operator_on_tensors(frame, real, args, kwargs)
@@ -117,6 +120,22 @@ def _call_known(
     if isinstance(real, types.BuiltinMethodType) and real.__name__ == "__new__":
         return new_instance(frame, real, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of {name}, which is not traced")
+
+
+def _call_cached(
+    frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """A call of a function with a cache: Python computes it once, and so does the trace."""
+    if not all(isinstance(arg, Known) for arg in (*args, *kwargs.values())):
+        return call(frame, constant(real.__wrapped__), args, kwargs)
+    try:
+        result = real(*map(plain_value, args), **{n: plain_value(v) for n, v in kwargs.items()})
+    except Exception as error:
+        raise python_error(error) from error
+    if is_constant(result):
+        return constant(result)
+    name = frame.state.constants.name(result)
+    return frame.state.wrap(result, Source(name, f"a result of {real.__wrapped__.__name__}"))
 
 
 def _receiver(frame: Frame, method: Known) -> Variable:
@@ -212,24 +231,51 @@ def _special_torch(
 def _call_module(
     frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
-    module, source = function.value, function.source
-    if source is None:
-        raise TraceBreakError("GB0009", f"a {type(module).__name__} made in the traced code")
-    cls = type(module)
-    if cls.__call__ is not torch.nn.Module.__call__:
-        raise TraceBreakError("GB0002", f"{cls.__name__}, which has its own __call__")
+    called = static_attribute(type(function.value), "__call__")
+    if called is not torch.nn.Module.__call__:
+        return inline(frame, called, [function, *args], kwargs)
+    return module_call(frame, function, *args, **kwargs)
+
+
+@builtin(torch.nn.Module.__call__)
+def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
+    """`nn.Module.__call__`: hooks, if there are any, around `forward`."""
+    module = owner.value if isinstance(owner, Known) else None
+    source = owner.source if isinstance(owner, Known) else None
+    if module is None or source is None:
+        raise TraceBreakError("GB0009", "a call of a module that the traced code made")
+    if module.__dict__.get("_compiled_call_impl") is not None:
+        raise TraceBreakError("GB0002", f"{source.text}, which is compiled by itself")
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     if any(module.__dict__[name] for name in hooks) or _has_global_hooks():
-        raise TraceBreakError("GB0010", f"{source.text} has hooks")
+        return inline(frame, torch.nn.Module._call_impl, [owner, *args], dict(kwargs))
     condition = " or ".join(f"{{}}.{name}" for name in hooks)
     frame.state.guard(source, f"not ({condition})", f"{source.text} has no hooks")
     hooked = frame.state.constants.name(_has_global_hooks)
     frame.state.guard(None, f"not {hooked}()", "there are no global module hooks")
-    if module.__dict__.get("_compiled_call_impl") is not None:
-        raise TraceBreakError("GB0002", f"{source.text}, which is compiled by itself")
     from plait_bytecode_tracer.attributes import load_attribute
 
-    return call(frame, load_attribute(frame, function, "forward"), args, kwargs)
+    return call(frame, load_attribute(frame, owner, "forward"), list(args), kwargs)
+
+
+@builtin(torch.nn.Module.__getattr__)
+def module_getattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
+    """`nn.Module.__getattr__`: a parameter, buffer or submodule."""
+    from plait_bytecode_tracer.attributes import module_entry
+
+    module, wanted = hold(owner, Known), plain_value(name)
+    found = module_entry(frame, module, wanted)
+    if found is None:
+        kind = type(module.value).__name__
+        fails(AttributeError, f"{kind!r} object has no attribute {wanted!r}")
+    return found
+
+
+@builtin(torch.nn.Module.__setattr__)
+def module_setattr(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
+    """`nn.Module.__setattr__`: replayed on the real module."""
+    generic_store(frame, owner, plain_value(name), value)
+    return constant(None)
 
 
 def _has_global_hooks() -> bool:

@@ -20,6 +20,7 @@ from plait_bytecode_tracer.variables import (
     TensorVariable,
     Variable,
     is_constant,
+    is_fixed,
 )
 
 V = TypeVar("V", bound=Variable)
@@ -84,7 +85,7 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
             if wanted in container.items:
                 return container.items[wanted]
             return _missing_key(frame, container, wanted)
-        case Known(real) if is_constant(real) or isinstance(real, str):
+        case Known(real) if is_fixed(real):
             try:
                 return constant(real[plain_value(key)])
             except (IndexError, KeyError, TypeError) as error:

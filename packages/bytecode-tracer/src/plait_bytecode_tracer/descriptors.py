@@ -28,7 +28,7 @@ from plait_bytecode_tracer.variables import (
     SetVariable,
     TensorVariable,
     Variable,
-    is_constant,
+    is_fixed,
 )
 
 
@@ -50,7 +50,7 @@ def call_descriptor(
     storage = storage_of(frame, owner)
     if storage is not None:
         return call_method_variable(frame, MethodVariable(storage, name), rest, kwargs)
-    if all(isinstance(a, Known) and is_constant(a.value) for a in (*args, *kwargs.values())):
+    if all(isinstance(a, Known) and is_fixed(a.value) for a in (*args, *kwargs.values())):
         return fold(descriptor, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of {cls.__name__}.{name}, which is not traced")
 

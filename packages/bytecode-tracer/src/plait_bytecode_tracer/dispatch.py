@@ -159,7 +159,7 @@ class CompiledFunction:
 
     @functools.cached_property
     def _signature(self) -> inspect.Signature:
-        return inspect.signature(self.function)
+        return inspect.signature(self.function, follow_wrapped=False)
 
     def _miss(self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.eager_reason is not None or getattr(self._compiling, "active", False):

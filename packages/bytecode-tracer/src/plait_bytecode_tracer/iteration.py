@@ -21,6 +21,7 @@ from plait_bytecode_tracer.variables import (
     SetVariable,
     TensorVariable,
     Variable,
+    is_fixed,
 )
 
 _MODULE_LISTS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ParameterList)
@@ -151,6 +152,9 @@ def _known_elements(frame: Frame, value: Known) -> Iterator[Variable]:
         if isinstance(modules, DictVariable):
             yield from [constant(key) for key in modules.items]
             return
+    if is_fixed(real) and hasattr(real, "__iter__"):
+        yield from [constant(item) for item in real]
+        return
     if isinstance(real, enum.EnumMeta):
         members: list[Any] = list(real)
         yield from [constant(item) for item in members]

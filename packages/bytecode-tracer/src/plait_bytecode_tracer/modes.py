@@ -38,6 +38,17 @@ def inference_mode(frame: Frame, enabled: Variable) -> Variable:
     return InferenceModeVariable(truth(frame, enabled), frame.state.grad_enabled)
 
 
+@builtin(torch.compiler.is_compiling)
+def is_compiling(frame: Frame) -> Variable:
+    """True: authors write the branch under it for compilers."""
+    return constant(True)
+
+
+@builtin(torch.compiler.is_dynamo_compiling, torch.compiler.is_exporting)
+def is_not(frame: Frame) -> Variable:
+    return constant(False)
+
+
 def inference_method(frame: Frame, owner: InferenceModeVariable, name: str) -> Variable:
     """Enter or leave inference mode."""
     if name not in ("__enter__", "__exit__"):

@@ -223,7 +223,11 @@ def bind_attribute(
             return call(frame, constant(static.fget), [owner], {})
         case functools.cached_property():
             return _cached_property(frame, owner, static)
-        case types.WrapperDescriptorType() | types.MethodDescriptorType():
+        case (
+            types.WrapperDescriptorType()
+            | types.MethodDescriptorType()
+            | functools._lru_cache_wrapper()
+        ):
             return BoundVariable(constant(static), owner)
         case types.ClassMethodDescriptorType():
             return MethodVariable(constant(cls), name)

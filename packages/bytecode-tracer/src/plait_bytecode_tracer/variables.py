@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextvars
 import enum
+import inspect
+import re
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -209,3 +212,15 @@ def is_constant(value: Any) -> bool:
     if type(value) in (tuple, frozenset):
         return all(is_constant(item) for item in value)
     return type(value) in CONSTANT_TYPES or isinstance(value, enum.Enum)
+
+
+_FIXED_TYPES = (
+    *(inspect.Signature, inspect.Parameter, inspect.BoundArguments, re.Pattern, re.Match),
+    *(types.MappingProxyType, types.CodeType, type({}.keys()), type({}.values())),
+    *(type({}.items()), type(collections.OrderedDict().keys())),
+)
+
+
+def is_fixed(value: Any) -> bool:
+    """Whether methods of a value can be called while tracing: they tell what does not change."""
+    return is_constant(value) or isinstance(value, _FIXED_TYPES)

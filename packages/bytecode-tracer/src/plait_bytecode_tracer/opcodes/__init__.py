@@ -1,5 +1,6 @@
 """Handlers of opcodes, by name; importing this registers them all."""
 
+from plait_bytecode_tracer import modes
 from plait_bytecode_tracer.opcodes import (
     calls,
     collections,

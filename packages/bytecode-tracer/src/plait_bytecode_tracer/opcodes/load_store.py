@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from dis import Instruction
 from typing import NoReturn
 
-from plait_bytecode_tracer.attributes import load_attribute, store_attribute
+from plait_bytecode_tracer.attributes import find_attribute, load_attribute, store_attribute
+from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.frame import NULL, Frame, constant
 from plait_bytecode_tracer.objects import delete_object_attribute
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.variables import CellVariable, Known, MethodVariable, Variable
 
@@ -236,6 +238,30 @@ def copy(frame: Frame, instruction: Instruction) -> None:
 def swap(frame: Frame, instruction: Instruction) -> None:
     depth = instruction.arg or 1
     frame.stack[-1], frame.stack[-depth] = frame.stack[-depth], frame.stack[-1]
+
+
+@opcode("IMPORT_NAME")
+def import_name(frame: Frame, instruction: Instruction) -> None:
+    names, level = plain_value(frame.pop()), plain_value(frame.pop())
+    try:
+        found = __import__(instruction.argval, frame.function.globals, None, names, level)
+    except ImportError as error:
+        raise python_error(error) from error
+    frame.push(constant(found))
+
+
+@opcode("IMPORT_FROM")
+def import_from(frame: Frame, instruction: Instruction) -> None:
+    name = instruction.argval
+    module = frame.stack[-1]
+    found = find_attribute(frame, module, name)
+    if found is None and isinstance(module, Known):
+        package = getattr(module.value, "__name__", "")
+        if f"{package}.{name}" in sys.modules:
+            found = constant(sys.modules[f"{package}.{name}"])
+        else:
+            fails(ImportError, f"cannot import name {name!r} from {package!r}")
+    frame.push(found if found is not None else constant(None))
 
 
 __all__ = ["MethodVariable", "read_global"]
