@@ -122,7 +122,8 @@ def t(
         values = torch.arange(count) % 2 == 0
     else:
         values = (torch.arange(count) + int(start)).to(dtype)
-    return values.reshape(shape).requires_grad_(grad)
+    made = values.reshape(shape)
+    return made.requires_grad_() if grad else made
 
 
 def tensors() -> list[tuple[torch.Tensor, ...]]:

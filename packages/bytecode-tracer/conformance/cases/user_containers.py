@@ -1,0 +1,239 @@
+"""User containers: `__getitem__`, `__len__`, `__iter__`, `__contains__` and the like."""
+
+from __future__ import annotations
+
+import collections.abc
+
+from conformance.declare import case, only, t, with_x
+
+
+class Bag:
+    def __init__(self, *items):
+        self.items = list(items)
+        self.log = []
+
+    def __getitem__(self, key):
+        self.log.append(key)
+        return self.items[key]
+
+    def __setitem__(self, key, value):
+        self.items[key] = value
+
+    def __delitem__(self, key):
+        del self.items[key]
+
+    def __len__(self):
+        return len(self.items)
+
+    def __contains__(self, item):
+        return any(item is own for own in self.items)
+
+    def __reversed__(self):
+        return iter(self.items[::-1])
+
+
+class Points(collections.abc.Sequence):
+    def __init__(self, *values):
+        self.values = values
+
+    def __getitem__(self, index):
+        return self.values[index]
+
+    def __len__(self):
+        return len(self.values)
+
+
+class Frame(collections.abc.MutableMapping):
+    def __init__(self, **columns):
+        self.columns = columns
+
+    def __getitem__(self, name):
+        return self.columns[name]
+
+    def __setitem__(self, name, value):
+        self.columns[name] = value
+
+    def __delitem__(self, name):
+        del self.columns[name]
+
+    def __iter__(self):
+        return iter(self.columns)
+
+    def __len__(self):
+        return len(self.columns)
+
+
+@case(lambda: [(Bag(t(2), 1),), (Bag(t(3), 2),), (Bag(t(2), 3, 4),)])
+def item_access(bag):
+    bag[1] = bag[0] * bag[1]
+    return bag[-1], len(bag), bag.log
+
+
+@case(lambda: [(Bag(t(2), 1, 2),), (Bag(t(3), 2),)])
+def slices_and_deletion(bag):
+    part = bag[1:]
+    del bag[0]
+    return part, bag.items, bag.log
+
+
+@case(lambda: [(Bag(t(2), 1), t(2)), (Bag(1), t(2))])
+def membership(bag, x):
+    bag.items.append(x)
+    return x in bag, 5 in bag, bag.items[0] in bag
+
+
+@case(lambda: [(Bag(1, 2), t(2)), (Bag(3), t(2)), (Bag(), t(2))])
+def iteration_and_truth(bag, x):
+    return [x * item for item in bag], bool(bag), list(reversed(bag)), (x if bag else None)
+
+
+@case(lambda: [(Points(1, 2, 1), t(2)), (Points(4), t(2))])
+def sequence_mixins(points, x):
+    return points.count(1), 1 in points, list(reversed(points)), [x + p for p in points]
+
+
+@case(lambda: [(Points(1, 2), 2), (Points(1, 2), 9)])
+def sequence_index(points, value):
+    return points.index(value)
+
+
+@case(lambda: [(Frame(a=t(2), b=1),), (Frame(a=t(3)),)])
+def mapping_mixins(frame):
+    frame.update(c=3)
+    frame.setdefault("d", 4)
+    popped = frame.pop("b", "none")
+    return popped, list(frame.items()), frame.get("a") * 2, frame == Frame(a=1)
+
+
+@case(lambda: [(Frame(a=1, b=2), t(2)), (Frame(b=2, a=1), t(2)), (Frame(a=3), t(2))])
+def unpack_mapping(frame, x):
+    def named(**values):
+        return {key: x * value for key, value in values.items()}
+
+    return named(**frame), {**frame}, list(frame.keys())
+
+
+@case(lambda: [(Bag(1, 2),), (Bag(t(2), 3),), (Bag(1, 2, 3),)])
+def unpack_user_sequence(bag):
+    try:
+        a, b = bag
+    except ValueError as error:
+        return str(error)
+    return b, a
+
+
+@case(with_x(2, 3))
+def grid_with_tuple_keys(x, n):
+    class Grid:
+        def __init__(self):
+            self.cells = {}
+
+        def __getitem__(self, key):
+            return self.cells.get(key, 0)
+
+        def __setitem__(self, key, value):
+            self.cells[key] = value
+
+    grid = Grid()
+    grid[1, n] = x
+    grid[...] = "all"
+    grid[1:n, ::2] = 5
+    return grid[1, n] is x, grid[0, 0], grid[...], len(grid.cells)
+
+
+class Hostile:
+    """Raises or lies in every comparison."""
+
+    def __eq__(self, other):
+        raise RuntimeError("compared")
+
+    def __bool__(self):
+        raise RuntimeError("asked for truth")
+
+    __hash__ = None
+
+    def __len__(self):
+        return -1
+
+
+@case(lambda: [(t(2), Hostile()), (t(3), Hostile()), (t(2), 1)])
+def hostile_object_passed_through(x, value):
+    return x + 1, value
+
+
+@case(lambda: [(t(2), [Hostile(), 1]), (t(3), [2, Hostile()]), (t(2), [1, 2])])
+def hostile_object_in_list(x, items):
+    items.append(x)
+    return items[0], x * 2
+
+
+@case(lambda: [(t(2), Hostile()), (t(2), [])])
+def hostile_truth(x, value):
+    try:
+        return x if value else -x
+    except RuntimeError as error:
+        return str(error)
+
+
+@case(lambda: [(t(2), Hostile()), (t(2), "a")])
+def hostile_equality(x, value):
+    try:
+        return value == 1
+    except RuntimeError as error:
+        return str(error), x
+
+
+class Liar:
+    """Equal to everything, of any hash."""
+
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return 1
+
+
+@case(lambda: [(t(2), 1), (t(2), Liar()), (t(2), 1)])
+def liar_after_number(x, value):
+    return x * value if isinstance(value, int) else (x, value == "anything")
+
+
+@case(lambda: [(t(2), "a"), (t(2), Liar()), (t(2), None), (t(2), Liar())])
+def liar_after_string(x, value):
+    return (x + 1, "is a") if value == "a" else (x - 1, "is not")
+
+
+class AnyAttribute:
+    def __getattr__(self, name):
+        return name.upper()
+
+
+@case(lambda: [(t(2), AnyAttribute()), (t(3), AnyAttribute())])
+def any_attribute(x, value):
+    return value.anything, hasattr(value, "shape"), x
+
+
+class FakeInt:
+    __class__ = int
+
+    def __index__(self):
+        return 3
+
+
+@case(lambda: [(t(4), 3), (t(4), FakeInt()), (t(4), 2)])
+def lies_about_its_class(x, value):
+    return isinstance(value, int), type(value).__name__, x[value]
+
+
+@case(only([1, 2, 3], [4]))
+def iterable_with_state(items):
+    class Once:
+        def __init__(self):
+            self.left = list(items)
+
+        def __iter__(self):
+            while self.left:
+                yield self.left.pop(0)
+
+    once = Once()
+    return list(once), list(once)
