@@ -1,13 +1,24 @@
 """Tiny models of `transformers` with random weights, by modality."""
 
+from suites.zoo.audio import AUDIO
 from suites.zoo.entry import Entry
-from suites.zoo.text import ENCODER_DECODERS, TEXT
+from suites.zoo.joint import JOINT
+from suites.zoo.mixtures import MIXTURES, STATE_SPACES
+from suites.zoo.pairs import ENCODER_DECODERS
+from suites.zoo.text import TEXT
+from suites.zoo.vision import VISION
 
 __all__ = ["MODELS", "Entry"]
 
-MODELS: dict[str, Entry] = {}
-for _entry in (*TEXT, *ENCODER_DECODERS):
-    if _entry.name in MODELS:
-        raise ValueError(f"the model {_entry.name} is listed twice")
-    MODELS[_entry.name] = _entry
+
+def _by_name(entries: tuple[Entry, ...]) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.name in found:
+            raise ValueError(f"the model {entry.name} is listed twice")
+        found[entry.name] = entry
+    return found
+
+
+MODELS = _by_name((*TEXT, *MIXTURES, *STATE_SPACES, *ENCODER_DECODERS, *VISION, *AUDIO, *JOINT))
 """Every model of the suite by its name."""
