@@ -47,7 +47,6 @@ _TENSOR_CONSTANTS = frozenset(
     }
 )
 _TENSOR_TENSORS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
-_FIXED_NAMESPACES = frozenset({"torch", "math", "operator", "builtins", "functools", "itertools"})
 
 
 def load_attribute(frame: Frame, owner: Variable, name: str) -> Variable:
@@ -166,15 +165,17 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
         return constant(type_of(owner))
     if name in ("grad", "grad_fn", "_base", "__dict__"):
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")
-    if not hasattr(torch.Tensor, name):
-        if owner.source is not None:
-            real = frame.state.input_tensor(owner)
-            if hasattr(real, name):
-                raise TraceBreakError("GB0007", f"the attribute {name!r} set on a tensor")
-            text = f"no attribute {name}"
-            frame.state.guard(owner.source, f"not hasattr({{}}, {name!r})", text)
-        return None
-    return MethodVariable(owner, name)
+    if hasattr(torch.Tensor, name):
+        if callable(getattr(torch.Tensor, name)):
+            return MethodVariable(owner, name)
+        raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")
+    if owner.source is not None:
+        real = frame.state.input_tensor(owner)
+        if hasattr(real, name):
+            raise TraceBreakError("GB0007", f"the attribute {name!r} set on a tensor")
+        text = f"no attribute {name}"
+        frame.state.guard(owner.source, f"not hasattr({{}}, {name!r})", text)
+    return None
 
 
 def _known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
@@ -213,7 +214,7 @@ def _namespace_attribute(frame: Frame, owner: Known, name: str) -> Variable | No
     value = getattr(owner.value, name, MISSING)
     if value is MISSING:
         return None
-    if owner.source is None or owner.value.__name__.split(".")[0] in _FIXED_NAMESPACES:
+    if owner.source is None:
         return constant(value)
     return frame.state.wrap(value, owner.source.attribute(name))
 

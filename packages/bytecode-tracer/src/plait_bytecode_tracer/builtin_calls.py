@@ -35,6 +35,7 @@ from plait_bytecode_tracer.objects import (
     static_attribute,
 )
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails, python_error
+from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
@@ -111,11 +112,15 @@ def has_tensor(value: Any) -> bool:
 def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> Variable:
     """An operator: on tensors a node, on constants its value, else the class's method."""
     if has_tensor(args) and any(isinstance(a, TensorVariable) for a in args):
-        if function in _IN_PLACE and isinstance(args[0], TensorVariable):
-            frame.state.mutates_tensors = True
+        target = args[0]
+        if function in _IN_PLACE:
+            if isinstance(target, TensorVariable):
+                frame.state.mutates_tensors = True
+            else:
+                function = getattr(operator, _plain_name(function))
         node, result = frame.state.emit("call_function", function, args, {})
-        if function in _IN_PLACE and isinstance(args[0], TensorVariable):
-            return TensorVariable(node, result)
+        if isinstance(target, TensorVariable) and result is target.fake:
+            return target
         return frame.state.tensor_result(node, result)
     if all(isinstance(a, Known) and is_constant(a.value) for a in args):
         return fold(function, args, {})
@@ -129,6 +134,12 @@ _IN_PLACE = frozenset(
         *(operator.ixor, operator.ilshift, operator.irshift),
     }
 )
+
+
+def _plain_name(function: Any) -> str:
+    """The operator that an in-place one falls back to."""
+    name = function.__name__.strip("_").removeprefix("i")
+    return f"{name}_" if name in ("and", "or") else name
 
 
 def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> Variable:
@@ -225,6 +236,19 @@ def _call(frame: Frame, function: Variable, args: list[Variable]) -> Variable:
     from plait_bytecode_tracer.calls import call
 
     return call(frame, function, args, {})
+
+
+def identical(frame: Frame, left: Variable, right: Variable) -> bool:
+    """`left is right`, guarded where later calls may give other objects."""
+    found = same(left, right)
+    one: Source | None = getattr(left, "source", None)
+    other: Source | None = getattr(right, "source", None)
+    if not found and one is not None and other is not None:
+        known = [isinstance(v, Known) and is_constant(v.value) for v in (left, right)]
+        if not all(known):
+            text = f"{one.text} is not {other.text}"
+            frame.state.guard(one, f"{{}} is not {other.code}", text)
+    return found
 
 
 def same(left: Variable, right: Variable) -> bool:
@@ -735,8 +759,9 @@ def fields(frame: Frame, owner: Variable) -> Variable:
 
 @builtin(dataclasses.is_dataclass)
 def is_dataclass(frame: Frame, owner: Variable) -> Variable:
-    is_class = isinstance(owner, Known) and isinstance(owner.value, type)
-    return constant(dataclasses.is_dataclass(owner.value if is_class else type_of(owner)))
+    if isinstance(owner, Known):
+        return constant(dataclasses.is_dataclass(owner.value))
+    return constant(dataclasses.is_dataclass(type_of(owner)))
 
 
 def _of_definition(function: Any, owner: Variable, options: dict[str, Variable]) -> Variable:

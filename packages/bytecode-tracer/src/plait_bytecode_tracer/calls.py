@@ -248,7 +248,8 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
         raise TraceBreakError("GB0002", f"{source.text}, which is compiled by itself")
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     if any(module.__dict__[name] for name in hooks) or _has_global_hooks():
-        return inline(frame, torch.nn.Module._call_impl, [owner, *args], dict(kwargs))
+        implementation: Any = torch.nn.Module._call_impl
+        return inline(frame, implementation, [owner, *args], dict(kwargs))
     condition = " or ".join(f"{{}}.{name}" for name in hooks)
     frame.state.guard(source, f"not ({condition})", f"{source.text} has no hooks")
     hooked = frame.state.constants.name(_has_global_hooks)
@@ -297,9 +298,7 @@ def inline(
     """Trace through a real Python function."""
     if function.__module__ and function.__module__.startswith(("torch._dynamo", "torch._inductor")):
         raise TraceBreakError("GB0002", f"a call of {function.__qualname__}")
-    defaults: list[Variable] = [constant(value) for value in function.__defaults__ or ()]
-    keyword_defaults = function.__kwdefaults__ or {}
-    named: dict[str, Variable] = {n: constant(value) for n, value in keyword_defaults.items()}
+    defaults, named = _defaults(frame, function)
     closure = [
         frame.state.wrap_cell(cell, name)
         for cell, name in zip(
@@ -308,6 +307,32 @@ def inline(
     ]
     target = Function(function.__code__, function.__globals__, closure)
     return _run(frame, target, bind(function.__code__, defaults, named, args, kwargs))
+
+
+def _defaults(
+    frame: Frame, function: types.FunctionType
+) -> tuple[list[Variable], dict[str, Variable]]:
+    """The default values of a real function's parameters, by position and by name."""
+    given, named = function.__defaults__ or (), function.__kwdefaults__ or {}
+    if (function.__module__ or "").split(".")[0] == "torch":
+        return [constant(value) for value in given], {n: constant(v) for n, v in named.items()}
+    frame.state.guard_function(function)
+    where = frame.state.constants.name(function)
+    source = Source(where, function.__qualname__)
+    by_position = [
+        _default(frame, value, source.attribute("__defaults__").item(str(n), str(n)))
+        for n, value in enumerate(given)
+    ]
+    by_name = {
+        name: _default(frame, value, source.attribute("__kwdefaults__").item(repr(name), name))
+        for name, value in named.items()
+    }
+    return by_position, by_name
+
+
+def _default(frame: Frame, value: Any, source: Source) -> Variable:
+    """A default; the guard on the function covers those that cannot change."""
+    return constant(value) if is_constant(value) else frame.state.wrap(value, source)
 
 
 def _inline_traced(

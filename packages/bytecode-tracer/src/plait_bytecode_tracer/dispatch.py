@@ -14,7 +14,14 @@ import torch
 
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
 from plait_bytecode_tracer.guards import GuardWriter
-from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, parameter_names, trace
+from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.trace import (
+    Capture,
+    WholeCallEagerError,
+    eager_capture,
+    parameter_names,
+    trace,
+)
 from plait_utils import Profile, get_logger
 
 Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor], Capture], Any]
@@ -30,7 +37,7 @@ class Miss:
         self.number = number
 
 
-@dataclass(slots=True)
+@dataclass
 class Entry:
     """A specialisation: its code, and what a report says of it."""
 
@@ -40,6 +47,23 @@ class Entry:
     resumed: tuple[CompiledFunction, ...] = ()
     source: str = ""
     """The generated Python: guards, the graph's call, and what follows."""
+    parameters: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def check(self) -> Callable[..., int | None]:
+        """Tells which guard fails for a call, by its number; None if all hold."""
+        writer = GuardWriter()
+        for number, guard in enumerate(self.capture.guards):
+            writer.check(guard, number, "#")
+        last = len(self.capture.guards) - 1
+        lines = ["try:", *(f"    {line}" for line in writer.lines), "    return None"]
+        lines += [f"except Exception: return {last}"]
+        text = "\n".join(f"    {line}" for line in lines)
+        source = f"def check({', '.join(self.parameters)}):\n{text}\n"
+        namespace: dict[str, Any] = dict(self.capture.state.constants.objects)
+        exec(compile(source, "<plait guards>", "exec"), namespace)
+        found: Callable[..., int | None] = namespace["check"]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +123,7 @@ class CompiledFunction:
         self.breaks: list[GraphBreak] = []
         self.eager_reason: GraphBreak | None = None
         """Why calls run as plain Python, if they do."""
+        self._signature: tuple[Any, inspect.Signature] | None = None
         self._runs: tuple[Callable[..., Any], ...] = ()
         self._lock = threading.RLock()
         self._compiling = threading.local()
@@ -142,6 +167,8 @@ class CompiledFunction:
             try:
                 values = self._bind(args, kwargs)
             except TypeError:
+                values = None
+            if values is None:
                 return self.function(*args, **kwargs)  # raises as Python does
         else:
             values = args
@@ -152,52 +179,57 @@ class CompiledFunction:
         return self._miss(values, args, kwargs)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        bound = self._signature.bind(*args, **kwargs)
+        function = self.function
+        definition = (function.__code__, function.__defaults__, function.__kwdefaults__)
+        known = self._signature
+        if known is None or any(a is not b for a, b in zip(known[0], definition, strict=True)):
+            known = (definition, inspect.signature(function, follow_wrapped=False))
+            self._signature = known
+        bound = known[1].bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = bound.arguments
-        return tuple(arguments[name] for name in parameter_names(self.function.__code__))
-
-    @functools.cached_property
-    def _signature(self) -> inspect.Signature:
-        return inspect.signature(self.function, follow_wrapped=False)
+        return tuple(arguments[name] for name in parameter_names(function.__code__))
 
     def _miss(self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.eager_reason is not None or getattr(self._compiling, "active", False):
+        entry = None
+        if not getattr(self._compiling, "active", False):
+            entry = self._matching_entry(values)
+        if entry is None:
             return self.function(*args, **kwargs)
+        result = entry.run(*values)
+        if result.__class__ is not Miss:
+            return result
+        get_logger("tracer").warning(
+            "%s runs eagerly once: the guard %s fails right after it was made",
+            self.__name__,
+            entry.capture.guards[result.number],
+        )
+        return self.function(*args, **kwargs)
+
+    def _matching_entry(self, values: tuple[Any, ...]) -> Entry | None:
+        """A specialisation for a call, made now unless another thread just did; None: eager."""
         with self._lock:
             reason = None
-            for entry in self.entries:  # another thread may have compiled meanwhile
-                result = entry.run(*values)
-                if result.__class__ is not Miss:
-                    return result
-                guard = entry.capture.guards[result.number]
+            for entry in self.entries:
+                number = entry.check(*values)
+                if number is None:
+                    return entry
+                guard = entry.capture.guards[number]
                 reason = Recompile(guard.text, guard.line)
             if len(self.entries) >= self._settings.recompile_limit:
                 self._give_up(reason)
-                return self.function(*args, **kwargs)
+                return None
             if reason is not None:
                 self.recompiles.append(reason)
                 get_logger("tracer").info("recompiling %s: %s", self.__name__, reason)
             self._compiling.active = True
             try:
                 entry = self._compile(values)
-            except WholeCallEagerError as error:
-                self._run_eagerly(error.graph_break)
-                return self.function(*args, **kwargs)
             finally:
                 self._compiling.active = False
             self.entries = (*self.entries, entry)
             self._runs = tuple(e.run for e in self.entries)
-        result = entry.run(*values)
-        if result.__class__ is Miss:
-            guard = entry.capture.guards[result.number]
-            get_logger("tracer").warning(
-                "%s runs eagerly once: the guard %s fails right after it was made",
-                self.__name__,
-                guard,
-            )
-            return self.function(*args, **kwargs)
-        return result
+            return entry
 
     def _give_up(self, reason: Recompile | None) -> None:
         limit = self._settings.recompile_limit
@@ -210,13 +242,6 @@ class CompiledFunction:
                 limit,
                 reason,
             )
-
-    def _run_eagerly(self, graph_break: GraphBreak) -> None:
-        if self._settings.fullgraph:
-            raise full_graph_error(graph_break)
-        self.breaks.append(graph_break)
-        self.eager_reason = graph_break
-        get_logger("tracer").info("%s runs eagerly: %s", self.__name__, graph_break)
 
     def _compile(self, values: tuple[Any, ...]) -> Entry:
         profile = self._settings.profile
@@ -236,17 +261,22 @@ class CompiledFunction:
             return self._entry(capture, compiled)
 
     def _trace(self, values: tuple[Any, ...]) -> Capture:
-        """Trace a call; a fault of the tracer's own becomes an eager call, and a warning."""
+        """Trace a call; where nothing of it can be captured, one that runs as plain Python.
+
+        A fault of the tracer's own becomes such a call too, and a warning.
+        """
         try:
             return trace(self.function, values)
-        except WholeCallEagerError:
-            raise
+        except WholeCallEagerError as error:
+            graph_break, state = error.graph_break, error.state
         except Exception as error:
             reason = f"the tracer failed: {type(error).__name__}: {error}"
             where = f"{self.function.__code__.co_filename} in {self.__name__}"
             kind = BREAKS["GB0012"]
             get_logger("tracer").warning("%s", reason, exc_info=True)
-            raise WholeCallEagerError(GraphBreak(kind.code, reason, where, kind.hint)) from error
+            graph_break, state = GraphBreak(kind.code, reason, where, kind.hint), None
+        self.eager_reason = graph_break
+        return eager_capture(self.function, state or TraceState(), graph_break)
 
     def _entry(self, capture: Capture, compiled: Any) -> Entry:
         continuation = capture.continuation
@@ -268,7 +298,8 @@ class CompiledFunction:
             "_miss": [Miss(n) for n in range(len(capture.guards))],
         }
         exec(compile(source, f"<plait entry {self.__name__}>", "exec"), namespace)
-        return Entry(namespace["entry"], capture, compiled, resumed, source)
+        parameters = parameter_names(self.function.__code__)
+        return Entry(namespace["entry"], capture, compiled, resumed, source, parameters)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
         return CompiledFunction(self.function, self._settings.backend, settings=self._settings)
@@ -286,7 +317,7 @@ def entry_source(code: types.CodeType, capture: Capture, has_graph: bool) -> str
         checks.check(guard, number, "_miss[#]")
     reads = GuardWriter(named=dict(checks.named))
     inputs = [reads.value(source) for source in capture.sources]
-    missing = "except (AttributeError, KeyError, IndexError, TypeError): return _miss[-1]"
+    missing = "except Exception: return _miss[-1]"  # a guard that cannot be checked fails
     lines = ["try:", *(f"    {line}" for line in [*checks.lines, *reads.lines]), missing]
     lines += _renamed(body_reads)
     if has_graph:

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.variables import (
     SetVariable,
     TensorVariable,
     Variable,
+    is_constant,
     is_fixed,
 )
 
@@ -139,7 +140,7 @@ def _known_elements(frame: Frame, value: Known) -> Iterator[Variable]:
     from plait_bytecode_tracer.attributes import load_attribute
 
     real = value.value
-    if isinstance(real, str | bytes | range | tuple | torch.Size):
+    if is_constant(real) and isinstance(real, str | bytes | range | tuple | frozenset):
         yield from [constant(item) for item in real]
         return
     if isinstance(real, torch.nn.ModuleList | torch.nn.Sequential) and value.source is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +114,14 @@ def _tensor_method(
     kwargs: dict[str, Variable],
 ) -> Variable:
     state: TraceState = frame.state
+    if name.startswith("__"):
+        made = _tensor_special(frame, owner, name, args)
+        if made is not None:
+            return made
+    if name == "storage_offset":
+        state.guard_storage_offsets()
+    if name in _METADATA_METHODS:
+        return _change_metadata(frame, owner, name, args, kwargs)
     if name in _VALUE_METHODS:
         raise TraceBreakError("GB0004", f"the code calls {name}() on a tensor")
     if name in _UNTRACED:
@@ -131,6 +140,46 @@ def _tensor_method(
         state.graph.erase_node(node)
         return owner
     return state.tensor_result(node, result)
+
+
+_METADATA_METHODS = frozenset(
+    {
+        *("t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_"),
+        *("detach_",),
+    }
+)
+
+
+def _change_metadata(
+    frame: Frame,
+    owner: TensorVariable,
+    name: str,
+    args: list[Variable],
+    kwargs: dict[str, Variable],
+) -> Variable:
+    """A method that makes the tensor a view of itself: the same object, with another node."""
+    if owner.source is not None:
+        raise TraceBreakError("GB0002", f"{name}() of a tensor that the caller holds")
+    state = frame.state
+    node, result = state.emit("call_method", name.removesuffix("_"), [owner, *args], kwargs)
+    owner.node, owner.fake = node, result
+    return owner
+
+
+def _tensor_special(
+    frame: Frame, owner: TensorVariable, name: str, args: list[Variable]
+) -> Variable | None:
+    """An operator that is called by the name of its method."""
+    from plait_bytecode_tracer.builtin_calls import apply
+
+    if name == "__setitem__":
+        set_item(frame, owner, *args)
+        return constant(None)
+    plain = name.strip("_")
+    operation = getattr(operator, plain, None) or getattr(operator, f"{plain}_", None)
+    if plain.startswith("i") and operation is not None and len(args) == 1 and name != "__invert__":
+        return apply(frame, operation, [owner, *args])
+    return None
 
 
 def _container_method(

@@ -40,6 +40,11 @@ def is_identity_key(value: object) -> bool:
     return isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
 
 
+def is_named_tuple(cls: type) -> bool:
+    """Whether instances are tuples whose elements have names."""
+    return issubclass(cls, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_fields"))
+
+
 def own_table(value: object) -> dict[str, Any]:
     """The instance dictionary of an object, past what its class would do."""
     table: dict[str, Any] = object.__getattribute__(value, "__dict__")
@@ -110,13 +115,28 @@ class TraceState:
         text = f"type({source.text}) is {type(value).__name__}"
         self.guard(source, f"{{}}.__class__ is {name}", text)
 
+    def guard_function(self, function: types.FunctionType) -> None:
+        """A function that was inlined keeps its code and its defaults."""
+        name = self.constants.name
+        where = name(function)
+        checks = [
+            f"{where}.__code__ is {name(function.__code__)}",
+            f"{where}.__defaults__ is {name(function.__defaults__)}",
+        ]
+        if function.__kwdefaults__:
+            checks.append(f"{where}.__kwdefaults__ == {name(dict(function.__kwdefaults__))}")
+        else:
+            checks.append(f"not {where}.__kwdefaults__")
+        text = f"{function.__qualname__} keeps its code and defaults"
+        self.guard(None, " and ".join(checks), text)
+
     def wrap(self, value: Any, source: Source | None) -> Variable:
         """A value from outside, guarded so that later calls find the same."""
         if source is None:
             return Known(value)
         if isinstance(value, torch.Tensor):
             return self._wrap_tensor(value, source)
-        if is_constant(value):
+        if is_constant(value) and type(value) is not tuple:
             self._guard_constant(value, source)
             return Known(value, source)
         known = self.wrapped.get(id(value))
@@ -165,7 +185,7 @@ class TraceState:
         if isinstance(value, types.ModuleType):
             self.guard_identity(source, value)
             return Known(value, source)
-        if type(value) in STORED_KINDS:
+        if type(value) in STORED_KINDS or is_named_tuple(type(value)):
             self.guard_type(source, value)
             return self._wrap_container(value, type(value), source)
         if isinstance(value, torch.nn.Module):
@@ -251,6 +271,13 @@ class TraceState:
         table = self.constants.name(own_table)
         text = f"{source.text} has no own {name}"
         self.guard(source, f"{name!r} not in {table}({{}})", text)
+
+    def guard_storage_offsets(self) -> None:
+        """All inputs keep the offset at which they begin in their storage."""
+        for graph_input in self.inputs:
+            offset = graph_input.tensor.storage_offset()
+            text = f"{graph_input.source.text} begins at element {offset} of its storage"
+            self.guard(graph_input.source, f"{{}}.storage_offset() == {offset}", text)
 
     def input_tensor(self, variable: TensorVariable) -> torch.Tensor:
         """The real tensor behind a graph input."""

@@ -21,7 +21,7 @@ from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.resume import STACK_PREFIX, resume_function
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.state import GraphInput, TraceState
-from plait_bytecode_tracer.variables import Known, Variable
+from plait_bytecode_tracer.variables import Variable
 
 SUPPORTED_VERSIONS = ((3, 11), (3, 12))
 
@@ -29,9 +29,11 @@ SUPPORTED_VERSIONS = ((3, 11), (3, 12))
 class WholeCallEagerError(Exception):
     """The call must run as eager Python as a whole; says why."""
 
-    def __init__(self, graph_break: GraphBreak) -> None:
+    def __init__(self, graph_break: GraphBreak, state: TraceState | None = None) -> None:
         super().__init__(graph_break.reason)
         self.graph_break = graph_break
+        self.state = state
+        """The trace as far as it came: while its guards hold, calls end here again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,10 @@ def trace(function: types.FunctionType, values: Sequence[Any]) -> Capture:
     broken: dict[int, GraphBreak] = {}
     while True:
         state = TraceState()
-        frame = _root_frame(function, values, state, frozenset(broken))
+        try:
+            frame = _root_frame(function, values, state, frozenset(broken))
+        except TraceBreakError as error:
+            raise _whole(function, error.kind.code, error.reason, state) from error
         try:
             with torch.random.fork_rng(enabled=False):
                 result = frame.run()
@@ -97,11 +102,11 @@ def trace(function: types.FunctionType, values: Sequence[Any]) -> Capture:
             at_break = broken[frame.instruction.offset]
             return _finish_at_break(function, frame, state, at_break)
         except (TraceBreakError, PythonError) as caught:
-            error = _as_break(caught)
-            line = _innermost_line(error, frame)
-            found = GraphBreak(error.kind.code, error.reason, line, error.kind.hint)
+            cause = _as_break(caught)
+            line = _innermost_line(cause, frame)
+            found = GraphBreak(cause.kind.code, cause.reason, line, cause.kind.hint)
             if frame.handling or _is_covered(frame) or frame.instruction.offset in broken:
-                raise WholeCallEagerError(found) from error
+                raise WholeCallEagerError(found, state) from caught
             broken[frame.instruction.offset] = found
 
 
@@ -131,10 +136,12 @@ def _innermost_line(error: TraceBreakError, root: Frame) -> str:
     return line
 
 
-def _whole(function: types.FunctionType, code: str, reason: str) -> WholeCallEagerError:
+def _whole(
+    function: types.FunctionType, code: str, reason: str, state: TraceState | None = None
+) -> WholeCallEagerError:
     error = TraceBreakError(code, reason)
     where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
-    return WholeCallEagerError(GraphBreak(code, reason, where, error.kind.hint))
+    return WholeCallEagerError(GraphBreak(code, reason, where, error.kind.hint), state)
 
 
 def _root_frame(
@@ -152,10 +159,7 @@ def _root_frame(
     state.lines.append(lambda: f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}")
     _guard_surroundings(state)
     for name, value in zip(parameter_names(code), values, strict=True):
-        try:
-            frame.locals[name] = state.wrap(value, Source(name, name))
-        except TraceBreakError as error:
-            raise _whole(function, error.kind.code, error.reason) from error
+        frame.locals[name] = state.wrap(value, Source(name, name))
     state.lines.pop()
     return frame
 
@@ -168,15 +172,19 @@ def _guard_surroundings(state: TraceState) -> None:
     inference = torch.is_inference_mode_enabled()
     check = f"{name(torch.is_inference_mode_enabled)}() is {inference}"
     state.guard(None, check, f"inference mode: {inference}")
-    if torch._C._is_any_autocast_enabled():
+    autocast = torch._C._is_any_autocast_enabled()
+    check = f"{name(torch._C._is_any_autocast_enabled)}() is {autocast}"
+    state.guard(None, check, f"autocast: {autocast}")
+    if autocast:
         raise TraceBreakError("GB0002", "autocast is enabled")
-    state.guard(None, f"not {name(torch._C._is_any_autocast_enabled)}()", "no autocast")
     default = torch.get_default_dtype()
     check = f"{name(torch.get_default_dtype)}() is {name(default)}"
     state.guard(None, check, f"default dtype: {default}")
-    if torch._C._len_torch_dispatch_stack():
+    modes = torch._C._len_torch_dispatch_stack()
+    check = f"{name(torch._C._len_torch_dispatch_stack)}() == {modes}"
+    state.guard(None, check, f"active dispatch modes: {modes}")
+    if modes:
         raise TraceBreakError("GB0002", "a dispatch mode is active")
-    state.guard(None, f"not {name(torch._C._len_torch_dispatch_stack)}()", "no dispatch mode")
 
 
 def _finish(
@@ -189,7 +197,7 @@ def _finish(
         rebuilder.effects()
     except TraceBreakError as error:
         found = GraphBreak(error.kind.code, error.reason, frame.line(), error.kind.hint)
-        raise WholeCallEagerError(found) from error
+        raise WholeCallEagerError(found, state) from error
     lines = (*rebuilder.lines, f"return {returned}")
     return _capture(function, state, rebuilder, lines, None, None)
 
@@ -217,12 +225,12 @@ def _finish_at_break(
         found = GraphBreak(
             reason.code, f"{reason.reason} ({error.reason})", reason.line, reason.hint
         )
-        raise WholeCallEagerError(found) from error
+        raise WholeCallEagerError(found, state) from error
     except Exception as error:  # a continuation that cannot be assembled must not break the call
         found = GraphBreak(
             reason.code, f"{reason.reason} (cannot resume: {error})", reason.line, reason.hint
         )
-        raise WholeCallEagerError(found) from error
+        raise WholeCallEagerError(found, state) from error
     return _capture(function, state, rebuilder, (*rebuilder.lines, *lines), reason, continuation)
 
 
@@ -325,6 +333,22 @@ def storage_pattern(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
     return tuple(pointers.index(pointer) for pointer in pointers)
 
 
-def is_plain(variable: Variable) -> bool:
-    """Whether a variable is a real object."""
-    return isinstance(variable, Known)
+def eager_capture(
+    function: types.FunctionType, state: TraceState, graph_break: GraphBreak
+) -> Capture:
+    """A call that runs as plain Python while the guards hold that led to that."""
+    code = function.__code__
+    names = parameter_names(code)
+    positional, rest = names[: code.co_argcount], list(names[code.co_argcount :])
+    keyword_only = [rest.pop(0) for _ in range(code.co_kwonlyargcount)]
+    arguments = list(positional)
+    if code.co_flags & inspect.CO_VARARGS:
+        arguments.append(f"*{rest.pop(0)}")
+    arguments += [f"{name}={name}" for name in keyword_only]
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        arguments.append(f"**{rest.pop(0)}")
+    call = f"return {state.constants.name(function)}({', '.join(arguments)})"
+    graph = fx.Graph()
+    graph.output(())
+    module = fx.GraphModule(torch.nn.Module(), graph, function.__name__)
+    return Capture(module, (), tuple(state.guards), graph_break, None, state, (call,))

@@ -214,7 +214,7 @@ def is_constant(value: Any) -> bool:
     return type(value) in CONSTANT_TYPES or isinstance(value, enum.Enum)
 
 
-_FIXED_TYPES = (
+_FIXED_TYPES: tuple[type, ...] = (
     *(inspect.Signature, inspect.Parameter, inspect.BoundArguments, re.Pattern, re.Match),
     *(types.MappingProxyType, types.CodeType, type({}.keys()), type({}.values())),
     *(type({}.items()), type(collections.OrderedDict().keys())),

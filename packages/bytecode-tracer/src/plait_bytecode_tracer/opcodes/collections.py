@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dis import Instruction
 
-from plait_bytecode_tracer.containers import constant_key, extend, hold
+from plait_bytecode_tracer.containers import constant_key, extend, hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame
 from plait_bytecode_tracer.iteration import elements
@@ -95,7 +95,17 @@ def map_add(frame: Frame, instruction: Instruction) -> None:
     hold(frame.stack[-(instruction.arg or 1)], DictVariable).items[constant_key(key)] = value
 
 
-@opcode("DICT_UPDATE", "DICT_MERGE")
+@opcode("DICT_MERGE")
+def dict_merge(frame: Frame, instruction: Instruction) -> None:
+    other = frame.stack[-1]
+    target = hold(frame.stack[-1 - (instruction.arg or 1)], DictVariable)
+    keys = [plain_value(key) for key in elements(frame, other)]
+    if any(key in target.items or not isinstance(key, str) for key in keys):
+        raise TraceBreakError("GB0006", "keyword arguments that are given twice, or no strings")
+    dict_update(frame, instruction)
+
+
+@opcode("DICT_UPDATE")
 def dict_update(frame: Frame, instruction: Instruction) -> None:
     other = frame.pop()
     extend(frame, hold(frame.stack[-(instruction.arg or 1)], DictVariable), other)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dis import Instruction
 from typing import Any
 
-from plait_bytecode_tracer.builtin_calls import apply, same, truth
+from plait_bytecode_tracer.builtin_calls import apply, identical, truth
 from plait_bytecode_tracer.calls import call
 from plait_bytecode_tracer.containers import contains, delete_item, get_item, set_item
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -68,7 +68,7 @@ def compare_op(frame: Frame, instruction: Instruction) -> None:
 @opcode("IS_OP")
 def is_op(frame: Frame, instruction: Instruction) -> None:
     right, left = frame.pop(), frame.pop()
-    frame.push(constant(same(left, right) is not bool(instruction.arg)))
+    frame.push(constant(identical(frame, left, right) is not bool(instruction.arg)))
 
 
 @opcode("CONTAINS_OP")
