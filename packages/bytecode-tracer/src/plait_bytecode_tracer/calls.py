@@ -14,6 +14,7 @@ from plait_bytecode_tracer.containers import describe, hold, plain_value
 from plait_bytecode_tracer.descriptors import call_descriptor
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, Function, constant
+from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.instances import call_class, new_instance
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects import generic_store, special_method, static_attribute
@@ -205,9 +206,7 @@ def _read_setting(frame: Frame, real: Any, name: str) -> Variable:
     result = real()
     if not is_constant(result):
         raise TraceBreakError("GB0002", f"torch.{name}() is not traced")
-    constants = frame.state.constants
-    shown = repr(result) if isinstance(result, bool | int | None) else constants.name(result)
-    frame.state.guard(None, f"{constants.name(real)}() == {shown}", f"{name}() is {result!r}")
+    frame.state.require(None, Kind.MODE, Mode(real, result), f"{name}() is {result!r}")
     return constant(result)
 
 
@@ -252,8 +251,8 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
         return inline(frame, implementation, [owner, *args], dict(kwargs))
     condition = " or ".join(f"{{}}.{name}" for name in hooks)
     frame.state.guard(source, f"not ({condition})", f"{source.text} has no hooks")
-    hooked = frame.state.constants.name(_has_global_hooks)
-    frame.state.guard(None, f"not {hooked}()", "there are no global module hooks")
+    hooks_are_set = Mode(_has_global_hooks, False)
+    frame.state.require(None, Kind.MODE, hooks_are_set, "there are no global module hooks")
     from plait_bytecode_tracer.attributes import load_attribute
 
     return call(frame, load_attribute(frame, owner, "forward"), list(args), kwargs)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
-from plait_bytecode_tracer.guards import GuardWriter
+from plait_bytecode_tracer.guards import CheckWriter, first_failure
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.trace import (
     Capture,
@@ -28,16 +28,11 @@ Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor], Cap
 """Makes a graph callable: it takes the graph's inputs and returns its outputs."""
 
 
-class Miss:
-    """What an entry returns when one of its guards fails."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
+MISS = object()
+"""What an entry returns when one of its guards fails."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Entry:
     """A specialisation: its code, and what a report says of it."""
 
@@ -47,23 +42,6 @@ class Entry:
     resumed: tuple[CompiledFunction, ...] = ()
     source: str = ""
     """The generated Python: guards, the graph's call, and what follows."""
-    parameters: tuple[str, ...] = ()
-
-    @functools.cached_property
-    def check(self) -> Callable[..., int | None]:
-        """Tells which guard fails for a call, by its number; None if all hold."""
-        writer = GuardWriter()
-        for number, guard in enumerate(self.capture.guards):
-            writer.check(guard, number, "#")
-        last = len(self.capture.guards) - 1
-        lines = ["try:", *(f"    {line}" for line in writer.lines), "    return None"]
-        lines += [f"except Exception: return {last}"]
-        text = "\n".join(f"    {line}" for line in lines)
-        source = f"def check({', '.join(self.parameters)}):\n{text}\n"
-        namespace: dict[str, Any] = dict(self.capture.state.constants.objects)
-        exec(compile(source, "<plait guards>", "exec"), namespace)
-        found: Callable[..., int | None] = namespace["check"]
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +49,15 @@ class Recompile:
     """Why a further specialisation was made."""
 
     guard: str
+    """What was assumed."""
     line: str
+    """The user's line that needed it."""
+    found: str = ""
+    """What the call had instead, where a few words can say it."""
 
     def __str__(self) -> str:
-        return f"{self.guard} no longer holds (needed by {self.line})"
+        found = f": now {self.found}" if self.found else ""
+        return f"{self.guard} no longer holds{found} (needed by {self.line})"
 
 
 @dataclass(slots=True)
@@ -174,7 +157,7 @@ class CompiledFunction:
             values = args
         for run in self._runs:
             result = run(*values)
-            if result.__class__ is not Miss:
+            if result is not MISS:
                 return result
         return self._miss(values, args, kwargs)
 
@@ -197,12 +180,12 @@ class CompiledFunction:
         if entry is None:
             return self.function(*args, **kwargs)
         result = entry.run(*values)
-        if result.__class__ is not Miss:
+        if result is not MISS:
             return result
         get_logger("tracer").warning(
-            "%s runs eagerly once: the guard %s fails right after it was made",
+            "%s runs eagerly once: a guard that just held fails: %s",
             self.__name__,
-            entry.capture.guards[result.number],
+            failed_guard(entry, values),
         )
         return self.function(*args, **kwargs)
 
@@ -211,11 +194,9 @@ class CompiledFunction:
         with self._lock:
             reason = None
             for entry in self.entries:
-                number = entry.check(*values)
-                if number is None:
+                reason = failed_guard(entry, values)
+                if reason is None:
                     return entry
-                guard = entry.capture.guards[number]
-                reason = Recompile(guard.text, guard.line)
             if len(self.entries) >= self._settings.recompile_limit:
                 self._give_up(reason)
                 return None
@@ -295,11 +276,10 @@ class CompiledFunction:
             **capture.state.constants.objects,
             "_graph": compiled,
             "_resume": targets,
-            "_miss": [Miss(n) for n in range(len(capture.guards))],
+            "_MISS": MISS,
         }
         exec(compile(source, f"<plait entry {self.__name__}>", "exec"), namespace)
-        parameters = parameter_names(self.function.__code__)
-        return Entry(namespace["entry"], capture, compiled, resumed, source, parameters)
+        return Entry(namespace["entry"], capture, compiled, resumed, source)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
         return CompiledFunction(self.function, self._settings.backend, settings=self._settings)
@@ -308,36 +288,34 @@ class CompiledFunction:
         return f"<compiled {self.__name__}: {len(self.entries)} specialisations>"
 
 
+def failed_guard(entry: Entry, values: tuple[Any, ...]) -> Recompile | None:
+    """Which guard of an entry fails for these arguments; None if all hold."""
+    capture = entry.capture
+    failure = first_failure(capture.tree, values, capture.state.constants.objects)
+    if failure is None:
+        return None
+    if failure.number == len(capture.guards):
+        return Recompile("a value", "the result", failure.found)
+    guard = capture.guards[failure.number]
+    return Recompile(guard.text, guard.line, failure.found)
+
+
 def entry_source(code: types.CodeType, capture: Capture, has_graph: bool) -> str:
     """Python of one specialisation: check the guards, call the graph, do the rest."""
-    writer = capture.writer
-    body_reads = list(writer.lines)
-    checks = GuardWriter()
-    for number, guard in enumerate(capture.guards):
-        checks.check(guard, number, "_miss[#]")
-    reads = GuardWriter(named=dict(checks.named))
-    inputs = [reads.value(source) for source in capture.sources]
-    missing = "except Exception: return _miss[-1]"  # a guard that cannot be checked fails
-    lines = ["try:", *(f"    {line}" for line in [*checks.lines, *reads.lines]), missing]
-    lines += _renamed(body_reads)
+    checks = CheckWriter(capture.tree, capture.state.constants, "_MISS")
+    checks.write()
+    lines = ["try:", *(f"    {line}" for line in checks.lines or ["pass"])]
+    lines.append("except Exception: return _MISS")
+    lines += [f"{name} = {checks.value(s)}" for name, s in capture.reads.sources.items()]
     if has_graph:
+        inputs = [checks.value(source) for source in capture.sources]
         lines.append(f"_out = _graph({', '.join(inputs)})")
     elif capture.inputs:
         lines.append("_out = ()")
-    lines += [_rename(line) for line in capture.body]
+    lines += capture.body
     text = "\n".join(f"    {line}" for line in lines)
-    return f"def entry({', '.join(parameter_names(code))}):\n{text}\n"
-
-
-def _renamed(lines: Sequence[str]) -> list[str]:
-    return [_rename(line) for line in lines]
-
-
-def _rename(line: str) -> str:
-    """The body's own reads, apart from those of the guards."""
-    import re
-
-    return re.sub(r"\b_v(\d+)\b", r"_b\1", line)
+    parameters = ", ".join(f"_a{n}" for n in range(len(parameter_names(code))))
+    return f"def entry({parameters}):\n{text}\n"
 
 
 def full_graph_error(graph_break: GraphBreak) -> FullGraphError:

@@ -15,7 +15,7 @@ from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL
-from plait_bytecode_tracer.guards import GuardWriter
+from plait_bytecode_tracer.guards import Reads
 from plait_bytecode_tracer.objects import DELETED, MISSING, builtin_base, static_attribute
 from plait_bytecode_tracer.state import TraceState, own_table
 from plait_bytecode_tracer.variables import (
@@ -42,7 +42,7 @@ class Rebuilder:
     """Writes Python that makes real values of tracked ones, each once."""
 
     state: TraceState
-    writer: GuardWriter
+    writer: Reads
     outputs: list[fx.Node] = field(default_factory=list)
     """The graph's outputs, in order."""
     lines: list[str] = field(default_factory=list)

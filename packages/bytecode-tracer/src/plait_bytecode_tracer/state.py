@@ -8,13 +8,14 @@ import operator
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.guards import GuardSet
+from plait_bytecode_tracer.guards import GuardSet, Kind, tensor_facts
 from plait_bytecode_tracer.lazy import LazyDict, LazyList
 from plait_bytecode_tracer.sources import Constants, Source
 from plait_bytecode_tracer.variables import (
@@ -102,18 +103,21 @@ class TraceState:
 
     # Values from outside.
 
+    def require(self, source: Source | None, kind: Kind, expected: object, text: str) -> None:
+        """Guard an assumption of one of the known kinds."""
+        self.guards.require(source, kind, expected, text, self.line)
+
     def guard(self, source: Source | None, condition: str, text: str) -> None:
-        self.guards.add(source, condition, text, self.line)
+        """Guard a Python condition, where no kind says it."""
+        self.require(source, Kind.PYTHON, condition, text)
 
     def guard_identity(self, source: Source, value: object) -> None:
-        name = self.constants.name(value)
         shown = getattr(value, "__qualname__", type(value).__name__)
-        self.guard(source, f"{{}} is {name}", f"{source.text} is {shown}")
+        self.require(source, Kind.IDENTITY, value, f"{source.text} is {shown}")
 
     def guard_type(self, source: Source, value: object) -> None:
-        name = self.constants.name(type(value))
         text = f"type({source.text}) is {type(value).__name__}"
-        self.guard(source, f"{{}}.__class__ is {name}", text)
+        self.require(source, Kind.TYPE, type(value), text)
 
     def guard_function(self, function: types.FunctionType) -> None:
         """A function that was inlined keeps its code and its defaults."""
@@ -157,26 +161,15 @@ class TraceState:
                 self._guard_same(source, first)
 
     def _guard_same(self, source: Source, first: Source) -> None:
-        """Both sources must give one object; the first is written out whole."""
-        condition = f"{{}} is {first.code}"
-        self.guard(source, condition, f"{source.text} is {first.text}")
+        """Both sources must give one object."""
+        self.require(source, Kind.SAME_OBJECT, first, f"{source.text} is {first.text}")
 
     def _guard_constant(self, value: Any, source: Source) -> None:
-        if value is None or value is True or value is False or value is Ellipsis:
-            self.guard(source, f"{{}} is {value!r}", f"{source.text} is {value!r}")
-            return
-        if type(value) in (int, str):
-            shown = repr(value)
-            condition = f"{{}}.__class__ is {type(value).__name__} and {{}} == {shown}"
-        elif isinstance(value, torch.dtype | torch.layout | torch.memory_format):
-            condition = f"{{}} is {self.constants.name(value)}"
+        one_of_a_kind = type(None) | bool | type(Ellipsis) | type(NotImplemented) | Enum
+        if isinstance(value, one_of_a_kind | torch.dtype | torch.layout | torch.memory_format):
+            self.require(source, Kind.IDENTITY, value, f"{source.text} is {value!r}")
         else:
-            kind = self.constants.name(type(value))
-            same = f"{{}} == {self.constants.name(value)}"
-            if type(value) in (float, complex):
-                same = f"repr({{}}) == {repr(value)!r}"  # tells -0.0 and NaN apart
-            condition = f"{{}}.__class__ is {kind} and {same}"
-        self.guard(source, condition, f"{source.text} == {value!r}")
+            self.require(source, Kind.EQUAL, value, f"{source.text} == {value!r}")
 
     def _wrap_object(self, value: Any, source: Source) -> Variable:
         if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
@@ -192,9 +185,8 @@ class TraceState:
             self.guard_identity(source, value)
             return Known(value, source)
         if isinstance(value, types.MethodType):
-            self.guard(
-                source, f"{{}} == {self.constants.name(value)}", f"{source.text} is a method"
-            )
+            parts = (value.__func__, value.__self__)
+            self.require(source, Kind.METHOD, parts, f"{source.text} is a method")
             return Known(value, source)
         self.guard_type(source, value)
         return Known(value, source)
@@ -288,8 +280,7 @@ class TraceState:
         known = self.wrapped.get(id(cell))
         if isinstance(known, CellVariable):
             return known
-        where = self.constants.name(cell)
-        source = Source(f"{where}.cell_contents", name)
+        source = self.constants.source(cell, name).cell_content(name)
         variable = CellVariable(None, cell, source)
         self.wrapped[id(cell)] = variable
         self.kept.append(cell)
@@ -322,21 +313,10 @@ class TraceState:
         return variable
 
     def _guard_tensor(self, value: torch.Tensor, source: Source) -> None:
-        name = self.constants.name
-        shape, stride = tuple(value.shape), tuple(value.stride())
-        checks = [
-            f"{{}}.__class__ is {name(type(value))}",
-            f"{{}}.dtype is {name(value.dtype)}",
-            f"{{}}.shape == {shape!r}",
-            f"{{}}.stride() == {stride!r}",
-            f"{{}}.device == {name(value.device)}",
-        ]
-        if self.grad_enabled or value.is_inference():
-            checks.append(f"{{}}.requires_grad is {value.requires_grad}")
-        if not isinstance(value, torch.nn.Parameter):
-            checks.append("not ({}.is_conj() or {}.is_neg())")
-        text = f"{source.text}: {value.dtype} {list(shape)} stride {list(stride)} {value.device}"
-        self.guard(source, " and ".join(checks), text)
+        facts = tensor_facts(value, with_grad=self.grad_enabled or value.is_inference())
+        shape, stride = list(facts.shape), list(facts.stride)
+        text = f"{source.text}: {facts.dtype} {shape} stride {stride} {facts.device}"
+        self.require(source, Kind.TENSOR, facts, text)
 
     def emit(
         self, kind: str, target: Any, args: Sequence[Any], kwargs: dict[str, Any]

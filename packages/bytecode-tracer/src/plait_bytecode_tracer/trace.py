@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,20 @@ from torch import fx
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
 from plait_bytecode_tracer.exception_table import handler_at
 from plait_bytecode_tracer.frame import NULL, Frame, Function, RootBreak, instructions_of
-from plait_bytecode_tracer.guards import Guard, GuardWriter
+from plait_bytecode_tracer.guards import (
+    Guard,
+    GuardTree,
+    Kind,
+    Mode,
+    Reads,
+    StoragePattern,
+    guard_tree,
+    storage_pattern,
+)
 from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.resume import STACK_PREFIX, resume_function
-from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.sources import Source, argument
 from plait_bytecode_tracer.state import GraphInput, TraceState
 from plait_bytecode_tracer.variables import Variable
 
@@ -52,13 +61,19 @@ class Capture:
 
     graph_module: fx.GraphModule
     inputs: tuple[GraphInput, ...]
-    guards: tuple[Guard, ...]
+    tree: GuardTree
     graph_break: GraphBreak | None
     continuation: Continuation | None
     state: TraceState = field(repr=False)
     body: tuple[str, ...] = field(repr=False, default=())
     """Python after the graph has run, up to the return."""
-    writer: GuardWriter = field(repr=False, default_factory=GuardWriter)
+    reads: Reads = field(repr=False, default_factory=Reads)
+    """What `body` reads from the call, by name."""
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """All that was assumed, in the order of checking."""
+        return self.tree.guards
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -158,40 +173,34 @@ def _root_frame(
     frame = Frame(state, Function(code, function.__globals__, closure), {}, break_at=break_at)
     state.lines.append(lambda: f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}")
     _guard_surroundings(state)
-    for name, value in zip(parameter_names(code), values, strict=True):
-        frame.locals[name] = state.wrap(value, Source(name, name))
+    for n, (name, value) in enumerate(zip(parameter_names(code), values, strict=True)):
+        frame.locals[name] = state.wrap(value, argument(n, name))
     state.lines.pop()
     return frame
 
 
 def _guard_surroundings(state: TraceState) -> None:
     """The modes under which every operation of the trace runs."""
-    name = state.constants.name
-    enabled = torch.is_grad_enabled()
-    state.guard(None, f"{name(torch.is_grad_enabled)}() is {enabled}", f"gradients: {enabled}")
-    inference = torch.is_inference_mode_enabled()
-    check = f"{name(torch.is_inference_mode_enabled)}() is {inference}"
-    state.guard(None, check, f"inference mode: {inference}")
-    autocast = torch._C._is_any_autocast_enabled()
-    check = f"{name(torch._C._is_any_autocast_enabled)}() is {autocast}"
-    state.guard(None, check, f"autocast: {autocast}")
-    if autocast:
+    modes: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("gradients", torch.is_grad_enabled),
+        ("inference mode", torch.is_inference_mode_enabled),
+        ("autocast", torch._C._is_any_autocast_enabled),
+        ("default dtype", torch.get_default_dtype),
+        ("active dispatch modes", torch._C._len_torch_dispatch_stack),
+    )
+    for text, function in modes:
+        value = function()
+        state.require(None, Kind.MODE, Mode(function, value), f"{text}: {value}")
+    if torch._C._is_any_autocast_enabled():
         raise TraceBreakError("GB0002", "autocast is enabled")
-    default = torch.get_default_dtype()
-    check = f"{name(torch.get_default_dtype)}() is {name(default)}"
-    state.guard(None, check, f"default dtype: {default}")
-    modes = torch._C._len_torch_dispatch_stack()
-    check = f"{name(torch._C._len_torch_dispatch_stack)}() == {modes}"
-    state.guard(None, check, f"active dispatch modes: {modes}")
-    if modes:
+    if torch._C._len_torch_dispatch_stack():
         raise TraceBreakError("GB0002", "a dispatch mode is active")
 
 
 def _finish(
     function: types.FunctionType, frame: Frame, state: TraceState, result: Variable
 ) -> Capture:
-    writer = GuardWriter()
-    rebuilder = Rebuilder(state, writer)
+    rebuilder = Rebuilder(state, Reads())
     try:
         returned = rebuilder.value(result)
         rebuilder.effects()
@@ -205,8 +214,7 @@ def _finish(
 def _finish_at_break(
     function: types.FunctionType, frame: Frame, state: TraceState, reason: GraphBreak
 ) -> Capture:
-    writer = GuardWriter()
-    rebuilder = Rebuilder(state, writer)
+    rebuilder = Rebuilder(state, Reads())
     try:
         stack = [rebuilder.value(value) for value in frame.stack]
         nulls = [value is NULL for value in frame.stack]
@@ -295,15 +303,16 @@ def _capture(
     else:
         _drop_dead_nodes(graph)
     module = fx.GraphModule(torch.nn.Module(), graph, function.__name__)
+    reads = rebuilder.writer
     return Capture(
         module,
         tuple(state.inputs),
-        tuple(state.guards),
+        guard_tree(state.guards, [*(i.source for i in state.inputs), *reads.sources.values()]),
         graph_break,
         continuation,
         state,
         lines,
-        rebuilder.writer,
+        reads,
     )
 
 
@@ -320,17 +329,10 @@ def _drop_dead_nodes(graph: fx.Graph) -> None:
 
 def _guard_aliasing(state: TraceState) -> None:
     """With in-place operations, the same inputs must share storage as when traced."""
-    pointers = [i.tensor.untyped_storage().data_ptr() for i in state.inputs]
-    pattern = tuple(pointers.index(pointer) for pointer in pointers)
-    name = state.constants.name(storage_pattern)
-    sources = ", ".join(i.source.code for i in state.inputs)
-    state.guard(None, f"{name}(({sources},)) == {pattern!r}", "which inputs share storage")
-
-
-def storage_pattern(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
-    """For each tensor, the position of the first that shares its storage."""
-    pointers = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-    return tuple(pointers.index(pointer) for pointer in pointers)
+    if state.inputs:
+        pattern = storage_pattern(tuple(i.tensor for i in state.inputs))
+        expected = StoragePattern(tuple(i.source for i in state.inputs), pattern)
+        state.require(None, Kind.STORAGE_PATTERN, expected, "which inputs share storage")
 
 
 def eager_capture(
@@ -339,16 +341,17 @@ def eager_capture(
     """A call that runs as plain Python while the guards hold that led to that."""
     code = function.__code__
     names = parameter_names(code)
-    positional, rest = names[: code.co_argcount], list(names[code.co_argcount :])
-    keyword_only = [rest.pop(0) for _ in range(code.co_kwonlyargcount)]
-    arguments = list(positional)
+    given = [f"_a{n}" for n in range(len(names))]
+    keyword_count = code.co_argcount + code.co_kwonlyargcount
+    arguments, rest = given[: code.co_argcount], given[keyword_count:]
     if code.co_flags & inspect.CO_VARARGS:
         arguments.append(f"*{rest.pop(0)}")
-    arguments += [f"{name}={name}" for name in keyword_only]
+    arguments += [f"{names[n]}={given[n]}" for n in range(code.co_argcount, keyword_count)]
     if code.co_flags & inspect.CO_VARKEYWORDS:
         arguments.append(f"**{rest.pop(0)}")
     call = f"return {state.constants.name(function)}({', '.join(arguments)})"
     graph = fx.Graph()
     graph.output(())
     module = fx.GraphModule(torch.nn.Module(), graph, function.__name__)
-    return Capture(module, (), tuple(state.guards), graph_break, None, state, (call,))
+    tree = guard_tree(state.guards, ())
+    return Capture(module, (), tree, graph_break, None, state, (call,))

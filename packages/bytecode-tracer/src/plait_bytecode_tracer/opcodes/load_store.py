@@ -10,10 +10,10 @@ from typing import NoReturn
 from plait_bytecode_tracer.attributes import find_attribute, load_attribute, store_attribute
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.frame import NULL, Frame, constant
+from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects import delete_object_attribute
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.raising import fails, python_error
-from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.variables import CellVariable, Known, MethodVariable, Variable
 
 
@@ -102,16 +102,16 @@ def read_global(frame: Frame, name: str) -> Variable:
     written = state.globals_set.get((id(namespace), name))
     if written is not None:
         return written[1]
-    table = state.constants.name(namespace)
     if name in namespace:
         value = namespace[name]
         if _is_library(namespace):
             return Known(value)
-        return state.wrap(value, Source(f"{table}[{name!r}]", name))
+        return state.wrap(value, state.constants.source(namespace, "globals").named(name))
     if not hasattr(builtins, name):
         fails(NameError, f"name {name!r} is not defined")
     if not _is_library(namespace):
-        state.guard(None, f"{name!r} not in {table}", f"{name} is the builtin")
+        table = state.constants.source(namespace, "globals")
+        state.require(table, Kind.LACKS, name, f"{name} is the builtin")
     return Known(getattr(builtins, name))
 
 

@@ -1,0 +1,33 @@
+"""What a trace assumed: guards as data, and what checks them."""
+
+from plait_bytecode_tracer.guards.explain import Failure, first_failure
+from plait_bytecode_tracer.guards.guard import Guard, GuardSet
+from plait_bytecode_tracer.guards.kinds import (
+    Kind,
+    Mode,
+    StoragePattern,
+    TensorFacts,
+    storage_pattern,
+    tensor_facts,
+)
+from plait_bytecode_tracer.guards.python import CheckWriter
+from plait_bytecode_tracer.guards.reads import Reads
+from plait_bytecode_tracer.guards.tree import GuardTree, Node, guard_tree
+
+__all__ = [
+    "CheckWriter",
+    "Failure",
+    "Guard",
+    "GuardSet",
+    "GuardTree",
+    "Kind",
+    "Mode",
+    "Node",
+    "Reads",
+    "StoragePattern",
+    "TensorFacts",
+    "first_failure",
+    "guard_tree",
+    "storage_pattern",
+    "tensor_facts",
+]

@@ -1,0 +1,52 @@
+"""Equality that tells apart what programs tell apart: types, signed zeros, range bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+
+_PLAIN = (str, int)
+"""Types whose values are the same if they are equal."""
+
+
+def exact_key(value: object) -> Hashable:
+    """A key that two constants share only if no program can tell their values apart.
+
+    `1`, `1.0` and `True` have different keys, as have `0.0` and `-0.0`; all NaN share
+    one. The elements of tuples, frozensets, slices and ranges count in the same way.
+    """
+    kind = type(value)
+    match value:
+        case float():
+            return kind, _float_key(value)
+        case complex():
+            return kind, _float_key(value.real), _float_key(value.imag)
+        case tuple():
+            return kind, tuple(map(exact_key, value))
+        case frozenset():
+            return kind, frozenset(map(exact_key, value))
+        case slice() | range():
+            return kind, exact_key(value.start), exact_key(value.stop), exact_key(value.step)
+    return kind, value
+
+
+def _float_key(value: float) -> Hashable:
+    if math.isnan(value):
+        return "nan"
+    return value, math.copysign(1.0, value)
+
+
+def same_constant(one: object, other: object) -> bool:
+    """Whether two constants are equal in type and value; see `exact_key`."""
+    return type(one) is type(other) and exact_key(one) == exact_key(other)
+
+
+def same_order(values: Iterable[object], expected: tuple[object, ...]) -> bool:
+    """Whether iterating over a container gives these constants in this order.
+
+    `values` is a dict, for its keys, or a set.
+    """
+    found = tuple(values)
+    if found != expected or list(map(type, found)) != list(map(type, expected)):
+        return False
+    return all(type(v) in _PLAIN for v in found) or all(map(same_constant, found, expected))

@@ -1,0 +1,198 @@
+"""Guards evaluated one by one as data: why a call does not fit a specialisation."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.guards.exact import same_constant, same_order
+from plait_bytecode_tracer.guards.guard import Guard
+from plait_bytecode_tracer.guards.kinds import (
+    Kind,
+    Mode,
+    StoragePattern,
+    TensorFacts,
+    storage_pattern,
+    tensor_facts,
+)
+from plait_bytecode_tracer.guards.tree import GuardTree, Node
+from plait_bytecode_tracer.sources import Access, Source
+
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The first guard that does not hold, by its number, and what was found instead."""
+
+    number: int
+    """The number of guards, where a value that no guard is about cannot be read."""
+    found: str
+
+
+def first_failure(
+    tree: GuardTree, arguments: Sequence[object], namespace: Mapping[str, object]
+) -> Failure | None:
+    """The first guard that fails for these arguments, or None.
+
+    `namespace` holds the constants that Python conditions name. It evaluates as both
+    renderers do, slowly and with words.
+    """
+    return _Evaluation(tree, arguments, namespace).run()
+
+
+class _Evaluation:
+    def __init__(
+        self, tree: GuardTree, arguments: Sequence[object], namespace: Mapping[str, object]
+    ) -> None:
+        self.tree = tree
+        self.arguments = arguments
+        self.namespace = dict(namespace)
+        self.named = {f"_a{n}": value for n, value in enumerate(arguments)}
+        self.values: dict[str, Any] = {}
+
+    def run(self) -> Failure | None:
+        for number in self.tree.modes:
+            if (failure := self._check(number)) is not None:
+                return failure
+        for root in self.tree.roots:
+            if (failure := self._node(root)) is not None:
+                return failure
+        for number in self.tree.last:
+            if (failure := self._check(number)) is not None:
+                return failure
+        return None
+
+    def _node(self, node: Node) -> Failure | None:
+        try:
+            self.values[node.source.code] = self._read(node.source)
+        except Exception as error:
+            return Failure(self.tree.first_guard(node), f"{type(error).__name__}: {error}")
+        for number in node.guards:
+            if (failure := self._check(number)) is not None:
+                return failure
+        for child in node.children:
+            if (failure := self._node(child)) is not None:
+                return failure
+        return None
+
+    def _read(self, source: Source) -> Any:
+        base: Any = None if source.base is None else self.values[source.base.code]
+        key: Any = source.key
+        match source.access:
+            case Access.ARGUMENT:
+                return self.arguments[key]
+            case Access.CONSTANT:
+                return key
+            case Access.ATTRIBUTE:
+                return getattr(base, key)
+            case Access.INSTANCE_DICT:
+                return base.__dict__
+            case Access.ITEM:
+                return base[key]
+            case Access.CELL:
+                return base.cell_contents
+            case Access.PYTHON:
+                if source.base is None:
+                    return eval(source.code, self.namespace, self.named)
+                code = source.code_from("_base")
+                return eval(code, self.namespace, {**self.named, "_base": base})
+
+    def _check(self, number: int) -> Failure | None:
+        guard = self.tree.guards[number]
+        value = _MISSING if guard.source is None else self.values[guard.source.code]
+        try:
+            holds = self._holds(guard, value)
+        except Exception as error:
+            return Failure(number, f"{type(error).__name__}: {error}")
+        return None if holds else Failure(number, self._found(guard, value))
+
+    def _holds(self, guard: Guard, value: Any) -> bool:
+        expected: Any = guard.expected
+        match guard.kind:
+            case Kind.IDENTITY:
+                return value is guard.expected
+            case Kind.TYPE:
+                return type(value) is expected
+            case Kind.EQUAL:
+                return same_constant(value, expected)
+            case Kind.LENGTH:
+                return bool(len(value) == expected)
+            case Kind.KEYS:
+                return same_order(value, expected)
+            case Kind.LACKS:
+                return expected not in value
+            case Kind.NO_ATTRIBUTE:
+                return not hasattr(value, expected)
+            case Kind.METHOD:
+                if type(value) is not types.MethodType:
+                    return False
+                return value.__func__ is expected[0] and value.__self__ is expected[1]
+            case Kind.TENSOR:
+                return holds_facts(value, expected)
+            case Kind.SAME_OBJECT:
+                return value is self.values[expected.code]
+            case Kind.STORAGE_PATTERN:
+                tensors = tuple(self.values[source.code] for source in expected.sources)
+                return bool(storage_pattern(tensors) == expected.pattern)
+            case Kind.MODE:
+                return same_constant(expected.function(), expected.value)
+            case Kind.PYTHON:
+                condition = expected.replace("{}", "_value")
+                return bool(eval(condition, self.namespace, {**self.named, "_value": value}))
+
+    def _found(self, guard: Guard, value: object) -> str:
+        expected = guard.expected
+        if isinstance(expected, TensorFacts) and isinstance(value, torch.Tensor):
+            return describe_tensor(value)
+        if isinstance(expected, Mode) and callable(expected.function):
+            return repr(expected.function())
+        if isinstance(expected, StoragePattern):
+            tensors: Any = tuple(self.values[source.code] for source in expected.sources)
+            return f"the pattern {storage_pattern(tensors)}"
+        if guard.kind is Kind.TYPE:
+            return f"a {type(value).__name__}"
+        if guard.kind is Kind.LENGTH:
+            return str(len(value))  # type: ignore[arg-type]  # it had a length in the check
+        if guard.kind is Kind.KEYS:
+            return shown(list(value))  # type: ignore[call-overload]  # likewise
+        if guard.kind in (Kind.EQUAL, Kind.IDENTITY):
+            return shown(value)
+        return ""
+
+
+def holds_facts(value: object, facts: TensorFacts) -> bool:
+    """Whether a value is a plain tensor with this metadata."""
+    if type(value) is not facts.cls or not isinstance(value, torch.Tensor):
+        return False
+    if value.layout is not torch.strided or value.is_neg() or value.is_conj():
+        return False
+    return tensor_facts(value, with_grad=facts.requires_grad is not None) == facts
+
+
+def describe_tensor(value: torch.Tensor) -> str:
+    """A tensor's metadata in words."""
+    if value.layout is not torch.strided:
+        return f"{type(value).__name__} of layout {value.layout}"
+    bits = [
+        *(["requires_grad"] if value.requires_grad else []),
+        *(["conjugated"] if value.is_conj() else []),
+        *(["negated"] if value.is_neg() else []),
+    ]
+    text = f"{value.dtype} {list(value.shape)} stride {list(value.stride())} {value.device}"
+    return " ".join([text, *bits])
+
+
+def shown(value: object) -> str:
+    """A value in a few words; objects of user classes by their type, as their repr may fail."""
+    if isinstance(value, type):
+        return value.__qualname__
+    if type(value).__module__ == "builtins" and not callable(value):
+        text = repr(value)
+        return text if len(text) <= 80 else text[:77] + "..."
+    name = getattr(value, "__qualname__", None)
+    return name if isinstance(name, str) else f"a {type(value).__name__}"

@@ -1,0 +1,62 @@
+"""What a trace assumed, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+from plait_bytecode_tracer.guards.kinds import Kind, Mode, StoragePattern
+from plait_bytecode_tracer.sources import Constants, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """One assumption: its kind, its source, and the user's line that needed it."""
+
+    source: Source | None
+    kind: Kind
+    expected: object
+    text: str
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.text}  (needed by {self.line})"
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All that the guard reads."""
+        first = () if self.source is None else (self.source,)
+        if isinstance(self.expected, Source):
+            return (*first, self.expected)
+        if isinstance(self.expected, StoragePattern):
+            return self.expected.sources
+        return first
+
+
+@dataclass(slots=True)
+class GuardSet:
+    """Guards in the order in which they were needed, each once."""
+
+    constants: Constants
+    guards: dict[Hashable, Guard] = field(default_factory=dict)
+
+    def require(
+        self, source: Source | None, kind: Kind, expected: object, text: str, line: str
+    ) -> None:
+        key = (source.code if source else "", kind, _discriminator(kind, expected))
+        if key not in self.guards:
+            self.guards[key] = Guard(source, kind, expected, text, line)
+
+    def __iter__(self) -> Iterator[Guard]:
+        return iter(self.guards.values())
+
+
+def _discriminator(kind: Kind, expected: object) -> Hashable:
+    """What tells apart two guards of one kind on one source that can both hold."""
+    if isinstance(expected, Source):
+        return expected.code
+    if isinstance(expected, Mode):
+        return id(expected.function)
+    if kind in (Kind.PYTHON, Kind.NO_ATTRIBUTE, Kind.LACKS):
+        return repr(expected)
+    return None

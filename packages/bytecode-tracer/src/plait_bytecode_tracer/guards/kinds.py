@@ -1,0 +1,89 @@
+"""The kinds of guards: what each assumes, and the values that it carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+
+from plait_bytecode_tracer.sources import Source
+
+
+class Kind(Enum):
+    """What a guard assumes of its source; `expected` is what the comment says."""
+
+    IDENTITY = "identity"
+    """It is this object."""
+    TYPE = "type"
+    """Its type is exactly this class."""
+    EQUAL = "equal"
+    """It equals this constant, as `exact.same_constant` compares."""
+    LENGTH = "length"
+    """`len()` of it is this int."""
+    KEYS = "keys"
+    """Iterating over the dict or set gives this tuple of constants, in order."""
+    LACKS = "lacks"
+    """The dict has no such key."""
+    NO_ATTRIBUTE = "no attribute"
+    """It has no attribute of this name."""
+    METHOD = "method"
+    """It is a method of this function bound to this object: a pair."""
+    TENSOR = "tensor"
+    """It is a tensor with these `TensorFacts`."""
+    SAME_OBJECT = "same object"
+    """It is the same object as this other source."""
+    STORAGE_PATTERN = "storage pattern"
+    """These tensors share storage in this `StoragePattern`; the guard has no source."""
+    MODE = "mode"
+    """This `Mode` of the process holds; the guard has no source."""
+    PYTHON = "python"
+    """This Python condition holds; `{}` in it stands for the source, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """The metadata of a tensor."""
+
+    cls: type
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    """In elements."""
+    device: torch.device
+    requires_grad: bool | None
+    """None where nothing depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePattern:
+    """For each tensor, the position of the first that shares its storage."""
+
+    sources: tuple[Source, ...]
+    pattern: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A function without arguments, and what it returned."""
+
+    function: object
+    value: object
+
+
+def storage_pattern(tensors: tuple[torch.Tensor, ...]) -> tuple[int, ...]:
+    """For each tensor, the position of the first that shares its storage."""
+    pointers = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return tuple(pointers.index(pointer) for pointer in pointers)
+
+
+def tensor_facts(value: torch.Tensor, *, with_grad: bool) -> TensorFacts:
+    """What a guard says of a tensor."""
+    return TensorFacts(
+        type(value),
+        value.dtype,
+        tuple(value.shape),
+        tuple(value.stride()),
+        value.device,
+        value.requires_grad if with_grad else None,
+    )
