@@ -127,6 +127,8 @@ class Describer:
         if number in self._seen:
             return Node(f"{name} again")
         self._seen.add(number)
+        if torch.nn.parameter.is_lazy(value):
+            return Node(f"{name} uninitialized")
         if isinstance(value, torch.Tensor):
             return self._tensor(value, name)
         text = self._text(value)
