@@ -10,6 +10,21 @@ def twice(x):
     return x * 2
 
 
+class Hostile:
+    """Raises from everything that an error message might ask of it."""
+
+    __hash__ = None
+
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+    def __eq__(self, other):
+        raise RuntimeError("no comparison")
+
+    def __bool__(self):
+        raise RuntimeError("no truth value")
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -27,6 +42,29 @@ def twice(x):
         ({"options": {"scheduler.fuse_pointwise": 3}}, "takes bool, not 3"),
         ({"options": {"cpp.compilr": "g++"}}, "'cpp.compiler'"),
         ({"options": {"disabled_passes": "no-op"}}, "Did you mean 'no-ops'"),
+        ({"fullgraph": None}, "fullgraph takes True or False, not None"),
+        ({"fullgraph": torch.tensor(True)}, "not tensor(True)"),
+        ({"fullgraph": Hostile()}, "not a Hostile (its repr raises RuntimeError)"),
+        ({"dynamic": Hostile()}, "not a Hostile"),
+        ({"mode": Hostile()}, "there is no mode a Hostile"),
+        ({"mode": ["default"]}, "there is no mode ['default']"),
+        ({"mode": torch.arange(200)}, "there is no mode tensor(["),
+        ({"mode": "Default"}, "Did you mean 'default'"),
+        ({"mode": ""}, "Known: 'default'"),
+        ({"backend": Hostile()}, "not a Hostile"),
+        ({"backend": ["plait"]}, "Known: 'plait', 'python'"),
+        ({"backend": "pyhton"}, "Did you mean 'python'"),
+        ({"options": Hostile()}, "not a Hostile"),
+        ({"options": {1: 2}}, "string keys"),
+        ({"options": {"": 1}}, "Known: 'verify'"),
+        ({"options": {"strict": None}}, "takes bool, not None"),
+        ({"options": {"recompile_limit": True}}, "takes int, not True"),
+        ({"options": {"recompile_limit": 0}}, "takes a number above 0, not 0"),
+        ({"options": {"recompile_limit": -3}}, "takes a number above 0, not -3"),
+        ({"options": {"scheduler": {1: 2}}}, "there is no option 'scheduler.1'"),
+        ({"options": {"scheduler.": 1}}, "there is no option 'scheduler.'"),
+        ({"options": {"cpp": {"cpp.compiler": "g++"}}}, "Did you mean 'cpp.compiler'"),
+        ({"options": {"cpp.compiler": 3}}, "takes str, not 3"),
     ],
 )
 def test_wrong_arguments_are_named_with_the_right_ones(arguments, expected):
@@ -35,9 +73,34 @@ def test_wrong_arguments_are_named_with_the_right_ones(arguments, expected):
     assert expected in str(caught.value)
 
 
-def test_what_cannot_be_called_cannot_be_compiled():
-    with pytest.raises(plait.OptionError, match="takes a function"):
-        plait.compile(torch.ones(3))
+@pytest.mark.parametrize("arguments", [{"mode": "x" * 5000}, {"backend": torch.zeros(9, 9)}])
+def test_a_long_value_is_cut_short_in_the_message(arguments):
+    with pytest.raises(plait.OptionError) as caught:
+        plait.compile(twice, **arguments)
+    assert len(caught.value.message) < 250
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["PLAIT_VERIFY", "PLAIT_STRICT", "PLAIT_FUSION"])
+def test_a_variable_of_the_environment_that_is_no_truth_value(monkeypatch, name):
+    monkeypatch.setenv(name, "perhaps")
+    with pytest.raises(plait.OptionError, match=f"{name}='perhaps' is not a truth value"):
+        plait.compile(twice)
+
+
+def test_a_wrong_number_for_a_stage_in_the_environment(monkeypatch):
+    monkeypatch.setenv("PLAIT_VECTOR_BYTES", "wide")
+    with pytest.raises(plait.OptionError, match="PLAIT_VECTOR_BYTES='wide' is not a whole number"):
+        plait.compile(twice)(torch.ones(2))
+    monkeypatch.delenv("PLAIT_VECTOR_BYTES")
+    assert torch.equal(plait.compile(twice)(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_only_keywords_after_the_model():
+    with pytest.raises(TypeError, match="positional"):
+        plait.compile(twice, True)
+    with pytest.raises(TypeError, match="fullgrph"):
+        plait.compile(twice, fullgrph=True)
 
 
 def test_errors_come_when_decorating_not_when_calling():

@@ -34,6 +34,7 @@ def test_a_missing_compiler_runs_as_python_and_says_so(monkeypatch, caplog):
     assert "/nonexistent/c++" in str(report)
     assert "no working C++ compiler" in str(report)
     assert "no working C++ compiler" in caplog.text
+    assert report.graphs[0].backend == "python"
 
 
 def test_a_failing_compiler_runs_as_python_and_says_so(monkeypatch, tmp_path):
@@ -107,6 +108,58 @@ def test_what_a_stage_does_not_support_runs_eagerly_unless_strict(monkeypatch):
     assert "does not support this graph yet: cannot lower this" in str(report)
     with pytest.raises(plait.StageError, match="cannot lower this"):
         check(options={"strict": True})
+
+
+def test_strict_refuses_the_python_fallback(monkeypatch):
+    monkeypatch.setenv("CXX", "/nonexistent/c++")
+    with pytest.raises(plait.StageError, match="no working C\\+\\+ compiler") as caught:
+        check(options={"strict": True})
+    assert "Install g++" in str(caught.value)
+    assert check(options={"strict": True}, backend="python").graphs[0].backend == "python"
+
+
+def test_strict_lets_gradients_and_graph_breaks_run_eagerly():
+    def breaks(x, y):
+        z = torch.sin(x) * y
+        print(end="")
+        return z.cos()
+
+    x, y = torch.randn(4, requires_grad=True), torch.randn(4)
+    fast = plait.compile(breaks, options={"strict": True})
+    torch.testing.assert_close(fast(x, y), breaks(x, y))
+    report = plait.report(fast)
+    assert report.breaks
+    assert {graph.outcome for graph in report.graphs} == {"eager"}
+    assert str(report).count("training graphs are not compiled yet") == len(report.graphs)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x, y), breaks(x, y))
+    assert {graph.outcome for graph in plait.report(fast).graphs} == {"eager", "compiled"}
+
+
+def test_what_cannot_be_printed_still_runs(monkeypatch, tmp_path, caplog):
+    import plait_scheduler
+
+    def fail(*arguments):
+        raise RuntimeError("no text")
+
+    monkeypatch.setattr(plait_scheduler, "print_program", fail)
+    monkeypatch.setenv("PLAIT_DUMP_DIR", str(tmp_path))
+    assert check().graphs[0].outcome == "compiled"
+    assert "cannot print program.txt" in caplog.text
+
+
+def test_graphs_of_one_name_are_dumped_into_folders_of_their_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_DUMP_DIR", str(tmp_path / "dumps"))
+
+    def odd(x):
+        return x + 1
+
+    odd.__name__ = "../../odd name"
+    for _ in range(2):
+        plait.compile(odd)(torch.ones(2))
+    assert list(tmp_path.iterdir()) == [tmp_path / "dumps"]
+    names = sorted(path.name for path in (tmp_path / "dumps").iterdir())
+    assert names == ["_.._odd_name-0", "_.._odd_name-0.2"]
 
 
 def test_stages_are_dumped(monkeypatch, tmp_path):

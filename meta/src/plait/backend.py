@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from plait.codegen import Target
-from plait.errors import BackendError, StageError
+from plait.errors import BackendError, StageError, shown
 from plait.options import CompileRequest
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.stages import Stages, StageStopped
@@ -26,11 +29,15 @@ TRAINING_REASON = (
 )
 
 _warned: set[str] = set()
+_dumped: Counter[str] = Counter()
+_dump_lock = threading.Lock()
 
 
 def reset_warnings() -> None:
-    """Let warnings that are given once be given again."""
+    """Let warnings that are given once be given again, and dump folders be written anew."""
     _warned.clear()
+    with _dump_lock:
+        _dumped.clear()
 
 
 class GraphCompiler:
@@ -85,11 +92,12 @@ class GraphCompiler:
     ) -> CompiledGraph:
         """Compile one graph, or say in the record why it runs eagerly.
 
-        Raises StageError under the `strict` option, and under `fullgraph` for failures
-        that are plait's own.
+        Raises StageError under the `strict` option where no native code comes of it, and
+        under `fullgraph` for failures that are plait's own. Graphs that need gradients run
+        eagerly under both.
         """
         backend, options = self.request.backend, self.request.options
-        stages = Stages(name, Profile(), dump_folder(name), options.verify)
+        stages = Stages(name, Profile(), dump_folder(_folder_name(name)), options.verify)
         if not isinstance(backend, str) or backend not in _TARGETS:
             return _by_other(backend, captured, example_inputs, capture, stages)
         if needs_gradients(captured):
@@ -98,9 +106,10 @@ class GraphCompiler:
         from plait.pipeline import compile_graph
 
         try:
-            return compile_graph(
+            compiled = compile_graph(
                 captured, example_inputs, stages=stages, target=_TARGETS[backend], options=options
             )
+            self._refuse_fallback(compiled)
         except StageStopped as stopped:
             self._raise_if_asked(name, stopped)
             failure = stopped.failure
@@ -111,6 +120,8 @@ class GraphCompiler:
                 failure=failure,
                 reason=_warn(name, failure),
             )
+        _log(compiled)
+        return compiled
 
     def _raise_if_asked(self, name: str, stopped: StageStopped) -> None:
         failure = stopped.failure
@@ -119,6 +130,39 @@ class GraphCompiler:
                 f"the stage {failure.stage!r} failed for {name}: {failure.message}",
                 hint="Set PLAIT_DUMP_DIR to a folder to see what the stages before it made.",
             ) from stopped.__cause__
+
+    def _refuse_fallback(self, compiled: CompiledGraph) -> None:
+        """Under `strict`, code that runs as Python for want of native code is a failure too."""
+        reason = None if compiled.code is None else compiled.code.fallback_reason
+        if reason is not None and self.request.options.strict:
+            raise StageError(
+                f"no native code could be built for {compiled.name}: {reason}",
+                hint='backend="python" asks for the Python host program.',
+            )
+
+
+def _folder_name(name: str) -> str:
+    """A folder for the graph's dumps: a plain file name, and a new one for each graph."""
+    plain = re.sub(r"[^\w.-]+", "_", name).lstrip(".")[:100] or "graph"
+    with _dump_lock:
+        _dumped[plain] += 1
+        number = _dumped[plain]
+    return plain if number == 1 else f"{plain}.{number}"
+
+
+def _log(compiled: CompiledGraph) -> None:
+    logger = get_logger("compile")
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    seconds = compiled.profile.seconds()
+    code = compiled.code
+    logger.info(
+        "%s compiled in %.3f s%s (%s)",
+        compiled.name,
+        sum(seconds.values()),
+        ", binary from the cache" if code is not None and code.cache_hit else "",
+        ", ".join(f"{stage} {spent:.3f}" for stage, spent in seconds.items()),
+    )
 
 
 def needs_gradients(captured: fx.GraphModule) -> bool:
@@ -161,7 +205,7 @@ def _by_other(
     if not callable(run):
         name = getattr(backend, "__qualname__", type(backend).__name__)
         raise BackendError(
-            f"the backend {name} returned {run!r}, which cannot be called",
+            f"the backend {name} returned {shown(run)}, which cannot be called",
             hint="A backend returns a function of the graph's inputs.",
         )
     return stages.finish(captured, Outcome.CUSTOM, run)

@@ -64,6 +64,9 @@ def _build_cpp(program: Program, options: CompileOptions, profile: Profile) -> B
     with profile.phase("import"):
         from plait_cpp_codegen import build as build_cpp
     made = build_cpp(program, options=options.cpp_options(), profile=profile)
+    if made.source is None:
+        source = made.python_source
+        return Built("python", "Python", "py", made.run, source, made.fallback_reason)
     return Built("cpp", "C++", "cpp", made.run, made.source, made.fallback_reason, made.cache_hit)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import types
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from plait.errors import OptionError
 from plait.options import CompileRequest, check_arguments
 
 if TYPE_CHECKING:
@@ -57,7 +55,9 @@ def compile(
     """Compile a function, method or module; compilation happens at the first call.
 
     Args:
-        model: what to compile; without it, `compile` returns a decorator.
+        model: what to compile; without it, `compile` returns a decorator. What is compiled
+            already is compiled anew with these arguments. A class is refused: compile an
+            instance.
         fullgraph: raise `FullGraphError` where a part cannot be captured, instead of
             running that part as Python.
         dynamic: accepted for compatibility; this release specialises on shapes.
@@ -80,51 +80,18 @@ def compile(
 
 
 def _compile_object(model: Any, request: CompileRequest) -> Any:
-    import torch
+    from plait.wrap import wrap
 
-    from plait_bytecode_tracer import compile_module
-
-    if isinstance(model, torch.nn.Module):
-        forward = type(model).forward
-        if not isinstance(forward, types.FunctionType):
-            raise OptionError(f"{type(model).__name__}.forward is not a Python function")
-        return compile_module(
-            model, lambda function: _compile_function(function, request, type(model).__name__)
-        )
-    if isinstance(model, types.MethodType) and isinstance(model.__func__, types.FunctionType):
-        compiled = _compile_function(model.__func__, request)
-        return types.MethodType(compiled, model.__self__)
-    if isinstance(model, types.FunctionType):
-        return _compile_function(model, request)
-    call = inspect.getattr_static(type(model), "__call__", None)
-    if isinstance(call, types.FunctionType) and not isinstance(model, type):
-        return types.MethodType(_compile_function(call, request), model)
-    if callable(model):
-        return _compile_function(_calling(model), request)
-    raise OptionError(
-        f"plait.compile takes a function, a method or an nn.Module, not {model!r}",
-        hint="Pass what is to be called, or use it as a decorator: @plait.compile.",
-    )
-
-
-def _calling(function: Callable[..., Any]) -> types.FunctionType:
-    """A plain function that calls a built-in one, a class or a partial."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    assert isinstance(call, types.FunctionType)
-    call.__name__ = call.__qualname__ = str(getattr(function, "__name__", type(function).__name__))
-    return call
+    return wrap(model, lambda function, name: _compile_function(function, name, request))
 
 
 def _compile_function(
-    function: types.FunctionType, request: CompileRequest, name: str | None = None
+    function: types.FunctionType, name: str, request: CompileRequest
 ) -> CompiledFunction:
     from plait.backend import GraphCompiler
     from plait_bytecode_tracer import CompiledFunction
 
-    compiler = GraphCompiler(request, (name or function.__name__).strip("<>"))
+    compiler = GraphCompiler(request, name.strip("<>"))
     compiled = CompiledFunction(
         function,
         compiler,

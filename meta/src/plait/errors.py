@@ -14,8 +14,24 @@ class BackendError(PlaitError):
 
 
 class StageError(PlaitError, RuntimeError):
-    """A stage of the pipeline failed, and the caller asked not to fall back to eager.
+    """A stage of the pipeline failed, and the caller asked not to fall back.
 
-    Raised for failures inside plait under `fullgraph=True`, and for every graph that
-    would run eagerly under `options={"strict": True}`.
+    Raised under `options={"strict": True}` for every captured graph that plait cannot compile
+    to native code, whatever the reason: a stage that does not support it, a stage that fails,
+    a missing compiler. Raised under `fullgraph=True` for failures that are plait's own.
+
+    Not raised for what is no failure of a stage: graph breaks (`fullgraph=True` is for those),
+    and graphs that need gradients, which run eagerly with a line in the report in this release.
     """
+
+
+_SHOWN_LENGTH = 100
+
+
+def shown(value: object) -> str:
+    """A value for an error message: one line, not too long, whatever its `repr` does."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception as error:
+        return f"a {type(value).__name__} (its repr raises {type(error).__name__})"
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from plait.errors import OptionError
+from plait.errors import OptionError, shown
 from plait_utils import SettingError, Settings, get_logger, setting
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class CompileOptions(Settings):
     )
     strict: bool = setting(
         False,
-        "raise StageError where a graph would otherwise run eagerly",
+        "raise StageError for a captured graph that cannot be compiled to native code",
         env="PLAIT_STRICT",
         in_cache_key=False,
     )
@@ -99,11 +99,11 @@ def check_arguments(
 ) -> CompileRequest:
     """The arguments as a request. Raises OptionError, which names what is taken."""
     if not isinstance(fullgraph, bool):
-        raise OptionError(f"fullgraph takes True or False, not {fullgraph!r}")
+        raise OptionError(f"fullgraph takes True or False, not {shown(fullgraph)}")
     if dynamic is not None and not isinstance(dynamic, bool):
-        raise OptionError(f"dynamic takes True, False or None, not {dynamic!r}")
+        raise OptionError(f"dynamic takes True, False or None, not {shown(dynamic)}")
     chosen_mode = "default" if mode is None else mode
-    if chosen_mode not in MODES:
+    if not isinstance(chosen_mode, str) or chosen_mode not in MODES:
         raise unknown_name("mode", mode, MODES)
     chosen = "plait" if backend is None else backend
     if isinstance(chosen, str):
@@ -111,7 +111,9 @@ def check_arguments(
             raise unknown_name("backend", chosen, BACKENDS)
     elif not callable(chosen):
         raise OptionError(
-            f"backend takes a name or a function (graph_module, example_inputs), not {backend!r}"
+            "backend takes a name or a function (graph_module, example_inputs), "
+            f"not {shown(backend)}",
+            hint=f"Known: {', '.join(map(repr, BACKENDS))}.",
         )
     settings = parse_options(options)
     say_ignored(dynamic, str(chosen_mode))
@@ -129,7 +131,7 @@ def parse_options(options: object) -> CompileOptions:
     given = {} if options is None else options
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise OptionError(
-            f"options takes a dictionary with string keys, not {options!r}",
+            f"options takes a dictionary with string keys, not {shown(options)}",
             hint='For example options={"verify": True}.',
         )
     flat, nested = _by_group(given)
@@ -138,11 +140,16 @@ def parse_options(options: object) -> CompileOptions:
         if name not in known:
             raise unknown_name("option", name, known)
         if name in nested:
-            raise OptionError(f"option {name!r} takes a dictionary, not {value!r}")
+            raise OptionError(f"option {name!r} takes a dictionary, not {shown(value)}")
     try:
         parsed = CompileOptions.from_env(**flat)
     except SettingError as error:
         raise OptionError(error.message, hint=error.hint) from None
+    if parsed.recompile_limit < 1:
+        raise OptionError(
+            f"option 'recompile_limit' takes a number above 0, not {shown(parsed.recompile_limit)}",
+            hint='backend="eager" runs without compiling.',
+        )
     overrides = {group: tuple(chosen.items()) for group, chosen in nested.items()}
     parsed = dataclasses.replace(parsed, scheduler=overrides["scheduler"], cpp=overrides["cpp"])
     _check_stages(parsed)
@@ -167,10 +174,10 @@ def _by_group(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> OptionError:
     """The error for a name that is not one of `known`, with the closest of them."""
     names = list(known)
-    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5) if type(name) is str else []
     listed = ", ".join(repr(each) for each in names)
     meant = f"Did you mean {close[0]!r}? " if close else ""
-    return OptionError(f"there is no {kind} {name!r}", hint=f"{meant}Known: {listed}.")
+    return OptionError(f"there is no {kind} {shown(name)}", hint=f"{meant}Known: {listed}.")
 
 
 def _check_stages(options: CompileOptions) -> None:
@@ -197,7 +204,7 @@ def _stage_options(group: str, kind: type[S], chosen: tuple[tuple[str, Any], ...
     try:
         return kind.from_env(**dict(chosen))
     except SettingError as error:
-        raise OptionError(f"options for {group}: {error.message}") from None
+        raise OptionError(f"options for {group}: {error.message}", hint=error.hint) from None
 
 
 def say_ignored(dynamic: bool | None, mode: str) -> None:

@@ -79,11 +79,11 @@ def compile_graph(
 
     with stages.stage("codegen"):
         built = build(schedule.program, target, options, stages.profile)
+        run: Runner = fx_passes.wrap_runtime(aten, built.run)
     code = HostCode(
         built.backend, built.source, built.language, built.fallback_reason, built.cache_hit
     )
     stages.keep(code=code)
     stages.dump(f"program.{built.extension}", lambda: built.source or "")
 
-    run: Runner = fx_passes.wrap_runtime(aten, built.run)
     return stages.finish(captured, Outcome.COMPILED, run)

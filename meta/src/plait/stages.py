@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from plait.errors import BackendError
+from plait.errors import BackendError, OptionError
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
-from plait_utils import DumpFolder, PlaitError, Profile
+from plait_utils import DumpFolder, PlaitError, Profile, get_logger
 
 if TYPE_CHECKING:
     from torch import fx
@@ -41,10 +42,16 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time a stage; what it raises becomes StageStopped."""
+        """Time a stage; what it raises becomes StageStopped.
+
+        A setting of the stage that is wrong in the environment is the user's to mend, and
+        passes through.
+        """
         try:
             with self.profile.phase(name):
                 yield
+        except OptionError:
+            raise
         except Exception as error:
             raise StageStopped(_failure(name, error)) from error
 
@@ -64,10 +71,19 @@ class Stages:
         self._kept.update(values)
 
     def dump(self, file: str, text: Callable[[], str]) -> None:
-        """Write a stage's text to the dump folder, if there is one."""
-        if self._folder.path is not None:
-            with self.profile.phase("dump"):
-                self._folder.write(file, text())
+        """Write a stage's text to the dump folder, if there is one.
+
+        What a stage made can run even if it cannot be printed: that costs a warning.
+        """
+        if self._folder.path is None:
+            return
+        with self.profile.phase("dump"):
+            try:
+                written = text()
+            except Exception as error:
+                get_logger("dump").warning("cannot print %s of %s: %s", file, self.name, error)
+                return
+            self._folder.write(file, written)
 
     def finish(
         self,
@@ -106,4 +122,9 @@ def _is_unsupported(error: Exception) -> bool:
     from plait_ir_lowering import LoweringError
 
     kinds = (AtenTraceError, LoweringError, UnsupportedProgramError, BackendError)
-    return isinstance(error, kinds)
+    # The Triton backend is optional: its errors can only come from it once it is loaded.
+    triton = sys.modules.get("plait_triton_codegen")
+    return isinstance(error, kinds) or (
+        triton is not None
+        and isinstance(error, (triton.UnsupportedKernelError, triton.TritonDeviceError))
+    )

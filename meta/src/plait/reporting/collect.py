@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plait.backend import GraphCompiler
-from plait.errors import OptionError
+from plait.errors import OptionError, shown
 from plait.reporting.model import BreakFact, CompileReport, GraphReport, GuardFact, RecompileFact
 
 
@@ -14,7 +14,7 @@ def collect(compiled: object) -> CompileReport:
     root = compiled_function_of(compiled)
     if root is None or not isinstance(root.backend, GraphCompiler):
         raise OptionError(
-            f"plait.report takes what plait.compile returned, not {compiled!r}",
+            f"plait.report takes what plait.compile returned, not {shown(compiled)}",
             hint="fast = plait.compile(f); fast(x); plait.report(fast)",
         )
     compiler = root.backend

@@ -242,8 +242,8 @@ def _program(text: str, program: Program) -> Iterator[PaneLine]:
 
 def _code(graph: CompiledGraph, program: Program) -> Pane:
     if graph.code is not None and graph.code.source is not None:
-        language = graph.code.language
-        return _code_pane(language, graph.code.source, program)
+        title = "Python host" if graph.code.language == "Python" else graph.code.language
+        return _code_pane(title, graph.code.source, program)
     from plait_scheduler import render_python
 
     return _code_pane("Python host", render_python(program), program)

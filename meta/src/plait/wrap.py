@@ -1,0 +1,126 @@
+"""What `plait.compile` is given, and the compiled object of the same kind."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from plait.errors import OptionError, shown
+
+if TYPE_CHECKING:
+    import torch
+
+    from plait_bytecode_tracer import CompiledFunction
+
+CompileFunction: TypeAlias = "Callable[[types.FunctionType, str], CompiledFunction]"
+"""Compiles a plain function; the text is its name in reports."""
+
+
+def wrap(model: Any, compile_function: CompileFunction) -> Any:
+    """`model` compiled: a function, method, module, descriptor or callable object of its kind.
+
+    What is compiled already is compiled anew from what it was made of, so the outermost
+    arguments count. Raises OptionError for what cannot be called as it is.
+    """
+    import torch
+
+    from plait_bytecode_tracer import CompiledFunction
+
+    if isinstance(model, CompiledFunction):
+        return compile_function(model.function, model.__name__)
+    if isinstance(model, types.FunctionType):
+        return compile_function(model, model.__name__)
+    if isinstance(model, torch.nn.Module):
+        return _module(model, compile_function)
+    if isinstance(model, types.MethodType):
+        return types.MethodType(wrap(model.__func__, compile_function), model.__self__)
+    if isinstance(model, (staticmethod, classmethod)):
+        return type(model)(wrap(model.__func__, compile_function))
+    _refuse_what_is_not_called(model)
+    call = inspect.getattr_static(type(model), "__call__", None)
+    if isinstance(call, (types.FunctionType, CompiledFunction)):
+        return types.MethodType(wrap(call, compile_function), model)
+    return compile_function(_calling(model), _name_of(model))
+
+
+def _refuse_what_is_not_called(model: object) -> None:
+    if isinstance(model, type):
+        raise OptionError(
+            f"plait.compile takes what computes, not the class {model.__name__}",
+            hint=f"Compile an instance, plait.compile({model.__name__}(...)), or decorate the "
+            "method that computes.",
+        )
+    if isinstance(model, (property, functools.cached_property)):
+        raise OptionError(
+            "plait.compile takes a function, not a property",
+            hint="Put @property above @plait.compile.",
+        )
+    if not callable(model):
+        raise OptionError(
+            f"plait.compile takes a function, a method or an nn.Module, not {shown(model)}",
+            hint="Pass what is to be called, or use it as a decorator: @plait.compile.",
+        )
+
+
+def _module(model: torch.nn.Module, compile_function: CompileFunction) -> torch.nn.Module:
+    import torch
+
+    from plait_bytecode_tracer import compile_module, compiled_function_of
+
+    name = type(model).__name__
+    if compiled_function_of(model) is not None:
+        return _module(_original(model), compile_function)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise OptionError(
+            f"plait.compile takes Python modules, and {name} is one of TorchScript",
+            hint="Compile the module that it was made from.",
+        )
+    if any(torch.nn.parameter.is_lazy(each) for each in model.parameters()):
+        raise OptionError(
+            f"{name} has parameters whose shapes are not known yet",
+            hint="Call it once on an example input, then compile it.",
+        )
+    forward = inspect.getattr_static(type(model), "forward", None)
+    if isinstance(forward, types.FunctionType) and "forward" not in vars(model):
+        return compile_module(model, lambda function: compile_function(function, name))
+    if not isinstance(type(model).forward, types.FunctionType):
+        raise OptionError(
+            f"{name}.forward is a {type(type(model).forward).__name__}, not a Python function",
+            hint="Compile a function that calls the module.",
+        )
+    call_forward = cast(types.FunctionType, _call_forward)
+    return compile_module(model, lambda function: compile_function(call_forward, name))
+
+
+def _original(compiled: torch.nn.Module) -> torch.nn.Module:
+    """The module that a compiled one was made of: it pickles as that one."""
+    reduced = compiled.__reduce_ex__(4)
+    assert isinstance(reduced, tuple)
+    original: torch.nn.Module = reduced[1][0]
+    return original
+
+
+def _call_forward(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """The forward of a module whose own is not a method of its class: found at each call."""
+    return self.forward(*args, **kwargs)
+
+
+def _calling(function: Callable[..., Any]) -> types.FunctionType:
+    """A plain function that calls a built-in one or a partial."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    assert isinstance(call, types.FunctionType)
+    call.__name__ = call.__qualname__ = _name_of(function)
+    return call
+
+
+def _name_of(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = inspect.getattr_static(function, "__name__", None)
+    return name if isinstance(name, str) else str(getattr(function, "__name__", None) or "call")
