@@ -271,8 +271,9 @@ class Describer:
         parts = [name, str(value.dtype).removeprefix("torch."), str(tuple(value.shape))]
         flags = ("requires_grad", "is_leaf")
         parts += [f"{flag}={getattr(value, flag)}" for flag in flags]
-        if type(value).__module__.startswith("torch._subclasses"):
-            return " ".join(parts)
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(value)
+        if wrapped or type(value).__module__.startswith("torch._subclasses"):
+            return " ".join([*parts, "escaped from a trace"])
         if value.layout is torch.strided:
             storage = value.untyped_storage()
             address = storage.data_ptr()

@@ -112,6 +112,7 @@ def outcome(
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed):
         warnings.simplefilter("always")
         ended, lines = _ended(case, called, made)
+    after = modes()
     describer.begin()
     how, value = ended
     parts = [
@@ -121,7 +122,7 @@ def outcome(
         (" globals", Node("", tuple(_named(describer, globals_of(module).items())))),
         (" printed", Node(repr(without_addresses(printed.getvalue())))),
         (" warnings", Node(repr(_warnings(case, caught)))),
-        (" modes", Node(repr(modes()))),
+        (" modes", Node(repr(after))),
     ]
     if case.traceback:
         parts.append((" traceback", Node(repr(lines))))
@@ -181,14 +182,26 @@ def seed() -> None:
 def modes() -> dict[str, Any]:
     """The state of the process that a program may read or change."""
     return {
+        "transforms left open": close_transforms(),
         "grad": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"),
         "default dtype": torch.get_default_dtype(),
         "default device": str(torch.get_default_device()),
+        "function modes": torch._C._len_torch_function_stack(),
+        "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "torch random": hash(torch.get_rng_state().numpy().tobytes()),
         "python random": hash(random.getstate()),
     }
+
+
+def close_transforms() -> int:
+    """Leave the transforms of torch.func that a faulty trace has left open; how many."""
+    count = 0
+    while torch._C._functorch.peek_interpreter_stack() is not None:
+        torch._C._functorch.pop_dynamic_layer_stack()
+        count += 1
+    return count
 
 
 @contextlib.contextmanager
@@ -201,6 +214,7 @@ def clean_modes() -> Iterator[None]:
         with torch.inference_mode(False), torch.enable_grad():
             yield
     finally:
+        close_transforms()
         torch.set_default_dtype(torch.float32)
         torch.set_default_device(None)
         torch.set_autocast_enabled("cpu", False)
