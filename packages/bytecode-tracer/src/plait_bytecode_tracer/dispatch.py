@@ -276,6 +276,7 @@ class CompiledFunction:
             **capture.state.constants.objects,
             "_graph": compiled,
             "_resume": targets,
+            "_break": continuation.breaking if continuation is not None else None,
             "_MISS": MISS,
         }
         exec(compile(source, f"<plait entry {self.__name__}>", "exec"), namespace)

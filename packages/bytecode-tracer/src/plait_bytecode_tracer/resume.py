@@ -1,19 +1,80 @@
-"""Functions that go on in the middle of another: its locals and stack as arguments."""
+"""Functions that go on in the middle of another: its locals and stack as arguments.
+
+At a graph break two functions are made of the code of the one that broke. The first runs
+the breaking instruction where it stands, so that its line, its exception handlers and its
+globals are the user's, and passes what it gives to the second, which is compiled and goes
+on after the instruction. If the instruction raises into a handler of the function, the
+first one goes on there as plain Python.
+"""
 
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from collections.abc import Sequence
+from typing import Any
 
-from bytecode import Bytecode, Instr, Label
+from bytecode import Bytecode, CellVar, FreeVar, Instr, Label
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import instructions_of
 
 STACK_PREFIX = "__stack"
 """Parameters of continuations that carry the stack; they are dead once it is rebuilt."""
+REST = "__rest"
+RESULT_PREFIX = "__result"
 _SKIPPED = ("CACHE", "EXTENDED_ARG")
+
+_EFFECTS: dict[str, tuple[int, int]] = {
+    "LOAD_ATTR": (1, 1),
+    "STORE_ATTR": (2, 0),
+    "DELETE_ATTR": (1, 0),
+    "BINARY_OP": (2, 1),
+    "BINARY_SUBSCR": (2, 1),
+    "BINARY_SLICE": (3, 1),
+    "STORE_SUBSCR": (3, 0),
+    "STORE_SLICE": (4, 0),
+    "DELETE_SUBSCR": (2, 0),
+    "COMPARE_OP": (2, 1),
+    "CONTAINS_OP": (2, 1),
+    "IS_OP": (2, 1),
+    "UNARY_NEGATIVE": (1, 1),
+    "UNARY_POSITIVE": (1, 1),
+    "UNARY_INVERT": (1, 1),
+    "UNARY_NOT": (1, 1),
+    "GET_ITER": (1, 1),
+    "IMPORT_NAME": (2, 1),
+    "LOAD_NAME": (0, 1),
+    "STORE_GLOBAL": (1, 0),
+    "DELETE_GLOBAL": (0, 0),
+    "LOAD_DEREF": (0, 1),
+    "LOAD_BUILD_CLASS": (0, 1),
+}
+"""How many operands an instruction takes from the stack, and how many results it leaves."""
+
+
+def stack_effect(opname: str, argument: int) -> tuple[int, int] | None:
+    """Operands and results of an instruction; None if a break cannot be resumed after it."""
+    if opname == "CALL":
+        return argument + 2, 1
+    if opname == "CALL_FUNCTION_EX":
+        return 3 + (argument & 1), 1
+    if opname == "LOAD_ATTR" and sys.version_info >= (3, 12) and argument & 1:
+        return None  # leaves a NULL or not, as it turns out
+    if opname == "LOAD_GLOBAL":
+        return None if argument & 1 else (0, 1)
+    if opname == "FORMAT_VALUE":
+        return 1 + bool(argument & 4), 1
+    if opname == "UNPACK_SEQUENCE":
+        return 1, argument
+    if opname == "UNPACK_EX":
+        return 1, (argument & 0xFF) + (argument >> 8) + 1
+    if opname in ("BUILD_SET", "BUILD_LIST", "BUILD_TUPLE", "BUILD_STRING", "BUILD_SLICE"):
+        return argument, 1
+    if opname == "BUILD_MAP":
+        return 2 * argument, 1
+    return _EFFECTS.get(opname)
 
 
 def resume_function(
@@ -27,30 +88,81 @@ def resume_function(
     It takes the stack from the bottom (entries that are NULL are not passed), then the
     named locals.
     """
+    body = Bytecode.from_code(function.__code__)
+    passed = _enter_at(body, function.__code__, offset, stack_nulls)
+    return _function(function, body, [*passed, *local_names], "resumed")
+
+
+def break_function(
+    function: types.FunctionType,
+    offsets: tuple[int, int],
+    stack_nulls: Sequence[bool],
+    local_names: Sequence[str],
+    effect: tuple[int, int],
+) -> types.FunctionType:
+    """A function that runs the instructions from one offset to another, then calls the rest.
+
+    It takes what to call, the stack and the locals, and calls that with the stack as the
+    instructions leave it and the locals.
+    """
     code = function.__code__
-    stack_names = [f"{STACK_PREFIX}{n}" for n in range(len(stack_nulls))]
     body = Bytecode.from_code(code)
-    position = _position(body, _ordinal(code, offset))
+    last = _position(body, _ordinal(code, offsets[1]))
+    end = Label()
+    results = [f"{RESULT_PREFIX}{n}" for n in range(effect[1])]
+    stores = [Instr("STORE_FAST", name) for name in reversed(results)]
+    body[last + 1 : last + 1] = [*stores, Instr("JUMP_FORWARD", end)]
+    passed = _enter_at(body, code, offsets[0], stack_nulls)
+    kept = len(stack_nulls) - effect[0]
+    below = [f"{STACK_PREFIX}{n}" for n in range(kept) if not stack_nulls[n]]
+    body += [end, Instr("PUSH_NULL"), Instr("LOAD_FAST", REST)]
+    body += [Instr("LOAD_FAST", name) for name in [*below, *results]]
+    body += [_load_local(code, name) for name in local_names]
+    count = len(below) + len(results) + len(local_names)
+    if sys.version_info < (3, 12):
+        body.append(Instr("PRECALL", count))
+    body += [Instr("CALL", count), Instr("RETURN_VALUE")]
+    return _function(function, body, [REST, *passed, *local_names], "broken")
+
+
+def _load_local(code: types.CodeType, name: str) -> Instr:
+    if name in code.co_cellvars:
+        return Instr("LOAD_DEREF", CellVar(name))
+    if name in code.co_freevars:
+        return Instr("LOAD_DEREF", FreeVar(name))
+    return Instr("LOAD_FAST", name)
+
+
+def _enter_at(
+    body: Bytecode, code: types.CodeType, offset: int, stack_nulls: Sequence[bool]
+) -> list[str]:
+    """Make the body begin at an offset with a given stack; the parameters that carry it."""
+    names = [f"{STACK_PREFIX}{n}" for n in range(len(stack_nulls))]
     target = Label()
-    body.insert(position, target)
-    start = _after_resume(body)
-    prologue: list[Instr] = []
-    for name, is_null in zip(stack_names, stack_nulls, strict=True):
+    body.insert(_position(body, _ordinal(code, offset)), target)
+    prologue: list[Any] = []
+    for name, is_null in zip(names, stack_nulls, strict=True):
         prologue.append(Instr("PUSH_NULL") if is_null else Instr("LOAD_FAST", name))
     prologue.append(Instr("JUMP_FORWARD", target))
+    start = _after_resume(body)
     body[start:start] = prologue
-    passed = [n for n, is_null in zip(stack_names, stack_nulls, strict=True) if not is_null]
-    body.argnames = [*passed, *local_names]
-    body.argcount = len(body.argnames)
+    return [name for name, is_null in zip(names, stack_nulls, strict=True) if not is_null]
+
+
+def _function(
+    function: types.FunctionType, body: Bytecode, parameters: list[str], suffix: str
+) -> types.FunctionType:
+    body.argnames = parameters
+    body.argcount = len(parameters)
     body.posonlyargcount = 0
     body.kwonlyargcount = 0
     body.flags &= ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    body.name = f"{code.co_name}_resumed"
     made = types.FunctionType(
-        body.to_code(), function.__globals__, body.name, None, function.__closure__
+        body.to_code(), function.__globals__, function.__name__, None, function.__closure__
     )
     made.__module__ = function.__module__
-    made.__qualname__ = f"{function.__qualname__} (resumed)"
+    made.__name__ = f"{function.__code__.co_name}_{suffix}"
+    made.__qualname__ = f"{function.__qualname__} ({suffix})"
     return made
 
 

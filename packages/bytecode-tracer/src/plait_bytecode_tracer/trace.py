@@ -27,7 +27,12 @@ from plait_bytecode_tracer.guards import (
 )
 from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rebuild import Rebuilder
-from plait_bytecode_tracer.resume import STACK_PREFIX, resume_function
+from plait_bytecode_tracer.resume import (
+    STACK_PREFIX,
+    break_function,
+    resume_function,
+    stack_effect,
+)
 from plait_bytecode_tracer.sources import Source, argument
 from plait_bytecode_tracer.state import GraphInput, TraceState
 from plait_bytecode_tracer.variables import Variable
@@ -50,9 +55,11 @@ class Continuation:
     """What follows a graph break: how Python goes on."""
 
     kind: str
-    """"call", "jump" or "eager"."""
+    """"rest", "jump" or "eager"."""
     functions: tuple[types.FunctionType, ...]
     """Where to go on: one function, or those for a true and a false condition."""
+    breaking: types.FunctionType | None = None
+    """Runs the instruction that broke and then the rest."""
 
 
 @dataclass(slots=True)
@@ -120,7 +127,7 @@ def trace(function: types.FunctionType, values: Sequence[Any]) -> Capture:
             cause = _as_break(caught)
             line = _innermost_line(cause, frame)
             found = GraphBreak(cause.kind.code, cause.reason, line, cause.kind.hint)
-            if frame.handling or _is_covered(frame) or frame.instruction.offset in broken:
+            if frame.handling or frame.instruction.offset in broken:
                 raise WholeCallEagerError(found, state) from caught
             broken[frame.instruction.offset] = found
 
@@ -228,6 +235,8 @@ def _finish_at_break(
             if cell is not None and cell.content is not None:
                 live[name] = rebuilder.value(cell.content)
         rebuilder.effects()
+        if any(cell.original is None and id(cell) in rebuilder.names for cell in frame.cells.values()):
+            raise TraceBreakError("GB0009", "a function made before shares variables with the rest")
         lines, continuation = _continue(function, frame, stack, nulls, live)
     except TraceBreakError as error:
         found = GraphBreak(
@@ -254,34 +263,36 @@ def _continue(
     instructions, _ = instructions_of(frame.code)
     following = instructions[frame.index + 1].offset if frame.index + 1 < len(instructions) else 0
     names, values = list(live), list(live.values())
-    if instruction.opname == "CALL":
-        count = (instruction.arg or 0) + 2
-        parts, below = stack[-count:], stack[:-count]
-        has_null = nulls[-count]
-        keywords = frame.keyword_names
-        arguments = parts[2:] if has_null else parts[1:]
-        plain = arguments[: len(arguments) - len(keywords)]
-        named = [
-            f"{name}={value}" for name, value in zip(keywords, arguments[len(plain) :], strict=True)
-        ]
-        callee = parts[1] if has_null else parts[0]
-        lines = [f"_result = {callee}({', '.join([*plain, *named])})"]
-        target = resume_function(function, following, [*nulls[:-count], False], names)
-        given = [*_present(below, nulls[:-count]), "_result", *values]
-        lines.append(f"return _resume[0]({', '.join(given)})")
-        return lines, Continuation("call", (target,))
-    if instruction.opname.startswith("POP_JUMP") and instruction.opname.endswith(("TRUE", "FALSE")):
+    opname = instruction.opname
+    covered = _is_covered(frame)
+    if opname.startswith("POP_JUMP") and opname.endswith(("TRUE", "FALSE")) and not covered:
         jump = resume_function(function, instruction.argval, nulls[:-1], names)
         fall = resume_function(function, following, nulls[:-1], names)
-        on_true = instruction.opname.endswith("TRUE")
+        on_true = opname.endswith("TRUE")
         passed = ", ".join([*_present(stack[:-1], nulls[:-1]), *values])
         chosen = f"_resume[0 if bool({stack[-1]}) is {on_true} else 1]"
         return [f"return {chosen}({passed})"], Continuation("jump", (jump, fall))
-    if frame.keyword_names:
-        raise TraceBreakError("GB0001", "a break between a call's parts")
-    target = resume_function(function, instruction.offset, nulls, names)
+    first = _first_of_call(frame)
+    effect = stack_effect(opname, instruction.arg or 0)
     passed = ", ".join([*_present(stack, nulls), *values])
-    return [f"return _resume[0]({passed})"], Continuation("eager", (target,))
+    if effect is None:
+        target = resume_function(function, instructions[first].offset, nulls, names)
+        return [f"return _resume[0]({passed})"], Continuation("eager", (target,))
+    kept = nulls[: len(nulls) - effect[0]]
+    rest = resume_function(function, following, [*kept, *[False] * effect[1]], names)
+    offsets = instructions[first].offset, instruction.offset
+    breaking = break_function(function, offsets, nulls, names, effect)
+    given = ", ".join(["_resume[0]", *([passed] if passed else [])])
+    return [f"return _break({given})"], Continuation("rest", (rest,), breaking)
+
+
+def _first_of_call(frame: Frame) -> int:
+    """The index of the first instruction of a call that breaks: it names the keywords."""
+    instructions, _ = instructions_of(frame.code)
+    index = frame.index
+    while index and instructions[index - 1].opname in ("PRECALL", "KW_NAMES"):
+        index -= 1
+    return index
 
 
 def _present(stack: Sequence[str], nulls: Sequence[bool]) -> list[str]:
