@@ -29,15 +29,18 @@ from plait_scheduler import schedule, verify_program
 
 @dataclass(frozen=True)
 class Call:
-    """A call of an operator with real arguments."""
+    """A call of an operator with real arguments; of an out variant, without the outs."""
 
     op: OpOverload
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def __call__(self) -> list[Tensor | None]:
+    def __call__(self, *outs: Tensor) -> list[Tensor | None]:
         """What eager gives, flat."""
-        return list(flat(self.op(*self.args, **self.kwargs)))
+        names = [a.name for a in self.op._schema.arguments if a.is_out]
+        with torch.no_grad():
+            made = self.op(*self.args, **self.kwargs, **dict(zip(names, outs, strict=True)))
+        return list(flat(made))
 
     def inputs(self) -> list[Tensor]:
         return [item for item in flat((self.args, self.kwargs)) if isinstance(item, Tensor)]
@@ -85,23 +88,43 @@ def extern_graph(calls: Sequence[Call], results: Sequence[Sequence[Tensor | None
         args = tuple(
             argument(given.get(a.name, a.default_value)) for a in schema.arguments if not a.is_out
         )
+        outs = any(a.is_out for a in schema.arguments)
         buffers = tuple(
             buffer(f"y{number}_{position}", tensor)
             for position, tensor in enumerate(found)
             if tensor is not None
         )
-        definitions.append(Definition(buffers, ExternCall(schema.name, schema.overload_name, args)))
+        body = ExternCall(schema.name, schema.overload_name, args, out_variant=outs)
+        definitions.append(Definition(buffers, body))
         outputs += [TensorRef(b.name) for b in buffers]
     return Graph("calls", tuple(inputs), tuple(definitions), tuple(outputs))
 
 
-def native(calls: Sequence[Call], results: Sequence[Sequence[Tensor | None]]) -> Executable:
+def native(
+    calls: Sequence[Call], results: Sequence[Sequence[Tensor | None]] | None = None
+) -> Executable:
     """The C++ program of these calls."""
-    program = schedule(extern_graph(calls, results))
+    graph = extern_graph(calls, [made() for made in calls] if results is None else results)
+    program = schedule(graph)
     verify_program(program)
     executable = build(program)
     assert executable.fallback_reason is None, executable.fallback_reason
     return executable
+
+
+def run(executable: Executable, calls: Sequence[Call]) -> list[Tensor]:
+    return list(executable(*[tensor for made in calls for tensor in made.inputs()]))
+
+
+def same(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """Fails unless both are equal in value, type and layout."""
+    assert actual.dtype is expected.dtype
+    assert actual.shape == expected.shape
+    if expected.numel():
+        assert actual.stride() == expected.stride()
+    if expected.dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        actual, expected = actual.view(torch.uint8), expected.view(torch.uint8)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
 class Recorder(TorchDispatchMode):
@@ -116,9 +139,8 @@ class Recorder(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        made = Call(func, tuple(args), dict(kwargs))
-        result = func(*args, **kwargs)
+        made = Call(func, tuple(args), dict(kwargs or {}))
+        result = func(*made.args, **made.kwargs)
         if _is_functional(func) and _is_plain([*made.inputs(), *flat(result)]):
             self.calls.append(made)
         return result

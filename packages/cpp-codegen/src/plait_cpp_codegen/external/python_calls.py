@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
-from torch._C import Argument
 
 from plait_cpp_codegen.external.schemas import overload_of
 from plait_ir_lowering import (
@@ -21,6 +21,11 @@ from plait_ir_lowering import (
 )
 from plait_scheduler import CallExtern, Program
 
+if TYPE_CHECKING:
+    from torch._C import Argument
+
+_Caller = Callable[..., object]
+
 
 class PythonCalls:
     """The external calls of a program, by their number among its steps.
@@ -32,39 +37,66 @@ class PythonCalls:
 
     def __init__(self, program: Program) -> None:
         self._calls = tuple(step for step in program.steps if isinstance(step, CallExtern))
+        self._callers: dict[int, _Caller] = {}
 
     def __call__(self, index: int, *tensors: Tensor) -> tuple[Tensor | None, ...]:
-        call = self._calls[index]
-        overload = overload_of(call)
-        given = iter(tensors)
-        positional: list[object] = []
-        named: dict[str, object] = {}
-        values = iter(call.args)
-        for argument in overload._schema.arguments:
-            value = next(given) if argument.is_out else _value(next(values), argument, given)
-            if argument.kwarg_only:
-                named[argument.name] = value
-            else:
-                positional.append(value)
-        made = overload(*positional, **named)
-        if call.out_variant:
-            return ()
+        caller = self._callers.get(index)
+        if caller is None:
+            caller = self._callers[index] = _caller(self._calls[index])
+        made = caller(*tensors)
+        if isinstance(made, Tensor):
+            return (_plain(made),)
         return tuple(_plain(result) for result in _flat(made))
 
 
-def _value(arg: ExternArg, argument: Argument, tensors: Iterator[Tensor]) -> object:
+def _caller(call: CallExtern) -> _Caller:
+    """A function of the call's tensors alone; its other arguments are constants of the text."""
+    overload = overload_of(call)
+    text = _CallText({"op": overload})
+    given = iter(call.args)
+    parts = []
+    for argument in overload._schema.arguments:
+        value = text.tensor() if argument.is_out else text.value(next(given), argument)
+        parts.append(f"{argument.name}={value}" if argument.kwarg_only else value)
+    names = ", ".join(f"t{number}" for number in range(text.tensors))
+    made = f"op({', '.join(parts)})"
+    if call.out_variant:  # whose results the program has already
+        made = f"({made}, ())[1]"
+    return cast(_Caller, eval(f"lambda {names}: {made}", text.names))
+
+
+@dataclass(slots=True)
+class _CallText:
+    """Arguments as Python text over the tensors t0, t1, ... and named constants."""
+
+    names: dict[str, object]
+    tensors: int = 0
+    _constants: int = field(default=0)
+
+    def tensor(self) -> str:
+        self.tensors += 1
+        return f"t{self.tensors - 1}"
+
+    def value(self, arg: ExternArg, argument: Argument) -> str:
+        if isinstance(arg, TensorRef):
+            return self.tensor()
+        if isinstance(arg, ExternList):
+            return f"[{', '.join(self.value(item, argument) for item in arg.items)}]"
+        name = f"c{self._constants}"
+        self._constants += 1
+        self.names[name] = _constant(arg, str(argument.real_type))
+        return name
+
+
+def _constant(arg: ExternArg, kind: str) -> object:
     match arg:
-        case TensorRef():
-            return next(tensors)
-        case ExternList(items):
-            return [_value(item, argument, tensors) for item in items]
         case DType():
             return to_torch_dtype(arg)
         case Device():
             return torch.device(str(arg))
         case IndexExpr():
             return arg.as_int()
-        case str() if "Layout" in str(argument.real_type) or "Memory" in str(argument.real_type):
+        case str() if "Layout" in kind or "MemoryFormat" in kind:
             return getattr(torch, arg.removeprefix("torch."))
     return arg
 
@@ -79,4 +111,6 @@ def _flat(made: object) -> Iterator[Tensor | None]:
 
 def _plain(result: Tensor | None) -> Tensor | None:
     """The tensor without what DLPack cannot say: deferred conjugation and negation."""
-    return None if result is None else result.detach().resolve_conj().resolve_neg()
+    if result is None or not (result.is_conj() or result.is_neg()):
+        return result
+    return result.resolve_conj().resolve_neg()

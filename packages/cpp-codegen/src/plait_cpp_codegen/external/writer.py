@@ -72,14 +72,14 @@ class ExternWriter:
         self.tables.lines.append(f"static const ExternCall {name} = {text};")
 
     def _encoded(self, name: str, call: CallExtern) -> str:
+        names = f"{string(call.op)}, {string(call.overload)}"
         try:
             encoded: Encoded = encode_call(call)
         except NotEncodable:
-            return "0, 0, 0, 0, 0"
+            return f"{names}, 0, 0, 0"
         self.dispatches = True
         numbers = self.tables.array(encoded.numbers)
         strings = self.tables.texts(f"{name}_strings", encoded.strings)
-        names = f"{string(call.op)}, {string(call.overload)}"
         return f"{names}, {numbers}, {strings}, {string(encoded.kinds)}"
 
     def _result_specs(self, name: str, planned: list[ProgramBuffer | None]) -> str:

@@ -11,9 +11,10 @@ struct Output { void* data; void* block; void* tensor; };
 struct ExternCall {
   int32_t index;                   // among the program's external calls
   int32_t arguments, returns;      // how many the schema has
-  const char* name;                // 0 where only Python can make the call
+  const char* name;
   const char* overload;
-  const int64_t* encoded;          // the arguments, each as a tag and what the tag asks for
+  const int64_t* encoded;          // the arguments, each as a tag and what the tag asks for;
+                                   // 0 where only Python can make the call
   const char* const* strings;
   const char* kinds;               // of the returns, a letter each: t(ensor), l(ist of tensors)
   int32_t tensors, results;        // how many go in, and come out (of an out variant, none)

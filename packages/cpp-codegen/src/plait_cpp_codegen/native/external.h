@@ -81,14 +81,33 @@ bool inspect(void* tensor, const TensorSpec& spec, const ExternCall& call, void*
   *as_planned = is_empty(spec) || (same && place);
   return true;
 }
+// A tensor of the planned layout with the elements of `tensor`; 0 on failure.
+void* copy_as_planned(void* tensor, const TensorSpec& spec) {
+  void* planned = nullptr;
+  if (empty_strided(spec.rank, spec.sizes, spec.strides, spec.scalar_type, CPU, NO_INDEX, &planned)) return nullptr;
+  bool repeats = false;
+  int64_t* sizes = (int64_t*)__builtin_alloca(sizeof(int64_t) * (spec.rank + 1));
+  for (int i = 0; i < spec.rank; ++i) { bool once = !spec.strides[i] && spec.sizes[i]; sizes[i] = once ? 1 : spec.sizes[i]; repeats |= once; }
+  bool copied = false;
+  if (!repeats) copied = !copy_tensor(planned, tensor, 0);
+  else {  // elements that lie in one place are copied once
+    void *from = nullptr, *to = nullptr, *source, *target; int64_t* strides;
+    if (!get_data(tensor, &source) && !get_data(planned, &target) && !get_strides(tensor, &strides)
+        && !create_tensor(source, spec.rank, sizes, strides, 0, spec.scalar_type, CPU, NO_INDEX, &from)
+        && !create_tensor(target, spec.rank, sizes, spec.strides, 0, spec.scalar_type, CPU, NO_INDEX, &to))
+      copied = !copy_tensor(to, from, 0);
+    drop_tensor(from); drop_tensor(to);
+  }
+  if (!copied) { drop_tensor(planned); return nullptr; }
+  return planned;
+}
 bool adopt_one(void* tensor, const TensorSpec& spec, const ExternCall& call, void* const* data, const Place& to) {
   bool as_planned;
   if (!tensor || !inspect(tensor, spec, call, data, &as_planned)) { drop_tensor(tensor); return false; }
   if (!as_planned) {
-    void* planned = nullptr;
-    bool copied = !empty_strided(spec.rank, spec.sizes, spec.strides, spec.scalar_type, CPU, NO_INDEX, &planned) && !copy_tensor(planned, tensor, 0);
+    void* planned = copy_as_planned(tensor, spec);
     drop_tensor(tensor);
-    if (!copied) { drop_tensor(planned); return false; }
+    if (!planned) return false;
     tensor = planned;
   }
   *to.owner = tensor;
@@ -101,7 +120,7 @@ int adopt(const ExternCall* call, void* const* data, void** results, const Place
     else good = adopt_one(results[i], call->result_specs[i], *call, data, places[i]);
   }
   if (good) return 0;
-  return python_error(PyExc_RuntimeError, "external call %d gave a tensor of another shape or element type than planned", call->index);
+  return python_error(PyExc_RuntimeError, "%s gave a tensor of another shape or element type than planned", call->name);
 }
 
 // The dispatcher takes and gives a stack of 64-bit slots, as stableivalue_conversions.h of
@@ -212,11 +231,11 @@ int call_external(const Api* api, const ExternCall* call, void* const* data, con
   memset(results, 0, sizeof(void*) * (call->results + 1));
   bool complete = true;
   // Where the dispatcher fails, Python makes the call again: it raises what eager raises.
-  if (!call->name || !dispatch(api, *call, data, results, &complete))
+  if (!call->encoded || !dispatch(api, *call, data, results, &complete))
     if (!call_python(api, *call, data, results)) return PYTHON_ERROR;
   if (!complete) {
     for (int i = 0; i < call->results; ++i) drop_tensor(results[i]);
-    return python_error(PyExc_RuntimeError, "external call %d gave another number of tensors than planned", call->index);
+    return python_error(PyExc_RuntimeError, "%s gave another number of tensors than planned", call->name);
   }
   return adopt(call, data, results, places);
 }
