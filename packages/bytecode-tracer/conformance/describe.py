@@ -186,8 +186,6 @@ class Describer:
             yield ".__self__", self._describe(value.__self__)
         elif isinstance(value, BaseException):
             yield from self._exception(value)
-        elif isinstance(value, weakref.ref):
-            yield "()", self._describe(value())
         elif hasattr(type(value), "__next__"):
             yield from self._iterator(value)
         yield from self._attributes(value)

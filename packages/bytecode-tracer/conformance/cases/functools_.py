@@ -1,0 +1,219 @@
+"""The functools module: partial, caches, reduce, wraps, dispatch, ordering."""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import torch
+
+from conformance.declare import case, only, scenario, t, with_x
+
+CALLS = []
+
+
+@functools.lru_cache(maxsize=None)
+def slow(n):
+    CALLS.append(n)
+    return n * 10
+
+
+@functools.cache
+def table(n):
+    return torch.arange(n).float()
+
+
+@functools.lru_cache(maxsize=1)
+def configured(scale, *, offset=0):
+    CALLS.append((scale, offset))
+    return scale + offset
+
+
+@functools.singledispatch
+def describe(value):
+    return "object"
+
+
+@describe.register
+def _(value: int):
+    return f"int {value}"
+
+
+@describe.register(list)
+def _(value):
+    return ["list", *map(describe, value)]
+
+
+@describe.register
+def _(value: torch.Tensor):
+    return value * 2
+
+
+@functools.total_ordering
+class Ranked:
+    def __init__(self, rank):
+        self.rank = rank
+
+    def __eq__(self, other):
+        return self.rank == other.rank
+
+    def __lt__(self, other):
+        return self.rank < other.rank
+
+
+def power(base, exponent=2, *, scale=1):
+    return base**exponent * scale
+
+
+@case(with_x(1, 2))
+def partial_made_inside(x, n):
+    cube = functools.partial(power, exponent=3)
+    double = functools.partial(power, scale=2)
+    return cube(x), double(x, n), functools.partial(cube, x)(scale=n)
+
+
+@case(
+    lambda: [
+        (t(2), functools.partial(power, exponent=3)),
+        (t(2), functools.partial(power, exponent=1)),
+        (t(2), functools.partial(power, scale=5)),
+        (t(2), functools.partial(torch.add, 1)),
+    ]
+)
+def partial_as_argument(x, function):
+    return function(x)
+
+
+@case(with_x(1, 2))
+def partial_attributes(x, n):
+    made = functools.partial(power, x, scale=n)
+    return made.func is power, made.args, made.keywords, made(), isinstance(made, functools.partial)
+
+
+@case(with_x(1, 2), then=lambda f: f())
+def partial_returned(x, n):
+    return functools.partial(power, x, n, scale=3)
+
+
+@scenario(lambda: [(t(2),), (t(3),)])
+def partial_object_called():
+    bound = functools.partial(power, exponent=3)
+
+    def program(x):
+        return bound(x), bound(x, scale=2)
+
+    return program
+
+
+@case(with_x(1, 2, 1))
+def cached_function(x, n):
+    return x * slow(n) + slow(n), len(CALLS)
+
+
+@case(lambda: [(t(3), 3), (t(2), 2), (t(3), 3)])
+def cached_tensor(x, n):
+    return x + table(n), table(n) is table(n)
+
+
+@case(with_x(1, 2, 1, 1))
+def bounded_cache(x, n):
+    a = configured(n)
+    b = configured(n, offset=1)
+    return x * a + b, configured.cache_info(), len(CALLS)
+
+
+@case(with_x(1, 2))
+def cache_made_inside(x, n):
+    calls = []
+
+    @functools.lru_cache
+    def fibonacci(k):
+        calls.append(k)
+        return k if k < 2 else fibonacci(k - 1) + fibonacci(k - 2)
+
+    return x + fibonacci(6 + n), len(calls)
+
+
+@case(with_x(1, [1, [2]], "a", True))
+def single_dispatch(x, value):
+    return describe(value), describe(x)
+
+
+@case(with_x([1, 2, 3], [4], []))
+def reduction(x, items):
+    return functools.reduce(operator.add, items, x), functools.reduce(lambda a, b: a * b, items, 1)
+
+
+@case(only([], [1]))
+def reduction_without_start(items):
+    return functools.reduce(operator.add, items)
+
+
+@case(with_x(1, 2))
+def wrapped(x, n):
+    def decorate(function):
+        @functools.wraps(function)
+        def wrapper(*args):
+            return function(*args) + n
+
+        return wrapper
+
+    @decorate
+    def named(y):
+        """Doc."""
+        return y * 2
+
+    return named(x), named.__name__, named.__doc__, named.__wrapped__(x)
+
+
+@scenario(lambda: [(t(2),), (t(3),), (t(2),)])
+def wrapped_program():
+    def logged(function):
+        @functools.wraps(function)
+        def wrapper(x):
+            CALLS.append(function.__name__)
+            return function(x)
+
+        return wrapper
+
+    @logged
+    def program(x):
+        return x * len(CALLS)
+
+    return program
+
+
+@case(only([3, 1, 2], [1]))
+def comparison_key(items):
+    return sorted(items, key=functools.cmp_to_key(lambda a, b: b - a))
+
+
+@case(with_x(1, 2, 3))
+def total_order(x, n):
+    a, b = Ranked(n), Ranked(2)
+    return a <= b, a > b, a >= b, a == b, max(a, b).rank * x
+
+
+@case(with_x(1, 2))
+def partial_method(x, n):
+    class Local:
+        def scaled(self, y, scale):
+            return y * scale
+
+        doubled = functools.partialmethod(scaled, scale=n * 2)
+
+    return Local().doubled(x)
+
+
+@case(with_x("a", 1, 2.0))
+def single_dispatch_method(x, value):
+    class Local:
+        @functools.singledispatchmethod
+        def show(self, item):
+            return "other", x
+
+        @show.register
+        def _(self, item: int):
+            return x * item
+
+    return Local().show(value)
