@@ -42,6 +42,19 @@ def test_reductions(shape, axes):
         torch.testing.assert_close(a, e, rtol=1e-5, atol=1e-5, msg=f"{kind} {a} {e}")
 
 
+@pytest.mark.parametrize("axes", [[], [0, 1], [1, 2], [0, 2], [0, 1, 2]], ids=str)
+@pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (2, 3, 0), (1, 0, 0), (0, 0, 0)], ids=str)
+def test_merged_loops_without_points(shape, axes):
+    """Loops over nothing leave what a reduction starts with, and divide by no extent."""
+    for x in (torch.randn(shape), torch.randn(shape).transpose(0, 2)):
+        graph = pointwise_graph([x], {"y": lambda a: Op("exp", [a])})
+        if axes:
+            graph = reduction_graph(x, axes, [ReductionKind.SUM, ReductionKind.PROD])
+        actual, expected = both(graph, [x])
+        for a, e in zip(actual, expected, strict=True):
+            assert torch.equal(a, e)
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.float64, torch.bool], ids=str)
 def test_reductions_of_other_types(dtype):
     x = torch.randint(0, 2, (9, 37)).to(dtype)

@@ -137,10 +137,10 @@ class _Writer:
     def _decode(self, variables: Sequence[Var], from_: str) -> list[str]:
         lines = []
         for position, var in enumerate(variables):
-            below = extent_of(variables[position + 1 :])
+            below = max(extent_of(variables[position + 1 :]), 1)  # where 0, there is no point
             text = from_ if below == 1 else f"{from_} / {below}"
             if position:
-                text = f"({text}) % {var.extent.as_int()}"
+                text = f"({text}) % {max(var.extent.as_int(), 1)}"
             lines.append(f"const int64_t {var.name} = {text}; (void){var.name};")
         return lines
 

@@ -120,6 +120,8 @@ def _cost(touched: Sequence[tuple[IndexExpr, bool]], var: Var) -> float:
 def _merge(kernel: Kernel, which: str) -> Kernel:
     """Merge neighbouring variables wherever every access stays affine."""
     variables: list[Var] = list(getattr(kernel, which))
+    if extent_of(variables) == 0:  # no point to run, and no extent to divide by
+        return kernel
     position = len(variables) - 1
     while position > 0:
         merged = _merged_pair(kernel, which, variables, position)
