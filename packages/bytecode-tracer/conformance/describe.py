@@ -139,7 +139,8 @@ class Describer:
         if type(value) not in (tuple, frozenset) or id(value) in self._numbers:
             return False
         return not self._registering and all(
-            type(i) in _ATOMS or isinstance(i, type) for i in value
+            type(item) in _ATOMS or isinstance(item, type) or self._is_constant(item)
+            for item in value
         )
 
     def _text(self, value: Any) -> str:
