@@ -37,6 +37,7 @@ from plait_bytecode_tracer.variables import (
     SuperVariable,
     TensorVariable,
     Variable,
+    ViewVariable,
     is_constant,
 )
 
@@ -76,6 +77,8 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return object_attribute(frame, owner, name)
         case SuperVariable():
             return super_attribute(frame, owner, name)
+        case ViewVariable():
+            return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
         case SequenceVariable() | DictVariable() | SetVariable():
             return _container_attribute(owner, name)
         case IteratorVariable():
@@ -130,10 +133,12 @@ def _function_attribute(owner: FunctionVariable, name: str) -> Variable | None:
         return constant(owner.globals.get("__name__"))
     if name == "__dict__":
         return DictVariable(owner.attributes)
+    if name == "__annotations__":
+        return DictVariable(dict(owner.annotations))
     if name == "__doc__":
         first = owner.code.co_consts[0] if owner.code.co_consts else None
         return constant(first if isinstance(first, str) else None)
-    if name in ("__globals__", "__closure__", "__annotations__", "__type_params__"):
+    if name in ("__globals__", "__closure__", "__type_params__"):
         raise TraceBreakError("GB0007", f"{name} of a function made in the traced code")
     if hasattr(types.FunctionType, name):
         return MethodVariable(owner, name)
@@ -158,6 +163,10 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
     if name == "requires_grad":
         return constant(owner.fake.requires_grad)
     if name == "is_leaf":
+        if owner.source is not None:
+            leaf = owner.fake.is_leaf
+            text = f"{owner.source.text}.is_leaf is {leaf}"
+            frame.state.guard(owner.source, f"{{}}.is_leaf is {leaf}", text)
         return constant(owner.fake.is_leaf)
     if name == "__class__":
         from plait_bytecode_tracer.builtin_calls import type_of
@@ -257,6 +266,8 @@ def _module_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     module, source = owner.value, owner.source
     if source is None:
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a module made in the trace")
+    if name in ("_parameters", "_buffers", "_modules") and frame.state.attributes.get(id(module)):
+        raise TraceBreakError("GB0007", f"{name} of a module whose attributes were set")
     getter = static_attribute(type(module), "__getattribute__")
     fallback = static_attribute(type(module), "__getattr__")
     if is_python(getter):

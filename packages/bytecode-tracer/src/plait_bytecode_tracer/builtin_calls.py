@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import builtins
+import collections
 import dataclasses
 import functools
 import inspect
 import math
 import operator
+import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -52,7 +54,9 @@ from plait_bytecode_tracer.variables import (
     SuperVariable,
     TensorVariable,
     Variable,
+    ViewVariable,
     is_constant,
+    is_fixed,
 )
 
 Builtin = Callable[..., Variable]
@@ -175,7 +179,23 @@ def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variab
             left.items.update(result)
             return left
         return SetVariable(result, kind=left.kind)
+    if isinstance(left, ViewVariable) or isinstance(args[-1], ViewVariable):
+        return _apply_views(frame, function, args)
     return apply_operator(frame, function, args)
+
+
+def _apply_views(frame: Frame, function: Any, args: list[Variable]) -> Variable:
+    """A set operation or comparison of `keys()` or `items()` of dicts without tensors."""
+    sides = [
+        {plain_value(item) for item in elements(frame, arg)}
+        if isinstance(arg, ViewVariable) and arg.name != "values"
+        else plain_value(arg)
+        for arg in args
+    ]
+    try:
+        return tracked(function(*sides))
+    except TypeError as error:
+        raise python_error(error) from error
 
 
 def _merge(frame: Frame, function: Any, left: DictVariable, right: Variable) -> Variable:
@@ -185,6 +205,64 @@ def _merge(frame: Frame, function: Any, left: DictVariable, right: Variable) -> 
     made = DictVariable(left.items.copy(), left.kind, factory=left.factory)
     extend(frame, made, hold(right, DictVariable))
     return made
+
+
+_OPERATOR_FUNCTIONS: dict[str, Builtin] = {}
+
+
+def operator_rule(rule: Builtin) -> Builtin:
+    """Register how a function of `operator` that is no operator runs on tracked values."""
+    _OPERATOR_FUNCTIONS[rule.__name__.strip("_")] = rule
+    return rule
+
+
+def apply_function(frame: Frame, function: Any, args: list[Variable]) -> Variable:
+    """A function of the module `operator`."""
+    rule = _OPERATOR_FUNCTIONS.get(function.__name__.strip("_"))
+    return apply(frame, function, args) if rule is None else rule(frame, *args)
+
+
+@operator_rule
+def truth_(frame: Frame, value: Variable) -> Variable:
+    return constant(truth(frame, value))
+
+
+@operator_rule
+def not_(frame: Frame, value: Variable) -> Variable:
+    return constant(not truth(frame, value))
+
+
+@operator_rule
+def is_(frame: Frame, left: Variable, right: Variable) -> Variable:
+    return constant(identical(frame, left, right))
+
+
+@operator_rule
+def is_not(frame: Frame, left: Variable, right: Variable) -> Variable:
+    return constant(not identical(frame, left, right))
+
+
+@operator_rule
+def concat(frame: Frame, left: Variable, right: Variable) -> Variable:
+    return apply(frame, operator.add, [left, right])
+
+
+@operator_rule
+def iconcat(frame: Frame, left: Variable, right: Variable) -> Variable:
+    return apply(frame, operator.iadd, [left, right])
+
+
+@operator_rule
+def countOf(frame: Frame, values: Variable, item: Variable) -> Variable:  # its name
+    found = [element_equal(frame, member, item) for member in elements(frame, values)]
+    return constant(sum(found))
+
+
+@operator_rule
+def index(frame: Frame, value: Variable) -> Variable:
+    if takes_object([value]):
+        return call_special(frame, operator.index, [value])
+    return fold(operator.index, [value], {})
 
 
 _REFLECTED: dict[str, str] = {
@@ -270,15 +348,20 @@ def equal(frame: Frame, left: Variable, right: Variable) -> bool:
                 right.kind, tuple
             ))  # fmt: skip
             return related and len(left.items) == len(right.items) and all(
-                _element_equal(frame, one, other)
+                element_equal(frame, one, other)
                 for one, other in zip(left.items, right.items, strict=True)
             )  # fmt: skip
         case (DictVariable(), DictVariable()):
-            if set(left.items) != set(right.items):
+            ordered = collections.OrderedDict
+            keys = list(left.items), list(right.items)
+            both_ordered = issubclass(left.kind, ordered) and issubclass(right.kind, ordered)
+            if keys[0] != keys[1] if both_ordered else set(keys[0]) != set(keys[1]):
                 return False
             return all(
-                _element_equal(frame, item, right.items[key]) for key, item in left.items.items()
+                element_equal(frame, item, right.items[key]) for key, item in left.items.items()
             )
+        case (BoundVariable(), BoundVariable()):
+            return same(left.self, right.self) and same(left.function, right.function)
         case (ObjectVariable(), _) | (_, ObjectVariable()):
             return False
     if has_tensor([left, right]):
@@ -293,7 +376,8 @@ def equal(frame: Frame, left: Variable, right: Variable) -> bool:
     return bool(plain_value(left) == plain_value(right))
 
 
-def _element_equal(frame: Frame, left: Variable, right: Variable) -> bool:
+def element_equal(frame: Frame, left: Variable, right: Variable) -> bool:
+    """Whether an element is what is searched for: the same object, or equal to it."""
     return same(left, right) or truth(frame, apply(frame, operator.eq, [left, right]))
 
 
@@ -308,16 +392,75 @@ def _has_plain_value(value: Variable) -> bool:
 
 
 def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
-    """Call a function of constants."""
+    """Call a function of values that cannot change."""
+    plain = [_fixed_value(arg) for arg in args]
+    named = {name: _fixed_value(value) for name, value in kwargs.items()}
     try:
-        result = function(
-            *[plain_value(a) for a in args], **{k: plain_value(v) for k, v in kwargs.items()}
-        )
-    except TraceBreakError:
-        raise
+        result = function(*plain, **named)
     except Exception as error:
         raise python_error(error) from error
-    return constant(result)
+    return tracked(result)
+
+
+def _fixed_value(variable: Variable) -> Any:
+    value = plain_value(variable)
+    if isinstance(variable, Known) and not (is_fixed(value) or callable(value)):
+        raise TraceBreakError("GB0009", f"the value of a {type(value).__name__}")
+    return value
+
+
+def tracked(value: Any) -> Variable:
+    """A new value that Python computed: containers are tracked by their elements."""
+    if type(value) in (list, tuple) and not is_constant(value):
+        return SequenceVariable([tracked(item) for item in value], type(value))
+    if type(value) is dict:
+        return DictVariable({key: tracked(item) for key, item in value.items()})
+    if type(value) in (set, frozenset):
+        return SetVariable(set(value), kind=type(value))
+    return constant(value)
+
+
+SPECIAL_NAMES: dict[Any, str] = {
+    **{kind: f"__{kind.__name__}__" for kind in (int, float, complex, str, repr, hash)},
+    abs: "__abs__",
+    round: "__round__",
+    format: "__format__",
+    operator.index: "__index__",
+    bin: "__index__",
+    hex: "__index__",
+    oct: "__index__",
+    math.floor: "__floor__",
+    math.ceil: "__ceil__",
+    math.trunc: "__trunc__",
+    divmod: "__divmod__",
+    bytes: "__bytes__",
+}
+"""The special method that a builtin function calls on its argument."""
+
+
+def call_special(frame: Frame, function: Any, args: list[Variable]) -> Variable:
+    """A builtin function of an object, through the special method of its class."""
+    owner = args[0]
+    if function is bool:
+        return constant(truth(frame, owner))
+    name = SPECIAL_NAMES.get(function)
+    method = special_method(frame, owner, name) if name is not None else None
+    if method is None:
+        raise TraceBreakError("GB0009", f"{getattr(function, '__name__', function)} of an object")
+    result = _call(frame, method, args[1:])
+    if name == "__index__" and function is not operator.index:
+        return fold(function, [result], {})
+    return result
+
+
+def takes_object(args: list[Variable]) -> bool:
+    """Whether the first argument of a builtin function is an object with a class of its own."""
+    if not args:
+        return False
+    owner = args[0]
+    if isinstance(owner, ObjectVariable):
+        return True
+    return isinstance(owner, Known) and not is_fixed(owner.value) and not callable(owner.value)
 
 
 def truth(frame: Frame, value: Variable) -> bool:
@@ -327,6 +470,8 @@ def truth(frame: Frame, value: Variable) -> bool:
             raise TraceBreakError("GB0003", "the code branches on the value of a tensor")
         case SequenceVariable() | DictVariable() | SetVariable():
             return bool(value.items)
+        case ViewVariable():
+            return bool(value.owner.items)
         case Known(real):
             if is_constant(real):
                 return bool(real)
@@ -344,24 +489,13 @@ def _object_truth(frame: Frame, value: Variable) -> bool:
     return True
 
 
-def convert(frame: Frame, cls: type, value: Variable) -> Variable:
-    """`str`, `int`, `float` or `bool` of an object made in the trace."""
-    if cls is bool:
-        return constant(truth(frame, value))
-    name = f"__{cls.__name__}__"
-    method = special_method(frame, value, name)
-    if method is None and cls is str:
-        method = special_method(frame, value, "__repr__")
-    if method is None:
-        raise TraceBreakError("GB0009", f"{cls.__name__} of a {describe(value)}")
-    return _call(frame, method, [])
-
-
 @builtin(len)
 def len_(frame: Frame, value: Variable) -> Variable:
     match value:
         case SequenceVariable() | DictVariable() | SetVariable():
             return constant(len(value.items))
+        case ViewVariable():
+            return constant(len(value.owner.items))
         case TensorVariable():
             return constant(len(value.fake))
         case Known(real) if is_constant(real) or isinstance(real, torch.nn.Module):
@@ -375,11 +509,10 @@ def type_of(value: Variable) -> type:
     """The class of a tracked value."""
     match value:
         case TensorVariable():
-            is_parameter = value.source is not None and getattr(value.fake, "_is_param", False)
-            return torch.nn.Parameter if is_parameter else torch.Tensor
+            return value.cls
         case Known():
             return type(value.value)
-        case SequenceVariable() | DictVariable():
+        case SequenceVariable() | DictVariable() | ViewVariable():
             return value.kind
         case SetVariable():
             return value.kind
@@ -405,11 +538,10 @@ class _Probe:
 def isinstance_(frame: Frame, value: Variable, classes: Variable) -> Variable:
     wanted = _classes(classes)
     if isinstance(value, TensorVariable):
-        sample = value.fake
-        if getattr(sample, "_is_param", False) and torch.nn.Parameter in _flat(wanted):
-            return constant(True)
-        plain = [c for c in _flat(wanted) if c in (torch.Tensor, object)]
-        return constant(bool(plain) or issubclass(type_of(value), tuple(_flat(wanted))))
+        sample = torch.empty(0, dtype=value.fake.dtype)
+        if value.cls is torch.nn.Parameter:
+            sample = torch.nn.Parameter(sample, requires_grad=False)
+        return constant(isinstance(sample, wanted))
     if isinstance(value, Known):
         return constant(isinstance(value.value, wanted))
     if isinstance(value, IteratorVariable):
@@ -421,13 +553,6 @@ def isinstance_(frame: Frame, value: Variable, classes: Variable) -> Variable:
 
 def _classes(value: Variable) -> Any:
     return plain_value(value)
-
-
-def _flat(classes: Any) -> list[type]:
-    if isinstance(classes, tuple):
-        return [cls for part in classes for cls in _flat(part)]
-    parts = getattr(classes, "__args__", None)
-    return [cls for part in parts for cls in _flat(part)] if parts else [classes]
 
 
 @builtin(issubclass)
@@ -501,8 +626,15 @@ def next_(frame: Frame, iterator: Variable, default: Variable | None = None) -> 
     if found is not None:
         return found
     if default is None:
-        fails(StopIteration)
+        stop_iteration(iterator)
     return default
+
+
+def stop_iteration(iterator: Variable) -> NoReturn:
+    """Raise StopIteration with what a generator has returned."""
+    result = iterator.frame.result if isinstance(iterator, GeneratorVariable) else None
+    is_none = result is None or (isinstance(result, Known) and result.value is None)
+    fails(StopIteration, *([] if is_none else [result]))
 
 
 @builtin(enumerate)
@@ -583,7 +715,22 @@ def filter_(frame: Frame, function: Variable, values: Variable) -> Variable:
 
 @builtin(reversed)
 def reversed_(frame: Frame, values: Variable) -> Variable:
-    return over(list(reversed(list(elements(frame, values)))))
+    is_object = isinstance(values, ObjectVariable) or (
+        isinstance(values, Known) and not is_fixed(values.value)
+    )
+    if not is_object:
+        return over(list(reversed(list(elements(frame, values)))))
+    method = special_method(frame, values, "__reversed__")
+    if method is not None:
+        return _call(frame, method, [])
+    position = plain_value(len_(frame, values))
+
+    def step() -> Variable | None:
+        nonlocal position
+        position -= 1
+        return None if position < 0 else get_item(frame, values, constant(position))
+
+    return IteratorVariable(step, False)
 
 
 @builtin(sorted)
@@ -700,6 +847,13 @@ def super_(frame: Frame, cls: Variable | None = None, instance: Variable | None 
 @builtin(print, builtins.input, builtins.open)
 def print_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
     raise TraceBreakError("GB0005", "the code prints, or reads or writes a file")
+
+
+@builtin(locals, vars, dir, eval, exec, sys._getframe, inspect.currentframe, inspect.stack)
+def frame_dependent(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
+    """What looks at the variables of its caller, which only Python's own frame has."""
+    name = "vars" if args else "locals"
+    raise TraceBreakError("GB0013", f"{name}(), or a function like it, looks into the frame")
 
 
 @builtin(id)

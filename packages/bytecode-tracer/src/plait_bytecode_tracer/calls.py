@@ -9,13 +9,23 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.builtin_calls import FOLDED, builtin, find_builtin, fold, has_tensor
+from plait_bytecode_tracer.builtin_calls import (
+    FOLDED,
+    apply_function,
+    builtin,
+    call_special,
+    find_builtin,
+    fold,
+    has_tensor,
+    takes_object,
+)
 from plait_bytecode_tracer.containers import describe, hold, plain_value
 from plait_bytecode_tracer.descriptors import call_descriptor
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, Function, constant
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.instances import call_class, new_instance
+from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects import generic_store, special_method, static_attribute
 from plait_bytecode_tracer.raising import fails, python_error
@@ -43,6 +53,7 @@ _LEAF_MODULES = frozenset(
         *("torch._tensor", "torch._torch_docs"),
     }
 )
+_PEERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch._higher_order_ops")
 _DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
 _UNTRACED_TORCH = frozenset(
     {
@@ -108,11 +119,20 @@ def _call_known(
     if _folds(real):
         if has_tensor([args, kwargs]):
             return operator_on_tensors(frame, real, args, kwargs)
+        if getattr(real, "__module__", "") == "_operator" and not kwargs:
+            return apply_function(frame, real, args)
+        if takes_object(args) and not kwargs:
+            return call_special(frame, real, args)
         return fold(real, args, kwargs)
     if isinstance(real, functools.partial):
-        bound = [constant(item) for item in real.args]
-        named = {name: constant(item) for name, item in real.keywords.items()}
-        return call(frame, constant(real.func), [*bound, *args], {**named, **kwargs})
+        source = function.source
+        if source is None:
+            source = frame.state.constants.source(real, "a partial function")
+        wrap = frame.state.wrap
+        called = wrap(real.func, source.attribute("func"))
+        bound = list(elements(frame, wrap(real.args, source.attribute("args"))))
+        named = hold(wrap(real.keywords, source.attribute("keywords")), DictVariable)
+        return call(frame, called, [*bound, *args], {**dict(named.items.items()), **kwargs})
     name = getattr(real, "__qualname__", type(real).__name__)
     if not isinstance(real, types.BuiltinFunctionType | types.MethodDescriptorType):
         method = static_attribute(type(real), "__call__")
@@ -193,12 +213,28 @@ def _call_torch(
     if isinstance(real, types.MethodDescriptorType) and isinstance(args[0], TensorVariable):
         return call_method_variable(frame, MethodVariable(args[0], name), args[1:], kwargs)
     state = frame.state
-    if name.endswith("_") or "out" in kwargs or _plain_true(kwargs.get("inplace")):
+    if (
+        name.endswith("_")
+        or "out" in kwargs
+        or _plain_true(kwargs.get("inplace"))
+        or _has_mutable_schema(real)
+    ):
         state.mutates_tensors = True
     if not args and not kwargs and not _creates_tensor(name):
         return _read_setting(frame, real, name)
     node, result = state.emit("call_function", real, args, kwargs)
+    for given in args:
+        if isinstance(given, TensorVariable) and given.fake is result:
+            return given
     return state.tensor_result(node, result)
+
+
+def _has_mutable_schema(real: Any) -> bool:
+    """Whether an operator of the dispatcher writes to an argument."""
+    if isinstance(real, torch._ops.OpOverloadPacket):
+        overloads: Any = real.overloads
+        return any(getattr(real, name)._schema.is_mutable for name in overloads())
+    return isinstance(real, torch._ops.OpOverload) and real._schema.is_mutable
 
 
 def _read_setting(frame: Frame, real: Any, name: str) -> Variable:
@@ -274,6 +310,10 @@ def module_getattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
 @builtin(torch.nn.Module.__setattr__)
 def module_setattr(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
     """`nn.Module.__setattr__`: replayed on the real module."""
+    module, wanted = hold(owner, Known).value, plain_value(name)
+    registered = [k for k in ("_parameters", "_modules") if wanted in module.__dict__.get(k, {})]
+    if registered and isinstance(value, TensorVariable) and value.cls is torch.Tensor:
+        raise TraceBreakError("GB0006", f"{wanted} is a parameter or module, and set to a tensor")
     generic_store(frame, owner, plain_value(name), value)
     return constant(None)
 
@@ -295,7 +335,7 @@ def inline(
     frame: Frame, function: types.FunctionType, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """Trace through a real Python function."""
-    if function.__module__ and function.__module__.startswith(("torch._dynamo", "torch._inductor")):
+    if function.__module__ and function.__module__.startswith(_PEERS):
         raise TraceBreakError("GB0002", f"a call of {function.__qualname__}")
     defaults, named = _defaults(frame, function)
     closure = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import operator
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from plait_bytecode_tracer.variables import (
     SliceVariable,
     TensorVariable,
     Variable,
+    ViewVariable,
     is_constant,
     is_fixed,
 )
@@ -91,8 +93,7 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
             except (IndexError, KeyError, TypeError) as error:
                 raise python_error(error) from error
         case Known(real) if isinstance(real, type):
-            generic: Any = real
-            return constant(generic[plain_value(key)])
+            return _class_item(frame, container, key)
         case Known() | ObjectVariable():
             from plait_bytecode_tracer.attributes import call_method
 
@@ -102,6 +103,25 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
                 return _module_item(frame, container, plain_value(key))
             return call_method(frame, container, "__getitem__", [key])
     raise TraceBreakError("GB0009", f"an element of a {describe(container)}")
+
+
+def _class_item(frame: Frame, container: Known, key: Variable) -> Variable:
+    """`cls[key]`: the metaclass's `__getitem__`, else `__class_getitem__`."""
+    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.objects import is_python, static_attribute
+
+    cls: Any = container.value
+    method = static_attribute(type(cls), "__getitem__")
+    if is_python(method) and not isinstance(cls, enum.EnumMeta):
+        return call(frame, constant(method), [container, key], {})
+    getter = static_attribute(cls, "__class_getitem__")
+    function = getattr(getter, "__func__", getter)
+    if is_python(function) and not cls.__module__.startswith("typing"):
+        return call(frame, constant(function), [container, key], {})
+    try:
+        return constant(cls[plain_value(key)])
+    except (KeyError, TypeError) as error:
+        raise python_error(error) from error
 
 
 def _missing_key(frame: Frame, container: DictVariable, key: Any) -> Variable:
@@ -216,21 +236,21 @@ def changed(frame: Frame, container: Variable) -> None:
 
 def contains(frame: Frame, container: Variable, item: Variable) -> bool:
     """`item in container`."""
+    from plait_bytecode_tracer.builtin_calls import element_equal
+
     match container:
         case DictVariable():
             return constant_key(item) in container.items
         case SetVariable():
             return constant_key(item) in container.items
         case SequenceVariable():
-            for member in container.items:
-                if member is item:
-                    return True
-                if isinstance(member, Known) and isinstance(item, Known):
-                    if member.value == item.value:
-                        return True
-                elif isinstance(member, TensorVariable) or isinstance(item, TensorVariable):
-                    raise TraceBreakError("GB0003", "a search for a tensor in a sequence")
-            return False
+            return any(element_equal(frame, member, item) for member in container.items)
+        case ViewVariable(owner, "keys"):
+            return constant_key(item) in owner.items
+        case ViewVariable():
+            from plait_bytecode_tracer.iteration import elements
+
+            return any(element_equal(frame, m, item) for m in elements(frame, container))
         case Known(real) if is_constant(real):
             return plain_value(item) in real
         case Known() | ObjectVariable():

@@ -62,7 +62,7 @@ def _exception_method(
         return owner
     if name in ("__str__", "__repr__") and isinstance(owner.base, SequenceVariable):
         made = owner.cls.__new__(owner.cls, *[plain_value(item) for item in owner.base.items])
-        return constant(getattr(BaseException, name)(made))
+        return constant(getattr(owner.cls, name)(made))
     if name == "__setstate__":
         return constant(None)
     raise TraceBreakError("GB0002", f"the method {name} of an exception")

@@ -14,6 +14,7 @@ import torch
 
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
 from plait_bytecode_tracer.guards import CheckWriter, first_failure
+from plait_bytecode_tracer.resume import Stopped
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.trace import (
     Capture,
@@ -145,7 +146,7 @@ class CompiledFunction:
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != self._simple_count:
             try:
                 values = self._bind(args, kwargs)
@@ -276,6 +277,7 @@ class CompiledFunction:
             **capture.state.constants.objects,
             "_graph": compiled,
             "_resume": targets,
+            "_Stopped": Stopped,
             "_break": continuation.breaking if continuation is not None else None,
             "_MISS": MISS,
         }

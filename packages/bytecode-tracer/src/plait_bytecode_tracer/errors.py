@@ -50,6 +50,11 @@ BREAKS = _kinds(
     ("GB0010", "module with hooks", "Remove the hooks, or compile the modules inside."),
     ("GB0011", "generator or coroutine", "Use a list or a loop."),
     (
+        "GB0013",
+        "function that looks into its caller's frame",
+        "Name the values instead of asking for the frame's variables.",
+    ),
+    (
         "GB0012",
         "fault of the tracer",
         "Please report it, with the function and its arguments; the call ran eagerly.",

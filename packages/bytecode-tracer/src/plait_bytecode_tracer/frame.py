@@ -208,6 +208,9 @@ class Frame:
 
     def handle(self, error: PythonError, offset: int) -> int:
         """Unwind to the handler of an exception raised at `offset`; where to go on."""
+        handled, value = self.state.handled, error.value
+        if handled and isinstance(value, ObjectVariable) and handled[-1] is not value:
+            value.attributes.setdefault("__context__", handled[-1])
         found = handler_at(self.code, offset)
         if found is None:
             raise error

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import collections
 import enum
+import typing
 from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.builtin_calls import FOLDED, fold, has_tensor
+from plait_bytecode_tracer.builtin_calls import FOLDED, call_special, fold, has_tensor, takes_object
 from plait_bytecode_tracer.containers import extend, hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
@@ -38,6 +39,8 @@ def call_class(
         return _new_dict(frame, cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields") and not _has_own_new(cls):
         return _named_tuple(cls, args, kwargs)
+    if typing.is_typeddict(cls):
+        return _new_dict(frame, dict, args, kwargs)
     if isinstance(cls, enum.EnumMeta):
         return fold(cls, args, kwargs)
     metaclass_call = static_attribute(type(cls), "__call__")
@@ -61,10 +64,8 @@ def _fold_class(
         from plait_bytecode_tracer.calls import operator_on_tensors
 
         return operator_on_tensors(frame, cls, args, kwargs)
-    if args and isinstance(args[0], ObjectVariable) and cls in (str, int, float, bool):
-        from plait_bytecode_tracer.builtin_calls import convert
-
-        return convert(frame, cls, args[0])
+    if takes_object(args) and not kwargs:
+        return call_special(frame, cls, args)
     return fold(cls, args, kwargs)
 
 
@@ -138,7 +139,7 @@ def empty_instance(frame: Frame, cls: type, args: list[Variable]) -> ObjectVaria
     ):
         raise TraceBreakError("GB0009", f"a new {cls.__name__}")
     if cls.__dict__.get("__abstractmethods__"):
-        fails(TypeError, f"Can't instantiate abstract class {cls.__name__}")
+        raise TraceBreakError("GB0006", f"{cls.__name__} is an abstract class")
     return ObjectVariable(cls, {}, _empty_storage(frame, base, args))
 
 

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.variables import (
     SetVariable,
     TensorVariable,
     Variable,
+    ViewVariable,
     is_constant,
     is_fixed,
 )
@@ -41,12 +42,50 @@ def iterate(frame: Frame, value: Variable) -> IteratorVariable:
         return live[position] if position < len(live) else None
 
     if isinstance(value, SequenceVariable):
-        return IteratorVariable(next_of_list)
-    if isinstance(value, ObjectVariable):
+        return IteratorVariable(next_of_list, of_list=value.kind is list)
+    if isinstance(value, DictVariable | SetVariable):
+        return _iterate_keys(value)
+    if isinstance(value, ViewVariable):
+        return _iterate_view(value)
+    if isinstance(value, ObjectVariable) or (isinstance(value, Known) and _has_own_class(value)):
         found = _by_iter_method(frame, value)
         if found is not None:
             return found
     return over(list(elements(frame, value)))
+
+
+def _has_own_class(value: Known) -> bool:
+    """Whether a class of the user's decides how an object from outside iterates."""
+    real = value.value
+    listed = isinstance(real, torch.nn.ModuleList | torch.nn.Sequential | torch.nn.ModuleDict)
+    return not (is_fixed(real) or listed or isinstance(real, type | enum.EnumMeta))
+
+
+def _iterate_keys(value: DictVariable | SetVariable) -> IteratorVariable:
+    """An iterator over the keys of a dict or the elements of a set, which may not change size."""
+    remaining = iter([constant(key) for key in value.items])
+    size = len(value.items)
+
+    def step() -> Variable | None:
+        if len(value.items) != size:
+            name = "Set" if isinstance(value, SetVariable) else "dictionary"
+            fails(RuntimeError, f"{name} changed size during iteration")
+        return next(remaining, None)
+
+    return IteratorVariable(step)
+
+
+def _iterate_view(value: ViewVariable) -> IteratorVariable:
+    keys = _iterate_keys(value.owner)
+
+    def step() -> Variable | None:
+        key = keys.next_()
+        if key is None or value.name == "keys" or not isinstance(key, Known):
+            return key
+        item = value.owner.items[key.value]
+        return item if value.name == "values" else SequenceVariable([key, item], tuple)
+
+    return IteratorVariable(step)
 
 
 def next_item(frame: Frame, iterator: Variable) -> Variable | None:
@@ -112,6 +151,8 @@ def elements(frame: Frame, value: Variable) -> Iterator[Variable]:
             yield from list(value.items)
         case DictVariable():
             yield from [constant(key) for key in value.items]
+        case ViewVariable():
+            yield from elements(frame, _iterate_view(value))
         case SetVariable():
             yield from [constant(item) for item in value.items]
         case TensorVariable():

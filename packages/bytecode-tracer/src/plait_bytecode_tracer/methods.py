@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.builtin_calls import equal, fold, has_tensor
+from plait_bytecode_tracer.builtin_calls import len_ as length
 from plait_bytecode_tracer.containers import (
     changed,
     constant_key,
@@ -39,6 +40,7 @@ from plait_bytecode_tracer.variables import (
     SetVariable,
     TensorVariable,
     Variable,
+    ViewVariable,
     is_constant,
 )
 
@@ -70,6 +72,8 @@ def call_method_variable(
             from plait_bytecode_tracer.modes import inference_method
 
             return inference_method(frame, owner, method.name)
+        case ViewVariable():
+            return _view_method(frame, owner, method.name, args)
         case GeneratorVariable():
             return _generator_method(owner, method.name, args)
         case IteratorVariable() if method.name == "__next__":
@@ -216,7 +220,7 @@ _SPECIAL: dict[str, Callable[..., Variable]] = {
     "__getitem__": get_item,
     "__setitem__": _set_special,
     "__delitem__": _delete_special,
-    "__len__": lambda frame, owner: constant(len(owner.items)),
+    "__len__": lambda frame, owner: length(frame, owner),
     "__contains__": lambda frame, owner, item: constant(contains(frame, owner, item)),
     "__iter__": iterate,
     "__eq__": lambda frame, owner, other: constant(equal(frame, owner, other)),
@@ -355,16 +359,25 @@ def _get(
 
 
 def _keys(frame: Frame, owner: DictVariable) -> Variable:
-    return SequenceVariable([constant(key) for key in owner.items], list)
+    return ViewVariable(owner, "keys")
 
 
 def _values(frame: Frame, owner: DictVariable) -> Variable:
-    return SequenceVariable(list(owner.items.values()), list)
+    return ViewVariable(owner, "values")
 
 
 def _items(frame: Frame, owner: DictVariable) -> Variable:
-    pairs = [SequenceVariable([constant(k), v], tuple) for k, v in owner.items.items()]
-    return SequenceVariable(list[Variable](pairs), list)
+    return ViewVariable(owner, "items")
+
+
+def _view_method(frame: Frame, owner: ViewVariable, name: str, args: list[Variable]) -> Variable:
+    """A method of a view of a dict."""
+    if name in _SPECIAL:
+        return _SPECIAL[name](frame, owner, *args)
+    if name == "isdisjoint" and owner.name == "keys":
+        other = {constant_key(item) for item in elements(frame, args[0])}
+        return constant(other.isdisjoint(owner.owner.items))
+    raise TraceBreakError("GB0002", f"the method {name} of a view of a dict")
 
 
 def _pop_dict(

@@ -35,7 +35,33 @@ def set_grad_enabled(frame: Frame, enabled: Variable) -> Variable:
 
 @builtin(torch._C._InferenceMode)
 def inference_mode(frame: Frame, enabled: Variable) -> Variable:
-    return InferenceModeVariable(truth(frame, enabled), frame.state.grad_enabled)
+    if truth(frame, enabled) is not torch.is_inference_mode_enabled():
+        raise TraceBreakError("GB0002", "inference mode is switched in the traced code")
+    return InferenceModeVariable()
+
+
+@builtin(torch.set_autocast_enabled)
+def set_autocast_enabled(frame: Frame, *args: Variable) -> Variable:
+    """Autocast is off while tracing; switching it off again changes nothing."""
+    if truth(frame, args[-1]):
+        raise TraceBreakError("GB0002", "autocast is enabled in the traced code")
+    return constant(None)
+
+
+@builtin(torch.set_autocast_dtype, torch.set_autocast_cache_enabled, torch.clear_autocast_cache)
+def change_autocast(frame: Frame, *args: Variable) -> Variable:
+    """Without effect while autocast is off; leaving the block sets them back."""
+    return constant(None)
+
+
+@builtin(torch.autocast_increment_nesting)
+def autocast_increment_nesting(frame: Frame) -> Variable:
+    return constant(1)
+
+
+@builtin(torch.autocast_decrement_nesting)
+def autocast_decrement_nesting(frame: Frame) -> Variable:
+    return constant(0)
 
 
 @builtin(torch.compiler.is_compiling)
@@ -50,11 +76,10 @@ def is_not(frame: Frame) -> Variable:
 
 
 def inference_method(frame: Frame, owner: InferenceModeVariable, name: str) -> Variable:
-    """Enter or leave inference mode."""
+    """Enter or leave inference mode, which changes nothing."""
     if name not in ("__enter__", "__exit__"):
         raise TraceBreakError("GB0007", f"{name} of an inference mode")
-    inside = name == "__enter__"
-    return set_grad_enabled(frame, constant(owner.before and not (inside and owner.enabled)))
+    return constant(None)
 
 
 def _context_variable(value: Variable) -> contextvars.ContextVar[object]:

@@ -39,28 +39,42 @@ def compile_module(module: torch.nn.Module, compile_function: Compile) -> torch.
 
 @functools.cache
 def _compiled_class(cls: Hashable) -> Any:
-    namespace = {
+    namespace: dict[str, Any] = {
         "__slots__": ("_plait_compile", "_plait_compiled", "_plait_original"),
-        "__call__": _call,
         "forward": _forward,
         "__reduce_ex__": _reduce,
         "__deepcopy__": _deepcopy,
     }
     if not isinstance(cls, type):
         raise TypeError(f"{cls!r} is not a class")
+    if cls.__call__ is torch.nn.Module.__call__:  # else its own call comes to forward
+        namespace["__call__"] = _call
     return type(f"Compiled{cls.__name__}", (cls,), {**namespace, "__module__": cls.__module__})
 
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     attributes = self.__dict__
     hooked = torch.nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
+    if "forward" in attributes or _is_uninitialized(self._plait_original):
+        return torch.nn.Module.__call__(self._plait_original, *args, **kwargs)
     if hooked or any(attributes[name] for name in _HOOKS):
         return torch.nn.Module.__call__(self, *args, **kwargs)
-    return self._plait_compiled(self._plait_original, *args, **kwargs)
+    return _forward(self, *args, **kwargs)
+
+
+def _is_uninitialized(module: torch.nn.Module) -> bool:
+    """Whether a lazy module waits for its first input, which also changes its class."""
+    lazy = torch.nn.modules.lazy.LazyModuleMixin
+    return isinstance(module, lazy) and module.has_uninitialized_params()
 
 
 def _forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-    return self._plait_compiled(self._plait_original, *args, **kwargs)
+    original, compiled = self._plait_original, self._plait_compiled
+    forward = type(original).forward
+    if compiled.function is not forward:  # the class was changed, or another one assigned
+        compiled = self._plait_compile(forward)
+        object.__setattr__(self, "_plait_compiled", compiled)
+    return compiled(original, *args, **kwargs)
 
 
 def _reduce(self: Any, protocol: int) -> Any:

@@ -32,7 +32,7 @@ DELETED = Known(MISSING)
 """An attribute that the trace has deleted."""
 BUILTIN_BASES: tuple[type, ...] = (
     *(dict, list, tuple, set, frozenset, collections.OrderedDict, collections.defaultdict),
-    *(collections.deque, BaseException),
+    BaseException,
 )
 _LIBRARIES = frozenset({"torch", "builtins", "enum", "functools", "collections", "contextlib"})
 
@@ -118,6 +118,9 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
         table: dict[str, Any] = object.__getattribute__(real, "__dict__")
     except AttributeError:
         return None
+    wrapped = frame.state.wrapped.get(id(table))
+    if isinstance(wrapped, DictVariable) and wrapped.writes:
+        return wrapped.items.get(name)
     if name not in table:
         if owner.source is not None:
             frame.state.guard_no_own(owner.source, name)
@@ -276,7 +279,13 @@ def special_method(frame: Frame, owner: Variable, name: str) -> Variable | None:
         return find_attribute(frame, owner, name)
     cls = class_of(owner)
     static = static_attribute(cls, name)
-    return None if static is MISSING else bind_attribute(frame, owner, cls, name, static)
+    if static is MISSING:
+        if cls.__module__.split(".")[0] not in _LIBRARIES:
+            where = frame.state.constants.name(cls)
+            text = f"{cls.__qualname__} has no {name}"
+            frame.state.guard(None, f"not hasattr({where}, {name!r})", text)
+        return None
+    return bind_attribute(frame, owner, cls, name, static)
 
 
 # Writing.
@@ -286,7 +295,7 @@ def store_object_attribute(frame: Frame, owner: Variable, name: str, value: Vari
     """`owner.name = value` by the object's class."""
     cls = class_of(owner)
     setter = static_attribute(cls, "__setattr__")
-    if is_python(setter) and setter is not torch.nn.Module.__setattr__:
+    if is_python(setter):
         _call_real(frame, setter, [owner, constant(name), value])
     else:
         generic_store(frame, owner, name, value)
@@ -317,6 +326,9 @@ def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> 
 
 def write_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
     """Set what an object itself holds under a name."""
+    cls = class_of(owner)
+    if not cls.__dictoffset__ and static_attribute(cls, name) is MISSING:
+        fails(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
     if isinstance(owner, ObjectVariable):
         owner.attributes[name] = value
         return

@@ -34,6 +34,7 @@ from plait_bytecode_tracer.variables import (
     SliceVariable,
     TensorVariable,
     Variable,
+    ViewVariable,
 )
 
 
@@ -90,6 +91,8 @@ class Rebuilder:
                 return self._assign(f"{self.value(owner)}.{name}")
             case SliceVariable(parts):
                 return self._assign(f"slice({', '.join(self.value(part) for part in parts)})")
+            case ViewVariable(owner, name):
+                return self._assign(f"{self.value(owner)}.{name}()")
             case FunctionVariable():
                 return self._function(variable)
             case CellVariable():
@@ -99,7 +102,7 @@ class Rebuilder:
             case BoundVariable(function, owner):
                 make = self.state.constants.name(types.MethodType)
                 return self._assign(f"{make}({self.value(function)}, {self.value(owner)})")
-            case IteratorVariable() if variable.is_pure:
+            case IteratorVariable() if variable.is_pure and variable.of_list:
                 remaining: list[Variable] = []
                 while (item := variable.next_()) is not None:
                     remaining.append(item)
@@ -217,6 +220,9 @@ class Rebuilder:
         if variable.keyword_defaults:
             pairs = [f"{n!r}: {self.value(v)}" for n, v in variable.keyword_defaults.items()]
             self.lines.append(f"{name}.__kwdefaults__ = {{{', '.join(pairs)}}}")
+        if variable.annotations:
+            pairs = [f"{n!r}: {self.value(v)}" for n, v in variable.annotations.items()]
+            self.lines.append(f"{name}.__annotations__ = {{{', '.join(pairs)}}}")
         for attribute, value in variable.attributes.items():
             self.lines.append(f"{name}.{attribute} = {self.value(value)}")
         return name

@@ -2,8 +2,8 @@
 
 At a graph break two functions are made of the code of the one that broke. The first runs
 the breaking instruction where it stands, so that its line, its exception handlers and its
-globals are the user's, and passes what it gives to the second, which is compiled and goes
-on after the instruction. If the instruction raises into a handler of the function, the
+globals are the user's, and stops; the second, which is compiled, takes what it gives and
+goes on after the instruction. If the instruction raises into a handler of the function, the
 first one goes on there as plain Python.
 """
 
@@ -15,15 +15,27 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from bytecode import Bytecode, CellVar, FreeVar, Instr, Label
+from bytecode import Bytecode, Instr, Label
+from bytecode.instr import CellVar, FreeVar
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import instructions_of
 
 STACK_PREFIX = "__stack"
 """Parameters of continuations that carry the stack; they are dead once it is rebuilt."""
-REST = "__rest"
+STOPPED = "__stopped"
 RESULT_PREFIX = "__result"
+
+
+class Stopped:
+    """Where a break function has stopped: what the rest of the function takes."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.values = values
+
+
 _SKIPPED = ("CACHE", "EXTENDED_ARG")
 
 _EFFECTS: dict[str, tuple[int, int]] = {
@@ -100,10 +112,11 @@ def break_function(
     local_names: Sequence[str],
     effect: tuple[int, int],
 ) -> types.FunctionType:
-    """A function that runs the instructions from one offset to another, then calls the rest.
+    """A function that runs the instructions from one offset to another, and stops there.
 
-    It takes what to call, the stack and the locals, and calls that with the stack as the
-    instructions leave it and the locals.
+    It takes the class of its result, the stack and the locals. Its result is an instance of
+    that class, made of the stack as the instructions leave it and the locals; what the
+    user's function returns, where an exception handler of the user's led there.
     """
     code = function.__code__
     body = Bytecode.from_code(code)
@@ -115,14 +128,15 @@ def break_function(
     passed = _enter_at(body, code, offsets[0], stack_nulls)
     kept = len(stack_nulls) - effect[0]
     below = [f"{STACK_PREFIX}{n}" for n in range(kept) if not stack_nulls[n]]
-    body += [end, Instr("PUSH_NULL"), Instr("LOAD_FAST", REST)]
+    body += [end, Instr("PUSH_NULL"), Instr("LOAD_FAST", STOPPED)]
     body += [Instr("LOAD_FAST", name) for name in [*below, *results]]
     body += [_load_local(code, name) for name in local_names]
-    count = len(below) + len(results) + len(local_names)
+    body.append(Instr("BUILD_TUPLE", len(below) + len(results) + len(local_names)))
+    count = 1
     if sys.version_info < (3, 12):
         body.append(Instr("PRECALL", count))
     body += [Instr("CALL", count), Instr("RETURN_VALUE")]
-    return _function(function, body, [REST, *passed, *local_names], "broken")
+    return _function(function, body, [STOPPED, *passed, *local_names], "broken")
 
 
 def _load_local(code: types.CodeType, name: str) -> Instr:

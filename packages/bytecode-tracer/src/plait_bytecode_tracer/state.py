@@ -228,8 +228,8 @@ class TraceState:
         getter = self._unbound(kind, "__getitem__")
         return Source(f"{getter}({source.code}, {place})", f"{source.text}[{key!r}]", source)
 
-    def _wrap_dict(self, value: dict[Any, Any], kind: type, source: Source) -> Variable:
-        keys = list(dict.keys(value))
+    def _wrap_dict(self, value: dict[Any, Any], kind: Any, source: Source) -> Variable:
+        keys = list(kind.keys(value))
 
         def wrap(key: Any) -> Variable:
             item = dict.__getitem__(value, key)
@@ -237,7 +237,7 @@ class TraceState:
 
         def guard(key: Any, present: bool | None) -> None:
             if present is None:
-                self._guard_keys(keys, type(value) is kind, source)
+                self._guard_keys(keys, kind, type(value) is kind, source)
             elif not (is_constant(key) or is_identity_key(key)):
                 raise TraceBreakError("GB0009", f"{source.text} read by a key that is an object")
             else:
@@ -251,12 +251,16 @@ class TraceState:
             made.factory = self.wrap(value.default_factory, source.attribute("default_factory"))
         return made
 
-    def _guard_keys(self, keys: list[Any], is_plain: bool, source: Source) -> None:
+    def _guard_keys(self, keys: list[Any], kind: Any, is_plain: bool, source: Source) -> None:
         if not all(is_constant(key) or is_identity_key(key) for key in keys):
             raise TraceBreakError("GB0009", f"{source.text} is a dict with keys that are objects")
-        given = "list({})" if is_plain else f"list({self._unbound(dict, 'keys')}({{}}))"
+        given = "list({})" if is_plain else f"list({self._unbound(kind, 'keys')}({{}}))"
         text = f"keys of {source.text} == {keys!r}"
-        self.guard(source, f"{given} == {self.constants.name(keys)}", text)
+        check = f"{given} == {self.constants.name(keys)}"
+        if any(isinstance(key, int | float | complex) for key in keys):  # 1 == 1.0 == True
+            kinds = self.constants.name([type(key) for key in keys])
+            check += f" and [_k.__class__ for _k in {given}] == {kinds}"
+        self.guard(source, check, text)
 
     def guard_no_own(self, source: Source, name: str) -> None:
         """An object keeps having no attribute of its own under a name."""
@@ -306,7 +310,7 @@ class TraceState:
         node.meta["val"] = fake
         node.meta["source_line"] = self.line
         node.meta["source"] = source.text
-        variable = TensorVariable(node, fake, source)
+        variable = TensorVariable(node, fake, source, type(value))
         self.inputs.append(GraphInput(source, node, value))
         self.wrapped[id(value)] = variable
         self.kept.append(value)

@@ -127,7 +127,8 @@ def trace(function: types.FunctionType, values: Sequence[Any]) -> Capture:
             cause = _as_break(caught)
             line = _innermost_line(cause, frame)
             found = GraphBreak(cause.kind.code, cause.reason, line, cause.kind.hint)
-            if frame.handling or frame.instruction.offset in broken:
+            looks_here = cause.kind.code == "GB0013" and _innermost_frame(cause, frame) is frame
+            if frame.handling or looks_here or frame.instruction.offset in broken:
                 raise WholeCallEagerError(found, state) from caught
             broken[frame.instruction.offset] = found
 
@@ -148,14 +149,19 @@ def _is_covered(frame: Frame) -> bool:
 
 def _innermost_line(error: TraceBreakError, root: Frame) -> str:
     """The user's line of the deepest frame that was being traced."""
-    line = root.line()
+    return _innermost_frame(error, root).line()
+
+
+def _innermost_frame(error: TraceBreakError, root: Frame) -> Frame:
+    """The deepest frame that was being traced."""
+    found = root
     traceback = error.__traceback__
     while traceback is not None:
         frame = traceback.tb_frame.f_locals.get("self")
         if isinstance(frame, Frame):
-            line = frame.line()
+            found = frame
         traceback = traceback.tb_next
-    return line
+    return found
 
 
 def _whole(
@@ -235,7 +241,9 @@ def _finish_at_break(
             if cell is not None and cell.content is not None:
                 live[name] = rebuilder.value(cell.content)
         rebuilder.effects()
-        if any(cell.original is None and id(cell) in rebuilder.names for cell in frame.cells.values()):
+        if any(
+            cell.original is None and id(cell) in rebuilder.names for cell in frame.cells.values()
+        ):
             raise TraceBreakError("GB0009", "a function made before shares variables with the rest")
         lines, continuation = _continue(function, frame, stack, nulls, live)
     except TraceBreakError as error:
@@ -282,8 +290,14 @@ def _continue(
     rest = resume_function(function, following, [*kept, *[False] * effect[1]], names)
     offsets = instructions[first].offset, instruction.offset
     breaking = break_function(function, offsets, nulls, names, effect)
-    given = ", ".join(["_resume[0]", *([passed] if passed else [])])
-    return [f"return _break({given})"], Continuation("rest", (rest,), breaking)
+    given = ", ".join(["_Stopped", *([passed] if passed else [])])
+    lines = [
+        f"_stopped = _break({given})",
+        "if _stopped.__class__ is not _Stopped: return _stopped",
+        "_stopped = _stopped.values",
+        "return _resume[0](*_stopped)",
+    ]
+    return lines, Continuation("rest", (rest,), breaking)
 
 
 def _first_of_call(frame: Frame) -> int:

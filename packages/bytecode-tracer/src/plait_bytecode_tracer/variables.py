@@ -32,6 +32,7 @@ class TensorVariable(Variable):
     fake: torch.Tensor
     source: Source | None = None
     """Where it came in, for a graph input that is still itself."""
+    cls: type = torch.Tensor
 
 
 @dataclass(eq=False, slots=True)
@@ -68,6 +69,19 @@ class DictVariable(Variable):
 
 
 @dataclass(eq=False, slots=True)
+class ViewVariable(Variable):
+    """`dict.keys()`, `dict.values()` or `dict.items()`: it follows the dict's changes."""
+
+    owner: DictVariable
+    name: str
+
+    @property
+    def kind(self) -> type:
+        """The class of the view."""
+        return type(getattr(self.owner.kind(), self.name)())
+
+
+@dataclass(eq=False, slots=True)
 class SetVariable(Variable):
     """A set of constants."""
 
@@ -95,6 +109,7 @@ class FunctionVariable(Variable):
     defaults: list[Variable] = field(default_factory=list)
     keyword_defaults: dict[str, Variable] = field(default_factory=dict)
     closure: list[CellVariable] = field(default_factory=list)
+    annotations: dict[str, Variable] = field(default_factory=dict)
     attributes: dict[str, Variable] = field(default_factory=dict)
 
 
@@ -121,6 +136,8 @@ class IteratorVariable(Variable):
     next_: Callable[[], Variable | None]
     is_pure: bool = True
     """Whether taking its elements early changes nothing."""
+    of_list: bool = False
+    """Whether Python has a list's iterator here."""
 
 
 @dataclass(eq=False, slots=True)
@@ -159,10 +176,7 @@ class SuperVariable(Variable):
 
 @dataclass(eq=False, slots=True)
 class InferenceModeVariable(Variable):
-    """The guard object of `torch.inference_mode`; inside, operations record no gradients."""
-
-    enabled: bool
-    before: bool
+    """The guard object of `torch.inference_mode` that leaves the mode as it is."""
 
 
 @dataclass(eq=False, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dis import Instruction
 
 from plait_bytecode_tracer.calls import call
-from plait_bytecode_tracer.containers import hold
+from plait_bytecode_tracer.containers import hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL, Frame
 from plait_bytecode_tracer.iteration import elements
@@ -57,7 +57,8 @@ def make_function(frame: Frame, instruction: Instruction) -> None:
         cells = elements(frame, frame.pop())
         made.closure = [hold(cell, CellVariable) for cell in cells]
     if flags & 4:
-        frame.pop()  # annotations
+        parts = list(elements(frame, frame.pop()))
+        made.annotations = dict(zip(map(plain_value, parts[::2]), parts[1::2], strict=True))
     if flags & 2:
         made.keyword_defaults = dict(hold(frame.pop(), DictVariable).items)
     if flags & 1:

@@ -7,7 +7,7 @@ from dis import Instruction
 from plait_bytecode_tracer.containers import constant_key, extend, hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame
-from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.iteration import elements, iterate
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.variables import (
@@ -15,6 +15,7 @@ from plait_bytecode_tracer.variables import (
     Known,
     SequenceVariable,
     SetVariable,
+    Variable,
 )
 
 
@@ -113,7 +114,10 @@ def dict_update(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("UNPACK_SEQUENCE")
 def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
-    values = list(elements(frame, frame.pop()))
+    iterator = iterate(frame, frame.pop())
+    values: list[Variable] = []
+    while len(values) <= (instruction.arg or 0) and (item := iterator.next_()) is not None:
+        values.append(item)
     if len(values) != instruction.arg:
         if len(values) > (instruction.arg or 0):
             fails(ValueError, f"too many values to unpack (expected {instruction.arg})")

@@ -8,13 +8,20 @@ from dis import Instruction
 from typing import NoReturn
 
 from plait_bytecode_tracer.attributes import find_attribute, load_attribute, store_attribute
-from plait_bytecode_tracer.containers import plain_value
+from plait_bytecode_tracer.containers import dict_set, plain_value
+from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL, Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects import delete_object_attribute
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.raising import fails, python_error
-from plait_bytecode_tracer.variables import CellVariable, Known, MethodVariable, Variable
+from plait_bytecode_tracer.variables import (
+    CellVariable,
+    DictVariable,
+    Known,
+    MethodVariable,
+    Variable,
+)
 
 
 @opcode("NOP", "PRECALL", "EXTENDED_ARG", until=(3, 12))
@@ -102,16 +109,23 @@ def read_global(frame: Frame, name: str) -> Variable:
     written = state.globals_set.get((id(namespace), name))
     if written is not None:
         return written[1]
+    table = state.wrapped.get(id(namespace))
+    if isinstance(table, DictVariable) and table.writes and name in table.items:
+        return table.items[name]
     if name in namespace:
         value = namespace[name]
         if _is_library(namespace):
             return Known(value)
         return state.wrap(value, state.constants.source(namespace, "globals").named(name))
     if not hasattr(builtins, name):
+        space = state.constants.source(namespace, "globals")
+        state.require(space, Kind.LACKS, name, f"there is no {name}")
         fails(NameError, f"name {name!r} is not defined")
     if not _is_library(namespace):
-        table = state.constants.source(namespace, "globals")
-        state.require(table, Kind.LACKS, name, f"{name} is the builtin")
+        space = state.constants.source(namespace, "globals")
+        state.require(space, Kind.LACKS, name, f"{name} is the builtin")
+        own = state.constants.source(builtins.__dict__, "builtins").named(name)
+        state.guard_identity(own, getattr(builtins, name))
     return Known(getattr(builtins, name))
 
 
@@ -124,6 +138,10 @@ def _is_library(namespace: dict[str, object]) -> bool:
 @opcode("STORE_GLOBAL")
 def store_global(frame: Frame, instruction: Instruction) -> None:
     namespace = frame.function.globals
+    table = frame.state.wrapped.get(id(namespace))
+    if isinstance(table, DictVariable):
+        dict_set(frame, table, instruction.argval, frame.pop())
+        return
     frame.state.globals_set[id(namespace), instruction.argval] = (namespace, frame.pop())
 
 
@@ -160,6 +178,21 @@ def store_deref(frame: Frame, instruction: Instruction) -> None:
     cell.content = frame.pop()
     if cell.original is not None:
         frame.state.changed[id(cell)] = cell
+
+
+@opcode("DELETE_DEREF")
+def delete_deref(frame: Frame, instruction: Instruction) -> None:
+    cell = frame.cell(instruction.argval)
+    if cell.original is not None:
+        raise TraceBreakError("GB0009", "a variable of an enclosing function is deleted")
+    if cell.content is None:
+        _unset_cell(frame, instruction.argval)
+    cell.content = None
+
+
+@opcode("DELETE_GLOBAL")
+def delete_global(frame: Frame, instruction: Instruction) -> None:
+    raise TraceBreakError("GB0009", "a global is deleted")
 
 
 @opcode("LOAD_CLOSURE")
