@@ -33,6 +33,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", action="store_true", help="print all verdicts as JSON")
     made.add_argument("--limit", type=float, default=20.0, help="seconds for a case")
     made.add_argument("-v", "--verbose", action="store_true", help="each case with its breaks")
+    made.add_argument(
+        "--dynamic", choices=("yes", "no"), help="the option of the compiled function"
+    )
     made.add_argument("--itself", action="store_true", help="eager against eager: test the suite")
     return made
 
@@ -41,9 +44,11 @@ def main() -> int:
     arguments = parser().parse_args()
     faulthandler.enable()
     compile_with = (lambda program, options: program) if arguments.itself else None
+    options = {"dynamic": arguments.dynamic == "yes"} if arguments.dynamic else {}
     verdicts: list[Verdict] = []
     for case in chosen(arguments):
-        verdicts.append(run_case(case, limit=arguments.limit, compile_with=compile_with))
+        verdict = run_case(case, limit=arguments.limit, compile_with=compile_with, options=options)
+        verdicts.append(verdict)
         if arguments.verbose and not arguments.json:
             print("\n".join(report.details(verdicts[-1])), flush=True)
     if arguments.json:

@@ -53,6 +53,8 @@ class Tracing:
 class Compiler:
     """Compiles the program of a case with a backend that runs each graph as it is."""
 
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of every compiled function, under those of the case."""
     made: list[CompiledFunction] = field(default_factory=list)
     graphs: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -61,7 +63,8 @@ class Compiler:
         """The same kind of object as `program`: function, method, module or callable."""
 
         def function(plain: types.FunctionType) -> CompiledFunction:
-            self.made.append(CompiledFunction(plain, self._backend, **options))
+            chosen = {**self.options, **options}
+            self.made.append(CompiledFunction(plain, self._backend, **chosen))
             return self.made[-1]
 
         if isinstance(program, torch.nn.Module):

@@ -36,6 +36,8 @@ class Case:
     drive: Callable[..., Any] | None
     traceback: bool
     options: dict[str, Any]
+    breaks_meant: bool
+    """Whether its topic says `BREAKS_MEANT = True`: a break is what it is about."""
 
     @property
     def id(self) -> str:
@@ -100,7 +102,7 @@ def _declare(
         topic = str(namespace["__name__"]).rpartition(".")[2]
         made = Case(
             *(topic, function.__name__, function, sets, is_scenario),
-            *(then, drive, traceback, options),
+            *(then, drive, traceback, options, bool(namespace.get("BREAKS_MEANT"))),
         )
         cases = namespace.setdefault(CASES, {})
         if made.name in cases:

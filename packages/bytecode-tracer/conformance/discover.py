@@ -51,8 +51,15 @@ def missing_requirement(topic: str) -> str | None:
         match statement:
             case ast.Assign(targets=[ast.Name(id="REQUIRES")], value=value):
                 names = ast.literal_eval(value)
-                return next((n for n in names if importlib.util.find_spec(n) is None), None)
+                return next((name for name in names if not _importable(name)), None)
     return None
+
+
+def _importable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # a package that the name is in
+        return False
 
 
 def cases_of(topic: str) -> list[Case]:

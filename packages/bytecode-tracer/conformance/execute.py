@@ -48,16 +48,23 @@ class Verdict:
         return self.difference is None
 
 
-def run_case(case: Case, *, limit: float = 20.0, compile_with: Compile | None = None) -> Verdict:
+def run_case(
+    case: Case,
+    *,
+    limit: float = 20.0,
+    compile_with: Compile | None = None,
+    options: dict[str, Any] | None = None,
+) -> Verdict:
     """Run one case on both sides and compare call by call.
 
     Args:
         case: what to run.
         limit: seconds for the case, after which it counts as wrong.
         compile_with: compiles the program instead of the tracer, to test the suite itself.
+        options: options of every compiled function, as `dynamic`.
     """
     start = time.perf_counter()
-    compiler = Compiler()
+    compiler = Compiler(options or {})
     difference: str | None
     try:
         with time_limit(limit), warnings_of_tracer(compiler.warnings):

@@ -62,11 +62,12 @@ def causes(verdicts: Sequence[Verdict], most: int = 25) -> Iterator[str]:
 
 
 def score(verdicts: Sequence[Verdict]) -> str:
-    """The two numbers that count."""
+    """The two numbers that count; cases about graph breaks have no part in the second."""
     total, right = len(verdicts), sum(v.right for v in verdicts)
-    whole = sum(v.tracing.whole for v in verdicts)
-    share = f"{100 * whole / total:.1f}%" if total else "-"
-    return f"correct {right}/{total}, captured whole {whole}/{total} ({share})"
+    capturable = [v for v in verdicts if not v.case.breaks_meant]
+    whole = sum(v.tracing.whole for v in capturable)
+    share = f"{100 * whole / len(capturable):.1f}%" if capturable else "-"
+    return f"correct {right}/{total}, captured whole {whole}/{len(capturable)} ({share})"
 
 
 def as_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:

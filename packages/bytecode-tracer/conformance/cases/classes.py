@@ -529,3 +529,17 @@ def init_subclass(x, tag):
         pass
 
     return x, len(Registered.kinds), Registered.kinds[-1]
+
+
+@case(with_x(1, 2))
+def class_body_statements(x, n):
+    class Local:
+        temporary = n
+        table = {}
+        for index in range(n):
+            table[index] = temporary * index
+        if n == 2:
+            extra = "two"
+        del temporary, index
+
+    return x, Local.table, hasattr(Local, "temporary"), getattr(Local, "extra", None)

@@ -242,3 +242,20 @@ def data_in_assert(x):
 def conditional_expression_on_data(x):
     y = x * 2 if x.mean() > 0 else x * 3
     return [y, "pos" if (x > 0).any() else "neg"]
+
+
+@case(with_x([None, None, 3], [5], [None, "a"]))
+def while_none(x, items):
+    value = None
+    while value is None:
+        value = items.pop(0)
+    return x, value, items
+
+
+@case(with_x([1, 2, None], [None]))
+def while_not_none(x, items):
+    value = items.pop(0)
+    while value is not None:
+        x = x + value
+        value = items.pop(0)
+    return x

@@ -11,6 +11,7 @@ from torch import nn
 
 from conformance.declare import case, scenario, t, with_x
 
+BREAKS_MEANT = True
 STATE = {"count": 0}
 
 

@@ -444,3 +444,45 @@ def thread_started_inside(x, n):
 def argument_refers_to_itself(x, items):
     items.append(items)
     return items[-1] is items, len(items)
+
+
+class AsyncManager:
+    async def __aenter__(self):
+        await asyncio.sleep(0)
+        return 3
+
+    async def __aexit__(self, *args):
+        return False
+
+
+@case(lambda: [(t(2),), (t(3),)], drive=lambda program, x: asyncio.run(program(x)))
+async def asynchronous_manager(x):
+    async with AsyncManager() as n:
+        return x * n
+
+
+@case(with_x(1, 2))
+def star_import(x, n):
+    namespace = {}
+    exec("from math import *", namespace)
+    return x * namespace["floor"](n + 0.5), x.sum() * namespace["pi"]
+
+
+def _counted(program, x):
+    before = threading.active_count()
+    results = [program(x + i) for i in range(20)]
+    return results, threading.active_count() - before
+
+
+@case(lambda: [(t(2),), (t(3),)], drive=_counted)
+def many_calls(x):
+    return x * 2
+
+
+def _mixed(program, x):
+    return program(x), program(x.double()), program(x[None]), program(x), program(x.double())
+
+
+@case(lambda: [(t(2),), (t(3),)], drive=_mixed)
+def specialisations_in_turn(x):
+    return x * 2, x.dim()
