@@ -35,6 +35,8 @@ class Break:
 class Observation:
     """What was captured of a function and its continuations."""
 
+    entries: int
+    """Specialisations of the function itself: 0 if nothing was compiled."""
     graphs: int
     nodes: int
     breaks: tuple[Break, ...]
@@ -105,6 +107,7 @@ class Observer:
         eager = [member.eager_reason for member in family if member.eager_reason is not None]
         breaks = [b for member in family for b in member.breaks if b not in eager]
         return Observation(
+            sum(len(made.entries) for made in self.compiled),
             self.graphs,
             self.nodes,
             tuple(Break.of(b) for b in breaks),
