@@ -6,6 +6,7 @@ from plait_fx_passes.aten_graph import (
     AttributeInput,
     Computed,
     ConstantInput,
+    Detached,
     Geometry,
     InputItself,
     InputSource,
@@ -27,6 +28,7 @@ from plait_fx_passes.errors import (
     CheckFailure,
     PassError,
     PatternError,
+    ProgramRaisesError,
     VerificationError,
 )
 from plait_fx_passes.passes.base import Fuel, Pass, PassContext
@@ -47,6 +49,7 @@ __all__ = [
     "CheckFailure",
     "Computed",
     "ConstantInput",
+    "Detached",
     "Fuel",
     "Geometry",
     "InputItself",
@@ -62,6 +65,7 @@ __all__ = [
     "PassError",
     "PassRecord",
     "PatternError",
+    "ProgramRaisesError",
     "Repeated",
     "ResultView",
     "RewriteRule",

@@ -10,6 +10,7 @@ its inputs' storage, and which outputs share storage, is *data* beside the graph
 from __future__ import annotations
 
 import dataclasses
+import enum
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -87,6 +88,14 @@ class Geometry:
     dtype: torch.dtype
 
 
+class Detached(enum.Enum):
+    """Whether a view was cut off from autograd, and whether it is still a view to autograd."""
+
+    NOT = "not"
+    FIRST = "first"  # a view of the detached input
+    LAST = "last"  # the view itself was detached
+
+
 @dataclass(frozen=True, slots=True)
 class Computed:
     """User output that is the graph's result number ``result``."""
@@ -107,11 +116,15 @@ class InputView:
 
     ``steps`` is None when ``geometry`` says all (``as_strided`` rebuilds it); views that change
     how bits are read (dtype, conjugate, negative) carry the operators to replay instead.
+    ``detached`` says where on the way from the input a ``detach()`` or ``.data`` lies, and
+    ``grad`` whether gradients were enabled where the program made the view.
     """
 
     input: int
     geometry: Geometry
     steps: tuple[ViewStep, ...] | None = None
+    detached: Detached = Detached.NOT
+    grad: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +155,15 @@ OutputSource: TypeAlias = Computed | InputItself | InputView | ResultView | Repe
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """After the graph has run, copy result ``result`` into the tensor fed to ``input``."""
+    """After the graph has run, copy result ``result`` into the tensor fed to ``input``.
+
+    ``grad`` says whether the program wrote to that tensor itself with gradients enabled, which
+    autograd then checks and records as it does in eager.
+    """
 
     input: int
     result: int
+    grad: bool = True
 
 
 @dataclass(frozen=True, slots=True)

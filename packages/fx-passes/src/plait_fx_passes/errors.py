@@ -9,6 +9,13 @@ class AtenTraceError(PlaitError):
     """A torch-level graph could not be turned into a functional ATen graph."""
 
 
+class ProgramRaisesError(AtenTraceError):
+    """The program raises by itself, for inputs like these: no graph does what it does.
+
+    What eager's kernel raised is the ``__cause__``. Run the program eagerly, and it raises that.
+    """
+
+
 class VerificationError(PlaitError):
     """A graph breaks a rule of the ATen graph contract."""
 

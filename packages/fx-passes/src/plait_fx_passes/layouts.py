@@ -32,6 +32,20 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return True
 
 
+def may_overlap(tensor: torch.Tensor) -> bool:
+    """Whether several elements may lie at one place; False only where that is certain."""
+    if tensor.numel() < 2:
+        return False
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
 def memory_order(tensor: torch.Tensor) -> list[int]:
     """The dimensions, slowest first: permuted by them, dense memory is contiguous."""
     return sorted(range(tensor.dim()), key=tensor.stride, reverse=True)

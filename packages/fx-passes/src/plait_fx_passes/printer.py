@@ -14,6 +14,7 @@ from plait_fx_passes.aten_graph import (
     AttributeInput,
     Computed,
     ConstantInput,
+    Detached,
     Geometry,
     InputItself,
     InputView,
@@ -127,7 +128,8 @@ def _format_output(source: OutputSource, names: list[str]) -> str:
     if isinstance(source, InputItself):
         return f"%{names[source.input]} itself"
     if isinstance(source, InputView):
-        return f"a view of %{names[source.input]}: {_format_geometry(source.geometry)}"
+        kind = "a view" if source.detached is Detached.NOT else "a detached view"
+        return f"{kind} of %{names[source.input]}: {_format_geometry(source.geometry)}"
     if isinstance(source, ResultView):
         return f"a view of result {source.result}: {_format_geometry(source.geometry)}"
     if isinstance(source, Repeated):

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_unflatten
 from plait_fx_passes.aten_graph import (
     AtenGraph,
     Computed,
+    Detached,
     Geometry,
     InputItself,
     InputView,
@@ -56,19 +57,20 @@ def wrap_runtime(graph: AtenGraph, compiled: Compiled) -> Callable[..., object]:
         return compiled
     bind = _binder(graph)
     rebuild = _rebuilder(graph)
-    mutations = tuple((mutation.input, mutation.result) for mutation in graph.mutations)
+    mutations = tuple((each.input, each.result, each.grad) for each in graph.mutations)
     restrides = tuple((each.input, each.geometry) for each in graph.metadata_mutations)
 
     def call(*arguments: torch.Tensor) -> object:
         inputs = bind(arguments)
-        offsets = [inputs[index].storage_offset() for index, _ in restrides]
         results = compiled(*inputs)
-        for index, result in mutations:
-            inputs[index].copy_(results[result])
-        for (index, geometry), offset in zip(restrides, offsets, strict=True):
-            start = offset + geometry.offset
+        for index, result, grad in mutations:
+            with torch.set_grad_enabled(grad):
+                inputs[index].copy_(results[result])
+        built = rebuild(inputs, results)  # views are of the inputs as they were given
+        for index, geometry in restrides:
+            start = inputs[index].storage_offset() + geometry.offset
             inputs[index].as_strided_(geometry.size, geometry.stride, start)
-        return rebuild(inputs, results)
+        return built
 
     return call
 
@@ -82,7 +84,8 @@ def bind_inputs(graph: AtenGraph, arguments: Sequence[torch.Tensor]) -> list[tor
         elif isinstance(source, SyntheticBase):
             owner = inputs[source.of]
             start = owner.storage_offset() + source.offset_from
-            inputs.append(owner.as_strided((source.numel,), (1,), start))
+            with torch.no_grad():
+                inputs.append(owner.as_strided((source.numel,), (1,), start))
         else:
             inputs.append(source.tensor)
     return inputs
@@ -137,12 +140,23 @@ def _builder(source: OutputSource) -> Rebuild:
     if isinstance(source, InputItself):
         index = source.input
         return lambda inputs, results: inputs[index]
-    geometry, steps = source.geometry, source.steps
     if isinstance(source, InputView):
-        owner = source.input
-        return lambda inputs, results: view_of(inputs[owner], geometry, steps)
-    base = source.result
+        return _view_builder(source)
+    base, geometry, steps = source.result, source.geometry, source.steps
     return lambda inputs, results: view_of(results[base], geometry, steps)
+
+
+def _view_builder(source: InputView) -> Rebuild:
+    """A view of an input, related to it for autograd as the program's is."""
+
+    def build(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> torch.Tensor:
+        with torch.set_grad_enabled(source.grad):
+            owner = inputs[source.input]
+            base = owner.detach() if source.detached is Detached.FIRST else owner
+            view = view_of(base, source.geometry, source.steps)
+            return view.detach() if source.detached is Detached.LAST else view
+
+    return build
 
 
 def view_of(

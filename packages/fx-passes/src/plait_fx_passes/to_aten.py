@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.decompositions import default_decompositions
-from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.errors import AtenTraceError, ProgramRaisesError
 from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.record.inputs import (
     InputTable,
@@ -27,6 +27,7 @@ from plait_fx_passes.record.inputs import (
     Sharing,
     attribute_names,
 )
+from plait_fx_passes.record.kernels import KernelRefusal
 from plait_fx_passes.record.outputs import finish
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
@@ -58,6 +59,7 @@ def to_aten(
 
     Raises:
         AtenTraceError: a node cannot be recorded; names it and the user's line.
+        ProgramRaisesError: the program raises for inputs of these dtypes and shapes.
     """
     extra = default_decompositions() if decompositions is None else decompositions
     call_meta_kernels_directly()
@@ -84,8 +86,9 @@ def _record(
     interpreter = _Interpreter(gm, recorder, table)
     grad_mode = torch.is_grad_enabled()
     try:
-        # Below autograd, composite operators arrive whole and nothing records gradients.
-        with below_autograd():
+        # Below autograd, composite operators arrive whole and nothing records gradients; whether
+        # the program would is still what the program sets.
+        with below_autograd(), torch.set_grad_enabled(grad_mode):
             returned = _plain(interpreter.run())
             leaves, spec = tree_flatten(returned)
             results = finish(recorder, table, leaves)
@@ -161,6 +164,8 @@ class _Interpreter:
                 self._values[node] = self._evaluate(node)
             except (SharedStorageWritten, AtenTraceError):
                 raise
+            except KernelRefusal as refusal:
+                raise self._raises(node, refusal.raised) from refusal.raised
             except (DataDependentOutputException, DynamicOutputShapeException) as error:
                 raise self._data_dependent(node, error) from error
             except Exception as error:
@@ -202,6 +207,13 @@ class _Interpreter:
         return AtenTraceError(
             f"{node.format_node()} failed: {type(error).__name__}: {error}",
             where=self._recorder.where,
+        )
+
+    def _raises(self, node: fx.Node, error: Exception) -> ProgramRaisesError:
+        return ProgramRaisesError(
+            f"{node.format_node()} raises {type(error).__name__}: {error}",
+            where=self._recorder.where,
+            hint="run it eagerly: it raises the same there",
         )
 
     def _data_dependent(self, node: fx.Node, error: Exception) -> AtenTraceError:

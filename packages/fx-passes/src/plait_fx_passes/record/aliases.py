@@ -11,18 +11,32 @@ storage, after "Functionalization in PyTorch" (torch/csrc/functionalization).
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from plait_fx_passes.aten_graph import ViewStep
+from plait_fx_passes.aten_graph import Detached, ViewStep
 from plait_fx_passes.layouts import is_dense, memory_order, same_strides
 from plait_fx_passes.record.inverses import undo_view
 
 if TYPE_CHECKING:
     from plait_fx_passes.record.recorder import Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Which tensor object a view was taken from, as far as autograd is concerned.
+
+    ``root`` is no view itself, ``detached`` says where a ``detach`` lies between, ``grad`` whether
+    gradients were enabled wherever a view was taken on the way.
+    """
+
+    root: torch.Tensor
+    detached: Detached = Detached.NOT
+    grad: bool = True
 
 
 class Storage:
@@ -70,12 +84,11 @@ class Alias:
         self.step = step
         self.version = -1 if node is None and producer is None else storage.version
 
-    @property
-    def steps(self) -> tuple[ViewStep, ...]:
-        """The views from the base to this alias, outermost last."""
+    def steps_from(self, start: Alias | None) -> tuple[ViewStep, ...]:
+        """The views from ``start``, or else from the base, to this alias, outermost last."""
         found: list[ViewStep] = []
         alias: Alias | None = self
-        while alias is not None and alias.step is not None:
+        while alias is not None and alias is not start and alias.step is not None:
             found.append(alias.step)
             alias = alias.parent
         return tuple(reversed(found))

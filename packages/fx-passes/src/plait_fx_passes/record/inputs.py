@@ -12,14 +12,15 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from plait_fx_passes.aten_graph import (
     AttributeInput,
     ConstantInput,
+    Detached,
     InputSource,
     SyntheticBase,
     UserInput,
     ViewStep,
 )
 from plait_fx_passes.errors import AtenTraceError
-from plait_fx_passes.layouts import span
-from plait_fx_passes.record.aliases import Alias
+from plait_fx_passes.layouts import may_overlap, span
+from plait_fx_passes.record.aliases import Alias, Lineage
 from plait_fx_passes.record.fakes import fake_of, fake_result
 from plait_fx_passes.record.recorder import Recorder
 
@@ -67,11 +68,13 @@ class InputTable:
         self._bases: dict[StorageKey, Alias] = {}
         self._keys: dict[int, StorageKey] = {}
         self._objects: dict[int, int] = {}
+        self._aliases: dict[int, Alias] = {}
         self._fresh: dict[int, FakeTensor] = {}
         self._pending: list[tuple[StorageKey, Sharing, Alias, torch.Tensor, int]] = []
         self._constants = 0
         self.sources: list[InputSource] = []
-        self.written: list[int] = []
+        self.written: dict[int, bool] = {}
+        """The placeholders written to, and whether autograd is to see it."""
         self.values: list[FakeTensor] = []
         self.arguments: list[FakeTensor] = []
 
@@ -118,6 +121,7 @@ class InputTable:
         self._objects[id(fake)] = index
         key = storage_key(tensor)
         alias = recorder.placeholder(name, fake)
+        self._aliases[id(fake)] = alias
         if key is None:
             return fake
         self._keys[index] = key
@@ -153,22 +157,26 @@ class InputTable:
         if sharing.alike:
             self._bases.setdefault(key, alias)
             if base is not None:
+                self._aliases[id(fake)] = base
                 recorder.bind(fake, base)
             return
         if base is None:
             numel = sharing.stop - sharing.start
-            flat = FakeTensor(
-                self._mode, torch.empty(numel, dtype=tensor.dtype, device="meta"), tensor.device
-            )
+            # At the place in the storage that it has when the program runs.
+            memory = torch.empty(sharing.stop, dtype=tensor.dtype, device="meta")
+            flat = FakeTensor(self._mode, memory[sharing.start :], tensor.device)
             offset_from = sharing.start - int(tensor.storage_offset())
             self._enter(SyntheticBase(owner, numel, offset_from), flat)
             base = self._bases[key] = recorder.placeholder(f"shared_{owner}", flat)
-        offset = int(tensor.storage_offset()) - sharing.start
-        geometry = (list(tensor.shape), list(tensor.stride()), offset)
-        step = ViewStep(torch.ops.aten.as_strided.default, geometry)
-        value = fake_result(recorder.fake_mode, step.op, (base.value, *geometry), {})
+        offset = int(tensor.storage_offset())
+        size, stride = list(tensor.shape), list(tensor.stride())
+        as_strided = torch.ops.aten.as_strided.default
+        value = fake_result(recorder.fake_mode, as_strided, (base.value, size, stride, offset), {})
         assert isinstance(value, FakeTensor)
-        recorder.bind(fake, Alias(base.storage, value, recorder.meta, parent=base, step=step))
+        step = ViewStep(as_strided, (size, stride, offset - sharing.start))
+        view = Alias(base.storage, value, recorder.meta, parent=base, step=step)
+        self._aliases[id(fake)] = view
+        recorder.bind(fake, view)
 
     def _constant(self, recorder: Recorder, tensor: torch.Tensor) -> FakeTensor:
         known = self._fresh.get(id(tensor))
@@ -190,15 +198,28 @@ class InputTable:
         """The placeholder whose very tensor object this is."""
         return self._objects.get(id(tensor))
 
-    def note_write(self, index: int) -> None:
-        """The program writes to placeholder ``index``'s storage.
+    def alias_at_start(self, tensor: torch.Tensor) -> Alias | None:
+        """How an input looked at its storage when the program began."""
+        return self._aliases.get(id(tensor))
+
+    def note_write(self, index: int, target: Lineage) -> None:
+        """The program writes to placeholder ``index``'s storage, through ``target``.
 
         Raises:
             SharedStorageWritten: other inputs look at that storage and are not merged with it.
+            AtenTraceError: elements of the input share memory.
         """
+        itself = self.index_of(target.root) == index and target.detached is Detached.NOT
+        grad = itself and torch.is_grad_enabled()
         if index in self.written:
+            self.written[index] |= grad
             return
-        self.written.append(index)
+        if may_overlap(self.values[index]):
+            raise AtenTraceError(
+                "it writes to an input whose elements share memory",
+                hint="clone the input first, or write to the tensor that it expands",
+            )
+        self.written[index] = grad
         key = self._keys.get(index)
         if key is not None and key not in self._merged and len(self._members[key]) > 1:
             raise self._conflict(key)
@@ -258,7 +279,7 @@ class NothingToLift:
             )
         return filled
 
-    def note_write(self, index: int) -> None:
+    def note_write(self, index: int, target: Lineage) -> None:
         raise AtenTraceError(f"a rewrite writes to graph input {index}")
 
 

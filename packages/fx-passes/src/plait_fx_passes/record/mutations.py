@@ -44,6 +44,8 @@ def mutate(
             if target.shape != value.meta["val"].shape:
                 _keep_geometry(recorder, recorder.alias_of(target), target)
         returned = fake_result(recorder.fake_mode, func, fakes, fake_kwargs)
+        for target, value in zip(targets, values, strict=True):
+            _check_cast(recorder, func, value.meta["val"], target)
     for target, shape, value in zip(targets, shapes, values, strict=True):
         if target.shape != shape:
             _resize(recorder, target, value)
@@ -112,6 +114,18 @@ def _functional_values(
     return flat[: variant.own_results], [recorder.node_of(each) for each in written]
 
 
+def _check_cast(
+    recorder: Recorder, func: OpOverload, value: torch.Tensor, target: torch.Tensor
+) -> None:
+    """Eager writes a result only to a dtype of its kind or a wider one; ``copy_`` takes any."""
+    if not torch.can_cast(value.dtype, target.dtype):
+        raise AtenTraceError(
+            f"the result of {func} is {value.dtype}, which it does not write to {target.dtype}",
+            where=recorder.where,
+            hint="run it eagerly, which raises; copy_ casts to any dtype",
+        )
+
+
 def _copied(recorder: Recorder, source: FakeTensor, target: FakeTensor) -> fx.Node:
     """What ``copy_`` leaves in ``target``: the source, cast, moved and expanded."""
     node = _cast(recorder, recorder.node_of(source), target)
@@ -135,7 +149,7 @@ def _store(recorder: Recorder, target: FakeTensor, value: fx.Node) -> None:
     alias = recorder.alias_of(target)
     owner = alias.storage.placeholder
     if owner is not None:
-        recorder.lifter.note_write(owner)
+        recorder.lifter.note_write(owner, recorder.lineage_of(target))
     write(recorder, alias, _cast(recorder, value, target))
 
 

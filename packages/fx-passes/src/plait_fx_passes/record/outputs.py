@@ -128,16 +128,19 @@ def _view_output(
     if itself is not None:
         return InputItself(itself)
     alias = recorder.alias_of(tensor)
+    lineage = recorder.lineage_of(tensor)
+    owner = table.index_of(lineage.root)
+    if owner is not None:
+        start = table.alias_at_start(lineage.root)
+        assert start is not None
+        geometry, steps = _geometry(tensor, start.value), _replayed(alias, start)
+        return InputView(owner, geometry, steps, lineage.detached, lineage.grad)
     storage = alias.storage
     base = _base(storage)
-    geometry = _geometry(tensor, base.value)
-    steps = _replayed(alias)
-    if storage.placeholder is not None:
-        return InputView(storage.placeholder, geometry, steps)
     if id(storage) not in bases:
         bases[id(storage)] = len(results.nodes)
         results.nodes.append(_laid_out(recorder, base))
-    return ResultView(bases[id(storage)], geometry, steps)
+    return ResultView(bases[id(storage)], _geometry(tensor, base.value), _replayed(alias, base))
 
 
 def _base(storage: Storage) -> Alias:
@@ -150,8 +153,8 @@ def _geometry(tensor: torch.Tensor, base: FakeTensor) -> Geometry:
     return Geometry(tuple(tensor.shape), tensor.stride(), offset, tensor.dtype)
 
 
-def _replayed(alias: Alias) -> tuple[ViewStep, ...] | None:
-    steps = alias.steps
+def _replayed(alias: Alias, start: Alias) -> tuple[ViewStep, ...] | None:
+    steps = alias.steps_from(start)
     return steps if any(step.op in _REINTERPRETING for step in steps) else None
 
 
@@ -163,7 +166,7 @@ def _add_mutations(recorder: Recorder, table: InputTable, results: Results) -> N
             base = base.parent
         node = read(recorder, base)
         if node is not placeholders[index]:
-            results.mutations.append(Mutation(index, len(results.nodes)))
+            results.mutations.append(Mutation(index, len(results.nodes), table.written[index]))
             results.nodes.append(node)
     for index, value in enumerate(table.values):
         original = placeholders[index].meta["val"]

@@ -23,11 +23,12 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.node import Argument, map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from plait_fx_passes.aten_graph import ViewStep
+from plait_fx_passes.aten_graph import Detached, ViewStep
 from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.op_info import OpKind, op_info, run_composite
-from plait_fx_passes.record.aliases import Alias, new_base, read, with_layout
+from plait_fx_passes.record.aliases import Alias, Lineage, new_base, read, with_layout
 from plait_fx_passes.record.fakes import fake_result, permuted
+from plait_fx_passes.record.kernels import ask_kernel
 from plait_fx_passes.record.mutations import change_metadata, mutate
 from plait_fx_passes.record.views import UNSAFE_VIEWS, canonical_view, part_steps
 
@@ -47,8 +48,8 @@ class Lifter(Protocol):
     def lift(self, recorder: Recorder, tensor: torch.Tensor, *, fresh: bool) -> FakeTensor:
         """The fake tensor that stands for ``tensor``; ``fresh`` if each run makes it anew."""
 
-    def note_write(self, index: int) -> None:
-        """The program writes to the storage of placeholder ``index``."""
+    def note_write(self, index: int, target: Lineage) -> None:
+        """The program writes to the storage of placeholder ``index``, through ``target``."""
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -75,6 +76,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._rules = rules
         self._decompositions = decompositions
         self._aliases: dict[int, tuple[torch.Tensor, Alias]] = {}
+        self._lineages: dict[int, Lineage] = {}
         self._lifted: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._last_placeholder: fx.Node | None = None
         self._placeholders = 0
@@ -113,6 +115,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def bind(self, tensor: torch.Tensor, alias: Alias) -> None:
         """Let ``tensor``, an object of the program, be looked up as ``alias``."""
         self._aliases[id(tensor)] = (tensor, alias)
+
+    def lineage_of(self, tensor: torch.Tensor) -> Lineage:
+        """Which tensor object ``tensor`` is a view of; itself if it is none."""
+        known = self._lineages.get(id(tensor))
+        return Lineage(tensor) if known is None else known
 
     def alias_of(self, tensor: torch.Tensor) -> Alias:
         """The alias of a tensor object; a real or unknown one is lifted to an input."""
@@ -188,6 +195,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if func is _DEVICE:
             return cast(FakeTensor, args[0]).fake_device
         kwargs = kwargs or {}
+        ask_kernel(func, args, kwargs)
         rule = self._rules.get(func)
         if rule is not None:
             with self:
@@ -303,6 +311,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if isinstance(value, FakeTensor):
             step = ViewStep(op, rest, tuple(kwargs.items()))
             self._bind_view(value, alias, base, step)
+            self._inherit(value, base, op)
             return value
         parts = cast("Sequence[FakeTensor]", value)
         steps = part_steps(op, base, rest, parts)
@@ -310,7 +319,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             raise AtenTraceError(f"the view operator {op} is not supported", where=self.where)
         for part, step in zip(parts, steps, strict=True):
             self._bind_view(part, alias, base, step)
+            self._inherit(part, base, op)
         return value
+
+    def _inherit(self, view: torch.Tensor, base: torch.Tensor, op: OpOverload) -> None:
+        above = self.lineage_of(base)
+        if op is aten.detach.default:
+            detached = Detached.LAST
+        else:
+            detached = Detached.NOT if above.detached is Detached.NOT else Detached.FIRST
+        grad = above.grad and torch.is_grad_enabled()
+        self._lineages[id(view)] = Lineage(above.root, detached, grad)
 
     def _fake_view(
         self,

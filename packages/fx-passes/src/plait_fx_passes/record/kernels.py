@@ -1,0 +1,169 @@
+"""Asking eager's own kernels whether they take a call, on tensors of two elements a dimension.
+
+Fake kernels take calls that real ones refuse: ``relu`` of booleans, a matrix product of two
+dtypes, an in-place operator whose result cannot be cast back, a dimension out of range. What
+becomes loops later would compute something there. So the operators that may become loops are
+first run as they are dispatched, on small real tensors of the same dtypes and ranks and with the
+same other arguments; what that raises is what eager raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch._ops import OpOverload
+
+from plait_fx_passes.op_info import op_info
+
+aten = torch.ops.aten
+
+_SIZE = 2
+_MOST_DIMENSIONS = 8
+_CPU = torch.device("cpu")
+_TAGS = frozenset({torch.Tag.pointwise, torch.Tag.reduction})
+# Operators that are computed in loops or taken apart, and that torch does not tag.
+_UNTAGGED = frozenset(
+    {
+        aten._log_softmax.default,
+        aten._prelu_kernel.default,
+        aten._safe_softmax.default,
+        aten._softmax.default,
+        aten.addmm.default,
+        aten.baddbmm.default,
+        aten.bmm.default,
+        aten.cat.default,
+        aten.cumprod_.default,
+        aten.cumsum_.default,
+        aten.embedding.default,
+        aten.flip.default,
+        aten.floor_divide.default,
+        aten.gather.default,
+        aten.glu.default,
+        aten.hardswish.default,
+        aten.index_select.default,
+        aten.log_sigmoid_forward.default,
+        aten.masked_fill.Tensor,
+        aten.mm.default,
+        aten.mse_loss.default,
+        aten.native_layer_norm.default,
+        aten.rsub.Tensor,
+        aten.stack.default,
+        aten.tril.default,
+        aten.triu.default,
+    }
+)
+_EMPTY_INDEX = frozenset({aten.gather.default, aten.index_select.default})
+# Arguments that say which element, for which one 0 is in range, and that say how many.
+_POSITIONS = frozenset({"index", "indices"})
+_SIZES = frozenset({"normalized_shape"})
+
+Described: TypeAlias = object
+"""An argument by what matters to a kernel: a `_Tensor`, a `_Number`, a tuple, or itself."""
+
+
+class KernelRefusal(Exception):
+    """Eager's kernel raises ``raised`` for these arguments."""
+
+    def __init__(self, raised: Exception) -> None:
+        super().__init__(str(raised))
+        self.raised = raised
+
+
+class _Tensor(NamedTuple):
+    dtype: torch.dtype
+    rank: int
+
+
+class _Number(NamedTuple):
+    """A Python number and its type, for 1, 1.0 and True are equal."""
+
+    kind: type
+    value: object
+
+
+class _Unknown(Exception):
+    """An argument that cannot be stood in for."""
+
+
+@cache
+def _is_asked(func: OpOverload) -> bool:
+    tagged = func in _UNTAGGED or any(tag in _TAGS for tag in func.tags)
+    return tagged and not op_info(func).random and torch.Tag.data_dependent_output not in func.tags
+
+
+def ask_kernel(func: OpOverload, args: Sequence[object], kwargs: dict[str, object]) -> None:
+    """Run ``func`` on small stand-ins for its arguments, if its results may become loops.
+
+    Raises:
+        KernelRefusal: eager's kernel raises.
+    """
+    if not _is_asked(func):
+        return
+    try:
+        described = tuple(map(_described, args))
+        keywords = tuple((name, _described(value)) for name, value in kwargs.items())
+    except _Unknown:
+        return
+    if func in _EMPTY_INDEX and any(
+        isinstance(each, torch.Tensor) and each.numel() == 0 for each in args
+    ):
+        return  # whose dtype no kernel looks at
+    refusal = _refusal(func, described, keywords)
+    if refusal is not None:
+        raise KernelRefusal(refusal)
+
+
+def _described(argument: object) -> Described:
+    if isinstance(argument, torch.Tensor):
+        strange = argument.layout is not torch.strided or argument.is_quantized
+        if strange or argument.device != _CPU or argument.dim() > _MOST_DIMENSIONS:
+            raise _Unknown
+        return _Tensor(argument.dtype, argument.dim())
+    if isinstance(argument, (bool, int, float, complex)):
+        return _Number(type(argument), argument)
+    if isinstance(argument, (list, tuple)):
+        return tuple(map(_described, argument))
+    if argument is None or isinstance(
+        argument, (str, torch.dtype, torch.layout, torch.memory_format, torch.device)
+    ):
+        return argument
+    raise _Unknown
+
+
+@lru_cache(maxsize=16384)
+def _refusal(
+    func: OpOverload, args: tuple[Described, ...], kwargs: tuple[tuple[str, Described], ...]
+) -> Exception | None:
+    """What the kernel raises for arguments like these; None if nothing."""
+    names = [argument.name for argument in func._schema.arguments]
+    try:
+        # Neither the recorder nor anything of the caller's sees this call.
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            positional = [_example(n, each) for n, each in zip(names, args, strict=False)]
+            func(*positional, **{name: _example(name, each) for name, each in kwargs})
+    except Exception as error:
+        return error.with_traceback(None)
+    return None
+
+
+def _example(name: str, described: Described) -> object:
+    if isinstance(described, _Tensor):
+        if name in _POSITIONS:
+            return torch.zeros([1] * described.rank, dtype=described.dtype)
+        return torch.ones([_SIZE] * described.rank, dtype=described.dtype)
+    if isinstance(described, _Number):
+        return described.value
+    if isinstance(described, tuple):
+        if name in _SIZES:
+            return [_SIZE] * len(described)
+        return [_example(name, each) for each in described]
+    return described
+
+
+def forget_answers() -> None:
+    """Ask every kernel anew; for processes that replace kernels."""
+    _is_asked.cache_clear()
+    _refusal.cache_clear()

@@ -1,0 +1,124 @@
+"""Programs that eager refuses are refused, for eager's reason; what eager takes is taken."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fx_oracle import trace
+
+from plait_fx_passes import AtenTraceError, ProgramRaisesError, to_aten
+
+BOOL = torch.ones(4, dtype=torch.bool)
+LONG = torch.ones(4, dtype=torch.int64)
+BYTE = torch.ones(4, dtype=torch.uint8)
+WORD = torch.ones(4, dtype=torch.uint16)
+COMPLEX = torch.ones(4, dtype=torch.complex64)
+SQUARE = torch.ones(4, 4)
+HALF = torch.ones(4, 4, dtype=torch.bfloat16)
+
+RAISING = {
+    "mul_ of integers by a fraction": (lambda x: x.mul_(2.5), LONG),
+    "mul_ of bytes by a fraction": (lambda x: x.mul_(2.5), BYTE),
+    "mul_ of booleans by a fraction": (lambda x: x.mul_(2.5), BOOL),
+    "mul_ of a view": (lambda x: x[1:].mul_(2.5), LONG),
+    "add_ of booleans and a number": (lambda x: x.add_(2), BOOL),
+    "div_ of integers": (lambda x: x.div_(2), LONG),
+    "sub_ of a float tensor": (lambda x: x.sub_(x.float()), LONG),
+    "relu of booleans": (F.relu, BOOL),
+    "relu_ of booleans": (lambda x: x.relu_(), BOOL),
+    "abs of booleans": (torch.abs, BOOL),
+    "floor of booleans": (torch.floor, BOOL),
+    "negated words": (torch.neg, WORD),
+    "cumsum_ of booleans": (lambda x: x.cumsum_(0), BOOL),
+    "cumsum_ of words": (lambda x: x.cumsum_(0), WORD),
+    "gelu of integers": (F.gelu, LONG),
+    "softmax of integers": (lambda x: x.softmax(0), LONG),
+    "elu of integers": (F.elu, LONG),
+    "silu of booleans": (F.silu, BOOL),
+    "squared error of integers": (lambda x: F.mse_loss(x, x), LONG),
+    "squared error of complex numbers": (lambda x: F.mse_loss(x, x), COMPLEX),
+    "mean of integers": (torch.mean, LONG),
+    "negative power of integers": (lambda x: x**-1, LONG),
+    "softmax over a dimension that is not there": (lambda x: x.softmax(2), SQUARE),
+    "log_softmax over a dimension that is not there": (lambda x: x.log_softmax(-3), SQUARE),
+    "glu over a dimension that is not there": (lambda x: F.glu(x, 2), SQUARE),
+    "product of two dtypes": (lambda x: torch.mm(x, x.float()), HALF),
+    "linear of two dtypes": (lambda x: F.linear(x, x.float()), HALF),
+    "linear with a bias of another dtype": (lambda x: F.linear(x, x, x[0].float()), HALF),
+    "batched product of two dtypes": (lambda x: torch.bmm(x[None], x[None].float()), HALF),
+    "division by zero": (lambda x: x // 0, LONG),
+    "out= of a narrower kind": (lambda x: torch.add(x, 0.5, out=x), LONG),
+    "layer_norm of integers": (lambda x: F.layer_norm(x, [4]), LONG),
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_what_eager_raises_is_the_cause(name):
+    program, tensor = RAISING[name]
+    gm = trace(lambda x: program(x))
+    with pytest.raises(Exception) as eager:  # whatever eager raises
+        program(tensor.clone())
+    with pytest.raises(ProgramRaisesError) as refused:
+        to_aten(gm, [tensor])
+    cause = refused.value.__cause__
+    assert type(cause) is eager.type
+    assert str(cause) == str(eager.value)
+    assert str(eager.value) in str(refused.value)
+
+
+TAKEN = {
+    "mul_ of integers": (lambda x: x.mul_(3), LONG),
+    "mul_ of bytes wraps": (lambda x: x.mul_(300), BYTE),
+    "eq_ of floats": (lambda x: x.eq_(1), SQUARE),
+    "logical_not_ of integers": (lambda x: x.logical_not_(), LONG),
+    "add_ of bytes and integers": (lambda x: x.add_(x.long()), BYTE),
+    "copy_ from floats": (lambda x: x.copy_(x + 0.75), LONG),
+    "cumsum_ of integers": (lambda x: x.cumsum_(0), LONG),
+    "floor of integers": (torch.floor, LONG),
+    "sum of booleans": (lambda x: x.sum(), BOOL),
+    "softmax of integers as floats": (lambda x: x.softmax(0, dtype=torch.float32), LONG),
+    "layer_norm of half precision": (lambda x: F.layer_norm(x, [4]), HALF),
+    "gather by no index": (lambda x: x.gather(0, x[:0].byte()), LONG),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_eager_takes_is_taken(name):
+    program, tensor = TAKEN[name]
+    to_aten(trace(lambda x: program(x)), [tensor])
+
+
+def test_asking_a_kernel_draws_no_random_numbers():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    to_aten(trace(lambda x: F.dropout(x) + torch.rand_like(x) + x.bernoulli_()), [SQUARE])
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.zero_(),
+        lambda x: x[1:].fill_(3),
+        lambda x: x.data.fill_(2),
+        lambda x: x.masked_fill_(x > 0, 0.0),
+        lambda x: x[:, 1].fill_(3),
+        lambda x: x.add_(1),
+    ],
+)
+def test_a_write_to_an_input_whose_elements_share_memory_is_left_to_eager(program):
+    """Each write reaches several elements there, which no functional operator does."""
+    with pytest.raises(AtenTraceError, match="share memory"):
+        to_aten(trace(program), [torch.ones(4, 1).expand(4, 5)])
+
+
+def test_overlapping_windows_are_not_written_to():
+    with pytest.raises(AtenTraceError, match="share memory"):
+        to_aten(trace(lambda x: x.zero_()), [torch.ones(8).unfold(0, 3, 1)])
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (1, 5), (5, 1, 2)])
+def test_strides_of_single_elements_do_not_overlap(shape):
+    x = torch.ones(shape)
+    strides = [0 if n == 1 else s for n, s in zip(shape, x.stride(), strict=True)]
+    single = x.as_strided(shape, strides)
+    to_aten(trace(lambda x: x.zero_()), [single])
