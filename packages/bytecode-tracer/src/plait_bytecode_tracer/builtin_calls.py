@@ -11,6 +11,7 @@ import math
 import operator
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -847,6 +848,12 @@ def super_(frame: Frame, cls: Variable | None = None, instance: Variable | None 
 @builtin(print, builtins.input, builtins.open)
 def print_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
     raise TraceBreakError("GB0005", "the code prints, or reads or writes a file")
+
+
+@builtin(weakref.ref, weakref.proxy, weakref.finalize)
+def weak_reference(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
+    """A break resumes with the object held by the frames around it, which would keep it alive."""
+    raise TraceBreakError("GB0013", "a weak reference is made")
 
 
 @builtin(locals, vars, dir, eval, exec, sys._getframe, inspect.currentframe, inspect.stack)

@@ -198,7 +198,7 @@ def _is_leaf(real: Any) -> bool:
         from_torch = module.startswith("torch") or type(owner).__name__ == "_VariableFunctionsClass"
         return from_torch or getattr(owner, "__name__", "").startswith("torch")
     if isinstance(real, types.FunctionType):
-        return real.__module__ in _LEAF_MODULES
+        return real.__globals__.get("__name__") in _LEAF_MODULES
     if isinstance(real, types.MethodDescriptorType | types.WrapperDescriptorType):
         return issubclass(torch.Tensor, real.__objclass__) and real.__objclass__ is not object
     return False

@@ -240,7 +240,9 @@ class CompiledFunction:
             compiled = self._settings.backend(capture.graph_module, inputs, capture)
             profile.count("graphs")
         with profile.phase("residual"):
-            return self._entry(capture, compiled)
+            entry = self._entry(capture, compiled)
+        capture.state.release()
+        return entry
 
     def _trace(self, values: tuple[Any, ...]) -> Capture:
         """Trace a call; where nothing of it can be captured, one that runs as plain Python.

@@ -58,7 +58,14 @@ class GraphInput:
 
     source: Source
     node: fx.Node
-    tensor: torch.Tensor
+    tensor: torch.Tensor | None
+    """None once the call is captured."""
+
+    @property
+    def real(self) -> torch.Tensor:
+        """The tensor, while the call is traced."""
+        assert self.tensor is not None
+        return self.tensor
 
 
 @dataclass(slots=True)
@@ -271,13 +278,23 @@ class TraceState:
     def guard_storage_offsets(self) -> None:
         """All inputs keep the offset at which they begin in their storage."""
         for graph_input in self.inputs:
-            offset = graph_input.tensor.storage_offset()
+            offset = graph_input.real.storage_offset()
             text = f"{graph_input.source.text} begins at element {offset} of its storage"
             self.guard(graph_input.source, f"{{}}.storage_offset() == {offset}", text)
 
+    def release(self) -> None:
+        """Let go of the call's objects once it is captured; guards keep what they compare."""
+        for table in (self.wrapped, self.attributes, self.owners, self.storages, self.changed):
+            table.clear()
+        self.context.clear()
+        self.globals_set.clear()
+        self.kept.clear()
+        for graph_input in self.inputs:
+            graph_input.tensor = None
+
     def input_tensor(self, variable: TensorVariable) -> torch.Tensor:
         """The real tensor behind a graph input."""
-        return next(i.tensor for i in self.inputs if i.node is variable.node)
+        return next(i.real for i in self.inputs if i.node is variable.node)
 
     def wrap_cell(self, cell: types.CellType, name: str) -> CellVariable:
         """A cell of a real function's closure; its content is read on demand."""
@@ -369,6 +386,9 @@ class TraceState:
             if type(result) in (tuple, list):
                 return SequenceVariable(items, type(result))
             return NamedResult(items, type(result), original=None)
+        if result is None:  # called for what it does
+            self.mutates_tensors = True
+            return Known(None)
         if is_constant(result):
             self.graph.erase_node(node)
             return Known(result)

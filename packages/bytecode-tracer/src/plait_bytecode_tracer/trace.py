@@ -355,7 +355,7 @@ def _drop_dead_nodes(graph: fx.Graph) -> None:
 def _guard_aliasing(state: TraceState) -> None:
     """With in-place operations, the same inputs must share storage as when traced."""
     if state.inputs:
-        pattern = storage_pattern(tuple(i.tensor for i in state.inputs))
+        pattern = storage_pattern(tuple(i.real for i in state.inputs))
         expected = StoragePattern(tuple(i.source for i in state.inputs), pattern)
         state.require(None, Kind.STORAGE_PATTERN, expected, "which inputs share storage")
 

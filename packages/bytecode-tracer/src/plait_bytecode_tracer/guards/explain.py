@@ -147,7 +147,8 @@ class _Evaluation:
 
     def _found(self, guard: Guard, value: object) -> str:
         expected = guard.expected
-        if isinstance(expected, TensorFacts) and isinstance(value, torch.Tensor):
+        plain = type(value) in (torch.Tensor, torch.nn.Parameter)  # others may run code
+        if isinstance(expected, TensorFacts) and plain and isinstance(value, torch.Tensor):
             return describe_tensor(value)
         if isinstance(expected, Mode) and callable(expected.function):
             return repr(expected.function())
