@@ -14,6 +14,7 @@ from plait.codegen import Target
 from plait.errors import BackendError, StageError, shown
 from plait.options import CompileRequest
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
+from plait.replay import at_user_lines
 from plait.stages import Stages, StageStopped
 from plait_utils import Profile, dump_folder, get_logger
 
@@ -102,7 +103,9 @@ class GraphCompiler:
             return _by_other(backend, captured, example_inputs, capture, stages)
         if needs_gradients(captured):
             get_logger("compile").info("%s runs eagerly: %s", name, TRAINING_REASON)
-            return stages.finish(captured, Outcome.EAGER, captured.forward, reason=TRAINING_REASON)
+            return stages.finish(
+                captured, Outcome.EAGER, at_user_lines(captured), reason=TRAINING_REASON
+            )
         from plait.pipeline import compile_graph
 
         try:
@@ -116,7 +119,7 @@ class GraphCompiler:
             return stages.finish(
                 captured,
                 Outcome.EAGER,
-                captured.forward,
+                at_user_lines(captured),
                 failure=failure,
                 reason=_warn(name, failure),
             )
@@ -193,7 +196,7 @@ def _by_other(
     """By one of the simple compilers, or by the caller's own."""
     with stages.profile.phase("backend"):
         if backend == "eager":
-            run: Any = captured.forward
+            run: Any = at_user_lines(captured)
         elif isinstance(backend, str):
             from plait_fx_passes.backends import BACKENDS
 

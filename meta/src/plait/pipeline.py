@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from plait.codegen import Target, build
 from plait.options import CompileOptions
-from plait.record import CompiledGraph, HostCode, Outcome, Runner
+from plait.record import CompiledGraph, HostCode, Outcome
+from plait.replay import protect
 from plait.stages import Stages
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ def compile_graph(
 
     with stages.stage("codegen"):
         built = build(schedule.program, target, options, stages.profile)
-        run: Runner = fx_passes.wrap_runtime(aten, built.run)
+        run = protect(
+            built.run, lambda program: fx_passes.wrap_runtime(aten, program), captured, stages.name
+        )
     code = HostCode(
         built.backend, built.source, built.language, built.fallback_reason, built.cache_hit
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plait.record import CompiledGraph
+from plait.replay import USER_LINE
 
 if TYPE_CHECKING:
     from torch import fx
@@ -70,14 +71,11 @@ def _line_of(node: fx.Node) -> tuple[str, ...]:
     return (str(line),) if line else ()
 
 
-_USER_LINE = re.compile(r"^(?P<file>.+?):(?P<number>\d+) in (?P<function>[^:]+): (?P<text>.*)$")
-
-
 def _python(captured: fx.GraphModule) -> Iterator[PaneLine]:
     """The functions that the graph came from, each whole where its file can be read."""
     used: dict[tuple[str, str], dict[int, str]] = {}
     for node in captured.graph.nodes:
-        found = _USER_LINE.match(str(node.meta.get("source_line", "")))
+        found = USER_LINE.match(str(node.meta.get("source_line", "")))
         if found is None:
             continue
         file = str(node.meta.get("source_file") or found["file"])
@@ -95,7 +93,7 @@ def _python(captured: fx.GraphModule) -> Iterator[PaneLine]:
 def _source_line(file: str, number: int, origin: str | None) -> str:
     text = linecache.getline(file, number).rstrip()
     if not text and origin is not None:
-        found = _USER_LINE.match(origin)
+        found = USER_LINE.match(origin)
         text = found["text"] if found else origin
     return f"{number:>4}  {text}"
 

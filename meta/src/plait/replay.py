@@ -1,0 +1,156 @@
+"""What happens when a graph raises at run time: eager's error, at the user's line.
+
+A compiled program computes new values and writes inputs back only at its end, so when it
+raises nothing has happened yet: the captured graph is run in its place, and raises what
+eager raises, after the changes that eager makes. Should it not raise, the program was at
+fault, and the call has its right result nevertheless.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import os
+import re
+import sys
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from plait.record import Runner
+from plait_utils import get_logger
+
+if TYPE_CHECKING:
+    from torch import fx
+
+USER_LINE = re.compile(r"^(?P<file>.+?):(?P<number>\d+) in (?P<function>[^:]+): (?P<text>.*)$")
+"""How the tracer writes a user's line."""
+
+
+class _ProgramError(Exception):
+    """The compiled program raised, before anything was written back; the cause says what."""
+
+
+def protect(
+    program: Runner, wrap: Callable[[Runner], Runner], captured: fx.GraphModule, name: str
+) -> Runner:
+    """`wrap(program)`, but the captured graph takes over where the program raises.
+
+    Args:
+        program: the compiled program, which changes nothing that it did not allocate.
+        wrap: puts around it what writes to inputs after it has run.
+        captured: the graph that the program was compiled from.
+        name: of the graph, for warnings.
+
+    Random operators draw anew then: after an error the generator is not where eager leaves it.
+    """
+    direct = wrap(program)
+    if direct is program:
+        return _eager_on(Exception, program, captured, name)
+    return _eager_on(_ProgramError, wrap(_watched(program)), captured, name)
+
+
+def _watched(program: Runner) -> Runner:
+    """The program with its errors told apart from those of what is around it."""
+
+    def watched(*inputs: Any) -> Any:
+        try:
+            return program(*inputs)
+        except Exception as error:
+            raise _ProgramError from error
+
+    return watched
+
+
+def _eager_on(kind: type[Exception], run: Runner, captured: fx.GraphModule, name: str) -> Runner:
+    eager = at_user_lines(captured)
+
+    def call(*inputs: Any) -> Any:
+        try:
+            return run(*inputs)
+        except kind as error:
+            failure = str(error.__cause__ if kind is _ProgramError else error)
+        result = eager(*inputs)
+        get_logger("compile").warning(
+            "the compiled program of %s failed, which is a bug, and the call ran eagerly: %s",
+            name,
+            failure,
+        )
+        return result
+
+    return call
+
+
+def at_user_lines(captured: fx.GraphModule) -> Runner:
+    """The captured graph as it is, with the user's line in the tracebacks of its errors."""
+    forward: Runner = captured.forward
+
+    def eager(*inputs: Any) -> Any:
+        try:
+            return forward(*inputs)
+        except Exception as error:
+            error.__traceback__ = _with_user_line(error.__traceback__, captured)
+            raise
+
+    return eager
+
+
+def _with_user_line(
+    traceback: types.TracebackType | None, captured: fx.GraphModule
+) -> types.TracebackType | None:
+    """A traceback with the user's line in the place of the generated code's."""
+    if traceback is None:
+        return None
+    below = _with_user_line(traceback.tb_next, captured)
+    code = traceback.tb_frame.f_code
+    if code is getattr(type(captured).forward, "__code__", None):
+        node = _node_at(linecache.getline(code.co_filename, traceback.tb_lineno), captured)
+        frame = None if node is None else _user_frame(node)
+        if frame is not None:
+            return types.TracebackType(below, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return types.TracebackType(below, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
+
+
+def _node_at(text: str, captured: fx.GraphModule) -> fx.Node | None:
+    """The node of a line of generated code, which starts with the node's name."""
+    found = re.match(r"\s*(\w+)", text)
+    name = found[1] if found else ""
+    return next((node for node in captured.graph.nodes if node.name == name), None)
+
+
+def _user_frame(node: fx.Node) -> types.TracebackType | None:
+    """A traceback entry for the user's line of a node, made by raising at such a line."""
+    found = USER_LINE.match(str(node.meta.get("source_line", "")))
+    if found is None:
+        return None
+    file = str(node.meta.get("source_file") or _path_of(found))
+    try:
+        exec(_raising_at(file, int(found["number"]), found["function"]), {})
+    except LookupError as error:
+        return None if error.__traceback__ is None else error.__traceback__.tb_next
+    return None
+
+
+def _path_of(line: re.Match[str]) -> str:
+    """The file of a user's line that names it without its folder: a module's that has the line."""
+    number, text = int(line["number"]), line["text"]
+    for module in tuple(sys.modules.values()):
+        path = inspect.getattr_static(module, "__file__", None)
+        if not isinstance(path, str) or os.path.basename(path) != line["file"]:
+            continue
+        if linecache.getline(path, number).strip() == text:
+            return path
+    return line["file"]
+
+
+def _raising_at(file: str, number: int, function: str) -> types.CodeType:
+    """Code that raises at a line of a file; it spans the line, so that nothing is underlined."""
+    text = linecache.getline(file, number).rstrip()
+    tree = ast.parse("raise LookupError")
+    for part in ast.walk(tree):
+        if isinstance(part, (ast.stmt, ast.expr)):
+            part.lineno = part.end_lineno = number
+            part.col_offset = len(text) - len(text.lstrip())
+            part.end_col_offset = len(text.encode())
+    return compile(tree, file, "exec").replace(co_name=function, co_qualname=function)
