@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--dynamic", choices=("yes", "no"), help="the option of the compiled function"
     )
+    made.add_argument("--backwards", action="store_true", help="the argument sets in reverse")
     made.add_argument("--itself", action="store_true", help="eager against eager: test the suite")
     return made
 

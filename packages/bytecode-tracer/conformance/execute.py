@@ -54,6 +54,7 @@ def run_case(
     limit: float = 20.0,
     compile_with: Compile | None = None,
     options: dict[str, Any] | None = None,
+    backwards: bool = False,
 ) -> Verdict:
     """Run one case on both sides and compare call by call.
 
@@ -62,14 +63,17 @@ def run_case(
         limit: seconds for the case, after which it counts as wrong.
         compile_with: compiles the program instead of the tracer, to test the suite itself.
         options: options of every compiled function, as `dynamic`.
+        backwards: go through the argument sets from the last to the first, where they are a list,
+            so that other sets meet the specialisations of others.
     """
     start = time.perf_counter()
     compiler = Compiler(options or {})
     difference: str | None
     try:
         with time_limit(limit), warnings_of_tracer(compiler.warnings):
-            expected = list(run_side(case, lambda program, options: program))
-            with contextlib.closing(run_side(case, compile_with or compiler.compile)) as actual:
+            expected = list(run_side(case, lambda program, options: program, backwards))
+            side = run_side(case, compile_with or compiler.compile, backwards)
+            with contextlib.closing(side) as actual:
                 difference = _first_difference(actual, expected)
     except CaseTimeoutError:
         difference = f"not done after {limit:g} s"
@@ -87,7 +91,9 @@ def _first_difference(actual: Iterable[Node], expected: list[Node]) -> str | Non
     return None
 
 
-def run_side(case: Case, compile_program: Compile) -> Generator[Node, None, None]:
+def run_side(
+    case: Case, compile_program: Compile, backwards: bool = False
+) -> Generator[Node, None, None]:
     """The described outcome of each call of a case, in a fresh copy of its file."""
     with loaded(case.topic) as module, clean_modes():
         own: Case = module.__dict__[CASES][case.name]
@@ -99,7 +105,8 @@ def run_side(case: Case, compile_program: Compile) -> Generator[Node, None, None
         called = compile_program(program, own.options)
         describer = Describer()
         for _ in range(ROUNDS):
-            for arguments in own.sets() if state is None else own.sets(state):
+            sets = own.sets() if state is None else own.sets(state)
+            for arguments in reversed(sets) if backwards and isinstance(sets, list) else sets:
                 yield outcome(own, module, describer, called, (program, state), arguments)
 
 
