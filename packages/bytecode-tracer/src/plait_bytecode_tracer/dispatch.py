@@ -6,15 +6,23 @@ import functools
 import inspect
 import threading
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
 
+from plait_bytecode_tracer.entries import (
+    MISS,
+    Entry,
+    Parts,
+    Recompile,
+    failed_guard,
+    make_entry,
+)
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
-from plait_bytecode_tracer.guards import CheckWriter, first_failure
-from plait_bytecode_tracer.resume import Stopped
+from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.trace import (
     Capture,
@@ -29,38 +37,6 @@ Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor], Cap
 """Makes a graph callable: it takes the graph's inputs and returns its outputs."""
 
 
-MISS = object()
-"""What an entry returns when one of its guards fails."""
-
-
-@dataclass(slots=True)
-class Entry:
-    """A specialisation: its code, and what a report says of it."""
-
-    run: Callable[..., Any]
-    capture: Capture
-    compiled: Any
-    resumed: tuple[CompiledFunction, ...] = ()
-    source: str = ""
-    """The generated Python: guards, the graph's call, and what follows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recompile:
-    """Why a further specialisation was made."""
-
-    guard: str
-    """What was assumed."""
-    line: str
-    """The user's line that needed it."""
-    found: str = ""
-    """What the call had instead, where a few words can say it."""
-
-    def __str__(self) -> str:
-        found = f": now {self.found}" if self.found else ""
-        return f"{self.guard} no longer holds{found} (needed by {self.line})"
-
-
 @dataclass(slots=True)
 class Settings:
     """How a function is compiled; shared with its continuations."""
@@ -69,6 +45,7 @@ class Settings:
     fullgraph: bool = False
     dynamic: bool | None = None
     recompile_limit: int = 8
+    native_guards: bool = True
     profile: Profile = field(default_factory=Profile)
 
 
@@ -81,6 +58,7 @@ class CompiledFunction:
         fullgraph: raise FullGraphError at a graph break instead of going on in Python.
         dynamic: accepted; shapes are specialised in this release.
         recompile_limit: with that many specialisations, further calls run eagerly.
+        native_guards: check guards by native code, once that has been built.
         profile: where phases are timed.
 
     Several threads may call it, and compile it, at once.
@@ -94,11 +72,13 @@ class CompiledFunction:
         fullgraph: bool = False,
         dynamic: bool | None = None,
         recompile_limit: int = 8,
+        native_guards: bool = True,
         profile: Profile | None = None,
         settings: Settings | None = None,
     ) -> None:
         self._settings = settings or Settings(
-            backend, fullgraph, dynamic, recompile_limit, profile or Profile()
+            *(backend, fullgraph, dynamic, recompile_limit, native_guards),
+            profile or Profile(),
         )
         self.function = function
         self.__name__ = function.__name__
@@ -109,6 +89,8 @@ class CompiledFunction:
         """Why calls run as plain Python, if they do."""
         self._signature: tuple[Any, inspect.Signature] | None = None
         self._runs: tuple[Callable[..., Any], ...] = ()
+        self._is_full = False
+        """Whether a call has been refused a further specialisation."""
         self._lock = threading.RLock()
         self._compiling = threading.local()
         code = function.__code__
@@ -138,7 +120,7 @@ class CompiledFunction:
     def reset(self) -> None:
         """Forget all specialisations; the next call traces anew."""
         with self._lock:
-            self.entries, self._runs = (), ()
+            self.entries, self._runs, self._is_full = (), (), False
             self.eager_reason = None
             self.recompiles.clear()
             self.breaks.clear()
@@ -176,7 +158,7 @@ class CompiledFunction:
 
     def _miss(self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         entry = None
-        if not getattr(self._compiling, "active", False):
+        if not (self._is_full or getattr(self._compiling, "active", False)):
             entry = self._matching_entry(values)
         if entry is None:
             return self.function(*args, **kwargs)
@@ -214,16 +196,14 @@ class CompiledFunction:
             return entry
 
     def _give_up(self, reason: Recompile | None) -> None:
-        limit = self._settings.recompile_limit
-        if not getattr(self, "_warned", False):
-            self._warned = True
-            get_logger("tracer").warning(
-                "%s has %d specialisations, the most allowed; other calls run eagerly. The last "
-                "reason: %s",
-                self.__name__,
-                limit,
-                reason,
-            )
+        self._is_full = True
+        get_logger("tracer").warning(
+            "%s has %d specialisations, the most allowed; other calls run eagerly. The last "
+            "reason: %s",
+            self.__name__,
+            self._settings.recompile_limit,
+            reason,
+        )
 
     def _compile(self, values: tuple[Any, ...]) -> Entry:
         profile = self._settings.profile
@@ -274,17 +254,19 @@ class CompiledFunction:
                 for f in continuation.functions
             )
             targets = resumed
-        source = entry_source(self.function.__code__, capture, compiled is not None)
-        namespace: dict[str, Any] = {
-            **capture.state.constants.objects,
-            "_graph": compiled,
-            "_resume": targets,
-            "_Stopped": Stopped,
-            "_break": continuation.breaking if continuation is not None else None,
-            "_MISS": MISS,
-        }
-        exec(compile(source, f"<plait entry {self.__name__}>", "exec"), namespace)
-        return Entry(namespace["entry"], capture, compiled, resumed, source)
+        count = len(parameter_names(self.function.__code__))
+        parts = Parts(self.__name__, capture, compiled, targets, count)
+        native = self._settings.native_guards
+        if native:
+            NATIVE.request(weak_call(self._upgrade))
+        return make_entry(parts, resumed, native=native)
+
+    def _upgrade(self) -> None:
+        """The native check has come: use it for what was compiled before."""
+        with self._lock:
+            for entry in self.entries:
+                entry.upgrade()
+            self._runs = tuple(entry.run for entry in self.entries)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
         return CompiledFunction(self.function, self._settings.backend, settings=self._settings)
@@ -293,34 +275,16 @@ class CompiledFunction:
         return f"<compiled {self.__name__}: {len(self.entries)} specialisations>"
 
 
-def failed_guard(entry: Entry, values: tuple[Any, ...]) -> Recompile | None:
-    """Which guard of an entry fails for these arguments; None if all hold."""
-    capture = entry.capture
-    failure = first_failure(capture.tree, values, capture.state.constants.objects)
-    if failure is None:
-        return None
-    if failure.number == len(capture.guards):
-        return Recompile("a value", "the result", failure.found)
-    guard = capture.guards[failure.number]
-    return Recompile(guard.text, guard.line, failure.found)
+def weak_call(method: Callable[[], None]) -> Callable[[], None]:
+    """A call of a method that does not keep its object alive."""
+    reference = weakref.WeakMethod(method)
 
+    def call() -> None:
+        alive = reference()
+        if alive is not None:
+            alive()
 
-def entry_source(code: types.CodeType, capture: Capture, has_graph: bool) -> str:
-    """Python of one specialisation: check the guards, call the graph, do the rest."""
-    checks = CheckWriter(capture.tree, capture.state.constants, "_MISS")
-    checks.write()
-    lines = ["try:", *(f"    {line}" for line in checks.lines or ["pass"])]
-    lines.append("except Exception: return _MISS")
-    lines += [f"{name} = {checks.value(s)}" for name, s in capture.reads.sources.items()]
-    if has_graph:
-        inputs = [checks.value(source) for source in capture.sources]
-        lines.append(f"_out = _graph({', '.join(inputs)})")
-    elif capture.inputs:
-        lines.append("_out = ()")
-    lines += capture.body
-    text = "\n".join(f"    {line}" for line in lines)
-    parameters = ", ".join(f"_a{n}" for n in range(len(parameter_names(code))))
-    return f"def entry({parameters}):\n{text}\n"
+    return call
 
 
 def full_graph_error(graph_break: GraphBreak) -> FullGraphError:

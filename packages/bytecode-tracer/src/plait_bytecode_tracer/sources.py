@@ -64,8 +64,10 @@ class Source:
 
     def code_from(self, base: str) -> str:
         """The expression, with another name for the base's value."""
-        if self.base is None or self.code.startswith(self.base.code):
-            return base + self.code.removeprefix(self.base.code if self.base else "")
+        if self.base is None:
+            return self.code
+        if self.code.startswith(self.base.code):
+            return base + self.code.removeprefix(self.base.code)
         called, _, rest = self.code.partition(f"({self.base.code}")
         return f"{called}({base}{rest}"
 

@@ -97,8 +97,6 @@ class _Evaluation:
             case Access.CELL:
                 return base.cell_contents
             case Access.PYTHON:
-                if source.base is None:
-                    return eval(source.code, self.namespace, self.named)
                 code = source.code_from("_base")
                 return eval(code, self.namespace, {**self.named, "_base": base})
 
@@ -126,6 +124,8 @@ class _Evaluation:
                 return same_order(value, expected)
             case Kind.LACKS:
                 return expected not in value
+            case Kind.HAS:
+                return expected in value
             case Kind.NO_ATTRIBUTE:
                 return not hasattr(value, expected)
             case Kind.METHOD:

@@ -57,6 +57,6 @@ def _discriminator(kind: Kind, expected: object) -> Hashable:
         return expected.code
     if isinstance(expected, Mode):
         return id(expected.function)
-    if kind in (Kind.PYTHON, Kind.NO_ATTRIBUTE, Kind.LACKS):
+    if kind in (Kind.PYTHON, Kind.NO_ATTRIBUTE, Kind.LACKS, Kind.HAS):
         return repr(expected)
     return None

@@ -25,6 +25,8 @@ class Kind(Enum):
     """Iterating over the dict or set gives this tuple of constants, in order."""
     LACKS = "lacks"
     """The dict has no such key."""
+    HAS = "has"
+    """The dict has this key."""
     NO_ATTRIBUTE = "no attribute"
     """It has no attribute of this name."""
     METHOD = "method"

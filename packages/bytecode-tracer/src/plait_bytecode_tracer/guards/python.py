@@ -60,9 +60,7 @@ class CheckWriter:
         if source.access in (Access.ARGUMENT, Access.CONSTANT):
             self.named[source.code] = source.code
             return
-        text = source.code
-        if source.base is not None:
-            text = source.code_from(self.named[source.base.code])
+        text = source.code_from("" if source.base is None else self.named[source.base.code])
         name = f"_v{len(self.named)}"
         if self.numbered:
             self.lines.append(f"_n = {self.tree.first_guard(node)}")
@@ -80,6 +78,10 @@ class CheckWriter:
     def name(self, value: object) -> str:
         """How generated code names an object."""
         return repr(value) if isinstance(value, _SINGLETONS[:2]) else self.constants.name(value)
+
+    def key(self, key: object) -> str:
+        """How generated code names a key of a dict."""
+        return repr(key) if type(key) in (int, str) else self.name(key)
 
     def value(self, source: Source) -> str:
         """The local variable that holds a source of the tree."""
@@ -110,7 +112,11 @@ def _keys(writer: CheckWriter, guard: Guard, value: str) -> str:
 
 
 def _lacks(writer: CheckWriter, guard: Guard, value: str) -> str:
-    return f"{guard.expected!r} not in {value}"
+    return f"{writer.key(guard.expected)} not in {value}"
+
+
+def _has(writer: CheckWriter, guard: Guard, value: str) -> str:
+    return f"{writer.key(guard.expected)} in {value}"
 
 
 def _no_attribute(writer: CheckWriter, guard: Guard, value: str) -> str:
@@ -178,6 +184,7 @@ _CONDITIONS: dict[Kind, Callable[[CheckWriter, Guard, str], str]] = {
     Kind.LENGTH: _length,
     Kind.KEYS: _keys,
     Kind.LACKS: _lacks,
+    Kind.HAS: _has,
     Kind.NO_ATTRIBUTE: _no_attribute,
     Kind.METHOD: _method,
     Kind.TENSOR: _tensor,

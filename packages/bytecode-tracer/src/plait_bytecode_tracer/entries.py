@@ -1,0 +1,166 @@
+"""Specialisations: guards, the graph's call, and what follows, as one callable."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from plait_bytecode_tracer.guards import CheckWriter, first_failure
+from plait_bytecode_tracer.guards.native import NATIVE, Call, guarded
+from plait_bytecode_tracer.resume import Stopped
+from plait_bytecode_tracer.trace import Capture
+from plait_utils import get_logger
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.dispatch import CompiledFunction
+
+MISS = object()
+"""What an entry returns when one of its guards fails."""
+
+_DIRECT = re.compile(r"return _out\[(\d+)\]")
+
+
+@dataclass(slots=True)
+class Entry:
+    """A specialisation: its code, and what a report says of it."""
+
+    run: Callable[..., Any]
+    """Takes a value for each parameter; returns MISS where a guard fails."""
+    capture: Capture
+    compiled: Any
+    resumed: tuple[CompiledFunction, ...] = ()
+    source: str = ""
+    """The generated Python: guards, the graph's call, and what follows."""
+    parts: Parts | None = None
+    is_native: bool = False
+    """Whether the guards are checked by native code."""
+
+    def upgrade(self) -> None:
+        """Check the guards natively from now on, where that can be."""
+        native = None if self.is_native or self.parts is None else NATIVE.module
+        if native is None or self.parts is None:
+            return
+        try:
+            self.run = _native_run(native, self.parts)
+        except Exception as error:  # the Python check does as well
+            get_logger("tracer").warning("guards stay in Python: %s", error, exc_info=True)
+            return
+        self.is_native = True
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an entry is made of."""
+
+    name: str
+    capture: Capture
+    compiled: Callable[..., Any] | None
+    targets: tuple[Callable[..., Any], ...]
+    """Continuations, by number."""
+    argument_count: int
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The globals of generated code."""
+        continuation = self.capture.continuation
+        return {
+            **self.capture.state.constants.objects,
+            "_graph": self.compiled,
+            "_resume": self.targets,
+            "_Stopped": Stopped,
+            "_break": None if continuation is None else continuation.breaking,
+            "_MISS": MISS,
+        }
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(f"_a{n}" for n in range(self.argument_count))
+
+
+def make_entry(parts: Parts, resumed: tuple[CompiledFunction, ...], *, native: bool) -> Entry:
+    """An entry that checks natively where that can be, and in Python else."""
+    source = entry_source(parts)
+    entry = Entry(_not_made, parts.capture, parts.compiled, resumed, source, parts)
+    if native:
+        entry.upgrade()
+    if not entry.is_native:
+        entry.run = _function(source, "entry", parts)
+    return entry
+
+
+def _not_made(*args: Any) -> Any:
+    return MISS
+
+
+def _function(source: str, name: str, parts: Parts) -> Callable[..., Any]:
+    namespace = parts.namespace
+    exec(compile(source, f"<plait {name} {parts.name}>", "exec"), namespace)
+    made: Callable[..., Any] = namespace[name]
+    return made
+
+
+def entry_source(parts: Parts) -> str:
+    """Python of one specialisation: check the guards, call the graph, do the rest."""
+    capture = parts.capture
+    checks = CheckWriter(capture.tree, capture.state.constants, "_MISS")
+    checks.write()
+    lines = ["try:", *(f"    {line}" for line in checks.lines or ["pass"])]
+    lines.append("except Exception: return _MISS")
+    lines += [f"{name} = {checks.value(s)}" for name, s in capture.reads.sources.items()]
+    inputs = [checks.value(source) for source in capture.sources]
+    lines.append("_out = ()" if parts.compiled is None else f"_out = _graph({', '.join(inputs)})")
+    return _define("entry", parts.parameters, [*lines, *capture.body])
+
+
+def _define(name: str, parameters: tuple[str, ...], lines: list[str]) -> str:
+    text = "\n".join(f"    {line}" for line in lines)
+    return f"def {name}({', '.join(parameters)}):\n{text}\n"
+
+
+def _native_run(native: types.ModuleType, parts: Parts) -> Callable[..., Any]:
+    capture = parts.capture
+    body, position = None, 0
+    direct = _DIRECT.fullmatch(capture.body[0]) if len(capture.body) == 1 else None
+    if direct is not None and parts.compiled is not None:
+        position = int(direct[1])
+    else:
+        parameters = ("_out", *parts.parameters, *capture.reads.sources)
+        body = _function(_define("body", parameters, list(capture.body)), "body", parts)
+    reads = () if body is None else tuple(capture.reads.sources.values())
+    inputs = capture.sources if parts.compiled is not None else ()
+    call = Call(parts.compiled, inputs, body, reads, position, MISS)
+    made: Callable[..., Any] = guarded(
+        native, capture.tree, capture.state.constants, parts.argument_count, call
+    )
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Recompile:
+    """Why a further specialisation was made."""
+
+    guard: str
+    """What was assumed."""
+    line: str
+    """The user's line that needed it."""
+    found: str = ""
+    """What the call had instead, where a few words can say it."""
+
+    def __str__(self) -> str:
+        found = f": now {self.found}" if self.found else ""
+        return f"{self.guard} no longer holds{found} (needed by {self.line})"
+
+
+def failed_guard(entry: Entry, values: tuple[Any, ...]) -> Recompile | None:
+    """Which guard of an entry fails for these arguments; None if all hold."""
+    capture = entry.capture
+    failure = first_failure(capture.tree, values, capture.state.constants.objects)
+    if failure is None:
+        return None
+    if failure.number == len(capture.guards):
+        return Recompile("a value", "the result", failure.found)
+    guard = capture.guards[failure.number]
+    return Recompile(guard.text, guard.line, failure.found)

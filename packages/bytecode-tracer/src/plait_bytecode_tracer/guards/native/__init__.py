@@ -1,0 +1,6 @@
+"""The guard tree as a native check."""
+
+from plait_bytecode_tracer.guards.native.build import NATIVE, NativeGuards
+from plait_bytecode_tracer.guards.native.flatten import Call, guarded
+
+__all__ = ["NATIVE", "Call", "NativeGuards", "guarded"]

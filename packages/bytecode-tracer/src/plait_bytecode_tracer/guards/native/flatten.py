@@ -1,0 +1,209 @@
+"""The guard tree as the tuples from which the native check is built (see guarded.c)."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.guards.explain import holds_facts
+from plait_bytecode_tracer.guards.guard import Guard
+from plait_bytecode_tracer.guards.kinds import Kind, Mode, StoragePattern, TensorFacts
+from plait_bytecode_tracer.guards.tree import GuardTree, Node
+from plait_bytecode_tracer.sources import Access, Constants, Source
+
+# The numbers of the enums of guarded.c.
+_ACCESSES = {
+    access: number
+    for number, access in enumerate(
+        (
+            *(Access.ARGUMENT, Access.CONSTANT, Access.ATTRIBUTE, Access.INSTANCE_DICT),
+            *(Access.ITEM, Access.CELL, Access.PYTHON),
+        )
+    )
+}
+_KINDS = {
+    kind: number
+    for number, kind in enumerate(
+        (
+            *(Kind.IDENTITY, Kind.TYPE, Kind.EQUAL, Kind.LENGTH, Kind.KEYS, Kind.LACKS, Kind.HAS),
+            *(Kind.NO_ATTRIBUTE, Kind.METHOD, Kind.TENSOR, Kind.SAME_OBJECT),
+            *(Kind.STORAGE_PATTERN, Kind.MODE, Kind.PYTHON),
+        )
+    )
+}
+_BY_HOLDER = frozenset({Kind.IDENTITY, Kind.EQUAL, Kind.METHOD})
+"""What cannot change in an object while a dict holds it."""
+_BY_ITSELF = frozenset({Kind.LENGTH, Kind.KEYS, Kind.LACKS, Kind.HAS})
+"""What cannot change in a dict that is not changed."""
+_HEAP_TYPE = 1 << 9
+_DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a guarded call does after its check: the graph, then the body.
+
+    `body` takes the arguments of the call after the graph's outputs, then the values of
+    `reads`. Without one, the call returns output `direct` of the graph.
+    """
+
+    graph: Callable[..., Any] | None
+    inputs: Sequence[Source]
+    body: Callable[..., Any] | None
+    reads: Sequence[Source]
+    direct: int
+    miss: object
+
+
+def guarded(
+    native: ModuleType, tree: GuardTree, constants: Constants, argument_count: int, call: Call
+) -> Any:
+    """A callable that checks, reads, and makes the call; it returns `call.miss` otherwise.
+
+    Its method `check` tells, for tests, the number of the first guard that fails, or
+    the values of `tree.outputs` before others.
+    """
+    return native.guarded(_Flat(native, tree, constants, argument_count).spec(call))
+
+
+@dataclass(slots=True)
+class _Flat:
+    native: ModuleType
+    tree: GuardTree
+    constants: Constants
+    argument_count: int
+    slots: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    namespace: dict[str, object] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.namespace = dict(self.constants.objects)
+
+    def spec(self, call: Call) -> tuple[object, ...]:
+        tree = self.tree
+        several = (s for n in tree.last for s in tree.guards[n].sources)
+        for source in (*tree.outputs, *several):
+            self.slots.setdefault(source.code, len(self.slots))
+        nodes = list(tree.nodes())
+        for node in nodes:
+            self.numbers[node.source.code] = len(self.numbers)
+        return (
+            tuple(map(self._node, nodes)),
+            tuple(map(self._guard, tree.guards)),
+            tuple(self.numbers[root.source.code] for root in tree.roots),
+            len(tree.modes),
+            len(tree.guards) - len(tree.last),
+            self.argument_count,
+            len(self.slots),
+            call.graph,
+            tuple(self.slots[s.code] for s in call.inputs),
+            call.body,
+            call.direct,
+            tuple(self.slots[s.code] for s in call.reads),
+            call.miss,
+        )
+
+    def _node(self, node: Node) -> tuple[object, ...]:
+        source = node.source
+        key, index = source.key, -1
+        if source.access in (Access.ARGUMENT, Access.ITEM) and type(key) is int:
+            index = key
+        if source.access is Access.PYTHON:
+            key = self._python(source.code_from("_value"))
+        guards = node.guards
+        begin, end = (guards[0], guards[-1] + 1) if guards else (0, 0)
+        kinds = [self.tree.guards[number].kind for number in guards]
+        items = any(child.source.access is Access.ITEM for child in node.children)
+        return (
+            _ACCESSES[source.access],
+            key,
+            index,
+            self.slots.get(source.code, -1),
+            self.tree.first_guard(node),
+            begin,
+            end,
+            int(items or any(kind in _BY_ITSELF for kind in kinds)),
+            tuple(self.numbers[child.source.code] for child in node.children),
+            tuple(
+                self.numbers[child.source.code]
+                for child in node.children
+                if not self._is_settled(child)
+            ),
+        )
+
+    def _is_settled(self, node: Node) -> bool:
+        """Whether nothing is to do for a node while the dict that holds it is unchanged."""
+        return (
+            node.source.access is Access.ITEM
+            and not node.children
+            and node.source.code not in self.slots
+            and all(_by_holder(self.tree.guards[number]) for number in node.guards)
+        )
+
+    def _guard(self, guard: Guard) -> tuple[object, ...]:
+        kind = guard.kind
+        given: object = guard.expected
+        second: object = None
+        slots: tuple[int, ...] = ()
+        match guard.expected:
+            case Mode(function, value) if kind is Kind.MODE:
+                given, second = function, value
+            case StoragePattern(sources, pattern) if kind is Kind.STORAGE_PATTERN:
+                given, slots = pattern, tuple(self.slots[source.code] for source in sources)
+            case Source() if kind is Kind.SAME_OBJECT:
+                given, slots = None, tuple(self.slots[source.code] for source in guard.sources)
+            case (function, owner) if kind is Kind.METHOD:
+                given, second = function, owner
+            case TensorFacts() as facts if kind is Kind.TENSOR:
+                kind, given = self._tensor(facts)
+            case str() as condition if kind is Kind.PYTHON:
+                given = self._python(condition.replace("{}", "_value"))
+        by_itself = guard.kind in _BY_ITSELF
+        return _KINDS[kind], int(_by_holder(guard)), int(by_itself), given, second, slots
+
+    def _tensor(self, facts: TensorFacts) -> tuple[Kind, object]:
+        """The facts as DLPack has them; a Python condition where it has no words for them."""
+        device = facts.device
+        described = None
+        if device.type in _DEVICES:
+            described = _dlpack(self.native, facts.dtype, device)
+        if described is None:
+            return Kind.PYTHON, lambda value, *_: holds_facts(value, facts)
+        requires_grad = -1 if facts.requires_grad is None else int(facts.requires_grad)
+        return Kind.TENSOR, (
+            *(facts.cls, *described, facts.shape, facts.stride),
+            *(int(facts.dtype.is_complex), requires_grad),
+        )
+
+    def _python(self, expression: str) -> object:
+        """A function of a value and the call's arguments."""
+        names = ", ".join(["_value", *(f"_a{n}" for n in range(self.argument_count))])
+        return eval(f"lambda {names}: {expression}", self.namespace)
+
+
+def _by_holder(guard: Guard) -> bool:
+    if guard.kind is Kind.TYPE:
+        return _keeps_class(guard.expected)
+    return guard.kind in _BY_HOLDER
+
+
+def _keeps_class(cls: object) -> bool:
+    """Whether `__class__` of the class's instances cannot be set."""
+    fixed = isinstance(cls, type) and not cls.__flags__ & _HEAP_TYPE
+    return fixed and cls is not types.ModuleType
+
+
+@functools.lru_cache(maxsize=256)
+def _dlpack(native: ModuleType, dtype: torch.dtype, device: torch.device) -> tuple[int, ...] | None:
+    """How the exchange table describes a dtype and device; None where it cannot."""
+    try:
+        described: tuple[int, ...] = native.describe(torch.empty(0, dtype=dtype, device=device))
+    except (RuntimeError, BufferError, TypeError, NotImplementedError):
+        return None
+    return described
