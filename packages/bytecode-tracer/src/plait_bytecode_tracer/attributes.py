@@ -10,6 +10,7 @@ import torch
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects import (
     MISSING,
     bind_attribute,
@@ -183,7 +184,7 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
         if hasattr(real, name):
             raise TraceBreakError("GB0007", f"the attribute {name!r} set on a tensor")
         text = f"no attribute {name}"
-        frame.state.guard(owner.source, f"not hasattr({{}}, {name!r})", text)
+        frame.state.require(owner.source, Kind.NO_ATTRIBUTE, name, text)
     return None
 
 
@@ -306,7 +307,7 @@ def module_entry(frame: Frame, owner: Known, name: str) -> Variable | None:
         elif name in table and source is not None:
             return frame.state.wrap(table[name], source.parameter(kind, name))
     if source is not None:
-        frame.state.guard(source, f"not hasattr({{}}, {name!r})", f"no attribute {name}")
+        frame.state.require(source, Kind.NO_ATTRIBUTE, name, f"no attribute {name}")
     return None
 
 

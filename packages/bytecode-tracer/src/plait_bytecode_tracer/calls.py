@@ -285,10 +285,13 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
     if any(module.__dict__[name] for name in hooks) or _has_global_hooks():
         implementation: Any = torch.nn.Module._call_impl
         return inline(frame, implementation, [owner, *args], dict(kwargs))
-    condition = " or ".join(f"{{}}.{name}" for name in hooks)
-    frame.state.guard(source, f"not ({condition})", f"{source.text} has no hooks")
-    hooks_are_set = Mode(_has_global_hooks, False)
-    frame.state.require(None, Kind.MODE, hooks_are_set, "there are no global module hooks")
+    state = frame.state
+    for name in hooks:
+        state.require(source.entry(name), Kind.LENGTH, 0, f"{source.text} has no hooks")
+    shared = state.constants.source(torch.nn.modules.module.__dict__, "torch.nn.modules.module")
+    for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
+        text = "there are no global module hooks"
+        state.require(shared.named(f"_global{name}"), Kind.LENGTH, 0, text)
     from plait_bytecode_tracer.attributes import load_attribute
 
     return call(frame, load_attribute(frame, owner, "forward"), list(args), kwargs)

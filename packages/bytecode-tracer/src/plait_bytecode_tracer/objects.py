@@ -12,8 +12,8 @@ import torch
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
-from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.state import own_table
 from plait_bytecode_tracer.variables import (
     BoundVariable,
@@ -123,11 +123,12 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
         return wrapped.items.get(name)
     if name not in table:
         if owner.source is not None:
-            frame.state.guard_no_own(owner.source, name)
+            hidden = is_python(static_attribute(type(real), "__getattribute__"))
+            frame.state.guard_no_own(owner.source, name, plain=not hidden)
         return None
     if owner.source is None:
         return constant(table[name])
-    source = owner.source.attribute(name)
+    source = owner.source.entry(name)
     if is_python(static_attribute(type(real), "__getattribute__")):
         source = owner.source.own_attribute(name, frame.state.constants.name(own_table))
     return frame.state.wrap(table[name], source)
@@ -162,7 +163,7 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
     if value is MISSING:
         if owner.source is not None:
             text = f"no attribute {name}"
-            frame.state.guard(owner.source, f"not hasattr({{}}, {name!r})", text)
+            frame.state.require(owner.source, Kind.NO_ATTRIBUTE, name, text)
         return None
     if owner.source is None:
         return constant(value)
@@ -190,7 +191,7 @@ def own_attributes(frame: Frame, owner: Variable) -> Variable:
         if frame.state.attributes.get(id(owner.value)) or owner.source is None:
             raise TraceBreakError("GB0007", "the __dict__ of an object that was changed")
         table = object.__getattribute__(owner.value, "__dict__")
-        return frame.state.wrap(table, owner.source.attribute("__dict__"))
+        return frame.state.wrap(table, owner.source.instance_dict())
     raise TraceBreakError("GB0007", f"the __dict__ of a {describe(owner)}")
 
 
@@ -201,8 +202,7 @@ def class_value(frame: Frame, cls: type, name: str, value: Any) -> Variable:
     """An attribute of a class; functions and data of user classes are guarded."""
     if cls.__module__.split(".")[0] in _LIBRARIES:
         return constant(value)
-    where = frame.state.constants.name(cls)
-    source = Source(f"{where}.{name}", f"{cls.__qualname__}.{name}")
+    source = frame.state.constants.source(cls, cls.__qualname__).attribute(name)
     return frame.state.wrap(value, source)
 
 

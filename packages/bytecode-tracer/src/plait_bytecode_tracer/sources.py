@@ -76,9 +76,8 @@ class Source:
 
     def own_attribute(self, name: str, table: str) -> Source:
         """What the object itself holds under a name; `table` names a reader of its dict."""
-        code = f"{table}({self.code})"
-        own = Source(code, f"{self.text}.__dict__", self, Access.INSTANCE_DICT)
-        return Source(f"{code}[{name!r}]", f"{self.text}.{name}", own, Access.ITEM, name)
+        own = self.instance_dict(table)
+        return Source(f"{own.code}[{name!r}]", f"{self.text}.{name}", own, Access.ITEM, name)
 
     def item(self, key: str, shown: str) -> Source:
         """An element whose key is Python text."""
@@ -93,9 +92,9 @@ class Source:
         """What a cell holds: the variable `name` of a closure."""
         return Source(f"{self.code}.cell_contents", name, self, Access.CELL)
 
-    def instance_dict(self) -> Source:
-        """The `__dict__` of an object."""
-        code = f"{self.code}.__dict__"
+    def instance_dict(self, table: str | None = None) -> Source:
+        """The `__dict__` of an object; `table` names a function that reads it, if need be."""
+        code = f"{self.code}.__dict__" if table is None else f"{table}({self.code})"
         return Source(code, f"{self.text}.__dict__", self, Access.INSTANCE_DICT)
 
     def entry(self, name: str) -> Source:

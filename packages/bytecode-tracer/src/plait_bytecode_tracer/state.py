@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.guards import GuardSet, Kind, tensor_facts
+from plait_bytecode_tracer.guards import GuardSet, Kind, same_order, tensor_facts
 from plait_bytecode_tracer.lazy import LazyDict, LazyList
 from plait_bytecode_tracer.sources import Constants, Source
 from plait_bytecode_tracer.variables import (
@@ -128,18 +128,13 @@ class TraceState:
 
     def guard_function(self, function: types.FunctionType) -> None:
         """A function that was inlined keeps its code and its defaults."""
-        name = self.constants.name
-        where = name(function)
-        checks = [
-            f"{where}.__code__ is {name(function.__code__)}",
-            f"{where}.__defaults__ is {name(function.__defaults__)}",
-        ]
-        if function.__kwdefaults__:
-            checks.append(f"{where}.__kwdefaults__ == {name(dict(function.__kwdefaults__))}")
-        else:
-            checks.append(f"not {where}.__kwdefaults__")
+        source = self.constants.source(function, function.__qualname__)
+        parts = (function.__code__, function.__defaults__, function.__kwdefaults__)
         text = f"{function.__qualname__} keeps its code and defaults"
-        self.guard(None, " and ".join(checks), text)
+        self.require(source, Kind.FUNCTION, parts, text)
+        if function.__kwdefaults__:
+            table = self.constants.name(dict(function.__kwdefaults__))
+            self.guard(source.attribute("__kwdefaults__"), f"{{}} == {table}", text)
 
     def wrap(self, value: Any, source: Source | None) -> Variable:
         """A value from outside, guarded so that later calls find the same."""
@@ -190,6 +185,7 @@ class TraceState:
             return self._wrap_container(value, type(value), source)
         if isinstance(value, torch.nn.Module):
             self.guard_identity(source, value)
+            self.guard_type(source, value)
             return Known(value, source)
         if isinstance(value, types.MethodType):
             parts = (value.__func__, value.__self__)
@@ -212,12 +208,14 @@ class TraceState:
         if kind in (set, frozenset):
             if not all(is_constant(item) or is_identity_key(item) for item in value):
                 raise TraceBreakError("GB0009", f"{source.text} is a set of objects")
-            copy = self.constants.name(frozenset(value))
-            self.guard(source, f"{{}} == {copy}", f"{source.text} == {value!r}")
+            self.require(source, Kind.KEYS, tuple(value), f"{source.text} == {value!r}")
             return SetVariable(set(value), source, kind)
         size = kind.__len__(value)
-        length = "len({})" if type(value) is kind else f"{self._unbound(kind, '__len__')}({{}})"
-        self.guard(source, f"{length} == {size}", f"len({source.text}) == {size}")
+        text = f"len({source.text}) == {size}"
+        if type(value) is kind:
+            self.require(source, Kind.LENGTH, size, text)
+        else:
+            self.guard(source, f"{self._unbound(kind, '__len__')}({{}}) == {size}", text)
 
         def wrap(n: int) -> Variable:
             return self.wrap(kind.__getitem__(value, n), self._element(value, kind, source, n))
@@ -231,7 +229,7 @@ class TraceState:
         """The source of an element, past a `__getitem__` of the container's own class."""
         place = repr(key) if type(key) in (int, str) else self.constants.name(key)
         if type(value) is kind:
-            return source.item(place, repr(key))
+            return source.element(key, repr(key), place)
         getter = self._unbound(kind, "__getitem__")
         return Source(f"{getter}({source.code}, {place})", f"{source.text}[{key!r}]", source)
 
@@ -248,9 +246,12 @@ class TraceState:
             elif not (is_constant(key) or is_identity_key(key)):
                 raise TraceBreakError("GB0009", f"{source.text} read by a key that is an object")
             else:
+                text = f"{key!r} {'in' if present else 'not in'} {source.text}"
+                if type(value) is kind:
+                    self.require(source, Kind.HAS if present else Kind.LACKS, key, text)
+                    return
                 contains = self._unbound(dict, "__contains__")
                 test = f"{contains}({{}}, {self.constants.name(key)})"
-                text = f"{key!r} {'in' if present else 'not in'} {source.text}"
                 self.guard(source, test if present else f"not {test}", text)
 
         made = DictVariable(LazyDict(keys, wrap, guard), kind, source, value)
@@ -261,19 +262,20 @@ class TraceState:
     def _guard_keys(self, keys: list[Any], kind: Any, is_plain: bool, source: Source) -> None:
         if not all(is_constant(key) or is_identity_key(key) for key in keys):
             raise TraceBreakError("GB0009", f"{source.text} is a dict with keys that are objects")
-        given = "list({})" if is_plain else f"list({self._unbound(kind, 'keys')}({{}}))"
         text = f"keys of {source.text} == {keys!r}"
-        check = f"{given} == {self.constants.name(keys)}"
-        if any(isinstance(key, int | float | complex) for key in keys):  # 1 == 1.0 == True
-            kinds = self.constants.name([type(key) for key in keys])
-            check += f" and [_k.__class__ for _k in {given}] == {kinds}"
-        self.guard(source, check, text)
+        if is_plain:
+            self.require(source, Kind.KEYS, tuple(keys), text)
+            return
+        order = f"{self.constants.name(same_order)}({self._unbound(kind, 'keys')}({{}}), "
+        self.guard(source, f"{order}{self.constants.name(tuple(keys))})", text)
 
-    def guard_no_own(self, source: Source, name: str) -> None:
-        """An object keeps having no attribute of its own under a name."""
-        table = self.constants.name(own_table)
-        text = f"{source.text} has no own {name}"
-        self.guard(source, f"{name!r} not in {table}({{}})", text)
+    def guard_no_own(self, source: Source, name: str, *, plain: bool = False) -> None:
+        """An object keeps having no attribute of its own under a name.
+
+        With `plain`, its class reads attributes as `object` does.
+        """
+        table = source.instance_dict(None if plain else self.constants.name(own_table))
+        self.require(table, Kind.LACKS, name, f"{source.text} has no own {name}")
 
     def guard_storage_offsets(self) -> None:
         """All inputs keep the offset at which they begin in their storage."""

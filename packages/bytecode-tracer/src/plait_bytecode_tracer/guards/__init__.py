@@ -1,5 +1,6 @@
 """What a trace assumed: guards as data, and what checks them."""
 
+from plait_bytecode_tracer.guards.exact import exact_key, same_constant, same_order
 from plait_bytecode_tracer.guards.explain import Failure, first_failure
 from plait_bytecode_tracer.guards.guard import Guard, GuardSet
 from plait_bytecode_tracer.guards.kinds import (
@@ -26,8 +27,11 @@ __all__ = [
     "Reads",
     "StoragePattern",
     "TensorFacts",
+    "exact_key",
     "first_failure",
     "guard_tree",
+    "same_constant",
+    "same_order",
     "storage_pattern",
     "tensor_facts",
 ]

@@ -132,6 +132,9 @@ class _Evaluation:
                 if type(value) is not types.MethodType:
                     return False
                 return value.__func__ is expected[0] and value.__self__ is expected[1]
+            case Kind.FUNCTION:
+                found = (value.__code__, value.__defaults__, value.__kwdefaults__)
+                return all(one is other for one, other in zip(found, expected, strict=True))
             case Kind.TENSOR:
                 return holds_facts(value, expected)
             case Kind.SAME_OBJECT:

@@ -31,6 +31,8 @@ class Kind(Enum):
     """It has no attribute of this name."""
     METHOD = "method"
     """It is a method of this function bound to this object: a pair."""
+    FUNCTION = "function"
+    """It is a function with this code, defaults and keyword defaults: a triple of objects."""
     TENSOR = "tensor"
     """It is a tensor with these `TensorFacts`."""
     SAME_OBJECT = "same object"

@@ -132,6 +132,15 @@ def _method(writer: CheckWriter, guard: Guard, value: str) -> str:
     )
 
 
+def _function(writer: CheckWriter, guard: Guard, value: str) -> str:
+    assert isinstance(guard.expected, tuple)
+    code, defaults, keyword_defaults = map(writer.name, guard.expected)
+    return (
+        f"{value}.__code__ is {code} and {value}.__defaults__ is {defaults} and "
+        f"{value}.__kwdefaults__ is {keyword_defaults}"
+    )
+
+
 def _tensor(writer: CheckWriter, guard: Guard, value: str) -> str:
     facts = guard.expected
     assert isinstance(facts, TensorFacts)
@@ -187,6 +196,7 @@ _CONDITIONS: dict[Kind, Callable[[CheckWriter, Guard, str], str]] = {
     Kind.HAS: _has,
     Kind.NO_ATTRIBUTE: _no_attribute,
     Kind.METHOD: _method,
+    Kind.FUNCTION: _function,
     Kind.TENSOR: _tensor,
     Kind.SAME_OBJECT: _same_object,
     Kind.STORAGE_PATTERN: _storage,

@@ -32,15 +32,17 @@ _KINDS = {
     for number, kind in enumerate(
         (
             *(Kind.IDENTITY, Kind.TYPE, Kind.EQUAL, Kind.LENGTH, Kind.KEYS, Kind.LACKS, Kind.HAS),
-            *(Kind.NO_ATTRIBUTE, Kind.METHOD, Kind.TENSOR, Kind.SAME_OBJECT),
+            *(Kind.NO_ATTRIBUTE, Kind.METHOD, Kind.FUNCTION, Kind.TENSOR, Kind.SAME_OBJECT),
             *(Kind.STORAGE_PATTERN, Kind.MODE, Kind.PYTHON),
         )
     )
 }
 _BY_HOLDER = frozenset({Kind.IDENTITY, Kind.EQUAL, Kind.METHOD})
 """What cannot change in an object while a dict holds it."""
-_BY_ITSELF = frozenset({Kind.LENGTH, Kind.KEYS, Kind.LACKS, Kind.HAS})
-"""What cannot change in a dict that is not changed."""
+_BY_ITSELF = frozenset({Kind.LENGTH, Kind.KEYS, Kind.LACKS, Kind.HAS, Kind.NO_ATTRIBUTE})
+"""What cannot change in a dict or class that is not changed."""
+_HELD = frozenset({Access.ITEM, Access.ATTRIBUTE})
+"""How values are read that a dict or class holds."""
 _HEAP_TYPE = 1 << 9
 _DEVICES = ("cpu", "cuda")
 
@@ -119,7 +121,7 @@ class _Flat:
         guards = node.guards
         begin, end = (guards[0], guards[-1] + 1) if guards else (0, 0)
         kinds = [self.tree.guards[number].kind for number in guards]
-        items = any(child.source.access is Access.ITEM for child in node.children)
+        items = any(child.source.access in _HELD for child in node.children)
         return (
             _ACCESSES[source.access],
             key,
@@ -138,9 +140,9 @@ class _Flat:
         )
 
     def _is_settled(self, node: Node) -> bool:
-        """Whether nothing is to do for a node while the dict that holds it is unchanged."""
+        """Whether nothing is to do for a node while the dict or class that holds it stands."""
         return (
-            node.source.access is Access.ITEM
+            node.source.access in _HELD
             and not node.children
             and node.source.code not in self.slots
             and all(_by_holder(self.tree.guards[number]) for number in node.guards)

@@ -82,6 +82,7 @@ enum Kind {
     HAS,
     NO_ATTRIBUTE,
     METHOD,
+    FUNCTION,
     TENSOR,
     SAME_OBJECT,
     STORAGE_PATTERN,
@@ -103,8 +104,8 @@ typedef struct {
 
 typedef struct {
     int kind;
-    int by_holder; /* follows from the version of the dict that holds the value */
-    int by_itself; /* follows from the version of the value, a dict */
+    int by_holder; /* follows from the version of the dict or class that holds the value */
+    int by_itself; /* follows from the version of the value, a dict or class */
     PyObject *expected;
     PyObject *second;
     Py_ssize_t *slots; /* SAME_OBJECT, STORAGE_PATTERN: the values */
@@ -126,8 +127,8 @@ typedef struct Node {
     struct Node **children;
     struct Node **unsettled; /* those to visit though nothing changed in the dict */
     int has_version;         /* whether a version would spare anything */
-    uint64_t version;        /* of the dict that passed, or 0 */
-    PyObject *found;         /* borrowed from the dict of that version */
+    uint64_t version;        /* of the dict or class that passed, or 0 */
+    PyObject *found;         /* borrowed from the dict or class of that version */
     PyObject *seen;          /* compared, never followed */
     struct Watched *watched;
 } Node;
@@ -292,6 +293,37 @@ static inline int reads_as_dict(PyObject *value)
            methods->mp_length == PyDict_Type.tp_as_mapping->mp_length;
 }
 
+/* A class has a version too, until it or one of its bases is changed. Bit 63 keeps these
+ * apart from the versions of dicts. Metaclasses could change what reading gives. */
+static uint64_t class_version(PyObject *value)
+{
+    PyTypeObject *type = (PyTypeObject *)value;
+#if PY_VERSION_HEX < 0x030D0000
+    if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG))
+        return 0;
+#endif
+    return type->tp_version_tag ? (uint64_t)type->tp_version_tag | (uint64_t)1 << 63 : 0;
+}
+
+static uint64_t version_of(Node *node, PyObject *value)
+{
+    if (is_dict(value))
+        return dict_version(node, value);
+    return Py_IS_TYPE(value, &PyType_Type) ? class_version(value) : 0;
+}
+
+/* Whether a dict or class holds what reading a child has given. A class does not where a
+ * descriptor computes the value. */
+static int is_held(Node *child, PyObject *holder, PyObject *found)
+{
+    if (is_dict(holder))
+        return child->access == ITEM;
+    if (!Py_IS_TYPE(holder, &PyType_Type) || child->access != ATTRIBUTE ||
+        _PyType_Lookup((PyTypeObject *)holder, child->key) != found)
+        return 0;
+    return Py_IS_TYPE(found, &PyFunction_Type) || Py_TYPE(found)->tp_descr_get == NULL;
+}
+
 /* What raised: 0 where it is an Exception, which counts as a failed guard; else -1. */
 static int raised(void)
 {
@@ -451,15 +483,33 @@ static int check_contains(PyObject *value, PyObject *key, int wanted)
 
 static int check_no_attribute(PyObject *value, PyObject *name)
 {
-    PyObject *found = PyObject_GetAttr(value, name);
-    if (found) {
-        Py_DECREF(found);
-        return 0;
-    }
-    if (!PyErr_ExceptionMatches(PyExc_AttributeError))
-        return raised();
-    PyErr_Clear();
-    return 1;
+    PyObject *found = NULL;
+#if PY_VERSION_HEX < 0x030D0000
+    int has = _PyObject_LookupAttr(value, name, &found);
+#else
+    int has = PyObject_GetOptionalAttr(value, name, &found);
+#endif
+    Py_XDECREF(found);
+    return has < 0 ? raised() : !has;
+}
+
+static int check_method(PyObject *value, PyObject *function, PyObject *owner)
+{
+    return Py_IS_TYPE(value, &PyMethod_Type) && PyMethod_GET_FUNCTION(value) == function &&
+           PyMethod_GET_SELF(value) == owner;
+}
+
+static int is_or_none(PyObject *found, PyObject *expected)
+{
+    return found == expected || (found == NULL && expected == Py_None);
+}
+
+static int check_function(PyObject *value, PyObject *parts)
+{
+    return PyFunction_Check(value) &&
+           PyFunction_GET_CODE(value) == PyTuple_GET_ITEM(parts, 0) &&
+           is_or_none(PyFunction_GET_DEFAULTS(value), PyTuple_GET_ITEM(parts, 1)) &&
+           is_or_none(PyFunction_GET_KW_DEFAULTS(value), PyTuple_GET_ITEM(parts, 2));
 }
 
 static int returns_false(PyCFunction method, PyObject *tensor)
@@ -564,9 +614,9 @@ static int check_guard(Check *check, Guard *guard, Node *node, PyObject *value, 
     case NO_ATTRIBUTE:
         return check_no_attribute(value, guard->expected);
     case METHOD:
-        return Py_IS_TYPE(value, &PyMethod_Type) &&
-               PyMethod_GET_FUNCTION(value) == guard->expected &&
-               PyMethod_GET_SELF(value) == guard->second;
+        return check_method(value, guard->expected, guard->second);
+    case FUNCTION:
+        return check_function(value, guard->expected);
     case TENSOR: {
         int held = check_tensor(check, guard->facts, value, pinned, &data);
         if (node->slot >= 0)
@@ -603,7 +653,8 @@ static int check_numbered(Check *check, Py_ssize_t begin, Py_ssize_t end)
 
 static int visit(Check *check, Node *node, PyObject *value, int pinned);
 
-static int visit_all_children(Check *check, Node *node, PyObject *value)
+/* `all_held`: becomes 0 unless `value` holds each child's, so that its version tells all. */
+static int visit_all_children(Check *check, Node *node, PyObject *value, int *all_held)
 {
     for (Py_ssize_t n = 0; n < node->child_count; n++) {
         Node *child = node->children[n];
@@ -615,20 +666,21 @@ static int visit_all_children(Check *check, Node *node, PyObject *value)
         int held = visit(check, child, found, 0);
         if (check->remembers)
             child->found = found;
-        Py_DECREF(found); /* whatever holds it: what is remembered is only used then */
+        *all_held = *all_held && is_held(child, value, found);
+        Py_DECREF(found); /* what is remembered is used only while something else holds it */
         if (held <= 0)
             return held;
     }
     return 1;
 }
 
-/* A guard may run code that changes the dict: then nothing remembered is used. */
-static int visit_unsettled_children(Check *check, Node *node, PyObject *dict)
+/* A guard may run code that changes the holder: then nothing remembered is used. */
+static int visit_unsettled_children(Check *check, Node *node, PyObject *holder)
 {
     for (Py_ssize_t n = 0; n < node->unsettled_count; n++) {
         Node *child = node->unsettled[n];
-        int pinned = child->access == ITEM && dict_version(node, dict) == node->version;
-        PyObject *found = pinned ? Py_NewRef(child->found) : read_node(check, child, dict);
+        int pinned = version_of(node, holder) == node->version;
+        PyObject *found = pinned ? Py_NewRef(child->found) : read_node(check, child, holder);
         if (found == NULL) {
             check->failed = child->first_guard;
             return raised();
@@ -641,14 +693,14 @@ static int visit_unsettled_children(Check *check, Node *node, PyObject *dict)
     return 1;
 }
 
-/* Check a node's guards and all below it. `pinned`: the dict that holds the value is as
- * it was when the value passed. */
+/* Check a node's guards and all below it. `pinned`: the dict or class that holds the value
+ * is as it was when the value passed. */
 static int visit(Check *check, Node *node, PyObject *value, int pinned)
 {
     uint64_t version = 0;
-    int unchanged = 0;
-    if (node->has_version && check->remembers && is_dict(value)) {
-        version = dict_version(node, value);
+    int unchanged = 0, all_held = 1;
+    if (node->has_version && check->remembers) {
+        version = version_of(node, value);
         unchanged = version != 0 && version == node->version;
         if (!unchanged)
             node->version = 0;
@@ -667,9 +719,9 @@ static int visit(Check *check, Node *node, PyObject *value, int pinned)
         Py_XSETREF(check->held[node->slot], Py_NewRef(value));
     if (unchanged)
         return visit_unsettled_children(check, node, value);
-    int held = visit_all_children(check, node, value);
-    if (held > 0)
-        node->version = check->remembers ? version : node->version;
+    int held = visit_all_children(check, node, value, &all_held);
+    if (held > 0 && check->remembers && all_held)
+        node->version = version;
     return held;
 }
 
