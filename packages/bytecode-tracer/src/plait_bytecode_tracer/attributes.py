@@ -16,6 +16,7 @@ from plait_bytecode_tracer.objects import (
     bind_attribute,
     class_value,
     generic_attribute,
+    guard_class,
     is_python,
     object_attribute,
     static_attribute,
@@ -276,7 +277,11 @@ def _module_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     plain = fallback is torch.nn.Module.__getattr__
     if plain and name not in module.__dict__ and static_attribute(type(module), name) is MISSING:
         written = frame.state.attributes.get(id(module), {}).get(name)
-        return written if written is not None else module_entry(frame, owner, name)
+        if written is not None:
+            return written
+        guard_class(frame, type(module), name)
+        frame.state.guard_no_own(source, name, plain=True)
+        return module_entry(frame, owner, name)
     found = generic_attribute(frame, owner, name)
     if found is not None:
         return found

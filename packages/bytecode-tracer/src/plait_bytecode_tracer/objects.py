@@ -90,6 +90,7 @@ def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | No
     """`object.__getattribute__(owner, name)`."""
     cls = class_of(owner)
     static = static_attribute(cls, name)
+    guard_class(frame, cls, name)
     if static is not MISSING and _is_data_descriptor(static):
         return _data_attribute(frame, owner, cls, name, static)
     own = instance_attribute(frame, owner, name)
@@ -98,6 +99,12 @@ def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | No
     if static is MISSING:
         return None
     return bind_attribute(frame, owner, cls, name, static)
+
+
+def guard_class(frame: Frame, cls: type, name: str) -> None:
+    """A class from outside keeps what it defines under a name; torch and Python stay fixed."""
+    if cls.__module__.split(".")[0] not in _LIBRARIES:
+        frame.state.guard_class(cls, name)
 
 
 def _is_data_descriptor(static: Any) -> bool:

@@ -15,7 +15,14 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.guards import GuardSet, Kind, same_order, tensor_facts
+from plait_bytecode_tracer.guards import (
+    ABSENT,
+    GuardSet,
+    Kind,
+    class_attribute,
+    same_order,
+    tensor_facts,
+)
 from plait_bytecode_tracer.lazy import LazyDict, LazyList
 from plait_bytecode_tracer.sources import Constants, Source
 from plait_bytecode_tracer.variables import (
@@ -276,6 +283,15 @@ class TraceState:
         """
         table = source.instance_dict(None if plain else self.constants.name(own_table))
         self.require(table, Kind.LACKS, name, f"{source.text} has no own {name}")
+
+    def guard_class(self, cls: type, name: str) -> None:
+        """A class keeps what it and its bases define under a name, or that they do not."""
+        found = class_attribute(cls, name)
+        text = f"{cls.__qualname__} keeps its {name}"
+        if found is ABSENT:
+            text = f"{cls.__qualname__} defines no {name}"
+        source = self.constants.source(cls, cls.__qualname__)
+        self.require(source, Kind.CLASS_ATTRIBUTE, (name, found), text)
 
     def guard_storage_offsets(self) -> None:
         """All inputs keep the offset at which they begin in their storage."""

@@ -1,6 +1,12 @@
 """What a trace assumed: guards as data, and what checks them."""
 
-from plait_bytecode_tracer.guards.exact import exact_key, same_constant, same_order
+from plait_bytecode_tracer.guards.exact import (
+    ABSENT,
+    class_attribute,
+    exact_key,
+    same_constant,
+    same_order,
+)
 from plait_bytecode_tracer.guards.explain import Failure, first_failure
 from plait_bytecode_tracer.guards.guard import Guard, GuardSet
 from plait_bytecode_tracer.guards.kinds import (
@@ -16,6 +22,7 @@ from plait_bytecode_tracer.guards.reads import Reads
 from plait_bytecode_tracer.guards.tree import GuardTree, Node, guard_tree
 
 __all__ = [
+    "ABSENT",
     "CheckWriter",
     "Failure",
     "Guard",
@@ -27,6 +34,7 @@ __all__ = [
     "Reads",
     "StoragePattern",
     "TensorFacts",
+    "class_attribute",
     "exact_key",
     "first_failure",
     "guard_tree",

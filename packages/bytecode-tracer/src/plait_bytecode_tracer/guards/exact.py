@@ -41,6 +41,18 @@ def same_constant(one: object, other: object) -> bool:
     return type(one) is type(other) and exact_key(one) == exact_key(other)
 
 
+ABSENT = object()
+"""What stands for an attribute that a class does not have."""
+
+
+def class_attribute(cls: type, name: str) -> object:
+    """What a class or its bases define under a name, as it stands there, or ABSENT."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return ABSENT
+
+
 def same_order(values: Iterable[object], expected: tuple[object, ...]) -> bool:
     """Whether iterating over a container gives these constants in this order.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.guards.exact import same_constant, same_order
+from plait_bytecode_tracer.guards.exact import class_attribute, same_constant, same_order
 from plait_bytecode_tracer.guards.guard import Guard
 from plait_bytecode_tracer.guards.kinds import (
     Kind,
@@ -128,6 +128,8 @@ class _Evaluation:
                 return expected in value
             case Kind.NO_ATTRIBUTE:
                 return not hasattr(value, expected)
+            case Kind.CLASS_ATTRIBUTE:
+                return class_attribute(value, expected[0]) is expected[1]
             case Kind.METHOD:
                 if type(value) is not types.MethodType:
                     return False

@@ -57,6 +57,8 @@ def _discriminator(kind: Kind, expected: object) -> Hashable:
         return expected.code
     if isinstance(expected, Mode):
         return id(expected.function)
+    if kind is Kind.CLASS_ATTRIBUTE and isinstance(expected, tuple):
+        return str(expected[0])
     if kind in (Kind.PYTHON, Kind.NO_ATTRIBUTE, Kind.LACKS, Kind.HAS):
         return repr(expected)
     return None

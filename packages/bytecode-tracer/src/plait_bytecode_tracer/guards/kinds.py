@@ -29,6 +29,8 @@ class Kind(Enum):
     """The dict has this key."""
     NO_ATTRIBUTE = "no attribute"
     """It has no attribute of this name."""
+    CLASS_ATTRIBUTE = "class attribute"
+    """It is a class that defines under this name just this object, or `exact.ABSENT`: a pair."""
     METHOD = "method"
     """It is a method of this function bound to this object: a pair."""
     FUNCTION = "function"

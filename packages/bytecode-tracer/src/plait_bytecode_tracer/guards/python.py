@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from plait_bytecode_tracer.guards.exact import same_constant, same_order
+from plait_bytecode_tracer.guards.exact import class_attribute, same_constant, same_order
 from plait_bytecode_tracer.guards.guard import Guard
 from plait_bytecode_tracer.guards.kinds import (
     Kind,
@@ -123,6 +123,12 @@ def _no_attribute(writer: CheckWriter, guard: Guard, value: str) -> str:
     return f"not hasattr({value}, {guard.expected!r})"
 
 
+def _class_attribute(writer: CheckWriter, guard: Guard, value: str) -> str:
+    assert isinstance(guard.expected, tuple)
+    name, expected = guard.expected
+    return f"{writer.name(class_attribute)}({value}, {name!r}) is {writer.name(expected)}"
+
+
 def _method(writer: CheckWriter, guard: Guard, value: str) -> str:
     assert isinstance(guard.expected, tuple)
     function, owner = guard.expected
@@ -195,6 +201,7 @@ _CONDITIONS: dict[Kind, Callable[[CheckWriter, Guard, str], str]] = {
     Kind.LACKS: _lacks,
     Kind.HAS: _has,
     Kind.NO_ATTRIBUTE: _no_attribute,
+    Kind.CLASS_ATTRIBUTE: _class_attribute,
     Kind.METHOD: _method,
     Kind.FUNCTION: _function,
     Kind.TENSOR: _tensor,

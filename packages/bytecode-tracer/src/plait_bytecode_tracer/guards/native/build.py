@@ -17,7 +17,7 @@ from types import ModuleType
 
 import torch
 
-from plait_bytecode_tracer.guards.exact import same_constant, same_order
+from plait_bytecode_tracer.guards.exact import ABSENT, same_constant, same_order
 from plait_bytecode_tracer.guards.kinds import storage_pattern
 from plait_utils import DiskCache, get_logger, stable_hash
 
@@ -180,7 +180,7 @@ def _load(path: Path) -> ModuleType:
     try:
         module.setup(
             *(table, tensor.requires_grad, tensor.is_neg, tensor.is_conj),
-            *(same_constant, same_order, storage_pattern),
+            *(same_constant, same_order, storage_pattern, ABSENT),
         )
     except (TypeError, RuntimeError, ValueError) as error:
         raise BuildError(str(error)) from error

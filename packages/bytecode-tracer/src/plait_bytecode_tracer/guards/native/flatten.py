@@ -32,14 +32,26 @@ _KINDS = {
     for number, kind in enumerate(
         (
             *(Kind.IDENTITY, Kind.TYPE, Kind.EQUAL, Kind.LENGTH, Kind.KEYS, Kind.LACKS, Kind.HAS),
-            *(Kind.NO_ATTRIBUTE, Kind.METHOD, Kind.FUNCTION, Kind.TENSOR, Kind.SAME_OBJECT),
+            *(
+                Kind.NO_ATTRIBUTE,
+                Kind.CLASS_ATTRIBUTE,
+                Kind.METHOD,
+                Kind.FUNCTION,
+                Kind.TENSOR,
+                Kind.SAME_OBJECT,
+            ),
             *(Kind.STORAGE_PATTERN, Kind.MODE, Kind.PYTHON),
         )
     )
 }
 _BY_HOLDER = frozenset({Kind.IDENTITY, Kind.EQUAL, Kind.METHOD})
 """What cannot change in an object while a dict holds it."""
-_BY_ITSELF = frozenset({Kind.LENGTH, Kind.KEYS, Kind.LACKS, Kind.HAS, Kind.NO_ATTRIBUTE})
+_BY_ITSELF = frozenset(
+    {
+        *(Kind.LENGTH, Kind.KEYS, Kind.LACKS, Kind.HAS),
+        *(Kind.NO_ATTRIBUTE, Kind.CLASS_ATTRIBUTE),
+    }
+)
 """What cannot change in a dict or class that is not changed."""
 _HELD = frozenset({Access.ITEM, Access.ATTRIBUTE})
 """How values are read that a dict or class holds."""
@@ -162,6 +174,8 @@ class _Flat:
                 given, slots = None, tuple(self.slots[source.code] for source in guard.sources)
             case (function, owner) if kind is Kind.METHOD:
                 given, second = function, owner
+            case (name, value) if kind is Kind.CLASS_ATTRIBUTE:
+                given, second = name, value
             case TensorFacts() as facts if kind is Kind.TENSOR:
                 kind, given = self._tensor(facts)
             case str() as condition if kind is Kind.PYTHON:

@@ -67,6 +67,7 @@ static PyCFunction is_conj_method;
 static PyObject *same_constant;
 static PyObject *same_order;
 static PyObject *storage_pattern;
+static PyObject *absent;
 
 /* The tree. */
 
@@ -81,6 +82,7 @@ enum Kind {
     LACKS,
     HAS,
     NO_ATTRIBUTE,
+    CLASS_ATTRIBUTE,
     METHOD,
     FUNCTION,
     TENSOR,
@@ -493,6 +495,14 @@ static int check_no_attribute(PyObject *value, PyObject *name)
     return has < 0 ? raised() : !has;
 }
 
+static int check_class_attribute(PyObject *value, PyObject *name, PyObject *expected)
+{
+    if (!PyType_Check(value))
+        return 0;
+    PyObject *found = _PyType_Lookup((PyTypeObject *)value, name);
+    return found == expected || (found == NULL && expected == absent);
+}
+
 static int check_method(PyObject *value, PyObject *function, PyObject *owner)
 {
     return Py_IS_TYPE(value, &PyMethod_Type) && PyMethod_GET_FUNCTION(value) == function &&
@@ -613,6 +623,8 @@ static int check_guard(Check *check, Guard *guard, Node *node, PyObject *value, 
         return check_contains(value, guard->expected, 1);
     case NO_ATTRIBUTE:
         return check_no_attribute(value, guard->expected);
+    case CLASS_ATTRIBUTE:
+        return check_class_attribute(value, guard->expected, guard->second);
     case METHOD:
         return check_method(value, guard->expected, guard->second);
     case FUNCTION:
@@ -1069,13 +1081,14 @@ static PyTypeObject Guarded_Type = {
 };
 
 /* setup(exchange table, requires_grad, is_neg, is_conj, same_constant, same_order,
- * storage_pattern): what is needed of torch and of the Python side. */
+ * storage_pattern, ABSENT): what is needed of torch and of the Python side. */
 static PyObject *setup(PyObject *module, PyObject *arguments)
 {
-    PyObject *table, *requires_grad, *is_neg, *is_conj, *constants, *order, *pattern;
-    if (!PyArg_ParseTuple(arguments, "OO!O!O!OOO", &table, &PyGetSetDescr_Type, &requires_grad,
+    PyObject *table, *requires_grad, *is_neg, *is_conj, *constants, *order, *pattern,
+        *nothing;
+    if (!PyArg_ParseTuple(arguments, "OO!O!O!OOOO", &table, &PyGetSetDescr_Type, &requires_grad,
                           &PyMethodDescr_Type, &is_neg, &PyMethodDescr_Type, &is_conj, &constants,
-                          &order, &pattern))
+                          &order, &pattern, &nothing))
         return NULL;
     exchange = PyCapsule_GetPointer(table, "dlpack_exchange_api");
     if (exchange == NULL)
@@ -1094,6 +1107,7 @@ static PyObject *setup(PyObject *module, PyObject *arguments)
     Py_XSETREF(same_constant, Py_NewRef(constants));
     Py_XSETREF(same_order, Py_NewRef(order));
     Py_XSETREF(storage_pattern, Py_NewRef(pattern));
+    Py_XSETREF(absent, Py_NewRef(nothing));
     Py_RETURN_NONE;
 }
 
