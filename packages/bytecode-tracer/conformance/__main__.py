@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from conformance import report
 from conformance.declare import Case
 from conformance.discover import cases_of, missing_requirement, topics
-from conformance.execute import Verdict, run_case
+from conformance.execute import Order, Verdict, run_case
 
 
 def chosen(arguments: argparse.Namespace) -> Iterator[Case]:
@@ -37,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
         "--dynamic", choices=("yes", "no"), help="the option of the compiled function"
     )
     made.add_argument("--backwards", action="store_true", help="the argument sets in reverse")
+    made.add_argument("--mutants", type=int, default=0, help="further sets made from each set")
     made.add_argument("--itself", action="store_true", help="eager against eager: test the suite")
     return made
 
@@ -45,11 +46,21 @@ def main() -> int:
     arguments = parser().parse_args()
     faulthandler.enable()
     compile_with = (lambda program, options: program) if arguments.itself else None
-    options = {"dynamic": arguments.dynamic == "yes"} if arguments.dynamic else {}
+    options: dict[str, int] = {"dynamic": arguments.dynamic == "yes"} if arguments.dynamic else {}
+    if arguments.mutants:
+        options["recompile_limit"] = 100  # all sets are to be compiled
+    order = Order(arguments.backwards, arguments.mutants)
     verdicts: list[Verdict] = []
     for case in chosen(arguments):
-        verdict = run_case(case, limit=arguments.limit, compile_with=compile_with, options=options)
-        verdicts.append(verdict)
+        verdicts.append(
+            run_case(
+                case,
+                limit=arguments.limit,
+                compile_with=compile_with,
+                options=options,
+                order=order,
+            )
+        )
         if arguments.verbose and not arguments.json:
             print("\n".join(report.details(verdicts[-1])), flush=True)
     if arguments.json:

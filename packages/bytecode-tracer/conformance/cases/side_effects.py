@@ -203,7 +203,7 @@ def swap_data(a, b):
 
 @case(lambda: [(t(4),), (t(3),)])
 def resized_argument(x):
-    x.resize_(2)
+    x.resize_(2).fill_(3)
     return x * 2
 
 
