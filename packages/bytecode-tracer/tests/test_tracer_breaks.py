@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 from tracer_oracle import check, compiled
 
 from plait_bytecode_tracer import FullGraphError
 
+LOGGER = logging.getLogger("plait.tests")
 X = torch.arange(4.0)
 
 
 def prints(x):
     y = x + 1
-    print("between", y.shape)
+    print("between", y)
     z = y * 2
-    print("after")
+    print("after", z)
     return z
 
 
@@ -36,7 +39,7 @@ def reads_item(x):
 
 def breaks_in_callee(x):
     def inner(y):
-        print("inner", y.shape)
+        print("inner", y)
         return y + 1
 
     return inner(x * 2) * 3
@@ -45,7 +48,7 @@ def breaks_in_callee(x):
 def breaks_in_loop(x):
     for step in range(3):
         x = x + step
-        print(step)
+        print(step, x)
     return x
 
 
@@ -63,7 +66,7 @@ def catches(x):
     except IndexError as error:
         return y * 2, str(error)
     finally:
-        print("finally")
+        print("finally", x)
 
 
 def fails_in_torch(x):
@@ -119,6 +122,20 @@ def test_break_says_where_and_why():
     assert "GB0005" in text
     assert "print(" in text
     assert "hint:" in text
+
+
+def prints_and_logs(x):
+    print("first", x.shape[0], sep="-")
+    y = x + 1
+    LOGGER.warning("size %d", y.shape[0])
+    print("last")
+    return y
+
+
+def test_printed_constants_are_deferred_in_order(caplog):
+    made = check(prints_and_logs, X, calls=2)
+    assert not made.breaks
+    assert [record.getMessage() for record in caplog.records] == ["size 4"] * 4
 
 
 def test_fullgraph_raises_at_a_break():

@@ -117,6 +117,8 @@ def has_tensor(value: Any) -> bool:
 def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> Variable:
     """An operator: on tensors a node, on constants its value, else the class's method."""
     if has_tensor(args) and any(isinstance(a, TensorVariable) for a in args):
+        if isinstance(args[0], Known) and type(args[0].value).__module__ == "numpy":
+            raise TraceBreakError("GB0009", "an operator of a NumPy scalar and a tensor")
         target = args[0]
         if function in _IN_PLACE:
             if isinstance(target, TensorVariable):
@@ -845,9 +847,21 @@ def super_(frame: Frame, cls: Variable | None = None, instance: Variable | None 
     return SuperVariable(plain_value(cls), instance, type_of(instance))
 
 
-@builtin(print, builtins.input, builtins.open)
+@builtin(print)
 def print_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
-    raise TraceBreakError("GB0005", "the code prints, or reads or writes a file")
+    """Printed after the graph has run, in the order of the program."""
+    simple = all(isinstance(value, Known) and is_constant(value.value) for value in values)
+    if id(sys) in frame.state.attributes:
+        raise TraceBreakError("GB0005", "the code prints after it has replaced sys.stdout")
+    if not simple or any(name not in ("sep", "end", "flush") for name in options):
+        raise TraceBreakError("GB0005", "the code prints a value that only the graph's run gives")
+    frame.state.deferred.append((constant(print), list(values), dict(options)))
+    return constant(None)
+
+
+@builtin(builtins.input, builtins.open)
+def open_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
+    raise TraceBreakError("GB0005", "the code reads or writes a file")
 
 
 @builtin(weakref.ref, weakref.proxy, weakref.finalize)

@@ -133,6 +133,11 @@ def _call_known(
         bound = list(elements(frame, wrap(real.args, source.attribute("args"))))
         named = hold(wrap(real.keywords, source.attribute("keywords")), DictVariable)
         return call(frame, called, [*bound, *args], {**dict(named.items.items()), **kwargs})
+    scripted = getattr(real, "_torchdynamo_inline", None)  # the Python of a ScriptFunction
+    if isinstance(scripted, types.FunctionType):
+        return inline(frame, scripted, args, kwargs)
+    if _is_numpy_function(real) and not has_tensor([args, kwargs]):
+        return fold(real, args, kwargs)
     name = getattr(real, "__qualname__", type(real).__name__)
     if not isinstance(real, types.BuiltinFunctionType | types.MethodDescriptorType):
         method = static_attribute(type(real), "__call__")
@@ -157,6 +162,12 @@ def _call_cached(
         return constant(result)
     name = frame.state.constants.name(result)
     return frame.state.wrap(result, Source(name, f"a result of {real.__wrapped__.__name__}"))
+
+
+def _is_numpy_function(real: Any) -> bool:
+    """Whether a function is NumPy's arithmetic, which gives scalars for scalars."""
+    cls = type(real)
+    return cls.__module__ == "numpy" and cls.__name__ == "ufunc"
 
 
 def _receiver(frame: Frame, method: Known) -> Variable:
@@ -257,7 +268,8 @@ def _creates_tensor(name: str) -> bool:
 def _special_torch(
     frame: Frame, name: str, real: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
-    if name in ("tensor", "as_tensor") and not has_tensor([args, kwargs]):
+    whole = name == "as_tensor" and bool(args) and isinstance(args[0], TensorVariable)
+    if whole or (name in ("tensor", "as_tensor") and not has_tensor([args, kwargs])):
         node, result = frame.state.emit("call_function", real, args, kwargs)
         return frame.state.tensor_result(node, result)
     raise TraceBreakError("GB0002", f"torch.{name} is not traced")
@@ -275,6 +287,10 @@ def _call_module(
 @builtin(torch.nn.Module.__call__)
 def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
     """`nn.Module.__call__`: hooks, if there are any, around `forward`."""
+    if isinstance(owner, ObjectVariable):
+        from plait_bytecode_tracer.attributes import load_attribute
+
+        return call(frame, load_attribute(frame, owner, "forward"), list(args), kwargs)
     module = owner.value if isinstance(owner, Known) else None
     source = owner.source if isinstance(owner, Known) else None
     if module is None or source is None:
@@ -302,7 +318,10 @@ def module_getattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
     """`nn.Module.__getattr__`: a parameter, buffer or submodule."""
     from plait_bytecode_tracer.attributes import module_entry
 
-    module, wanted = hold(owner, Known), plain_value(name)
+    wanted = plain_value(name)
+    if isinstance(owner, ObjectVariable):
+        fails(AttributeError, f"{owner.cls.__name__!r} object has no attribute {wanted!r}")
+    module = hold(owner, Known)
     found = module_entry(frame, module, wanted)
     if found is None:
         kind = type(module.value).__name__
@@ -310,10 +329,24 @@ def module_getattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
     return found
 
 
+def _set_on_new_module(frame: Frame, owner: ObjectVariable, name: str, value: Variable) -> Variable:
+    """An attribute of a module that the traced code made: plain values only."""
+    is_module = isinstance(value, ObjectVariable) and issubclass(value.cls, torch.nn.Module)
+    is_module |= isinstance(value, Known) and isinstance(value.value, torch.nn.Module)
+    if is_module or isinstance(value, TensorVariable):
+        kind = owner.cls.__name__
+        raise TraceBreakError("GB0009", f"a {kind} with tensors or modules, made in the trace")
+    generic_store(frame, owner, name, value)
+    return constant(None)
+
+
 @builtin(torch.nn.Module.__setattr__)
 def module_setattr(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
     """`nn.Module.__setattr__`: replayed on the real module."""
-    module, wanted = hold(owner, Known).value, plain_value(name)
+    wanted = plain_value(name)
+    if isinstance(owner, ObjectVariable):
+        return _set_on_new_module(frame, owner, wanted, value)
+    module = hold(owner, Known).value
     registered = [k for k in ("_parameters", "_modules") if wanted in module.__dict__.get(k, {})]
     if registered and isinstance(value, TensorVariable) and value.cls is torch.Tensor:
         raise TraceBreakError("GB0006", f"{wanted} is a parameter or module, and set to a tensor")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
+import types
 from typing import Any, TypeVar
 
 import torch
@@ -14,6 +15,7 @@ from plait_bytecode_tracer.raising import PythonError, fails, python_error
 from plait_bytecode_tracer.variables import (
     DictVariable,
     Known,
+    ObjectKey,
     ObjectVariable,
     SequenceVariable,
     SetVariable,
@@ -24,6 +26,12 @@ from plait_bytecode_tracer.variables import (
     is_constant,
     is_fixed,
 )
+
+
+def static_attribute(cls: type, name: str) -> Any:
+    """What a class or its bases define under a name, without binding; None if nothing."""
+    return next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
+
 
 V = TypeVar("V", bound=Variable)
 
@@ -43,11 +51,20 @@ def describe(value: Variable) -> str:
 
 
 def constant_key(value: Variable) -> Any:
-    """A variable as a dict key or set element."""
+    """A variable as a dict key or set element: a constant, or an object by its identity."""
+    if isinstance(value, TensorVariable):
+        return ObjectKey(value)
+    if isinstance(value, ObjectVariable) and value.base is None:
+        own = (static_attribute(value.cls, "__eq__"), static_attribute(value.cls, "__hash__"))
+        if own == (object.__dict__["__eq__"], object.__dict__["__hash__"]):
+            return ObjectKey(value)
     plain = plain_value(value)
-    if not is_constant(plain) and not isinstance(plain, type) and not callable(plain):
-        raise TraceBreakError("GB0009", f"a {type(plain).__name__} as a key")
-    return plain
+    if is_constant(plain) or isinstance(plain, type | types.FunctionType):
+        return plain
+    comparison: Any = type(plain).__eq__
+    if isinstance(value, Known) and comparison is object.__eq__:
+        return ObjectKey(value)
+    raise TraceBreakError("GB0009", f"a {type(plain).__name__} as a key")
 
 
 def plain_value(value: Variable) -> Any:
@@ -60,6 +77,8 @@ def plain_value(value: Variable) -> Any:
         case SliceVariable():
             return slice(*[plain_value(part) for part in value.parts])
         case SetVariable():
+            if any(isinstance(item, ObjectKey) for item in value.items):
+                raise TraceBreakError("GB0009", "the value of a set of objects")
             return set(value.items)
         case DictVariable():
             return {key: plain_value(item) for key, item in value.items.items()}

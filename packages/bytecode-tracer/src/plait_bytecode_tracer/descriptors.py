@@ -16,6 +16,7 @@ from plait_bytecode_tracer.objects import (
     delete_attribute,
     generic_attribute,
     generic_store,
+    special_method,
     storage_of,
 )
 from plait_bytecode_tracer.raising import fails
@@ -97,9 +98,12 @@ def _eq(frame: Frame, owner: Variable, other: Variable) -> Variable:
 
 
 def _ne(frame: Frame, owner: Variable, other: Variable) -> Variable:
-    from plait_bytecode_tracer.attributes import call_method
+    from plait_bytecode_tracer.calls import call
 
-    equal = call_method(frame, owner, "__eq__", [other])
+    method = special_method(frame, owner, "__eq__")
+    if method is None:
+        return constant(NotImplemented)
+    equal = call(frame, method, [other], {})
     if isinstance(equal, Known) and isinstance(equal.value, bool):
         return constant(not equal.value)
     return equal

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.builtin_calls import FOLDED, call_special, fold, has_tensor, takes_object
-from plait_bytecode_tracer.containers import extend, hold, plain_value
+from plait_bytecode_tracer.containers import constant_key, extend, hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
@@ -134,7 +134,7 @@ def empty_instance(frame: Frame, cls: type, args: list[Variable]) -> ObjectVaria
     known = maker is object.__new__ or (base is not None and maker is not None)
     if (
         not known
-        or issubclass(cls, torch.nn.Module | torch.Tensor)
+        or issubclass(cls, torch.Tensor)
         or (cls.__module__ == "builtins" and base is not BaseException)
     ):
         raise TraceBreakError("GB0009", f"a new {cls.__name__}")
@@ -161,7 +161,7 @@ def _empty_storage(frame: Frame, base: type | None, args: list[Variable]) -> Var
         return SequenceVariable([], list)
     if base is frozenset:
         items = [] if not args else list(elements(frame, args[0]))
-        return SetVariable({plain_value(item) for item in items}, kind=frozenset)
+        return SetVariable({constant_key(item) for item in items}, kind=frozenset)
     return SetVariable(set())
 
 
@@ -191,4 +191,4 @@ def initialize(
     elif isinstance(storage, SequenceVariable) and storage.kind is list:
         storage.items[:] = list(elements(frame, args[0])) if args else []
     elif isinstance(storage, SetVariable) and storage.kind is set and args:
-        storage.items.update(plain_value(item) for item in elements(frame, args[0]))
+        storage.items.update(constant_key(item) for item in elements(frame, args[0]))

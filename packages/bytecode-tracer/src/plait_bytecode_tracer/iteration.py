@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.containers import describe
+from plait_bytecode_tracer.containers import constant_key, describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
@@ -24,6 +24,7 @@ from plait_bytecode_tracer.variables import (
     ViewVariable,
     is_constant,
     is_fixed,
+    key_variable,
 )
 
 _MODULE_LISTS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ParameterList)
@@ -63,7 +64,7 @@ def _has_own_class(value: Known) -> bool:
 
 def _iterate_keys(value: DictVariable | SetVariable) -> IteratorVariable:
     """An iterator over the keys of a dict or the elements of a set, which may not change size."""
-    remaining = iter([constant(key) for key in value.items])
+    remaining = iter([key_variable(key) for key in value.items])
     size = len(value.items)
 
     def step() -> Variable | None:
@@ -80,9 +81,9 @@ def _iterate_view(value: ViewVariable) -> IteratorVariable:
 
     def step() -> Variable | None:
         key = keys.next_()
-        if key is None or value.name == "keys" or not isinstance(key, Known):
+        if key is None or value.name == "keys":
             return key
-        item = value.owner.items[key.value]
+        item = value.owner.items[constant_key(key)]
         return item if value.name == "values" else SequenceVariable([key, item], tuple)
 
     return IteratorVariable(step)
@@ -150,11 +151,11 @@ def elements(frame: Frame, value: Variable) -> Iterator[Variable]:
         case SequenceVariable():
             yield from list(value.items)
         case DictVariable():
-            yield from [constant(key) for key in value.items]
+            yield from [key_variable(key) for key in value.items]
         case ViewVariable():
             yield from elements(frame, _iterate_view(value))
         case SetVariable():
-            yield from [constant(item) for item in value.items]
+            yield from [key_variable(item) for item in value.items]
         case TensorVariable():
             yield from _rows(frame, value)
         case Known():

@@ -42,6 +42,7 @@ from plait_bytecode_tracer.variables import (
     Variable,
     ViewVariable,
     is_constant,
+    key_variable,
 )
 
 _VALUE_METHODS = frozenset(
@@ -239,7 +240,9 @@ def _set_method(frame: Frame, owner: SetVariable, name: str, args: list[Variable
         raise python_error(error) from error
     if name in _SET_CHANGES:
         changed(frame, owner)
-    return SetVariable(result, kind=owner.kind) if isinstance(result, set) else constant(result)
+    if isinstance(result, set):
+        return SetVariable(result, kind=owner.kind)
+    return key_variable(result) if name == "pop" else constant(result)
 
 
 _SET_CHANGES = frozenset(
@@ -396,7 +399,7 @@ def _pop_item(frame: Frame, owner: DictVariable, last: Variable | None = None) -
     if not keys:
         fails(KeyError, "popitem(): dictionary is empty")
     key = keys[-1 if last is None or plain_value(last) else 0]
-    return SequenceVariable([constant(key), dict_delete(frame, owner, key)], tuple)
+    return SequenceVariable([key_variable(key), dict_delete(frame, owner, key)], tuple)
 
 
 def _set_default(

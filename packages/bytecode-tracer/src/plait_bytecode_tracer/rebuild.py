@@ -27,6 +27,7 @@ from plait_bytecode_tracer.variables import (
     IteratorVariable,
     Known,
     MethodVariable,
+    ObjectKey,
     ObjectVariable,
     PartialVariable,
     SequenceVariable,
@@ -75,7 +76,7 @@ class Rebuilder:
                 if source is not None:
                     return self.writer.value(source)
                 made = variable.kind.__name__
-                return self._assign(f"{made}({self.state.constants.name(frozenset(items))})")
+                return self._assign(f"{made}({self._elements(items)})")
             case ObjectVariable():
                 return self._object(variable)
             case BoundVariable(function, owner) if isinstance(function, Known):
@@ -111,6 +112,18 @@ class Rebuilder:
             return "None"
         name = type(variable).__name__.removesuffix("Variable").lower()
         raise TraceBreakError("GB0009", f"a {name} that leaves the traced code")
+
+    def _key(self, key: Any) -> str:
+        """A key of a dict."""
+        if isinstance(key, ObjectKey):
+            return self.value(key.variable)
+        return self.state.constants.name(key)
+
+    def _elements(self, items: set[Any]) -> str:
+        """The elements of a set."""
+        if any(isinstance(item, ObjectKey) for item in items):
+            return f"[{', '.join(self._key(item) for item in items)}]"
+        return self.state.constants.name(frozenset(items))
 
     def _output(self, node: fx.Node) -> str:
         if node not in self.outputs:
@@ -150,7 +163,7 @@ class Rebuilder:
         name = self._assign(made)
         self.names[id(variable)] = name
         for key, item in variable.items.items():
-            self.lines.append(f"{name}[{constants.name(key)}] = {self.value(item)}")
+            self.lines.append(f"{name}[{self._key(key)}] = {self.value(item)}")
         return name
 
     def _object(self, variable: ObjectVariable) -> str:
@@ -184,7 +197,7 @@ class Rebuilder:
             items = "".join(f"{self.value(item)}, " for item in storage.items)
             return [f"({items})"]
         if isinstance(storage, SetVariable) and storage.kind is frozenset:
-            return [self.state.constants.name(frozenset(storage.items))]
+            return [self._elements(storage.items)]
         return []
 
     def _fill(self, name: str, base: type, storage: Variable | None) -> None:
@@ -197,14 +210,14 @@ class Rebuilder:
                     self.lines.append(f"{start}({name}, {self.value(storage.factory)})")
                 put = constants.name(getattr(base, "__setitem__"))  # noqa: B009  # of the base
                 for key, item in storage.items.items():
-                    self.lines.append(f"{put}({name}, {constants.name(key)}, {self.value(item)})")
+                    self.lines.append(f"{put}({name}, {self._key(key)}, {self.value(item)})")
             case SequenceVariable():
                 extend = constants.name(getattr(base, "extend"))  # noqa: B009  # of the base
                 items = ", ".join(self.value(item) for item in storage.items)
                 self.lines.append(f"{extend}({name}, [{items}])")
             case SetVariable():
                 update = constants.name(set.update)
-                self.lines.append(f"{update}({name}, {constants.name(frozenset(storage.items))})")
+                self.lines.append(f"{update}({name}, {self._elements(storage.items)})")
 
     def _function(self, variable: FunctionVariable) -> str:
         constants = self.state.constants
@@ -254,6 +267,10 @@ class Rebuilder:
 
     def effects(self) -> None:
         """Replay what the trace changed outside of itself."""
+        for function, args, kwargs in self.state.deferred:
+            given = [self.value(arg) for arg in args]
+            given += [f"{name}={self.value(value)}" for name, value in kwargs.items()]
+            self.lines.append(f"{self.value(function)}({', '.join(given)})")
         late: list[str] = []
         for variable in self.state.changed.values():
             late += self._container_effect(variable)
@@ -314,7 +331,7 @@ class Rebuilder:
                 return self._dict_effect(variable, self.writer.value(source))
             case SetVariable(items, source, kind) if source is not None and kind is set:
                 target = self.writer.value(source)
-                return [f"{target}.clear(); {target}.update({constants.name(frozenset(items))})"]
+                return [f"{target}.clear(); {target}.update({self._elements(items)})"]
             case CellVariable(content, original) if original is not None:
                 cell = constants.name(original)
                 if content is None:
@@ -331,7 +348,7 @@ class Rebuilder:
             if operation == "clear":
                 lines.append(f"{constants.name(kind.clear)}({target})")
                 continue
-            shown = constants.name(key)
+            shown = self._key(key)
             if operation == "del":
                 lines.append(f"{constants.name(kind.__delitem__)}({target}, {shown})")
                 continue

@@ -98,6 +98,10 @@ class TraceState:
     changed: dict[int, Variable] = field(default_factory=dict)
     """Containers and cells from outside that the trace has changed, in order."""
     globals_set: dict[tuple[int, str], tuple[Any, Variable]] = field(default_factory=dict)
+    deferred: list[tuple[Variable, list[Variable], dict[str, Variable]]] = field(
+        default_factory=list
+    )
+    """Calls without results that are made after the graph has run: what is printed, logged."""
     handled: list[Variable] = field(default_factory=list)
     """The exceptions that are being handled, innermost last."""
     grad_enabled: bool = True
@@ -433,6 +437,8 @@ def map_variables(value: Any, tensor: Callable[[TensorVariable], Any]) -> Any:
                 raise TraceBreakError(
                     "GB0009", f"a {type(value.value).__name__} as an argument of a torch call"
                 )
+            if type(value.value).__module__ == "numpy":  # a scalar, which torch takes as a number
+                return value.value.item()
             return value.value
         case SequenceVariable():
             items = [map_variables(item, tensor) for item in value.items]

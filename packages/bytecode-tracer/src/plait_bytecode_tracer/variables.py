@@ -219,12 +219,38 @@ CONSTANT_TYPES: tuple[type, ...] = (
 """Immutable values that are compared by value."""
 
 
+class ObjectKey:
+    """A tracked object as a key of a dict or element of a set: it is equal to itself only."""
+
+    __slots__ = ("variable",)
+
+    def __init__(self, variable: Variable) -> None:
+        self.variable = variable
+
+    def _identity(self) -> int:
+        held = self.variable
+        return id(held.value) if isinstance(held, Known) else id(held)
+
+    def __hash__(self) -> int:
+        return self._identity()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectKey) and self._identity() == other._identity()
+
+
+def key_variable(key: Any) -> Variable:
+    """A key of a tracked dict, or an element of a tracked set, as a value."""
+    return key.variable if isinstance(key, ObjectKey) else Known(key)
+
+
 def is_constant(value: Any) -> bool:
     """Whether a value is immutable through and through, and compares by value."""
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return False
     if type(value) in (tuple, frozenset):
         return all(is_constant(item) for item in value)
+    if type(value).__module__ == "numpy" and hasattr(type(value), "item"):
+        return type(value).__name__ != "ndarray" and hasattr(value, "dtype")  # a NumPy scalar
     return type(value) in CONSTANT_TYPES or isinstance(value, enum.Enum)
 
 

@@ -1,6 +1,6 @@
 """Handlers of opcodes, by name; importing this registers them all."""
 
-from plait_bytecode_tracer import modes
+from plait_bytecode_tracer import autograd, logs, modes
 from plait_bytecode_tracer.opcodes import (
     calls,
     collections,
@@ -12,12 +12,14 @@ from plait_bytecode_tracer.opcodes import (
 from plait_bytecode_tracer.opcodes.registry import handler_of, registered
 
 __all__ = [
+    "autograd",
     "calls",
     "collections",
     "control",
     "exceptions",
     "handler_of",
     "load_store",
+    "logs",
     "modes",
     "operators",
     "registered",
