@@ -95,11 +95,18 @@ template <int L> INLINE vec<float, L> tanh_f32(vec<float, L> x) {
   p = p * z - 3.33332819422e-1f;
   p = p * z * x + x;
   vec<float, L> q = 1.0f - 2.0f / (exp_f32<L>(a + a) + 1.0f);
-  vec<float, L> r = pick<L>(a < 0.625f, p, with_sign<L>(q, x));
+  vec<float, L> r = with_sign<L>(pick<L>(a < 0.625f, p, q), x);
   return pick<L>(x != x, x, r);
 }
+// sigmoid x = 1 / (1 + e^-x), without the overflow of e^-x far below 0.
 template <int L> INLINE vec<float, L> sigmoid_f32(vec<float, L> x) {
-  return 1.0f / (1.0f + exp_f32<L>(-x));
+  vec<float, L> e = exp_f32<L>(-magnitude<L>(x));
+  vec<float, L> r = 1.0f / (1.0f + e);
+  return pick<L>(x < 0.0f, e * r, r);
+}
+INLINE double sigmoid_f64(double x) {
+  double e = __builtin_exp(-__builtin_fabs(x)), r = 1.0 / (1.0 + e);
+  return x < 0.0 ? e * r : r;
 }
 // erf x: Cephes' polynomials, in x^2 below 1, through e^(-x^2) above.
 template <int L> INLINE vec<float, L> erf_f32(vec<float, L> x) {
@@ -164,7 +171,7 @@ template <int L, bool COSINE> INLINE vec<float, L> circular_f32(vec<float, L> x)
 VECTOR_F32(exp, exp_f32<L>(x), __builtin_exp(a))
 VECTOR_F32(log, log_f32<L>(x), __builtin_log(a))
 VECTOR_F32(tanh, tanh_f32<L>(x), __builtin_tanh(a))
-VECTOR_F32(sigmoid, sigmoid_f32<L>(x), 1.0 / (1.0 + __builtin_exp(-a)))
+VECTOR_F32(sigmoid, sigmoid_f32<L>(x), sigmoid_f64(a))
 VECTOR_F32(erf, erf_f32<L>(x), __builtin_erf(a))
 VECTOR_F32(sin, (circular_f32<L, false>(x)), __builtin_sin(a))
 VECTOR_F32(cos, (circular_f32<L, true>(x)), __builtin_cos(a))
