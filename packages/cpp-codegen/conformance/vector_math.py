@@ -91,7 +91,8 @@ def program(names: Sequence[str], dtype: DType, inputs: int, length: int) -> Exe
 
 def aten(name: str, *inputs: Tensor) -> Tensor:
     """The same function of ATen."""
-    return getattr(torch, name)(*inputs)
+    result: Tensor = getattr(torch, name)(*inputs)
+    return result
 
 
 def errors32(actual: Tensor, exact: Tensor) -> tuple[Tensor, Tensor]:
@@ -253,13 +254,18 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=2000, help="random values against mpmath")
     options = parser.parse_args()
     mpmath.mp.prec = 400
-    names = (*VECTOR, *LIBRARY)
-    every = "every float32" if options.stride == 1 else f"every {options.stride}th float32"
-    rows = sweep32(names, options.stride) | sample(BINARY, torch.float32, options.samples)
-    print(table(f"float32, {every}", rows, special((*names, *BINARY), torch.float32)))
+    kinds = special((*VECTOR, *LIBRARY, *BINARY), torch.float32)
+    for title, names, stride in (
+        ("float32, own vector functions", VECTOR, options.stride),
+        ("float32, the C library's functions", LIBRARY, 101 * options.stride),
+    ):
+        every = f"every {stride}th" if stride > 1 else "every"
+        print(table(f"{title}, {every} value", sweep32(names, stride), kinds), flush=True)
     every = f"{options.samples} random values"
-    rows = sample((*names, *BINARY), torch.float64, options.samples)
-    print(table(f"float64, {every}", rows, special((*names, *BINARY), torch.float64)))
+    print(table(f"float32, {every}", sample(BINARY, torch.float32, options.samples), kinds))
+    names = (*VECTOR, *LIBRARY, *BINARY)
+    kinds = special(names, torch.float64)
+    print(table(f"float64, {every}", sample(names, torch.float64, options.samples), kinds))
 
 
 if __name__ == "__main__":
