@@ -200,6 +200,15 @@ def _ranked(title: str, counts: Counter[str], examples: dict[str, str]) -> list[
     return lines
 
 
+def _write(path: str, methods: list[Method]) -> None:
+    Path(path).write_text(json.dumps([dataclasses.asdict(m) for m in methods], indent=1))
+
+
+def _read(path: str) -> list[Method]:
+    rows = json.loads(Path(path).read_text())
+    return [Method(r["name"], Run(**r["plain"]), Run(**r["compiled"])) for r in rows]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m suites.cpython", description=__doc__)
     parser.add_argument("--module", action="append", default=[], help="dict, generators ...")
@@ -207,7 +216,12 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=30.0, help="seconds a test method")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", metavar="FILE", help="write all outcomes there")
+    parser.add_argument("--report", metavar="FILE", help="only print what such a file holds")
     options = parser.parse_args()
+    if options.report:
+        methods = _read(options.report)
+        print(f"{report(methods)}\n\n{score(methods)}")
+        return 0
     modules = options.module or (LANGUAGE if options.language else MODULES)
     everything: list[Method] = []
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -216,11 +230,10 @@ def main() -> int:
             everything += methods
             seconds = sum(m.compiled.seconds for m in methods)
             print(f"{module:22} {score(methods)}  {seconds:.0f} s", flush=True)
+            if options.json:
+                _write(options.json, everything)
     print(report(everything))
     print(f"\n{len(modules)} modules: {score(everything)}")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump([dataclasses.asdict(m) for m in everything], file, indent=1)
     return 0 if all(m.same for m in everything) else 1
 
 
