@@ -130,6 +130,8 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
             return target
         return frame.state.tensor_result(node, result)
     if all(isinstance(a, Known) and is_constant(a.value) for a in args):
+        if function in (operator.invert, operator.inv) and isinstance(plain_value(args[0]), bool):
+            raise TraceBreakError("GB0005", "~ of a bool, which warns in newer Pythons")
         return fold(function, args, {})
     return _apply_objects(frame, function, args)
 

@@ -67,7 +67,10 @@ class Rebuilder:
             case Known(value, source):
                 if source is not None:
                     return self.writer.value(source)
-                return self.state.constants.name(value)
+                name = self.state.constants.name(value)
+                if type(value).__module__ == "numpy":  # each call makes a new one
+                    return self._assign(f"{name}.copy()")
+                return name
             case SequenceVariable():
                 return self._sequence(variable)
             case DictVariable():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from dis import Instruction
 
+from plait_bytecode_tracer.builtin_calls import apply
 from plait_bytecode_tracer.containers import constant_key, extend, hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame
@@ -60,7 +62,9 @@ def list_to_tuple(frame: Frame, instruction: Instruction) -> None:
 def call_intrinsic(frame: Frame, instruction: Instruction) -> None:
     if instruction.arg == 6:  # INTRINSIC_LIST_TO_TUPLE
         frame.push(SequenceVariable(list(elements(frame, frame.pop())), tuple))
-    elif instruction.arg != 5:  # INTRINSIC_UNARY_POSITIVE of a number leaves it
+    elif instruction.arg == 5:  # INTRINSIC_UNARY_POSITIVE
+        frame.push(apply(frame, operator.pos, [frame.pop()]))
+    else:
         raise TraceBreakError("GB0001", f"the intrinsic {instruction.argrepr or instruction.arg}")
 
 
