@@ -17,7 +17,7 @@ from plait_bytecode_tracer.guards.kinds import (
     storage_pattern,
     tensor_facts,
 )
-from plait_bytecode_tracer.guards.python import CheckWriter
+from plait_bytecode_tracer.guards.python import CheckWriter, python_check
 from plait_bytecode_tracer.guards.reads import Reads
 from plait_bytecode_tracer.guards.tree import GuardTree, Node, guard_tree
 
@@ -38,6 +38,7 @@ __all__ = [
     "exact_key",
     "first_failure",
     "guard_tree",
+    "python_check",
     "same_constant",
     "same_order",
     "storage_pattern",

@@ -210,3 +210,23 @@ _CONDITIONS: dict[Kind, Callable[[CheckWriter, Guard, str], str]] = {
     Kind.MODE: _mode,
     Kind.PYTHON: _python,
 }
+
+
+def python_check(
+    tree: GuardTree, constants: Constants, argument_count: int
+) -> Callable[..., int | tuple[object, ...]]:
+    """A function of the arguments: the number of the first guard that fails, or the outputs.
+
+    The native check's method `check` does the same.
+    """
+    writer = CheckWriter(tree, constants, "#", numbered=True)
+    writer.write()
+    outputs = "".join(f"{writer.value(source)}, " for source in tree.outputs)
+    lines = [*writer.lines, f"return ({outputs})"]
+    body = "\n".join(f"        {line}" for line in lines)
+    parameters = ", ".join(f"_a{n}" for n in range(argument_count))
+    text = f"def check({parameters}):\n    _n = {len(tree.guards)}\n    try:\n{body}\n"
+    namespace = dict(constants.objects)
+    exec(compile(f"{text}    except Exception: return _n\n", "<plait guards>", "exec"), namespace)
+    made: Callable[..., int | tuple[object, ...]] = namespace["check"]
+    return made

@@ -25,6 +25,8 @@ _NAME = "plait_guards"
 _FLAGS = ("-O2", "-shared", "-fPIC", "-w")
 _COMPILERS = ("cc", "gcc", "clang", "g++", "clang++")
 _TIMEOUT_SECONDS = 120
+_SWITCH = "PLAIT_NATIVE_GUARDS"
+"""Set to 0 in the environment, it keeps guards in Python."""
 
 
 class BuildError(Exception):
@@ -77,6 +79,8 @@ class NativeGuards:
 
     def _start(self) -> None:
         try:
+            if os.environ.get(_SWITCH) == "0":
+                raise BuildError(f"{_SWITCH} is 0")
             cache, key = DiskCache(), _key()
             built = cache.get_file(key, _suffix())
             if built is not None:

@@ -180,8 +180,21 @@ class _Flat:
                 kind, given = self._tensor(facts)
             case str() as condition if kind is Kind.PYTHON:
                 given = self._python(condition.replace("{}", "_value"))
-        by_itself = guard.kind in _BY_ITSELF
-        return _KINDS[kind], int(_by_holder(guard)), int(by_itself), given, second, slots
+        by_itself = kind in _BY_ITSELF or (slots and self._are_located(guard))
+        return _KINDS[kind], int(_by_holder(guard)), int(bool(by_itself)), given, second, slots
+
+    def _are_located(self, guard: Guard) -> bool:
+        """Whether guards on its tensors find where in memory each of them is."""
+        located = {
+            held.source.code
+            for held in self.tree.guards
+            if held.source is not None
+            and isinstance(held.expected, TensorFacts)
+            and self._tensor(held.expected)[0] is Kind.TENSOR
+        }
+        return guard.kind is Kind.STORAGE_PATTERN and all(
+            source.code in located for source in guard.sources
+        )
 
     def _tensor(self, facts: TensorFacts) -> tuple[Kind, object]:
         """The facts as DLPack has them; a Python condition where it has no words for them."""

@@ -107,7 +107,8 @@ typedef struct {
 typedef struct {
     int kind;
     int by_holder; /* follows from the version of the dict or class that holds the value */
-    int by_itself; /* follows from the version of the value, a dict or class */
+    int by_itself; /* follows from the version of the value, a dict or class; of
+                    * STORAGE_PATTERN: from where the tensors are, which other guards found */
     PyObject *expected;
     PyObject *second;
     Py_ssize_t *slots; /* SAME_OBJECT, STORAGE_PATTERN: the values */
@@ -576,7 +577,7 @@ static int check_tensor(Check *check, Facts *facts, PyObject *value, int pinned,
 /* Tensors of the same metadata in the same places share memory as they did before. */
 static int check_storage(Check *check, Guard *guard)
 {
-    int same = guard->last_data != NULL;
+    int same = guard->by_itself && guard->last_data != NULL;
     for (Py_ssize_t n = 0; same && n < guard->slot_count; n++)
         same = guard->last_data[n] == check->data[guard->slots[n]];
     if (same && check->remembers)
