@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from fx_oracle import trace
 
-from plait_fx_passes import AtenTraceError, ProgramRaisesError, to_aten
+from plait_fx_passes import AtenTraceError, ProgramRaisesError, run_passes, to_aten
 
 BOOL = torch.ones(4, dtype=torch.bool)
 LONG = torch.ones(4, dtype=torch.int64)
@@ -111,6 +111,18 @@ def test_a_write_to_an_input_whose_elements_share_memory_is_left_to_eager(progra
         to_aten(trace(program), [torch.ones(4, 1).expand(4, 5)])
 
 
+def test_an_offset_into_the_storage_of_an_input_is_not_baked_in():
+    """The same graph serves inputs that lie elsewhere in their storage."""
+    with pytest.raises(AtenTraceError, match="lies in a storage"):
+        to_aten(trace(lambda x: x.as_strided((2,), (1,), 1)), [SQUARE])
+    for program in (
+        lambda x: x.as_strided((2,), (1,)),
+        lambda x: (x * 2).as_strided((2,), (1,), 1),
+        lambda x: x.clone().as_strided((2,), (1,), 1),
+    ):
+        to_aten(trace(program), [SQUARE])
+
+
 def test_overlapping_windows_are_not_written_to():
     with pytest.raises(AtenTraceError, match="share memory"):
         to_aten(trace(lambda x: x.zero_()), [torch.ones(8).unfold(0, 3, 1)])
@@ -122,3 +134,30 @@ def test_strides_of_single_elements_do_not_overlap(shape):
     strides = [0 if n == 1 else s for n, s in zip(shape, x.stride(), strict=True)]
     single = x.as_strided(shape, strides)
     to_aten(trace(lambda x: x.zero_()), [single])
+
+
+CHECKED = {
+    "linalg_inv": (torch.linalg.inv, torch.zeros(2, 2), torch.eye(2)),
+    "linalg_cholesky": (torch.linalg.cholesky, -torch.eye(2), torch.eye(2)),
+    "linalg_solve": (lambda x: torch.linalg.solve(x, x), torch.zeros(2, 2), torch.eye(2)),
+    "one_hot": (lambda x: F.one_hot(x, 3), torch.tensor([5]), torch.tensor([2])),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_operators_that_check_values_stay_whole(name):
+    """Among their parts are calls that compute nothing, or that fake tensors never reach."""
+    program, refused, taken = CHECKED[name]
+    graph = run_passes(to_aten(trace(lambda x: program(x)), [refused]), verify_each=True)
+    run = graph.module()
+    with pytest.raises(RuntimeError) as eager:
+        program(refused)
+    with pytest.raises(eager.type) as compiled:
+        run(refused)
+    assert str(compiled.value) == str(eager.value)
+    torch.testing.assert_close(run(taken)[0], program(taken))
+
+
+def test_a_call_that_only_checks_values_is_left_to_eager():
+    with pytest.raises(AtenTraceError, match="only checks values"):
+        to_aten(trace(lambda x: (torch._assert_async(x.sum()), x)[1]), [SQUARE])

@@ -104,7 +104,7 @@ def _squeezed(x):
 
 
 def _as_strided(x):
-    x.as_strided((2, 2), (4, 1), 1).add_(10)
+    x.view(-1)[1:].as_strided((2, 2), (4, 1)).add_(10)
     return x * 1
 
 

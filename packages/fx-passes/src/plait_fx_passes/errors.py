@@ -16,6 +16,10 @@ class ProgramRaisesError(AtenTraceError):
     """
 
 
+class ValuesCheckedError(AtenTraceError):
+    """The program checks values and computes nothing from that, which no graph does."""
+
+
 class VerificationError(PlaitError):
     """A graph breaks a rule of the ATen graph contract."""
 

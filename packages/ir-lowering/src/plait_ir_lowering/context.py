@@ -85,6 +85,17 @@ class LoweringContext:
             name = f"{stem}_{number}"
         return name
 
+    def mark(self) -> int:
+        """How much is defined, for `rewind`."""
+        return len(self.definitions)
+
+    def rewind(self, mark: int) -> None:
+        """Take back what was defined since `mark`, where a rule gave up half-way."""
+        for definition in self.definitions[mark:]:
+            for buffer in definition.buffers:
+                del self.buffers[buffer.name], self.storage_offsets[buffer.name]
+        del self.definitions[mark:]
+
     def define(self, body: Body, like: torch.Tensor, name: str | None = None) -> TensorExpr:
         """A new buffer with the shape, strides and device of `like`, computed by `body`."""
         return self.define_buffers(body, [like], name)[0]

@@ -13,6 +13,7 @@ import plait_ir_lowering.rules  # noqa: F401  # registers the rules
 from plait_ir_lowering.context import LoweringContext, LoweringOptions
 from plait_ir_lowering.external import lower_external
 from plait_ir_lowering.ir.graph import Buffer, Graph, Layout, OutputRef, Pointwise, TensorRef
+from plait_ir_lowering.ir.ops import TypeMismatchError
 from plait_ir_lowering.registry import Lowered, full_arguments, rule_of
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_device
@@ -71,9 +72,14 @@ def _lower_call(ctx: LoweringContext, node: fx.Node, known: dict[fx.Node, Lowere
     rule = rule_of(node.target)
     if rule is not None:
         arguments = full_arguments(node.target, node.args, node.kwargs)
-        lowered = rule(ctx, *[_resolve(argument, known) for argument in arguments])
+        made = ctx.mark()
+        try:
+            lowered = rule(ctx, *[_resolve(argument, known) for argument in arguments])
+        except TypeMismatchError:
+            lowered = None  # dtypes that the loops do not compute with; ATen takes or refuses them
         if lowered is not None:
             return lowered
+        ctx.rewind(made)
     return lower_external(ctx, known.__getitem__)
 
 

@@ -24,8 +24,8 @@ from torch.fx.node import Argument, map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait_fx_passes.aten_graph import Detached, ViewStep
-from plait_fx_passes.errors import AtenTraceError
-from plait_fx_passes.op_info import OpKind, op_info, run_composite
+from plait_fx_passes.errors import AtenTraceError, ValuesCheckedError
+from plait_fx_passes.op_info import OpInfo, OpKind, op_info, run_composite
 from plait_fx_passes.record.aliases import Alias, Lineage, new_base, read, with_layout
 from plait_fx_passes.record.fakes import fake_result, permuted
 from plait_fx_passes.record.kernels import ask_kernel
@@ -37,6 +37,8 @@ _DEVICE = torch.ops.prim.device.default
 _IDENTITY_VIEWS = frozenset({aten.alias.default, aten.detach.default, aten.lift_fresh.default})
 # Fake kernels disagree with the CPU's on the size of results that inference does not compute.
 _WITH_EMPTY_RESULTS = frozenset({aten._native_batch_norm_legit_no_training.default})
+# Composite, and with parts that do not check values where those are not known.
+_WHOLE = frozenset({aten.one_hot.default})
 _SIZED_VIEWS = frozenset({aten.view.default, aten.expand.default})
 
 Rule = Callable[..., object]
@@ -210,20 +212,43 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 return self._conformed(func, args, kwargs, result)
         info = op_info(func)
         if info.composite:
-            with self:
-                return run_composite(func, args, kwargs)
+            return self._composite(func, info, args, kwargs)
         if func is aten.lift_fresh.default:
             return self._lift_fresh(cast(torch.Tensor, args[0]))
         if info.kind is OpKind.VIEW or func in UNSAFE_VIEWS:
             return self.view(func, args, kwargs)
         if info.kind is OpKind.FUNCTIONAL:
-            fakes, nodes = self._operands(args)
-            fake_kwargs, node_kwargs = self._keywords(kwargs)
-            value = fake_result(self.fake_mode, func, fakes, fake_kwargs)
-            return self._register(func, nodes, node_kwargs, value)
+            return self._functional(func, args, kwargs)
         if info.kind is OpKind.METADATA:
             return change_metadata(self, func, args, kwargs)
         return mutate(self, func, info, args, kwargs)
+
+    def _composite(
+        self, func: OpOverload, info: OpInfo, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        """What the operator is made of; the operator itself where a part only checks values."""
+        if func not in _WHOLE:
+            try:
+                with self:
+                    return run_composite(func, args, kwargs)
+            except ValuesCheckedError:
+                if info.kind is not OpKind.FUNCTIONAL:
+                    raise
+        return self._functional(func, args, kwargs)
+
+    def _functional(
+        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        if not func._schema.returns:
+            raise ValuesCheckedError(
+                f"{func} only checks values, and a graph computes",
+                where=self.where,
+                hint="run it eagerly",
+            )
+        fakes, nodes = self._operands(args)
+        fake_kwargs, node_kwargs = self._keywords(kwargs)
+        value = fake_result(self.fake_mode, func, fakes, fake_kwargs)
+        return self._register(func, nodes, node_kwargs, value)
 
     def _conformed(
         self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], result: object
@@ -307,6 +332,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         base = self.fake_for(cast(torch.Tensor, args[0]))
         alias = self.alias_of(base)
         op, rest, kwargs = canonical_view(func, base, args[1:], kwargs)
+        if op is aten.as_strided.default and alias.storage.placeholder is not None:
+            self._check_relative(rest, kwargs)
         value = self._fake_view(op, base, rest, kwargs)
         if isinstance(value, FakeTensor):
             step = ViewStep(op, rest, tuple(kwargs.items()))
@@ -321,6 +348,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self._bind_view(part, alias, base, step)
             self._inherit(part, base, op)
         return value
+
+    def _check_relative(self, rest: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        """An offset counts from the storage, in which inputs lie elsewhere at each call."""
+        if kwargs.get("storage_offset", rest[2] if len(rest) > 2 else None) is not None:
+            raise AtenTraceError(
+                "as_strided with a storage offset depends on where its input lies in a storage",
+                where=self.where,
+                hint="leave the offset out, or take a slice first",
+            )
 
     def _inherit(self, view: torch.Tensor, base: torch.Tensor, op: OpOverload) -> None:
         above = self.lineage_of(base)

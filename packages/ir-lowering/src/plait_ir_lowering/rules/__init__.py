@@ -7,6 +7,7 @@ from plait_ir_lowering.rules import (
     normalization,
     pointwise,
     reductions,
+    strided,
     views,
 )
 
@@ -17,5 +18,6 @@ __all__ = [
     "normalization",
     "pointwise",
     "reductions",
+    "strided",
     "views",
 ]

@@ -63,6 +63,8 @@ def _call(ctx: LoweringContext, op: str, args: tuple[Any, ...]) -> TensorExpr:
 
 @lowers("mm", kind="external call, loops if small")
 def mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
+    if a.dtype is not b.dtype:
+        return None  # an error, which ATen raises
     if _is_small(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b))
     return _call(ctx, "mm", (_ref(ctx, a, 0), _ref(ctx, b, 1)))
@@ -70,6 +72,8 @@ def mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
 
 @lowers("bmm", kind="external call, loops if small")
 def bmm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
+    if a.dtype is not b.dtype:
+        return None
     if _is_small(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b))
     return _call(ctx, "bmm", (_ref(ctx, a, 0), _ref(ctx, b, 1)))
@@ -89,7 +93,7 @@ def addmm(
             addend = Op("mul", [addend, constant(beta, value.dtype)])
         return Op("add", [scaled, addend])
 
-    if not a.dtype.is_float:
+    if not a.dtype.is_float or not a.dtype is b.dtype is bias.dtype:
         return None
     if _is_small(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b), add_bias)
@@ -131,7 +135,7 @@ def _kind(node: fx.Node) -> str:
 def baddbmm(
     ctx: LoweringContext, x: TensorExpr, a: TensorExpr, b: TensorExpr, beta: Any, alpha: Any
 ) -> Lowered:
-    if not a.dtype.is_float:
+    if not a.dtype.is_float or not a.dtype is b.dtype is x.dtype:
         return None
     refs = (_ref(ctx, x, 0), _ref(ctx, a, 1), _ref(ctx, b, 2))
     return _call(ctx, "baddbmm", (*refs, beta, alpha))

@@ -63,6 +63,8 @@ def _plain(name: str, arity: int, promotion: Promotion) -> Rule:
     if arity == 1:
 
         def unary(ctx: LoweringContext, x: TensorExpr) -> Lowered:
+            if x.dtype is DType.bool_ and name == "abs":
+                return None  # an error, which ATen raises
             return elementwise(ctx, [x], lambda a: Op(name, [a]), promotion)
 
         return unary
@@ -86,6 +88,8 @@ def _logical(name: str) -> Rule:
 
 def _rounding(name: str) -> Rule:
     def rule(ctx: LoweringContext, x: TensorExpr) -> Lowered:
+        if x.dtype is DType.bool_:
+            return None  # an error, which ATen raises
         return elementwise(ctx, [x], lambda a: Op(name, [a]) if a.dtype.is_float else a)
 
     return rule
@@ -315,13 +319,15 @@ def _activation(name: str) -> Callable[[Callable[..., Value]], Callable[..., Val
         arity = len(find_overload(name)._schema.arguments)
 
         def unary(ctx: LoweringContext, x: TensorExpr, *scalars: Any) -> Lowered:
+            if x.dtype is DType.bool_:
+                return None  # an error, which ATen raises
             return elementwise(ctx, [x], lambda a: compute(a, *scalars))
 
         rule = unary
         if arity == 1:
 
             def rule(ctx: LoweringContext, x: TensorExpr) -> Lowered:
-                return elementwise(ctx, [x], compute)
+                return unary(ctx, x)
 
         lowers(name)(rule)
         return compute

@@ -1,0 +1,105 @@
+"""`as_strided`, its inverse, and what rules decline."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from lowering_oracle import check, record
+
+from plait_ir_lowering import LoweringError, external_ops, interpret, lower, verify
+
+aten = torch.ops.aten
+X = torch.arange(24.0).reshape(4, 6)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "offset"),
+    [
+        ((3,), (1,), 0),
+        ((3,), (7,), 2),
+        ((2, 2), (1, 2), 1),
+        ((4, 6), (1, 4), 0),
+        ((5, 4), (2, 3), 1),
+        ((3, 0), (1, 1), 0),
+        ((), (), 5),
+        ((2, 3, 1), (12, 0, 7), 3),
+    ],
+)
+@pytest.mark.parametrize("base", [X, X.t().contiguous().t()], ids=["rows", "columns"])
+def test_as_strided_reads_the_same_places(base, size, stride, offset):
+    graph = check(lambda x: (x * 2).as_strided(size, stride, offset) + 1, base)
+    assert not external_ops(graph)
+    check(lambda x: x.as_strided(size, stride, offset) + 1, base)
+
+
+def test_as_strided_beyond_its_operand_is_refused():
+    base = torch.arange(100.0)
+    with pytest.raises(LoweringError, match="beyond"):
+        lower(record(lambda x: x.as_strided((20,), (1,), 10) + 1, [base[:24]]))
+    with pytest.raises(LoweringError, match="laid out otherwise"):
+        lower(record(lambda x: x.as_strided((3,), (1,), 0) + 1, [base[::2]]))
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "offset"),
+    [((3,), (1,), 4), ((2, 2), (12, 2), 1), ((2, 2), (2, 12), 1), ((4, 1), (5, 0), 3)],
+)
+@pytest.mark.parametrize("base", [X, X.t().contiguous().t()], ids=["rows", "columns"])
+def test_as_strided_scatter_writes_the_same_places(base, size, stride, offset):
+    source = -torch.rand(size)
+    graph = check(
+        lambda x, s: aten.as_strided_scatter(x * 1.5, s, size, stride, offset), base, source
+    )
+    assert not external_ops(graph)
+
+
+def test_as_strided_scatter_to_overlapping_places_is_left_to_aten():
+    graph = lower(
+        record(lambda x, s: aten.as_strided_scatter(x, s, (3, 2), (1, 1), 0), [X, torch.ones(3, 2)])
+    )
+    assert list(external_ops(graph)) == ["aten::as_strided_scatter"]
+
+
+REFUSED = [
+    (lambda x: F.gelu(x), torch.int64),
+    (lambda x: torch.softmax(x, 0), torch.int64),
+    (lambda x: torch.log_softmax(x, 0), torch.int32),
+    (lambda x: torch.relu(x), torch.bool),
+    (lambda x: torch.abs(x), torch.bool),
+    (lambda x: torch.floor(x), torch.bool),
+]
+
+
+@pytest.mark.parametrize(("program", "dtype"), REFUSED)
+def test_dtypes_that_eager_refuses_are_refused_by_its_kernel(program, dtype):
+    """No half-lowered loops stay behind, and the kernel's own error comes out."""
+    x = torch.ones(4, 4, dtype=dtype)
+    graph = lower(record(program, [x]))
+    verify(graph)
+    assert len(graph.definitions) == 1
+    assert external_ops(graph)
+    with pytest.raises((NotImplementedError, RuntimeError)) as eager:
+        program(x)
+    with pytest.raises(eager.type) as compiled:
+        interpret(graph, [x])
+    assert str(compiled.value) == str(eager.value)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda a, b: aten.mm(a, b),
+        lambda a, b: aten.addmm(b[0], a, a),
+        lambda a, b: aten.addmm(b[0], a, b),
+    ],
+)
+def test_products_of_two_dtypes_are_left_to_the_kernel_that_refuses_them(program):
+    a, b = torch.ones(4, 4, dtype=torch.bfloat16), torch.ones(4, 4)
+    graph = lower(record(program, [a, b]))
+    assert external_ops(graph)
+    with pytest.raises(RuntimeError) as eager:
+        program(a, b)
+    with pytest.raises(RuntimeError) as compiled:
+        interpret(graph, [a, b])
+    assert str(compiled.value) == str(eager.value)
