@@ -59,31 +59,41 @@ class Method:
         return self.same and bool(self.compiled.seen and self.compiled.seen["whole"])
 
 
-def run_module(module: str, mode: str, timeout: float) -> dict[str, Run]:
-    """Every test of a module in a process of its own; after a crash the rest in another."""
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A module's tests, or those whose names contain a pattern."""
+
+    module: str
+    timeout: float
+    """Seconds a test method may take."""
+    pattern: str = ""
+
+
+def run_module(task: Task, mode: str) -> dict[str, Run]:
+    """The tests of a module in a process of their own; after a crash the rest in another."""
     found: dict[str, Run] = {}
     first = 0
     while True:
-        names, last, cause = _run_from(module, mode, first, timeout, found)
+        names, last, cause = _run_from(task, mode, first, found)
         if cause is None:
             return found
         if last is None or last >= len(names):
-            found[f"test.test_{module}"] = Run("died", f"at load: {cause}")
+            found[f"test.test_{task.module}"] = Run("died", f"at load: {cause}")
             return found
         found[names[last]] = Run("timeout" if cause == "timeout" else "died", cause)
         first = last + 1
 
 
 def _run_from(
-    module: str, mode: str, first: int, timeout: float, found: dict[str, Run]
+    task: Task, mode: str, first: int, found: dict[str, Run]
 ) -> tuple[list[str], int | None, str | None]:
     """Run the tests from number `first`; the names, the last one begun, and why it ended early."""
     names: list[str] = []
     last, started = None, time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as log:
-        process, reader = _start(module, mode, first, folder, log)
+        process, reader = _start(task, mode, first, folder, log)
         try:
-            for event in _events(reader, timeout):
+            for event in _events(reader, task.timeout):
                 match event["event"]:
                     case "tests":
                         names = event["names"]
@@ -102,18 +112,20 @@ def _run_from(
             process.wait()
             os.close(reader)
         log.seek(0)
-        text = log.read()[-1500:].decode(errors="replace")
-        return names, last, f"exit status {process.returncode}: {text}"
+        text = log.read().decode(errors="replace")
+        text = text[max(text.rfind("Fatal Python error"), len(text) - 3000) :][:1500]
+        return names, last, f"exit status {process.returncode}\n{text}"
 
 
 def _start(
-    module: str, mode: str, first: int, folder: str, log: Any
+    task: Task, mode: str, first: int, folder: str, log: Any
 ) -> tuple[subprocess.Popen[bytes], int]:
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
     path = os.pathsep.join(p for p in (os.environ.get("PYTHONPATH"), str(ROOT)) if p)
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "suites.cpython_worker", module, mode, str(writer), str(first)]
+    arguments = [task.module, mode, str(writer), str(first), task.pattern]
+    command = [sys.executable, "-m", "suites.cpython_worker", *arguments]
     process = subprocess.Popen(
         command,
         pass_fds=(writer,),
@@ -141,10 +153,10 @@ def _events(reader: int, timeout: float) -> Iterator[dict[str, Any]]:
         yield from (json.loads(line) for line in lines)
 
 
-def both(module: str, timeout: float) -> list[Method]:
+def both(task: Task) -> list[Method]:
     """The tests of a module, plain and compiled."""
-    plain = run_module(module, "eager", timeout)
-    compiled = run_module(module, "compiled", timeout)
+    plain = run_module(task, "eager")
+    compiled = run_module(task, "compiled")
     missing = Run("missing")
     names = list(dict.fromkeys([*plain, *compiled]))
     return [Method(n, plain.get(n, missing), compiled.get(n, missing)) for n in names]
@@ -171,8 +183,9 @@ def report(methods: list[Method]) -> str:
         lines += ["", "Outcomes that differ"]
     for method in differing:
         lines.append(f"  {method.name}: {method.plain.outcome} -> {method.compiled.outcome}")
-        last = method.compiled.text.strip().splitlines()[-1:]
-        lines += [f"      {line[:200]}" for line in last]
+        text = method.compiled.text.strip().splitlines()
+        shown = text[:9] if method.compiled.outcome == "died" else text[-1:]
+        lines += [f"      {line[:200]}" for line in shown]
     faults = Counter(f for m in methods if m.compiled.seen for f in set(m.compiled.seen["faults"]))
     lines += _ranked("Faults of the tracer (methods)", faults, {})
     causes: Counter[str] = Counter()
@@ -200,6 +213,16 @@ def _ranked(title: str, counts: Counter[str], examples: dict[str, str]) -> list[
     return lines
 
 
+def _details(method: Method) -> str:
+    """All that is known of one method."""
+    compiled = method.compiled
+    lines = [f"  {method.name}: {method.plain.outcome} -> {compiled.outcome}"]
+    lines += [f"    {line}" for line in compiled.text.strip().splitlines()]
+    for code, reason, line in compiled.seen["causes"] if compiled.seen else []:
+        lines += [f"    {code} {reason}", f"      at {line}"]
+    return "\n".join(lines)
+
+
 def _write(path: str, methods: list[Method]) -> None:
     Path(path).write_text(json.dumps([dataclasses.asdict(m) for m in methods], indent=1))
 
@@ -213,6 +236,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m suites.cpython", description=__doc__)
     parser.add_argument("--module", action="append", default=[], help="dict, generators ...")
     parser.add_argument("--language", action="store_true", help="only the modules of issue 3")
+    parser.add_argument("--method", metavar="PART", help="only those with it in their names")
     parser.add_argument("--timeout", type=float, default=30.0, help="seconds a test method")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", metavar="FILE", help="write all outcomes there")
@@ -225,11 +249,13 @@ def main() -> int:
     modules = options.module or (LANGUAGE if options.language else MODULES)
     everything: list[Method] = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        runs = pool.map(lambda module: both(module, options.timeout), modules)
-        for module, methods in zip(modules, runs, strict=True):
+        tasks = [Task(module, options.timeout, options.method or "") for module in modules]
+        for module, methods in zip(modules, pool.map(both, tasks), strict=True):
             everything += methods
             seconds = sum(m.compiled.seconds for m in methods)
             print(f"{module:22} {score(methods)}  {seconds:.0f} s", flush=True)
+            if options.method:
+                print("\n".join(_details(method) for method in methods))
             if options.json:
                 _write(options.json, everything)
     print(report(everything))

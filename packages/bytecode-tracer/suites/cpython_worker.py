@@ -1,12 +1,14 @@
 """Runs one module of the interpreter's `test` package; one JSON line for each event.
 
-`python -m suites.cpython_worker MODULE MODE DESCRIPTOR FIRST`: MODE is `eager` or `compiled`,
-DESCRIPTOR the file descriptor to write to, FIRST the number of the first test to run.
+`python -m suites.cpython_worker MODULE MODE DESCRIPTOR FIRST PATTERN`: MODE is `eager` or
+`compiled`, DESCRIPTOR the file descriptor to write to, FIRST the number of the first test to run
+of those whose names contain PATTERN.
 """
 
 from __future__ import annotations
 
 import doctest
+import faulthandler
 import inspect
 import io
 import json
@@ -23,9 +25,14 @@ OUTCOMES = ("failures", "errors", "skipped", "expectedFailures", "unexpectedSucc
 
 
 def main() -> None:
-    module, mode, descriptor, first = sys.argv[1:]
+    module, mode, descriptor, first, pattern = sys.argv[1:]
+    faulthandler.enable()
     warnings.simplefilter("ignore")
-    tests = [test for test in _flat(_load(module)) if not isinstance(test, doctest.DocTestCase)]
+    tests = [
+        test
+        for test in _flat(_load(module))
+        if pattern in test.id() and not isinstance(test, doctest.DocTestCase)
+    ]
     with os.fdopen(int(descriptor), "w") as file:
         result = Result(file, int(first), mode == "compiled")
         result.write(event="tests", names=[test.id() for test in tests])
