@@ -163,6 +163,7 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
         node, result = frame.state.emit("call_function", getattr, [owner, constant(name)], {})
         return frame.state.tensor_result(node, result)
     if name == "requires_grad":
+        frame.state.guard_requires_grad()
         return constant(owner.fake.requires_grad)
     if name == "is_leaf":
         if owner.source is not None:

@@ -361,6 +361,12 @@ class TraceState:
         text = f"{source.text}: {facts.dtype} {shape} stride {stride} {facts.device}"
         self.require(source, Kind.TENSOR, facts, text)
 
+    def guard_requires_grad(self) -> None:
+        """The inputs keep whether they require grad, though gradients are off at the call."""
+        for graph_input in self.inputs:
+            facts = tensor_facts(graph_input.real, with_grad=True)
+            self.guards.replace(graph_input.source, Kind.TENSOR, facts)
+
     def emit(
         self, kind: str, target: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[fx.Node, Any]:

@@ -200,14 +200,45 @@ def _guard_surroundings(state: TraceState) -> None:
         ("autocast", torch._C._is_any_autocast_enabled),
         ("default dtype", torch.get_default_dtype),
         ("active dispatch modes", torch._C._len_torch_dispatch_stack),
+        ("default devices", default_devices),
+        ("function transforms", is_transforming),
     )
     for text, function in modes:
         value = function()
-        state.require(None, Kind.MODE, Mode(function, value), f"{text}: {value}")
+        quick = _QUICK.get(function)
+        found = Mode(function, value) if value or quick is None else Mode(*quick)
+        state.require(None, Kind.MODE, found, f"{text}: {value}")
     if torch._C._is_any_autocast_enabled():
         raise TraceBreakError("GB0002", "autocast is enabled")
     if torch._C._len_torch_dispatch_stack():
         raise TraceBreakError("GB0002", "a dispatch mode is active")
+    if None in default_devices():
+        raise TraceBreakError("GB0002", "a torch function mode is active")
+    if is_transforming():
+        raise TraceBreakError("GB0002", "a function transform of torch.func is active")
+
+
+def default_devices() -> tuple[torch.device | None, ...]:
+    """The devices of the active device contexts; None for each other torch function mode."""
+    count = torch._C._len_torch_function_stack()
+    if count == 0:
+        return ()
+    from torch.utils._device import DeviceContext
+
+    active = [torch._C._get_function_stack_at(place) for place in range(count)]
+    return tuple(mode.device if type(mode) is DeviceContext else None for mode in active)
+
+
+def is_transforming() -> bool:
+    """Whether a transform such as vmap or grad is calling."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+_QUICK: dict[Callable[[], object], tuple[Callable[[], object], object]] = {
+    default_devices: (torch._C._len_torch_function_stack, 0),
+    is_transforming: (torch._C._functorch.peek_interpreter_stack, None),
+}
+"""Functions of torch that tell at once that a mode is not there, and what they return then."""
 
 
 def _finish(
@@ -323,6 +354,8 @@ def _capture(
 ) -> Capture:
     graph = state.graph
     graph.output(tuple(rebuilder.outputs))
+    if not state.grad_enabled_before and _switches_gradients(graph):
+        state.guard_requires_grad()
     if state.mutates_tensors:
         _guard_aliasing(state)
     else:
@@ -339,6 +372,10 @@ def _capture(
         lines,
         reads,
     )
+
+
+def _switches_gradients(graph: fx.Graph) -> bool:
+    return any(node.target is torch._C._set_grad_enabled for node in graph.nodes)
 
 
 def _drop_dead_nodes(graph: fx.Graph) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plait_bytecode_tracer.guards.kinds import Kind, Mode, StoragePattern
 from plait_bytecode_tracer.sources import Constants, Source
@@ -46,6 +46,11 @@ class GuardSet:
         key = (source.code if source else "", kind, _discriminator(kind, expected))
         if key not in self.guards:
             self.guards[key] = Guard(source, kind, expected, text, line)
+
+    def replace(self, source: Source, kind: Kind, expected: object) -> None:
+        """Assume more of a source than the guard of this kind that it has."""
+        key = (source.code, kind, _discriminator(kind, expected))
+        self.guards[key] = replace(self.guards[key], expected=expected)
 
     def __iter__(self) -> Iterator[Guard]:
         return iter(self.guards.values())

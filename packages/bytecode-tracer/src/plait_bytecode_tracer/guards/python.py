@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import torch
 
@@ -228,5 +229,5 @@ def python_check(
     text = f"def check({parameters}):\n    _n = {len(tree.guards)}\n    try:\n{body}\n"
     namespace = dict(constants.objects)
     exec(compile(f"{text}    except Exception: return _n\n", "<plait guards>", "exec"), namespace)
-    made: Callable[..., int | tuple[object, ...]] = namespace["check"]
-    return made
+    made: Any = namespace["check"]
+    return cast(Callable[..., int | tuple[object, ...]], made)
