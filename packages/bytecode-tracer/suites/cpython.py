@@ -45,7 +45,8 @@ class Method:
 
     @property
     def same(self) -> bool:
-        return self.plain.outcome == self.compiled.outcome
+        unknown = self.plain.outcome in ("died", "timeout", "missing")
+        return self.plain.outcome == self.compiled.outcome and not unknown
 
     @property
     def counted(self) -> bool:
