@@ -275,11 +275,9 @@ class Describer:
             return " ".join([*parts, "escaped from a trace"])
         if value.layout is torch.strided:
             storage = value.untyped_storage()
-            address = storage.data_ptr()
-            if address:
-                number = self._storages.setdefault(address, len(self._storages))
-                self._alive.append(storage)
-                parts.append(f"storage {number}+{value.storage_offset()}")
+            number = self._storages.setdefault(storage._cdata, len(self._storages))
+            self._alive.append(storage)
+            parts.append(f"storage {number}+{value.storage_offset()}")
             parts.append(f"strides {value.stride()}")
         if value.is_inference():
             parts.append("inference")
