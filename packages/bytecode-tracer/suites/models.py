@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
+import gc
 import json
 import re
 import sys
@@ -175,6 +176,7 @@ def main() -> int:
     import transformers  # once here, so that the forked processes need not
 
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # untyped there
+    gc.freeze()  # the forked processes share what is loaded instead of copying it
     outcomes = []
     task = partial(run, with_parts=options.parts)
     for entry, result in each_isolated(task, entries, options.timeout, options.jobs):
