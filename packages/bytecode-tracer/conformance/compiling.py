@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import logging
 import types
@@ -83,6 +84,19 @@ class Compiler:
         graph_module.graph.lint()
         self.graphs += 1
         return graph_module.forward
+
+    def broken_code(self) -> str | None:
+        """A made code object whose handlers expect a deeper stack than it has, if there is one.
+
+        An exception that reaches such a handler corrupts the interpreter's memory.
+        """
+        for member in (member for root in self.made for member in root.family()):
+            code = member.function.__code__
+            for start, _, _, depth, _ in dis._parse_exception_table(code):  # type: ignore[attr-defined] # private
+                if depth > code.co_stacksize:
+                    where = f"{code.co_name} at {start}"
+                    return f"{where}: a handler at depth {depth} of {code.co_stacksize}"
+        return None
 
     def tracing(self) -> Tracing:
         """What became of the programs compiled so far."""

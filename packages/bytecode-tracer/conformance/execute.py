@@ -100,6 +100,7 @@ def run_case(
     except Exception:
         difference = f"the suite cannot run it: {traceback.format_exc(limit=-3)}"
     tracing = compiler.tracing()
+    difference = difference or compiler.broken_code()
     return Verdict(case, difference, tracing, time.perf_counter() - start)
 
 
