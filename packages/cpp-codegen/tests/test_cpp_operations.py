@@ -8,6 +8,7 @@ import pytest
 import torch
 from cpp_graphs import both, pointwise_graph
 
+from plait_cpp_codegen import build
 from plait_ir_lowering import (
     OPS,
     Const,
@@ -16,6 +17,7 @@ from plait_ir_lowering import (
     TypeRule,
     from_torch_dtype,
 )
+from plait_scheduler import schedule
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-40, -1e-40, 3e38, math.inf, -math.inf, math.nan]
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -152,3 +154,33 @@ def test_where_and_constants():
     for name, a, e in zip(computes, actual, expected, strict=True):
         torch.testing.assert_close(a, e, equal_nan=True, msg=name)
         assert torch.equal(torch.signbit(a[:8]), torch.signbit(e[:8])) or name in ("fma", "nan")
+
+
+INTEGER_DIVISIONS = ["floordiv", "rem", "truncdiv", "fmod"]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integers_divide_as_in_eager(dtype):
+    """By zero raises; the least number by -1 wraps."""
+    least = torch.iinfo(dtype).min
+    minus = torch.tensor(-1).to(dtype)
+    x = torch.tensor([7, 8, least, least + 1] * 9, dtype=dtype)
+    divisors = [torch.full_like(x, 3), torch.full_like(x, int(minus)), x.flip(0) | 1]
+    computes = {n: lambda a, b, n=n: Op(n, [a, b]) for n in INTEGER_DIVISIONS}
+    executable = build(schedule(pointwise_graph([x, x], computes)))
+    for y in divisors:
+        expected = [
+            x.div(y, rounding_mode="floor"),
+            x.remainder(y),
+            # where eager itself may crash
+            x.neg() if y is divisors[1] and least else x.div(y, rounding_mode="trunc"),
+            x.fmod(y),
+        ]
+        for name, a, e in zip(INTEGER_DIVISIONS, executable(x, y), expected, strict=True):
+            assert torch.equal(a, e), name
+    y = torch.ones_like(x)
+    y[-1] = 0
+    with pytest.raises(RuntimeError, match=r"^ZeroDivisionError$"):
+        executable(x, y)
+    with pytest.raises(RuntimeError, match=r"^ZeroDivisionError$"):
+        x // y

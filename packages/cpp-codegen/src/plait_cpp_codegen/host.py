@@ -165,8 +165,8 @@ class HostWriter:
             f"{{ void* const p[] = {{{pointers}}}; const Arguments arguments = {{p, &error}};",
             f"  {launch.kernel}(arguments, api);" + " }",
         ]
-        if self.kernels[launch.kernel].checks_indices:
-            lines.append("if (error) { code = INDEX_OUT_OF_RANGE; goto done; }")
+        if self.kernels[launch.kernel].can_fail:
+            lines.append("if (error) { code = error; goto done; }")
         return lines
 
     def _return(self, outputs: Sequence[object]) -> list[str]:

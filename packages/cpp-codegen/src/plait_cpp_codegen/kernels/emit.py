@@ -10,7 +10,16 @@ from plait_cpp_codegen.kernels.index import c_index
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, plan_loops
 from plait_cpp_codegen.kernels.types import MEMORY, REGISTER
 from plait_cpp_codegen.kernels.values import ValueEmitter, literal
-from plait_ir_lowering import DType, ReductionKind, Var, post_order
+from plait_ir_lowering import (
+    CheckedIndex,
+    Const,
+    DType,
+    Op,
+    ReductionKind,
+    Value,
+    Var,
+    post_order,
+)
 from plait_scheduler import (
     Access,
     Domain,
@@ -28,6 +37,7 @@ _STACK_SCRATCH_BYTES = 65536
 _COLUMNS_PER_TASK = 8192
 _WORK_PER_TASK = 16384
 _INDENT = "  "
+_DIVISIONS = frozenset({"floordiv", "rem", "truncdiv", "fmod"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +46,31 @@ class RenderedCppKernel:
 
     name: str
     source: str
-    checks_indices: bool
+    can_fail: bool
+    """Whether it may set the error: an index out of range, an integer divided by 0."""
 
 
 def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
     """The C++ source of a kernel, for vectors of `vector_bytes`."""
     plan = plan_loops(kernel, vector_bytes)
     writer = _Writer(plan)
-    return RenderedCppKernel(kernel.name, writer.write(), _checks(kernel))
+    return RenderedCppKernel(kernel.name, writer.write(), _can_fail(kernel))
 
 
-def _checks(kernel: Kernel) -> bool:
+def _can_fail(kernel: Kernel) -> bool:
     return any(
-        type(value).__name__ == "CheckedIndex"
+        isinstance(value, CheckedIndex) or _divides(value)
         for statement in kernel.statements
         for value in post_order([statement.value])
     )
+
+
+def _divides(value: Value) -> bool:
+    """Whether it divides by an integer that may be 0."""
+    if not isinstance(value, Op) or value.name not in _DIVISIONS or value.dtype.is_float:
+        return False
+    divisor = value.args[1]
+    return not (isinstance(divisor, Const) and divisor.value != 0)
 
 
 @dataclass(slots=True)

@@ -276,17 +276,17 @@ def _function(name: str, args: list[str], register: str, source: DType) -> str:
         "isnan": lambda: f"as_mask<L>({first} != {first})",
         "isinf": lambda: f"as_mask<L>(({first} == {first}) & (({first} - {first}) != {zero}))",
         "signbit": lambda: f"as_mask<L>(v_copysign<L, {register}>({one}, {first}) < {zero})",
-        "floordiv": lambda: f"v_floordiv<L, {register}>({first}, {args[1]})",
-        "rem": lambda: f"v_rem<L, {register}>({first}, {args[1]})",
+        "floordiv": lambda: f"v_floordiv<L, {register}>({first}, {args[1]}, arguments.error)",
+        "rem": lambda: f"v_rem<L, {register}>({first}, {args[1]}, arguments.error)",
         "truncdiv": lambda: (
             f"v_trunc<L, {register}>({first} / {args[1]})"
             if source.is_float
-            else f"{first} / {args[1]}"
+            else f"v_truncdiv<L, {register}>({first}, {args[1]}, arguments.error)"
         ),
         "fmod": lambda: (
             f"v_fmod<L, {register}>({first}, {args[1]})"
             if source.is_float
-            else f"{first} % {args[1]}"
+            else f"v_modulus<L, {register}>({first}, {args[1]}, arguments.error)"
         ),
         "pow": lambda: (
             f"v_pow<L, {register}>({first}, {args[1]})"

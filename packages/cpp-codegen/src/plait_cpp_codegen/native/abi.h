@@ -40,8 +40,8 @@ struct Api {
   void* python;                    // the callable that makes external calls from Python
   uint64_t torch_version;          // that the calls' schemas are of
 };
-// What `plait_run` and the functions above return, beside 0.
-enum : int { INDEX_OUT_OF_RANGE = 1, OUT_OF_MEMORY = 2, PYTHON_ERROR = 3 };
+// What `plait_run` and the functions above return, beside 0; the first two are of kernels.
+enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR };
 
 struct Signature {
   int32_t inputs, outputs, functions, calls;

@@ -177,25 +177,45 @@ VECTOR_F32(sin, (circular_f32<L, false>(x)), __builtin_sin(a))
 VECTOR_F32(cos, (circular_f32<L, true>(x)), __builtin_cos(a))
 #undef VECTOR_F32
 
-// Integer helpers that follow ATen.
-template <int L, class T> INLINE vec<T, L> v_floordiv(vec<T, L> a, vec<T, L> b) {
+// Division as ATen divides. Integers: by 0 sets the error, and the least number by -1 wraps.
+template <class T> constexpr bool is_real = T(0.5) != T(0);
+template <class T> INLINE T quotient(T a, T b, int32_t* error) {
+  if constexpr (is_real<T>) return a / b;
+  if (b == 0) { __atomic_store_n(error, DIVISION_BY_ZERO, __ATOMIC_RELAXED); return 0; }
+  if (T(-1) < T(0) && b == T(-1)) return T(0 - (uint64_t)a);
+  return a / b;
+}
+template <class T> INLINE T remainder_of(T a, T b, int32_t* error) {
+  if constexpr (is_real<T>) return c_fmod(a, b);
+  else {
+    if (b == 0) { __atomic_store_n(error, DIVISION_BY_ZERO, __ATOMIC_RELAXED); return 0; }
+    return T(-1) < T(0) && b == T(-1) ? T(0) : T(a % b);
+  }
+}
+template <int L, class T> INLINE vec<T, L> v_truncdiv(vec<T, L> a, vec<T, L> b, int32_t* error) {
+  vec<T, L> r; for (int l = 0; l < L; ++l) r[l] = quotient<T>(a[l], b[l], error); return r;
+}
+template <int L, class T> INLINE vec<T, L> v_modulus(vec<T, L> a, vec<T, L> b, int32_t* error) {
+  vec<T, L> r; for (int l = 0; l < L; ++l) r[l] = remainder_of<T>(a[l], b[l], error); return r;
+}
+template <int L, class T> INLINE vec<T, L> v_floordiv(vec<T, L> a, vec<T, L> b, int32_t* error) {
   vec<T, L> r;
   for (int l = 0; l < L; ++l) {
-    if constexpr (T(0.5) != T(0)) {
-      T m = c_fmod(a[l], b[l]), q = (a[l] - m) / b[l];
+    T m = remainder_of<T>(a[l], b[l], error);
+    if constexpr (is_real<T>) {
+      T q = (a[l] - m) / b[l];
       if (m != 0 && (b[l] < 0) != (m < 0)) q -= 1;
       T f = q != 0 ? c_floor(q) : c_copysign(T(0), a[l] / b[l]);
       if (q != 0 && q - f > T(0.5)) f += 1;
       r[l] = b[l] == 0 ? a[l] / b[l] : f;
-    } else { T q = a[l] / b[l]; r[l] = q - ((a[l] % b[l] != 0) & ((a[l] < 0) != (b[l] < 0))); }
+    } else r[l] = quotient<T>(a[l], b[l], error) - ((m != 0) & ((m < 0) != (b[l] < 0)));
   }
   return r;
 }
-template <int L, class T> INLINE vec<T, L> v_rem(vec<T, L> a, vec<T, L> b) {
+template <int L, class T> INLINE vec<T, L> v_rem(vec<T, L> a, vec<T, L> b, int32_t* error) {
   vec<T, L> r;
   for (int l = 0; l < L; ++l) {
-    T m;
-    if constexpr (T(0.5) != T(0)) m = c_fmod(a[l], b[l]); else m = a[l] % b[l];
+    T m = remainder_of<T>(a[l], b[l], error);
     r[l] = (m != 0 && (m < 0) != (b[l] < 0)) ? m + b[l] : m;
   }
   return r;

@@ -85,6 +85,7 @@ PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t co
   if (int code = run(*program, inputs, outputs)) {
     for (int i = 0; i < signature.outputs; ++i) discard(outputs[i]);
     if (code == INDEX_OUT_OF_RANGE) return PyErr_Format(PyExc_IndexError, "index out of range in self");
+    if (code == DIVISION_BY_ZERO) return PyErr_Format(PyExc_RuntimeError, "ZeroDivisionError");
     if (code == OUT_OF_MEMORY) return PyErr_Format(PyExc_RuntimeError, "out of memory in a compiled program");
     return nullptr;
   }

@@ -148,7 +148,7 @@ template <int L, class F> INLINE vec<int64_t, L> gather_index(F at) {
 template <int L> INLINE vec<int64_t, L> checked(vec<int64_t, L> i, int64_t size, int32_t* error) {
   for (int l = 0; l < L; ++l) {
     int64_t x = i[l] < 0 ? i[l] + size : i[l];
-    if (x < 0 || x >= size) { __atomic_store_n(error, 1, __ATOMIC_RELAXED); x = 0; }
+    if (x < 0 || x >= size) { __atomic_store_n(error, INDEX_OUT_OF_RANGE, __ATOMIC_RELAXED); x = 0; }
     i[l] = x;
   }
   return i;
