@@ -1,13 +1,14 @@
 """Capture the tensor program of a Python callable by symbolic execution of CPython bytecode."""
 
 from plait_bytecode_tracer._version import __version__
+from plait_bytecode_tracer.breaks import Continuation
 from plait_bytecode_tracer.dispatch import Backend, CompiledFunction
 from plait_bytecode_tracer.entries import Entry, Recompile
 from plait_bytecode_tracer.errors import BREAKS, BreakKind, FullGraphError, GraphBreak
 from plait_bytecode_tracer.guards import Guard
 from plait_bytecode_tracer.modules import compile_module, compiled_function_of
 from plait_bytecode_tracer.sources import Source
-from plait_bytecode_tracer.trace import Capture, Continuation, WholeCallEagerError, trace
+from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, trace
 
 __all__ = [
     "BREAKS",

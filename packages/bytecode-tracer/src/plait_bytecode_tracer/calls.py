@@ -83,7 +83,9 @@ def call(
             merged = {**function.kwargs, **kwargs}
             return call(frame, function.function, [*function.args, *args], merged)
         case ObjectVariable():
+            direct, frame.state.is_direct = frame.state.is_direct, False
             called = special_method(frame, function, "__call__")
+            frame.state.is_direct = direct
             if called is None:
                 fails(TypeError, f"{function.cls.__name__!r} object is not callable")
             return call(frame, called, args, kwargs)
@@ -96,12 +98,15 @@ def _call_known(
     real = function.value
     rule = find_builtin(real)
     if rule is not None:
+        if rule is not module_call:
+            frame.state.is_direct = False
         try:
             inspect.signature(rule).bind(frame, *args, **kwargs)
         except TypeError as error:
             raise TraceBreakError("GB0006", str(error)) from error
         return rule(frame, *args, **kwargs)
     if isinstance(real, type):
+        frame.state.is_direct = False
         return call_class(frame, function, args, kwargs)
     if _is_leaf(real):
         return _call_torch(frame, real, args, kwargs)
@@ -112,9 +117,13 @@ def _call_known(
         return call(frame, constant(real.__func__), [owner, *args], kwargs)
     if isinstance(real, torch.nn.Module):
         return _call_module(frame, function, args, kwargs)
+    compiled = getattr(type(real), "plait_traced_function", None)
+    if compiled is not None:
+        return call(frame, constant(compiled.__get__(real)), args, kwargs)
     if isinstance(real, _DESCRIPTORS) and args:
         return call_descriptor(frame, real, args, kwargs)
     if isinstance(real, functools._lru_cache_wrapper):
+        frame.state.is_direct = False
         return _call_cached(frame, real, args, kwargs)
     if _folds(real):
         if has_tensor([args, kwargs]):
@@ -288,9 +297,7 @@ def _call_module(
 def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
     """`nn.Module.__call__`: hooks, if there are any, around `forward`."""
     if isinstance(owner, ObjectVariable):
-        from plait_bytecode_tracer.attributes import load_attribute
-
-        return call(frame, load_attribute(frame, owner, "forward"), list(args), kwargs)
+        return _call_forward(frame, owner, list(args), kwargs)
     module = owner.value if isinstance(owner, Known) else None
     source = owner.source if isinstance(owner, Known) else None
     if module is None or source is None:
@@ -298,7 +305,7 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
     if module.__dict__.get("_compiled_call_impl") is not None:
         raise TraceBreakError("GB0002", f"{source.text}, which is compiled by itself")
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    if any(module.__dict__[name] for name in hooks) or _has_global_hooks():
+    if any(_has_entries(frame, module.__dict__[name]) for name in hooks) or _has_global_hooks():
         implementation: Any = torch.nn.Module._call_impl
         return inline(frame, implementation, [owner, *args], dict(kwargs))
     state = frame.state
@@ -308,9 +315,18 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
     for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
         text = "there are no global module hooks"
         state.require(shared.named(f"_global{name}"), Kind.LENGTH, 0, text)
+    return _call_forward(frame, owner, list(args), kwargs)
+
+
+def _call_forward(
+    frame: Frame, owner: Variable, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
     from plait_bytecode_tracer.attributes import load_attribute
 
-    return call(frame, load_attribute(frame, owner, "forward"), list(args), kwargs)
+    direct, frame.state.is_direct = frame.state.is_direct, False
+    forward = load_attribute(frame, owner, "forward")
+    frame.state.is_direct = direct
+    return call(frame, forward, args, kwargs)
 
 
 @builtin(torch.nn.Module.__getattr__)
@@ -352,6 +368,14 @@ def module_setattr(frame: Frame, owner: Variable, name: Variable, value: Variabl
         raise TraceBreakError("GB0006", f"{wanted} is a parameter or module, and set to a tensor")
     generic_store(frame, owner, plain_value(name), value)
     return constant(None)
+
+
+def _has_entries(frame: Frame, table: dict[Any, Any]) -> bool:
+    """Whether a dict of the caller's has entries now, with what the trace did to it."""
+    known = frame.state.wrapped.get(id(table))
+    if isinstance(known, DictVariable) and known.writes:
+        return len(known.items) > 0
+    return bool(table)
 
 
 def _has_global_hooks() -> bool:
@@ -419,8 +443,11 @@ def _inline_traced(
 
 
 def _run(frame: Frame, target: Function, values: dict[str, Variable]) -> Variable:
-    inner = Frame(frame.state, target, values, frame.depth + 1)
+    state = frame.state
+    inner = Frame(state, target, values, frame.depth + 1, parent=frame, is_direct=state.is_direct)
+    state.is_direct = False
     if target.code.co_flags & inspect.CO_GENERATOR:
+        inner.is_direct = False
         made = GeneratorVariable(inner.next_yielded, False)
         made.frame = inner
         return made

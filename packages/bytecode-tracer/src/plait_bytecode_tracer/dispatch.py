@@ -100,6 +100,11 @@ class CompiledFunction:
         functools.update_wrapper(self, function)
 
     @property
+    def plait_traced_function(self) -> types.FunctionType:
+        """What a trace of a caller goes through instead of a call of this."""
+        return self.function
+
+    @property
     def profile(self) -> Profile:
         """Where tracing and compiling are timed."""
         return self._settings.profile

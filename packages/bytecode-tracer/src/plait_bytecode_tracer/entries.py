@@ -65,13 +65,11 @@ class Parts:
     @property
     def namespace(self) -> dict[str, Any]:
         """The globals of generated code."""
-        continuation = self.capture.continuation
         return {
             **self.capture.state.constants.objects,
             "_graph": self.compiled,
             "_resume": self.targets,
             "_Stopped": Stopped,
-            "_break": None if continuation is None else continuation.breaking,
             "_MISS": MISS,
         }
 

@@ -42,8 +42,12 @@ class _Null(Variable):
 NULL = _Null()
 
 
-class RootBreak(Exception):
-    """The root frame has arrived at the instruction at which it is to break."""
+class BreakHere(Exception):
+    """The trace has arrived at the instruction at which it is to end, in this frame."""
+
+    def __init__(self, frame: Frame) -> None:
+        super().__init__()
+        self.frame = frame
 
 
 @dataclass(slots=True)
@@ -70,8 +74,12 @@ class Frame:
     function: Function
     locals: dict[str, Variable]
     depth: int = 0
-    break_at: frozenset[int] = frozenset()
-    """Offsets of instructions at which the root frame breaks."""
+    parent: Frame | None = None
+    """The frame that called this one."""
+    is_direct: bool = False
+    """Whether what this frame returns is just what the caller's call instruction gives."""
+    step: int = 0
+    """The number of the instruction that is being traced, over all frames."""
     stack: list[Variable] = field(default_factory=list)
     cells: dict[str, CellVariable] = field(default_factory=dict)
     index: int = 0
@@ -96,7 +104,8 @@ class Frame:
 
     @property
     def instruction(self) -> dis.Instruction:
-        return instructions_of(self.code)[0][self.index]
+        instructions = instructions_of(self.code)[0]
+        return instructions[min(self.index, len(instructions) - 1)]
 
     def line(self) -> str:
         """The user's source line that is being traced."""
@@ -111,7 +120,7 @@ class Frame:
         return found or self.code.co_firstlineno
 
     def run(self) -> Variable:
-        """Trace to the return; its value. Raises TraceBreakError, RootBreak."""
+        """Trace to the return; its value. Raises TraceBreakError, BreakHere."""
         if self.depth > MAX_DEPTH:
             raise TraceBreakError("GB0002", "recursion deeper than the tracer follows")
         if self.code.co_flags & UNTRACED_FLAGS:
@@ -176,7 +185,7 @@ class Frame:
 
     def _loop_with_line(self) -> None:
         """Run; what is traced belongs to this frame's line, unless the frame is torch's own."""
-        shown = self.depth == 0 or not self.code.co_filename.startswith(TORCH_FOLDER)
+        shown = self.depth == 0 or not self.code.co_filename.startswith((TORCH_FOLDER, "<plait"))
         if shown:
             self.state.lines.append(self.line)
         try:
@@ -189,13 +198,14 @@ class Frame:
         from plait_bytecode_tracer.opcodes import handler_of
 
         instructions, _ = instructions_of(self.code)
-        steps = 0
+        state = self.state
         while self.result is None and self.yielded is None:
             instruction = instructions[self.index]
-            if instruction.offset in self.break_at:
-                raise RootBreak
-            steps += 1
-            if steps > MAX_STEPS:
+            state.steps += 1
+            self.step = state.steps
+            if self.step == state.break_step:
+                raise BreakHere(self)
+            if self.step > MAX_STEPS:
                 raise TraceBreakError("GB0001", "a loop that runs too long to trace")
             handler = handler_of(instruction.opname)
             if handler is None:

@@ -27,6 +27,19 @@ STOPPED = "__stopped"
 RESULT_PREFIX = "__result"
 
 
+class Thunk:
+    """A call that is given its arguments beforehand and ignores those of its caller."""
+
+    __slots__ = ("function", "values")
+
+    def __init__(self, function: types.FunctionType, values: tuple[Any, ...]) -> None:
+        self.function = function
+        self.values = values
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*self.values)
+
+
 class Stopped:
     """Where a break function has stopped: what the rest of the function takes."""
 
@@ -154,10 +167,14 @@ def _enter_at(
     names = [f"{STACK_PREFIX}{n}" for n in range(len(stack_nulls))]
     target = Label()
     body.insert(_position(body, _ordinal(code, offset)), target)
-    prologue: list[Any] = []
+    beginning = Label()
+    jump = "POP_JUMP_FORWARD_IF_NOT_NONE" if sys.version_info < (3, 12) else "POP_JUMP_IF_NOT_NONE"
+    # A way to the beginning that is never taken: the assembler finds the stack's depth at
+    # exception handlers by following the code from its start.
+    prologue: list[Any] = [Instr("LOAD_CONST", None), Instr(jump, beginning)]
     for name, is_null in zip(names, stack_nulls, strict=True):
         prologue.append(Instr("PUSH_NULL") if is_null else Instr("LOAD_FAST", name))
-    prologue.append(Instr("JUMP_FORWARD", target))
+    prologue += [Instr("JUMP_FORWARD", target), beginning]
     start = _after_resume(body)
     body[start:start] = prologue
     return [name for name, is_null in zip(names, stack_nulls, strict=True) if not is_null]

@@ -102,6 +102,12 @@ class TraceState:
         default_factory=list
     )
     """Calls without results that are made after the graph has run: what is printed, logged."""
+    steps: int = 0
+    """How many instructions have been traced."""
+    break_step: int = -1
+    """The instruction at which the trace ends, by its number."""
+    is_direct: bool = False
+    """Whether the next frame's result is what the running call instruction gives."""
     handled: list[Variable] = field(default_factory=list)
     """The exceptions that are being handled, innermost last."""
     grad_enabled: bool = True

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from plait_bytecode_tracer.breaks import Continuation, break_steps, go_on
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
-from plait_bytecode_tracer.exception_table import handler_at
-from plait_bytecode_tracer.frame import NULL, Frame, Function, RootBreak, instructions_of
+from plait_bytecode_tracer.frame import BreakHere, Frame, Function
 from plait_bytecode_tracer.guards import (
     Guard,
     GuardTree,
@@ -27,15 +27,10 @@ from plait_bytecode_tracer.guards import (
 )
 from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rebuild import Rebuilder
-from plait_bytecode_tracer.resume import (
-    STACK_PREFIX,
-    break_function,
-    resume_function,
-    stack_effect,
-)
 from plait_bytecode_tracer.sources import Source, argument
 from plait_bytecode_tracer.state import GraphInput, TraceState
 from plait_bytecode_tracer.variables import Variable
+from plait_utils import get_logger
 
 SUPPORTED_VERSIONS = ((3, 11), (3, 12))
 
@@ -48,18 +43,6 @@ class WholeCallEagerError(Exception):
         self.graph_break = graph_break
         self.state = state
         """The trace as far as it came: while its guards hold, calls end here again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """What follows a graph break: how Python goes on."""
-
-    kind: str
-    """"rest", "jump" or "eager"."""
-    functions: tuple[types.FunctionType, ...]
-    """Where to go on: one function, or those for a true and a false condition."""
-    breaking: types.FunctionType | None = None
-    """Runs the instruction that broke and then the rest."""
 
 
 @dataclass(slots=True)
@@ -107,30 +90,38 @@ def trace(function: types.FunctionType, values: Sequence[Any]) -> Capture:
     Raises WholeCallEagerError where not even a part of the call can be captured.
     """
     if sys.version_info[:2] not in SUPPORTED_VERSIONS:
-        reason = f"Python {sys.version_info[0]}.{sys.version_info[1]} is not traced yet"
-        raise _whole(function, "GB0001", reason)
-    broken: dict[int, GraphBreak] = {}
+        text = f"Python {sys.version_info[0]}.{sys.version_info[1]} is not traced yet"
+        raise _whole(function, "GB0001", text)
+    steps: list[int] = []
+    reason: GraphBreak | None = None
     while True:
-        state = TraceState()
+        state = TraceState(break_step=steps[0] if steps else -1)
         try:
-            frame = _root_frame(function, values, state, frozenset(broken))
+            frame = _root_frame(function, values, state)
         except TraceBreakError as error:
             raise _whole(function, error.kind.code, error.reason, state) from error
         try:
-            with torch.random.fork_rng(enabled=False):
-                result = frame.run()
+            result = frame.run()
             return _finish(function, frame, state, result)
-        except RootBreak:
-            at_break = broken[frame.instruction.offset]
-            return _finish_at_break(function, frame, state, at_break)
+        except BreakHere as here:
+            assert reason is not None
+            try:
+                return _finish_at_break(function, here.frame, state, reason)
+            except Exception as error:  # a call that cannot be resumed here may be further out
+                get_logger("tracer").debug("cannot resume: %s", error, exc_info=True)
+                cause = error
+            steps.pop(0)
+            if not steps:
+                text = f"{reason.reason} ({getattr(cause, 'reason', cause)})"
+                found = GraphBreak(reason.code, text, reason.line, reason.hint)
+                raise WholeCallEagerError(found, state) from cause
         except (TraceBreakError, PythonError) as caught:
-            cause = _as_break(caught)
-            line = _innermost_line(cause, frame)
-            found = GraphBreak(cause.kind.code, cause.reason, line, cause.kind.hint)
-            looks_here = cause.kind.code == "GB0013" and _innermost_frame(cause, frame) is frame
-            if frame.handling or looks_here or frame.instruction.offset in broken:
-                raise WholeCallEagerError(found, state) from caught
-            broken[frame.instruction.offset] = found
+            ended = _as_break(caught)
+            innermost = _innermost_frame(ended, frame)
+            reason = GraphBreak(ended.kind.code, ended.reason, innermost.line(), ended.kind.hint)
+            steps = break_steps(innermost, reason)
+            if not steps or state.break_step >= 0:
+                raise WholeCallEagerError(reason, state) from caught
 
 
 def _as_break(error: TraceBreakError | PythonError) -> TraceBreakError:
@@ -140,16 +131,6 @@ def _as_break(error: TraceBreakError | PythonError) -> TraceBreakError:
     made = TraceBreakError("GB0006", f"{error} is raised")
     made.__traceback__ = error.__traceback__
     return made
-
-
-def _is_covered(frame: Frame) -> bool:
-    """Whether exceptions at the frame's instruction have a handler, which must stay around it."""
-    return handler_at(frame.code, frame.instruction.offset) is not None
-
-
-def _innermost_line(error: TraceBreakError, root: Frame) -> str:
-    """The user's line of the deepest frame that was being traced."""
-    return _innermost_frame(error, root).line()
 
 
 def _innermost_frame(error: TraceBreakError, root: Frame) -> Frame:
@@ -176,14 +157,13 @@ def _root_frame(
     function: types.FunctionType,
     values: Sequence[Any],
     state: TraceState,
-    break_at: frozenset[int],
 ) -> Frame:
     code = function.__code__
     closure = [
         state.wrap_cell(cell, name)
         for cell, name in zip(function.__closure__ or (), code.co_freevars, strict=True)
     ]
-    frame = Frame(state, Function(code, function.__globals__, closure), {}, break_at=break_at)
+    frame = Frame(state, Function(code, function.__globals__, closure), {})
     state.lines.append(lambda: f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}")
     _guard_surroundings(state)
     for n, (name, value) in enumerate(zip(parameter_names(code), values, strict=True)):
@@ -259,89 +239,8 @@ def _finish_at_break(
     function: types.FunctionType, frame: Frame, state: TraceState, reason: GraphBreak
 ) -> Capture:
     rebuilder = Rebuilder(state, Reads())
-    try:
-        stack = [rebuilder.value(value) for value in frame.stack]
-        nulls = [value is NULL for value in frame.stack]
-        live = {
-            name: rebuilder.value(value)
-            for name, value in frame.locals.items()
-            if not name.startswith(STACK_PREFIX)
-        }
-        for name in frame.code.co_cellvars:
-            cell = frame.cells.get(name)
-            if cell is not None and cell.content is not None:
-                live[name] = rebuilder.value(cell.content)
-        rebuilder.effects()
-        if any(
-            cell.original is None and id(cell) in rebuilder.names for cell in frame.cells.values()
-        ):
-            raise TraceBreakError("GB0009", "a function made before shares variables with the rest")
-        lines, continuation = _continue(function, frame, stack, nulls, live)
-    except TraceBreakError as error:
-        found = GraphBreak(
-            reason.code, f"{reason.reason} ({error.reason})", reason.line, reason.hint
-        )
-        raise WholeCallEagerError(found, state) from error
-    except Exception as error:  # a continuation that cannot be assembled must not break the call
-        found = GraphBreak(
-            reason.code, f"{reason.reason} (cannot resume: {error})", reason.line, reason.hint
-        )
-        raise WholeCallEagerError(found, state) from error
-    return _capture(function, state, rebuilder, (*rebuilder.lines, *lines), reason, continuation)
-
-
-def _continue(
-    function: types.FunctionType,
-    frame: Frame,
-    stack: list[str],
-    nulls: list[bool],
-    live: dict[str, str],
-) -> tuple[list[str], Continuation]:
-    """The lines that carry out the breaking instruction and go on after it."""
-    instruction = frame.instruction
-    instructions, _ = instructions_of(frame.code)
-    following = instructions[frame.index + 1].offset if frame.index + 1 < len(instructions) else 0
-    names, values = list(live), list(live.values())
-    opname = instruction.opname
-    covered = _is_covered(frame)
-    if opname.startswith("POP_JUMP") and opname.endswith(("TRUE", "FALSE")) and not covered:
-        jump = resume_function(function, instruction.argval, nulls[:-1], names)
-        fall = resume_function(function, following, nulls[:-1], names)
-        on_true = opname.endswith("TRUE")
-        passed = ", ".join([*_present(stack[:-1], nulls[:-1]), *values])
-        chosen = f"_resume[0 if bool({stack[-1]}) is {on_true} else 1]"
-        return [f"return {chosen}({passed})"], Continuation("jump", (jump, fall))
-    first = _first_of_call(frame)
-    effect = stack_effect(opname, instruction.arg or 0)
-    passed = ", ".join([*_present(stack, nulls), *values])
-    if effect is None:
-        target = resume_function(function, instructions[first].offset, nulls, names)
-        return [f"return _resume[0]({passed})"], Continuation("eager", (target,))
-    kept = nulls[: len(nulls) - effect[0]]
-    rest = resume_function(function, following, [*kept, *[False] * effect[1]], names)
-    offsets = instructions[first].offset, instruction.offset
-    breaking = break_function(function, offsets, nulls, names, effect)
-    given = ", ".join(["_Stopped", *([passed] if passed else [])])
-    lines = [
-        f"_stopped = _break({given})",
-        "if _stopped.__class__ is not _Stopped: return _stopped",
-        "_stopped = _stopped.values",
-        "return _resume[0](*_stopped)",
-    ]
-    return lines, Continuation("rest", (rest,), breaking)
-
-
-def _first_of_call(frame: Frame) -> int:
-    """The index of the first instruction of a call that breaks: it names the keywords."""
-    instructions, _ = instructions_of(frame.code)
-    index = frame.index
-    while index and instructions[index - 1].opname in ("PRECALL", "KW_NAMES"):
-        index -= 1
-    return index
-
-
-def _present(stack: Sequence[str], nulls: Sequence[bool]) -> list[str]:
-    return [value for value, is_null in zip(stack, nulls, strict=True) if not is_null]
+    continuation = go_on(function, frame, rebuilder)
+    return _capture(function, state, rebuilder, tuple(rebuilder.lines), reason, continuation)
 
 
 def _capture(

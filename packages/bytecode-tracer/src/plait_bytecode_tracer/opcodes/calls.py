@@ -15,6 +15,7 @@ from plait_bytecode_tracer.variables import (
     DictVariable,
     FunctionVariable,
     Known,
+    Variable,
 )
 
 
@@ -33,7 +34,17 @@ def call_(frame: Frame, instruction: Instruction) -> None:
     function = upper
     if lower is not NULL:
         function, args = lower, [upper, *args]
-    frame.push(call(frame, function, args, kwargs))
+    frame.push(_call_directly(frame, function, args, kwargs))
+
+
+def _call_directly(
+    frame: Frame, function: Variable, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    frame.state.is_direct = True
+    try:
+        return call(frame, function, args, kwargs)
+    finally:
+        frame.state.is_direct = False
 
 
 @opcode("CALL_FUNCTION_EX")
@@ -43,7 +54,7 @@ def call_function_ex(frame: Frame, instruction: Instruction) -> None:
     function = frame.pop()
     if frame.stack and frame.stack[-1] is NULL:
         frame.pop()
-    frame.push(call(frame, function, args, dict(kwargs)))
+    frame.push(_call_directly(frame, function, args, dict(kwargs)))
 
 
 @opcode("MAKE_FUNCTION")
