@@ -20,8 +20,9 @@ from plait_utils import (
     get_logger,
     setting,
     stable_hash,
+    warn_once,
 )
-from plait_utils.log import parse_levels
+from plait_utils.log import parse_levels, reset_warnings, unknown_levels
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,43 @@ def test_environment_sets_log_levels():
     assert logging.getLogger("plait.cpp").name == "plait.cpp"
 
 
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [("nonsense", "'nonsense'"), ("cpp:info,x:loud,,Compiler", "'x:loud', 'Comp")],
+)
+def test_unknown_log_levels_are_named_once(text, wrong):
+    program = (
+        "from plait_utils import get_logger\n"
+        "get_logger('cpp'), get_logger('other'), get_logger('cpp')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PLAIT_LOG": text},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.count("is not understood") == 1
+    assert wrong in done.stderr
+    assert "debug, info, warning, error, critical" in done.stderr
+
+
+def test_log_levels_that_are_understood_are_not_remarked_on(caplog):
+    assert unknown_levels("debug") == unknown_levels("cpp:INFO, scheduler: debug ,") == []
+
+
+def test_warnings_are_given_once_for_a_key(caplog):
+    reset_warnings()
+    for key in ("a", "b", "a"):
+        warn_once("stage", key, "said of %s", key)
+    warn_once("other", "a", "said of %s", "a")
+    assert [record.getMessage() for record in caplog.records] == [
+        "said of a",
+        "said of b",
+        "said of a",
+    ]
+
+
 def test_error_shows_place_and_hint():
     text = str(PlaitError("it broke", where="model.py:3", hint="do this"))
     assert text == "it broke\n  at: model.py:3\n  hint: do this"
@@ -160,6 +198,60 @@ def test_dumps(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("PLAIT_DUMP_DIR", str(tmp_path / "graph" / "a.txt"))
     dump_folder("graph").write("a.txt", "text")
     assert "cannot write" in caplog.text
+
+
+def test_dumps_are_whole_or_not_there(tmp_path, monkeypatch, caplog):
+    program = (
+        "import resource, signal\n"
+        "from plait_utils import dump_folder\n"
+        "folder = dump_folder('graph')\n"
+        "folder.write('old.txt', 'old text')\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "for name in ('old.txt', 'new.txt', 'other.txt'):\n"
+        "    folder.write(name, 'x' * 100000)\n"
+        "dump_folder('graph2').write('new.txt', 'x' * 100000)\n"
+        "folder.write('small.txt', 'fits')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PLAIT_DUMP_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    files = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    assert files == ["old.txt", "small.txt"]
+    assert (tmp_path / "graph" / "old.txt").read_text() == "old text"
+    assert done.stderr.count("cannot write") == 1
+
+
+def test_a_dump_folder_that_cannot_be_written_is_warned_of_once(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("PLAIT_DUMP_DIR", str(tmp_path / "file"))
+    for graph in ("a", "b"):
+        for name in ("x.txt", "y.txt"):
+            dump_folder(graph).write(name, "text")
+    assert caplog.text.count("cannot write") == 1
+
+
+def test_dumps_go_into_home_folders(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PLAIT_DUMP_DIR", "~/dumps")
+    dump_folder("graph").write("a.txt", "text")
+    assert (tmp_path / "home" / "dumps" / "graph" / "a.txt").read_text() == "text"
+    monkeypatch.setenv("PLAIT_DUMP_DIR", "~nosuchuser/dumps")
+    dump_folder("graph").write("a.txt", "text")
+    assert "there is no such home folder" in caplog.text
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+def test_dumps_are_utf_8_whatever_the_locale_and_take_any_text(tmp_path):
+    program = "from plait_utils import dump_folder as d; d('g').write('a', '\\xfc\\udc80')"
+    environment = {"PLAIT_DUMP_DIR": str(tmp_path), "LC_ALL": "POSIX", "PYTHONUTF8": "0"}
+    environment |= {"PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    assert (tmp_path / "g" / "a").read_text("utf-8") == "ü\\udc80"
 
 
 def test_import_is_light():

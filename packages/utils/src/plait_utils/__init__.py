@@ -5,15 +5,16 @@ in the submodule `plait_utils.fake`, comparison of tensors in `plait_utils.numer
 """
 
 from plait_utils._version import __version__
-from plait_utils.cache import DiskCache, default_cache_root
+from plait_utils.cache import CacheError, DiskCache, default_cache_root
 from plait_utils.config import SettingError, Settings, setting
 from plait_utils.dump import DumpFolder, dump_folder
 from plait_utils.errors import PlaitError
 from plait_utils.hashing import stable_hash
-from plait_utils.log import get_logger
+from plait_utils.log import get_logger, warn_once
 from plait_utils.profile import Profile
 
 __all__ = [
+    "CacheError",
     "DiskCache",
     "DumpFolder",
     "PlaitError",
@@ -26,4 +27,5 @@ __all__ = [
     "get_logger",
     "setting",
     "stable_hash",
+    "warn_once",
 ]

@@ -1,32 +1,39 @@
 """A disk cache that survives crashes, full disks, corruption and concurrent processes.
 
-Each entry is a file of its own, written to a temporary name and moved into place, with
-a checksum beside the data, so a reader sees a whole entry or none. Nothing here raises
-for a file system's sake: what cannot be stored is kept in a temporary folder for this
-process, with one warning.
+Each entry is a file of its own, built in a temporary folder and moved into place, with
+a checksum beside the data, so a reader sees a whole entry or none. What a folder cannot
+store is kept in a temporary folder for this process, with one warning.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import hashlib
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from plait_utils.log import get_logger
+from plait_utils import cache_files
+from plait_utils.cache_files import StorageError
+from plait_utils.errors import PlaitError
+from plait_utils.log import warn_once
+from plait_utils.paths import lacks_home, user_folder
 
-_CHECKSUM_SUFFIX = ".sha256"
+_fallbacks: dict[Path, tuple[Path, int]] = {}
+_fallbacks_lock = threading.Lock()
+
+
+class CacheError(PlaitError):
+    """An entry that was not built, or that neither the cache nor a temporary folder can hold."""
 
 
 def default_cache_root() -> Path:
     """`PLAIT_CACHE_DIR`, or the user's cache folder for plait."""
     configured = os.environ.get("PLAIT_CACHE_DIR")
     if configured:
-        return Path(configured).expanduser()
+        return user_folder(configured)
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("plait"))
@@ -43,8 +50,6 @@ class DiskCache:
     def __init__(self, root: Path | None = None, *, max_bytes: int = 2 << 30) -> None:
         self.root = default_cache_root() if root is None else Path(root)
         self.max_bytes = max_bytes
-        self._fallback: tempfile.TemporaryDirectory[str] | None = None
-        self._lock = threading.Lock()
 
     def get(self, key: str) -> bytes | None:
         """The bytes stored under `key`, or None. A damaged entry counts as none."""
@@ -55,162 +60,155 @@ class DiskCache:
             return None
 
     def put(self, key: str, data: bytes) -> None:
-        """Store `data` under `key`."""
-        self.put_file(key, ".bin", data)
+        """Store `data` under `key`; where no disk has room for it, do nothing."""
+        with contextlib.suppress(CacheError):
+            self.put_file(key, ".bin", data)
 
     def get_file(self, key: str, suffix: str) -> Path | None:
-        """The checked file of an entry, or None. A damaged one is deleted."""
+        """The checked file of an entry, or None. A damaged entry counts as none."""
         for folder in self._folders():
-            path = self._path(folder, key, suffix)
-            if self._is_sound(path):
+            path = cache_files.entry_path(folder, key, suffix)
+            if cache_files.is_sound(path):
                 with contextlib.suppress(OSError):
                     os.utime(path)  # most recently used
                 return path
         return None
 
     def put_file(self, key: str, suffix: str, data: bytes) -> Path:
-        """Store `data` as a file and return its path."""
-        return self.get_or_build(key, suffix, lambda path: _write_all(path, data), replace=True)
+        """Store `data` as a file and return its path. Raises CacheError if no disk has room."""
+
+        def write(path: Path) -> None:
+            try:
+                path.write_bytes(data)
+            except OSError as error:
+                raise CacheError(f"cannot store {len(data)} bytes: {error}") from error
+
+        return self.get_or_build(key, suffix, write, replace=True)
 
     def get_or_build(
-        self, key: str, suffix: str, build: Callable[[Path], None], *, replace: bool = False
+        self, key: str, suffix: str, build: Callable[[Path], object], *, replace: bool = False
     ) -> Path:
         """The file of `key`, built by `build(temporary_path)` if it is not there.
 
         One process builds an entry at a time; others wait and use its result. What
-        `build` raises passes through, and leaves nothing behind.
+        `build` raises passes through, and leaves nothing behind. Raises CacheError if it
+        leaves no file, or where no disk has room for that file.
         """
         found = None if replace else self.get_file(key, suffix)
         if found is not None:
             return found
-        try:
-            return self._build_in(self.root, key, suffix, build, replace)
-        except _StorageError as error:
-            folder = self._use_fallback(error)
-            return self._build_in(folder, key, suffix, build, replace)
+        with _Product(build, f"entry{suffix}") as product:
+            try:
+                return self._store(self.root, key, suffix, product, replace)
+            except StorageError as error:
+                folder = self._fallback(error)
+            try:
+                return self._store(folder, key, suffix, product, replace)
+            except StorageError as error:
+                raise _no_room(error) from error
+
+    def remove(self, key: str, suffix: str) -> None:
+        """Delete an entry, so that the next `get_or_build` builds it anew."""
+        for folder in self._folders():
+            cache_files.remove(cache_files.entry_path(folder, key, suffix))
 
     def clear(self) -> int:
-        """Delete every entry; return how many files went."""
-        removed = 0
-        for path in self._entries(self.root):
-            with contextlib.suppress(OSError):
-                path.unlink()
-                removed += 1
-        return removed
+        """Delete every entry and what killed processes left; return how many files went."""
+        if lacks_home(self.root):
+            return 0
+        removed = sum(cache_files.remove(path) for path in cache_files.entries(self.root))
+        return removed + cache_files.sweep(self.root)
 
     def size_bytes(self) -> int:
         """Bytes of all files of the cache."""
-        total = 0
-        for path in self._entries(self.root):
-            with contextlib.suppress(OSError):
-                total += path.stat().st_size
-        return total
+        return 0 if lacks_home(self.root) else cache_files.size_bytes(self.root)
 
     def _folders(self) -> list[Path]:
-        return [self.root] if self._fallback is None else [self.root, Path(self._fallback.name)]
+        with _fallbacks_lock:
+            fallback = _fallbacks.get(self.root)
+        roots = [] if lacks_home(self.root) else [self.root]
+        return roots if fallback is None else [*roots, fallback[0]]
 
-    def _use_fallback(self, error: _StorageError) -> Path:
-        with self._lock:
-            if self._fallback is None:
-                self._fallback = tempfile.TemporaryDirectory(prefix="plait-cache-")
-                get_logger("cache").warning(
-                    "cannot write to the cache folder %s (%s); compiled code is kept for this "
-                    "process only. Set PLAIT_CACHE_DIR to a folder that can be written.",
-                    self.root,
-                    error,
-                )
-            return Path(self._fallback.name)
-
-    def _build_in(
-        self, folder: Path, key: str, suffix: str, build: Callable[[Path], None], replace: bool
-    ) -> Path:
-        import filelock
-
-        path = self._path(folder, key, suffix)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(f"{path}.lock", timeout=600)
-            lock.acquire()
-        except (OSError, NotImplementedError) as error:
-            raise _StorageError(str(error)) from error
-        try:
-            if not replace and self._is_sound(path):
+    def _store(self, folder: Path, key: str, suffix: str, product: _Product, replace: bool) -> Path:
+        if lacks_home(folder):
+            raise StorageError("there is no such home folder")
+        path = cache_files.entry_path(folder, key, suffix)
+        with cache_files.locked(path):
+            if not replace and cache_files.is_sound(path):
                 return path
-            self._build_locked(path, build)
-        finally:
-            lock.release()
-            with contextlib.suppress(OSError):
-                os.unlink(f"{path}.lock")
-        self._evict(folder)
+            cache_files.install(product.file(path.parent), path)
+        cache_files.evict(folder, self.max_bytes, keep=path)
+        cache_files.sweep(folder)
         return path
 
-    def _build_locked(self, path: Path, build: Callable[[Path], None]) -> None:
-        try:
-            scratch = Path(tempfile.mkdtemp(prefix="building-", dir=path.parent))
-        except OSError as error:
-            raise _StorageError(str(error)) from error
-        try:
-            temporary = scratch / path.name
-            build(temporary)
-            try:
-                checksum = _checksum(temporary)
-                _write_all(scratch / "checksum", checksum.encode())
-                os.replace(temporary, path)
-                os.replace(scratch / "checksum", f"{path}{_CHECKSUM_SUFFIX}")
-            except OSError as error:
-                raise _StorageError(str(error)) from error
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-
-    def _is_sound(self, path: Path) -> bool:
-        try:
-            expected = Path(f"{path}{_CHECKSUM_SUFFIX}").read_text()
-            actual = _checksum(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except (OSError, UnicodeDecodeError) as error:
-            get_logger("cache").warning("cannot read cache entry %s: %s", path, error)
-            return False
-        if actual == expected:
-            return True
-        get_logger("cache").warning("cache entry %s is damaged and will be rebuilt", path)
-        return False
-
-    def _evict(self, folder: Path) -> None:
-        entries: list[tuple[float, int, Path]] = []
-        for path in self._entries(folder):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                entries.append((status.st_mtime, status.st_size, path))
-        total = sum(size for _, size, _ in entries)
-        for _, size, path in sorted(entries, key=lambda entry: entry[0]):
-            if total <= self.max_bytes:
-                return
-            with contextlib.suppress(OSError):
-                path.unlink()
-                total -= size
-
-    @staticmethod
-    def _entries(folder: Path) -> list[Path]:
-        return [path for path in folder.glob("??/*") if path.is_file()]
-
-    @staticmethod
-    def _path(folder: Path, key: str, suffix: str) -> Path:
-        name = hashlib.sha256(key.encode()).hexdigest()
-        return folder / name[:2] / f"{name[2:34]}{suffix}"
+    def _fallback(self, reason: StorageError) -> Path:
+        """The temporary folder of this process in place of `root`; one for each root."""
+        with _fallbacks_lock:
+            folder, owner = _fallbacks.get(self.root, (None, None))
+            if folder is None or not folder.is_dir():
+                if owner is not None:
+                    os.close(owner)
+                    del _fallbacks[self.root]
+                try:
+                    made = cache_files.new_fallback_folder()
+                except OSError as error:
+                    raise _no_room(error) from error
+                _fallbacks[self.root] = made
+                folder = made[0]
+                atexit.register(_remove_own, folder, os.getpid())
+        warn_once(
+            "cache",
+            f"unwritable: {self.root}",
+            "cannot write to the cache folder %s (%s); compiled code is kept for this "
+            "process only. Set PLAIT_CACHE_DIR to a folder that can be written.",
+            self.root,
+            reason,
+        )
+        return folder
 
 
-class _StorageError(Exception):
-    """The file system refused."""
+def reset_fallbacks() -> None:
+    """Delete the temporary folders that stand in for unwritable ones."""
+    with _fallbacks_lock:
+        for folder, owner in _fallbacks.values():
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(owner)
+        _fallbacks.clear()
 
 
-def _write_all(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise _StorageError(str(error)) from error
+class _Product:
+    """What a builder makes: built when first asked for, once however many folders refuse it."""
+
+    def __init__(self, build: Callable[[Path], object], name: str) -> None:
+        self._build = build
+        self._name = name
+        self._file: Path | None = None
+        self._scratch = contextlib.ExitStack()
+
+    def __enter__(self) -> _Product:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._scratch.close()
+
+    def file(self, bucket: Path) -> Path:
+        if self._file is None:
+            folder = self._scratch.enter_context(cache_files.scratch_folder(bucket))
+            file = folder / self._name
+            self._build(file)
+            if not file.is_file():
+                raise CacheError("building a cache entry left no file")
+            self._file = file
+        return self._file
 
 
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _no_room(error: Exception) -> CacheError:
+    return CacheError(
+        f"neither the cache folder nor the temporary folder can be written: {error}",
+        hint="Set PLAIT_CACHE_DIR or TMPDIR to a folder with free space.",
+    )
+
+
+def _remove_own(folder: Path, process: int) -> None:
+    if os.getpid() == process:  # a forked child must not take its parent's folder away
+        shutil.rmtree(folder, ignore_errors=True)
