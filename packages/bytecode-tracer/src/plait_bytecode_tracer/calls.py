@@ -53,7 +53,10 @@ _LEAF_MODULES = frozenset(
         *("torch._tensor", "torch._torch_docs"),
     }
 )
-_PEERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch._higher_order_ops")
+_UNTRACED_MODULES = (
+    *("torch._dynamo", "torch._inductor", "torch._functorch", "torch._higher_order_ops"),
+    "torch.distributed",  # its functions read the state of the process
+)
 _DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
 _UNTRACED_TORCH = frozenset(
     {
@@ -395,7 +398,7 @@ def inline(
     frame: Frame, function: types.FunctionType, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """Trace through a real Python function."""
-    if function.__module__ and function.__module__.startswith(_PEERS):
+    if function.__module__ and function.__module__.startswith(_UNTRACED_MODULES):
         raise TraceBreakError("GB0002", f"a call of {function.__qualname__}")
     defaults, named = _defaults(frame, function)
     closure = [
