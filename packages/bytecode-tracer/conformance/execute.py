@@ -247,11 +247,14 @@ def clean_modes() -> Iterator[None]:
     # Ids of hooks are keys in dicts of modules: they must not differ between the sides.
     torch.utils.hooks.RemovableHandle.next_id = 100_000
     seed()
+    function_modes = torch._C._len_torch_function_stack()
     try:
         with torch.inference_mode(False), torch.enable_grad():
             yield
     finally:
         close_transforms()
+        while torch._C._len_torch_function_stack() > function_modes:
+            torch._C._pop_torch_function_stack()
         torch.set_default_dtype(torch.float32)
         torch.set_default_device(None)
         torch.set_autocast_enabled("cpu", False)

@@ -7,6 +7,7 @@ What comes out may be nonsense for the program; it must then fail as in eager.
 from __future__ import annotations
 
 import copy
+import enum
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -55,10 +56,15 @@ def _places(container: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
         yield container, key
         if depth < 3 and type(value) in (list, dict):
             yield from _places(value, depth + 1)
-        elif depth < 3 and type(value).__module__.startswith("conformance"):
+        elif depth < 3 and _is_own(value):
             attributes = getattr(value, "__dict__", None)
             if type(attributes) is dict:
                 yield from _places(attributes, depth + 1)
+
+
+def _is_own(value: Any) -> bool:
+    """An instance of a class of the cases, of which a copy was made."""
+    return type(value).__module__.startswith("conformance") and not isinstance(value, enum.Enum)
 
 
 def _variants(value: Any, choices: random.Random) -> list[Any]:
