@@ -63,9 +63,9 @@ def user_asserts(x, thing):
 
 def user_breaks_then_fails(x, thing):
     y = x + 1
-    print(end="")
-    thing.list.append(3)
-    raise Trouble(y.sum().item() > -100)
+    if y.sum() > 0:
+        thing.list.append(3)
+        raise Trouble(y.sum().item() > -100)
 
 
 def user_exits(x, thing):

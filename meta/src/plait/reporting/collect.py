@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 from plait.backend import GraphCompiler
 from plait.errors import OptionError, shown
-from plait.reporting.model import BreakFact, CompileReport, GraphReport, GuardFact, RecompileFact
+from plait.replay import USER_LINE
+from plait.reporting.model import (
+    BreakFact,
+    CompileReport,
+    GraphReport,
+    GuardFact,
+    RecompileFact,
+    RunFact,
+)
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from plait_bytecode_tracer import CompiledFunction, Entry, GraphBreak, Recompile
 
 
 def collect(compiled: object) -> CompileReport:
@@ -19,15 +35,13 @@ def collect(compiled: object) -> CompileReport:
         )
     compiler = root.backend
     functions = root.family()
+    graphs = compiler.graphs
+    names = {id(graph.captured): graph.name for graph in graphs}
     return CompileReport(
         function=compiler.name,
         backend=_backend_name(compiler),
-        graphs=tuple(GraphReport(graph) for graph in compiler.graphs),
-        breaks=tuple(
-            BreakFact(each.code, each.reason, each.line, each.hint)
-            for function in functions
-            for each in function.breaks
-        ),
+        graphs=tuple(GraphReport(graph) for graph in graphs),
+        breaks=tuple(_break(each) for function in functions for each in function.breaks),
         guards=tuple(
             GuardFact(guard.text, guard.line)
             for function in functions
@@ -35,14 +49,84 @@ def collect(compiled: object) -> CompileReport:
             for guard in entry.capture.guards
         ),
         recompiles=tuple(
-            RecompileFact(f"{each.guard} no longer holds", each.line)
+            RecompileFact(_reason(each), each.line)
             for function in functions
             for each in function.recompiles
         ),
         trace_seconds=sum(root.profile.seconds().values()),
+        runs=_runs(root, names),
+        notices=tuple(_notices(functions, compiler)),
     )
 
 
 def _backend_name(compiler: GraphCompiler) -> str:
     backend = compiler.request.backend
     return backend if isinstance(backend, str) else getattr(backend, "__qualname__", "custom")
+
+
+def _break(found: GraphBreak) -> BreakFact:
+    return BreakFact(found.code, found.reason, found.line, found.hint)
+
+
+def _reason(recompile: Recompile) -> str:
+    found = f"; now {recompile.found}" if recompile.found else ""
+    return f"{recompile.guard} no longer holds{found}"
+
+
+def _notices(functions: list[CompiledFunction], compiler: GraphCompiler) -> list[str]:
+    limit = compiler.request.options.recompile_limit
+    return [
+        f"{function.__name__} has {limit} specialisations, the most allowed: calls that fit none "
+        'run eagerly. options={"recompile_limit": n} allows more'
+        for function in functions
+        if len(function.entries) >= limit
+    ]
+
+
+def _runs(function: CompiledFunction, names: dict[int, str]) -> tuple[RunFact, ...]:
+    reasons = ["", *(_reason(each) for each in tuple(function.recompiles))]
+    entries = function.entries
+    reasons += [""] * (len(entries) - len(reasons))
+    return tuple(_run(entry, why, names) for entry, why in zip(entries, reasons, strict=False))
+
+
+def _run(entry: Entry, made_for: str, names: dict[int, str]) -> RunFact:
+    capture = entry.capture
+    return RunFact(
+        inputs=_inputs(capture.graph_module),
+        made_for=made_for,
+        graph=names.get(id(capture.graph_module)),
+        lines=line_range(capture.graph_module),
+        ends_at=None if capture.graph_break is None else _break(capture.graph_break),
+        then=tuple(run for function in entry.resumed for run in _runs(function, names)),
+    )
+
+
+def _inputs(graph: fx.GraphModule) -> tuple[str, ...]:
+    """The graph's inputs that are arguments themselves, not something read from one."""
+    return tuple(
+        f"{node.meta['source']}: {described(node)}"
+        for node in graph.graph.find_nodes(op="placeholder")
+        if re.fullmatch(r"[^\W_]\w*", str(node.meta.get("source", "")))
+    )
+
+
+def described(node: fx.Node) -> str:
+    """The dtype and shape of a node's value: "float32[4, 8]"."""
+    value = node.meta.get("val")
+    if value is None or not hasattr(value, "shape"):
+        return "object" if value is None else type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+
+
+def line_range(graph: fx.GraphModule) -> str:
+    """The user's lines that a graph computes, by file: "model.py:10-23, layers.py:4"."""
+    numbers: dict[str, list[int]] = {}
+    for node in graph.graph.nodes:
+        found = USER_LINE.match(str(node.meta.get("source_line", "")))
+        if found is not None and node.op not in ("placeholder", "output"):
+            numbers.setdefault(found["file"], []).append(int(found["number"]))
+    return ", ".join(
+        f"{file}:{min(lines)}" + (f"-{max(lines)}" if max(lines) > min(lines) else "")
+        for file, lines in numbers.items()
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,10 +41,29 @@ class RecompileFact:
     """A call that no compiled code fitted."""
 
     reason: str
+    """Which assumption failed, and what the call had instead."""
     line: str
 
     def __str__(self) -> str:
         return f"{self.reason}\n  needed by: {self.line}" if self.line else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class RunFact:
+    """What runs where one specialisation fits: of a call, or of its rest after a break."""
+
+    inputs: tuple[str, ...]
+    """Tensors that the caller passed: "x: float32[4, 8]"."""
+    made_for: str
+    """Why it was made besides earlier ones; empty for the first."""
+    graph: str | None
+    """The name of the graph that runs first; None where Python runs from the start."""
+    lines: str
+    """The user's lines in the graph: "model.py:10-23"."""
+    ends_at: BreakFact | None
+    """The break at which Python goes on."""
+    then: tuple[RunFact, ...]
+    """What runs of what follows the break, one for each of its specialisations."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +148,10 @@ class CompileReport:
     guards: tuple[GuardFact, ...]
     recompiles: tuple[RecompileFact, ...]
     trace_seconds: float
+    runs: tuple[RunFact, ...] = ()
+    """The specialisations of the function, in the order in which calls try them."""
+    notices: tuple[str, ...] = ()
+    """What the user should know besides: a limit that was reached."""
 
     @property
     def kernels(self) -> int:
@@ -148,6 +172,11 @@ class CompileReport:
     def eager_graphs(self) -> tuple[GraphReport, ...]:
         """The graphs that run as captured instead of compiled."""
         return tuple(g for g in self.graphs if g.record.outcome is Outcome.EAGER)
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many graphs run how: "compiled", "eager", "custom"."""
+        return dict(Counter(graph.outcome for graph in self.graphs))
 
     @property
     def seconds(self) -> dict[str, float]:

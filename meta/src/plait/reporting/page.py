@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+from collections import Counter
+from collections.abc import Mapping
 from importlib import resources
 
 from plait.reporting.highlight import highlight
-from plait.reporting.model import CompileReport, GraphReport
+from plait.reporting.model import CompileReport, GraphReport, RunFact
 from plait.reporting.panes import Pane, panes_of, user_lines
-from plait.reporting.text import count, nothing_compiled
+from plait.reporting.text import count, given, guards_by_line, nothing_compiled, outcomes
 
 
 def render_page(report: CompileReport) -> str:
@@ -43,7 +45,7 @@ def _text(value: object) -> str:
 def _header(report: CompileReport) -> str:
     seconds = sum(report.seconds.values())
     tiles = [
-        (str(len(report.graphs)), _noun(len(report.graphs), "graph")),
+        (str(len(report.graphs)), _noun(len(report.graphs), "graph") + outcomes(report)),
         (str(len(report.breaks)), _noun(len(report.breaks), "graph break")),
         (str(report.kernels), _noun(report.kernels, "kernel")),
         (str(report.external_calls), _noun(report.external_calls, "external call")),
@@ -94,33 +96,74 @@ def _seconds(spent: float) -> str:
 
 
 def _notes(report: CompileReport) -> str:
-    """Graph breaks, recompiles, and guards."""
+    """What a call runs, graph breaks, recompiles, and guards."""
+    notices = "".join(f'<p class="reason">{_text(notice)}</p>' for notice in report.notices)
     breaks = [
-        f"<li><code>{_text(b.code)}</code> {_text(b.reason)}<p class='where'>{_text(b.line)}</p>"
-        f"<p class='hint'>{_text(b.hint)}</p></li>"
-        for b in report.breaks
+        f"<li><code>{_text(b.code)}</code> {_text(b.reason)}{_times(number)}"
+        f"<p class='where'>{_text(b.line)}</p><p class='hint'>{_text(b.hint)}</p></li>"
+        for b, number in Counter(report.breaks).items()
     ]
     recompiles = [
-        f"<li>{_text(r.reason)}<p class='where'>{_text(r.line)}</p></li>" for r in report.recompiles
+        f"<li>{_text(r.reason)}{_times(number)}<p class='where'>{_text(r.line)}</p></li>"
+        for r, number in Counter(report.recompiles).items()
     ]
     guards = [
-        f"<li><code>{_text(g.text)}</code><p class='where'>{_text(g.line)}</p></li>"
-        for g in report.guards
+        f"<li><p class='where'>{_text(line)}</p><ul>"
+        + "".join(f"<li><code>{_text(text)}</code></li>" for text in texts)
+        + "</ul></li>"
+        for line, texts in guards_by_line(report).items()
     ]
     return (
-        _note("Graph breaks", breaks, opened=True)
-        + _note("Recompiles", recompiles, opened=True)
-        + _note("Guards", guards, opened=False)
+        notices
+        + _note("What a call runs", _runs(report), opened=True)
+        + _note("Graph breaks", breaks, number=len(report.breaks), opened=True)
+        + _note("Recompiles", recompiles, number=len(report.recompiles), opened=True)
+        + _note("Guards, by the line that needed them", guards, number=len(report.guards))
     )
 
 
-def _note(title: str, items: list[str], *, opened: bool) -> str:
+def _times(number: int) -> str:
+    return "" if number == 1 else f" <span class='times'>{number} times</span>"
+
+
+def _runs(report: CompileReport) -> list[str]:
+    """Specialisations, in the order in which calls try them, each with its graphs and breaks."""
+    graphs = {graph.name: (number, graph) for number, graph in enumerate(report.graphs)}
+    return [_run(run, graphs) for run in report.runs]
+
+
+def _run(run: RunFact, graphs: Mapping[str, tuple[int, GraphReport]]) -> str:
+    parts = [f"for <code>{_text(given(run))}</code>"]
+    if run.made_for:
+        parts.append(f"<p class='where'>made because {_text(run.made_for)}</p>")
+    if run.graph is not None:
+        number, graph = graphs[run.graph]
+        parts.append(
+            f"<p><a href='#graph{number}'>{_text(run.graph)}</a> {_badge(graph)} "
+            f"<span class='where'>{_text(run.lines)}</span></p>"
+        )
+    if run.ends_at is not None:
+        parts.append(
+            f"<p>then Python, because of <code>{_text(run.ends_at.code)}</code> "
+            f"<span class='where'>{_text(run.ends_at.line)}</span></p>"
+        )
+    if run.then:
+        parts.append(f"<ol>{''.join(_run(rest, graphs) for rest in run.then)}</ol>")
+    return f"<li>{''.join(parts)}</li>"
+
+
+def _badge(graph: GraphReport) -> str:
+    return f'<span class="badge {_text(graph.outcome)}">{_text(graph.outcome)}</span>'
+
+
+def _note(title: str, items: list[str], *, number: int = 0, opened: bool = False) -> str:
     if not items:
         return ""
     state = " open" if opened else ""
+    shown = number or len(items)
     return (
-        f'<details class="notes"{state}><summary>{title} <span>{len(items)}</span></summary>'
-        f"<ul>{''.join(items)}</ul></details>"
+        f'<details class="notes"{state}><summary>{title} <span>{shown}</span></summary>'
+        f"<ol>{''.join(items)}</ol></details>"
     )
 
 
@@ -135,8 +178,8 @@ def _graph(graph: GraphReport, number: int) -> str:
     reason = f'<p class="reason">{_text(graph.reason)}</p>' if graph.reason else ""
     return (
         f'<section class="graph" id="graph{number}"><div class="graphhead">'
-        f'<h2>{_text(graph.name)}</h2><span class="badge {_text(graph.outcome)}">'
-        f"{_text(graph.outcome)}</span><span class='facts'>{_text(_facts(graph))}</span>"
+        f"<h2>{_text(graph.name)}</h2>{_badge(graph)}"
+        f"<span class='facts'>{_text(_facts(graph))}</span>"
         f'<div class="toggles">{buttons}</div></div>{reason}'
         f'<div class="panes">{columns}</div></section>'
     )
@@ -147,7 +190,8 @@ def _facts(graph: GraphReport) -> str:
     if graph.record.schedule is not None:
         facts.append(f"{count(len(graph.kernels), 'kernel')}, {count(graph.launches, 'launch')}")
         facts.append(count(len(graph.external_calls), "external call"))
-    facts.append(_seconds(sum(graph.seconds.values())))
+    if graph.seconds:
+        facts.append(_seconds(sum(graph.seconds.values())) + " to compile")
     if graph.cache_hit:
         facts.append("binary from the cache")
     return " · ".join(facts).replace("launchs", "launches")
@@ -162,8 +206,9 @@ def _pane(pane: Pane, index: int, keys: dict[str, int]) -> str:
             f"<details class='preamble'><summary>{pane.preamble} lines that every program has"
             f"</summary>{head}</details>{body}"
         )
+    wide = " wide" if pane.language == "cpp" else ""
     return (
-        f'<article class="pane" data-pane="{index}"><h3>{_text(pane.title)}'
+        f'<article class="pane{wide}" data-pane="{index}"><h3>{_text(pane.title)}'
         f"<span>{len(pane.lines)}</span></h3><div class='code'>{body}</div></article>"
     )
 

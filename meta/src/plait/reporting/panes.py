@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from plait.record import CompiledGraph
 from plait.replay import USER_LINE
+from plait.reporting.collect import described
 
 if TYPE_CHECKING:
     from torch import fx
@@ -126,7 +127,7 @@ def _captured(captured: fx.GraphModule) -> Iterator[PaneLine]:
 def _format_node(node: fx.Node) -> str:
     if node.op == "placeholder":
         source = node.meta.get("source")
-        return f"{node.name}: {_type_of(node)} = input" + (f"  # {source}" if source else "")
+        return f"{node.name}: {described(node)} = input" + (f"  # {source}" if source else "")
     arguments = [_argument(a) for a in node.args]
     arguments += [f"{key}={_argument(value)}" for key, value in node.kwargs.items()]
     if node.op == "output":
@@ -140,7 +141,7 @@ def _format_node(node: fx.Node) -> str:
     else:
         name = getattr(node.target, "__name__", str(node.target))
         call = f"{name}({', '.join(arguments)})"
-    return f"{node.name}: {_type_of(node)} = {call}"
+    return f"{node.name}: {described(node)} = {call}"
 
 
 def _argument(value: object) -> str:
@@ -149,13 +150,6 @@ def _argument(value: object) -> str:
         comma = "," if isinstance(value, tuple) and len(value) == 1 else ""
         return f"[{inner}]" if isinstance(value, list) else f"({inner}{comma})"
     return str(value) if not isinstance(value, str) else repr(value)
-
-
-def _type_of(node: fx.Node) -> str:
-    value = node.meta.get("val")
-    if value is None or not hasattr(value, "shape"):
-        return "object" if value is None else type(value).__name__
-    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
 
 
 _ATEN_NODE = re.compile(r"^\s*(?:input )?%(?P<name>\w+):")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from plait.reporting.model import CompileReport
@@ -16,8 +17,9 @@ def render_terminal(report: CompileReport) -> Group:
     from rich.table import Table
 
     graphs = Table(title=f"plait report: {report.function}", title_justify="left")
-    for column in ("graph", "runs", "operations", "kernels", "external", "seconds"):
-        graphs.add_column(column, justify="left" if column in ("graph", "runs") else "right")
+    for column in ("graph", "runs", "operations", "kernels", "external", "seconds", "because"):
+        text = column in ("graph", "runs", "because")
+        graphs.add_column(column, justify="left" if text else "right")
     for graph in report.graphs:
         graphs.add_row(
             graph.name,
@@ -26,14 +28,15 @@ def render_terminal(report: CompileReport) -> Group:
             str(len(graph.kernels)),
             str(len(graph.external_calls)),
             f"{sum(graph.seconds.values()):.3f}",
+            graph.reason or "",
         )
-    parts: list[Table] = [graphs]
+    parts: list[Table | str] = [graphs, *report.notices]
     if report.breaks:
         breaks = Table(title="Graph breaks", title_justify="left")
-        for column in ("code", "reason", "line", "what to change"):
+        for column in ("code", "times", "reason", "line", "what to change"):
             breaks.add_column(column)
-        for each in report.breaks:
-            breaks.add_row(each.code, each.reason, each.line, each.hint)
+        for each, number in Counter(report.breaks).items():
+            breaks.add_row(each.code, str(number), each.reason, each.line, each.hint)
         parts.append(breaks)
     if report.recompiles:
         recompiles = Table("why", "needed by", title="Recompiles", title_justify="left")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
-from plait.reporting.model import CompileReport, GraphReport
+from plait.reporting.model import CompileReport, GraphReport, RunFact
 
 
 def render_text(report: CompileReport) -> str:
     """Paragraphs for graphs, breaks, recompiles, guards and seconds; no terminal needed."""
     sections = [
         _headline(report),
+        _list("notice", list(report.notices)),
+        _list("what a call runs", _runs(report)),
         *(_graph(graph) for graph in report.graphs),
-        _list("graph breaks", [str(each) for each in report.breaks]),
-        _list("recompiles", [str(each) for each in report.recompiles]),
-        _list("guards", [_guard(each.text, each.line) for each in report.guards]),
+        _list("graph breaks", counted(report.breaks)),
+        _list("recompiles", counted(report.recompiles)),
+        _list(_guards_title(report), _guards(report)),
         _seconds(report),
     ]
     return "\n\n".join(section for section in sections if section)
@@ -22,7 +25,7 @@ def render_text(report: CompileReport) -> str:
 
 def _headline(report: CompileReport) -> str:
     facts = [
-        count(len(report.graphs), "graph"),
+        count(len(report.graphs), "graph") + outcomes(report),
         count(len(report.breaks), "graph break"),
         count(report.kernels, "kernel"),
         count(report.external_calls, "external call"),
@@ -31,6 +34,68 @@ def _headline(report: CompileReport) -> str:
     ]
     head = f"plait report: {report.function} (backend {report.backend!r})\n  {', '.join(facts)}"
     return head if report.graphs else f"{head}\n  {nothing_compiled(report)}"
+
+
+def outcomes(report: CompileReport) -> str:
+    """ " (3 compiled, 1 eager)" where not all are compiled, else nothing."""
+    if set(report.outcomes) <= {"compiled"}:
+        return ""
+    return f" ({', '.join(f'{number} {outcome}' for outcome, number in report.outcomes.items())})"
+
+
+def _runs(report: CompileReport) -> list[str]:
+    """Each specialisation as a paragraph, with what follows its break indented under it."""
+    outcome = {graph.name: graph.outcome for graph in report.graphs}
+    return ["\n".join(_run_lines(run, n, outcome)) for n, run in enumerate(report.runs, 1)]
+
+
+def _run_lines(run: RunFact, number: int, outcomes: Mapping[str, str]) -> Iterator[str]:
+    yield f"{number}. for {given(run)}"
+    details = [f"made because {run.made_for}"] if run.made_for else []
+    if run.graph is not None:
+        lines = f": {run.lines}" if run.lines else ""
+        details.append(f"graph {run.graph}, {outcomes[run.graph]}{lines}")
+    if run.ends_at is not None:
+        details.append(f"Python, because of [{run.ends_at.code}] at {run.ends_at.line}")
+    for position, rest in enumerate(run.then, 1):
+        details += _run_lines(rest, position, outcomes)
+    yield from (f"  {line}" for line in details)
+
+
+def given(run: RunFact) -> str:
+    """What a specialisation is for."""
+    return ", ".join(run.inputs) or "calls that its guards fit"
+
+
+def counted(facts: Sequence[object]) -> list[str]:
+    """The facts as text, equal ones once with their number."""
+    texts = Counter(str(fact) for fact in facts)
+    return [text if number == 1 else f"{number} times: {text}" for text, number in texts.items()]
+
+
+_GUARDS_PER_LINE = 3
+
+
+def _guards_title(report: CompileReport) -> str:
+    return f"guards ({len(report.guards)}, all of them in .guards and in the page)"
+
+
+def _guards(report: CompileReport) -> list[str]:
+    """For each user line the first of the guards that it needed, and how many more."""
+    items = []
+    for line, texts in guards_by_line(report).items():
+        more = len(texts) - _GUARDS_PER_LINE
+        lines = [*texts[:_GUARDS_PER_LINE], *([f"and {more} more"] if more > 0 else [])]
+        items.append("\n  ".join([line or "surroundings", *lines]))
+    return items
+
+
+def guards_by_line(report: CompileReport) -> dict[str, list[str]]:
+    """Guards by the user's line that needed them, each once."""
+    found: dict[str, dict[str, None]] = {}
+    for guard in report.guards:
+        found.setdefault(guard.line, {})[guard.text] = None
+    return {line: list(texts) for line, texts in found.items()}
 
 
 def nothing_compiled(report: CompileReport) -> str:
@@ -46,23 +111,21 @@ def count(number: int, noun: str) -> str:
 
 
 def _graph(graph: GraphReport) -> str:
-    facts = [f"{graph.operators} torch operations"]
+    facts = [count(graph.operators, "torch operation")]
     if graph.record.schedule is not None:
-        facts.append(f"{len(graph.kernels)} kernels launched {graph.launches} times")
+        launched = f"launched {count(graph.launches, 'time')}"
+        facts.append(f"{count(len(graph.kernels), 'kernel')} {launched}")
     if graph.external_calls:
         calls = Counter(graph.external_calls)
         facts.append("calls " + ", ".join(f"{op} ×{n}" for op, n in calls.items()))
-    facts.append(f"{sum(graph.seconds.values()):.2f} s to compile")
+    if graph.seconds:
+        facts.append(f"{sum(graph.seconds.values()):.2f} s to compile")
     if graph.cache_hit:
         facts.append("binary from the cache")
     lines = [f"graph {graph.name}: {graph.outcome}", *(f"  {fact}" for fact in facts)]
     if graph.reason:
         lines.append("  because " + graph.reason.replace("\n", "\n    "))
     return "\n".join(lines)
-
-
-def _guard(text: str, line: str) -> str:
-    return f"{text}\n  needed by: {line}" if line else text
 
 
 def _list(title: str, items: list[str]) -> str:
