@@ -19,12 +19,17 @@ from plait_cpp_codegen.kernels import render_kernel
 from plait_cpp_codegen.kernels.types import is_supported
 from plait_cpp_codegen.native_runtime import load_runtime, source_text
 from plait_cpp_codegen.options import CppOptions
+from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_ir_lowering import post_order
 from plait_scheduler import Program, load_python, render_python
-from plait_utils import DiskCache, Profile, get_logger, stable_hash
+from plait_utils import CacheError, DiskCache, Profile, stable_hash, warn_once
 
-_warned: set[str] = set()
+_NO_NATIVE_CODE = (
+    *(CompilerNotFoundError, CompilationError, UnsupportedProgramError),
+    *(CacheError, ImportError),
+)
+"""What means that a program runs as Python."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ def build(
     cache = cache or DiskCache()
     try:
         return _build_native(program, options, cache, profile or Profile())
-    except (CompilerNotFoundError, CompilationError, UnsupportedProgramError, ImportError) as error:
+    except _NO_NATIVE_CODE as error:
         return _build_python(program, error)
 
 
@@ -84,20 +89,22 @@ def _build_native(
     with profile.phase("codegen"):
         source = render(program, toolchain.vector_bytes)
     key = stable_hash("program", source, toolchain.key)
-    hit = cache.get_file(key, ".so") is not None
     with profile.phase("build"):
-        path = cache.get_or_build(key, ".so", lambda output: toolchain.build(source, output))
         runtime = load_runtime(toolchain, cache)
+        run, hit = load_cached(
+            cache,
+            key,
+            lambda output: toolchain.build(source, output),
+            "plait_signature",
+            lambda path: runtime.load_program(str(path), PythonCalls(program)),
+        )
     profile.count("cache hits" if hit else "cache misses")
-    run = runtime.load_program(str(path), PythonCalls(program))
     return Executable(program, source, run, cache_hit=hit)
 
 
 def _build_python(program: Program, error: Exception) -> Executable:
     reason = str(error)
-    if reason not in _warned:
-        _warned.add(reason)
-        get_logger("cpp").warning("running a program as Python over ATen: %s", reason)
+    warn_once("cpp", reason, "running a program as Python over ATen: %s", reason)
     run = load_python(render_python(program))
     return Executable(program, None, lambda *inputs: run(inputs), fallback_reason=reason)
 

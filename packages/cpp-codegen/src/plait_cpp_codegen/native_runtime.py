@@ -8,10 +8,11 @@ import threading
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import torch
 
+from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain
 from plait_utils import DiskCache, stable_hash
 
@@ -41,7 +42,7 @@ class Runtime(Protocol):
 
 def source_text(name: str) -> str:
     """A C++ text that ships with this package."""
-    return resources.files("plait_cpp_codegen").joinpath("native", name).read_text()
+    return resources.files("plait_cpp_codegen").joinpath("native", name).read_text("utf-8")
 
 
 def load_runtime(toolchain: Toolchain, cache: DiskCache) -> Runtime:
@@ -53,10 +54,15 @@ def load_runtime(toolchain: Toolchain, cache: DiskCache) -> Runtime:
     key = stable_hash("runtime", source, toolchain.key)
     with _lock:
         if key not in _loaded:
-            path = cache.get_or_build(
-                key, ".so", lambda output: toolchain.build(source, output, "-ldl")
+            runtime, _ = load_cached(
+                cache,
+                key,
+                lambda output: toolchain.build(source, output, "-ldl"),
+                f"PyInit_{_NAME}",
+                _load,
             )
-            _loaded[key] = _load(path)
+            _set_up(runtime)
+            _loaded[key] = runtime
         return _loaded[key]
 
 
@@ -65,11 +71,17 @@ def _load(path: Path) -> Runtime:
     spec = importlib.util.spec_from_file_location(_NAME, path, loader=loader)
     if spec is None:
         raise ImportError(f"cannot load {path}")
-    module = cast(Any, importlib.util.module_from_spec(spec))
+    module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
+    return cast(Runtime, module)
+
+
+def _set_up(runtime: Runtime) -> None:
+    """Connect the runtime to this process's torch. Raises ImportError."""
     table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if table is None:
         raise ImportError("this torch publishes no DLPack exchange table; 2.11 and newer do")
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    module.set_up(str(library), table, torch._C._is_any_autocast_enabled, torch._C._DisableAutocast)
-    return cast(Runtime, module)
+    runtime.set_up(
+        str(library), table, torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
+    )

@@ -4,98 +4,200 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from plait_cpp_codegen.errors import CompilationError, CompilerNotFoundError
 from plait_cpp_codegen.options import CppOptions
+from plait_cpp_codegen.shared_library import find_damage
 from plait_utils import stable_hash
 
 _HINT = (
     "Install g++ or clang++ (on Debian and Ubuntu: apt-get install g++), "
     "or set CXX to a C++17 compiler."
 )
-_TIMEOUT_SECONDS = 600
+_FULL = "No space left on device"
+_FULL_HINT = "Free some space, or set TMPDIR to a folder on a disk that has it."
+_TIMEOUT_SECONDS = 600.0
+_VERSION_TIMEOUT_SECONDS = 60.0
+_MOST_BYTES = 1 << 20
+"""What is read of a compiler's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
     """A compiler with the flags that plait builds with."""
 
-    path: str
+    command: tuple[str, ...]
+    """What is run: the compiler, or what runs it, and the user's own arguments."""
     version: str
     flags: tuple[str, ...]
     vector_bytes: int
 
     @property
+    def path(self) -> str:
+        """The command as one would type it."""
+        return shlex.join(self.command)
+
+    @property
     def key(self) -> str:
         """What of the toolchain a binary depends on."""
-        return stable_hash(self.path, self.version, self.flags, _cpu_features())
+        return stable_hash(self.command, self.version, self.flags, _cpu_features())
 
     def build(self, source: str, output: Path, *libraries: str) -> None:
         """Compile C++ text into the shared library `output`.
 
-        Raises CompilationError with the compiler's own words.
+        Everything is written into a folder beside `output` first, so there is a whole
+        library there in the end or nothing.
+
+        Raises CompilationError with the compiler's own words, or with what is wrong with
+        the library.
         """
-        with tempfile.TemporaryDirectory(prefix="plait-build-") as folder:
-            file = Path(folder) / "program.cpp"
-            file.write_text(source)
-            command = [self.path, *self.flags, str(file), "-o", str(output), *libraries]
-            try:
-                done = subprocess.run(
-                    command,
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    timeout=_TIMEOUT_SECONDS,
-                    check=False,
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise CompilationError(f"{self.path} failed: {error}", hint=_HINT) from error
-        if done.returncode != 0:
-            words = "\n".join(done.stderr.strip().splitlines()[:20])
+        try:
+            with tempfile.TemporaryDirectory(prefix="compiling-", dir=output.parent) as folder:
+                self._compile(source, Path(folder), libraries).replace(output)
+        except OSError as error:
+            hint = _FULL_HINT if _FULL in str(error) else _HINT
+            raise CompilationError(f"cannot compile: {error}", hint=hint) from error
+
+    def _compile(self, source: str, folder: Path, libraries: Sequence[str]) -> Path:
+        file, made = folder / "program.cpp", folder / "program.so"
+        file.write_text(source, encoding="utf-8")
+        command = [*self.command, *self.flags, str(file), "-o", str(made), *libraries]
+        # The compiler's own temporary files too: removed with the folder, come what may.
+        environment = {**os.environ, "TMPDIR": str(folder)}
+        try:
+            status, _, errors = _run(command, _TIMEOUT_SECONDS, environment)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CompilationError(f"{self.path} failed: {error}", hint=_HINT) from error
+        words = _readable(errors.replace(f"{folder}/", ""))
+        if status != 0:
             raise CompilationError(
-                f"{self.path} failed with exit status {done.returncode}:\n{words}", hint=_HINT
+                f"{self.path} failed with exit status {status}:\n{words}",
+                hint=_FULL_HINT if _FULL in words else _HINT,
             )
+        damage = find_damage(made) if made.is_file() else "it wrote no output"
+        if damage is not None:
+            said = f"\n{words}" if words else ""
+            raise CompilationError(
+                f"{self.path} reports success but made no shared library: {damage}{said}",
+                hint=_HINT,
+            )
+        return made
 
 
 def find_toolchain(options: CppOptions) -> Toolchain:
     """The compiler that `options` names, or the first that works.
 
+    The name may be a path, or a command with arguments as a shell would read it, such as
+    `ccache g++ -O3`: what it says of optimization and machine takes the place of plait's
+    own flags.
+
     Raises CompilerNotFoundError, which says what to install or set.
     """
     names = [options.compiler] if options.compiler else ["g++", "clang++"]
     for name in names:
-        path = shutil.which(name)
-        version = None if path is None else _version(path, os.path.getmtime(path))
-        if path is not None and version is not None:
+        command = _command(name)
+        version = None if command is None else _version(command, _modified(command[0]))
+        if command is not None and version is not None:
             vector_bytes = options.vector_bytes or _machine_vector_bytes()
-            return Toolchain(path, version, _flags(options, path), vector_bytes)
+            return Toolchain(command, version, _flags(options, command, version), vector_bytes)
     tried = ", ".join(repr(name) for name in names)
     raise CompilerNotFoundError(f"no working C++ compiler: tried {tried}", hint=_HINT)
 
 
-@functools.lru_cache(maxsize=32)
-def _version(path: str, modified: float) -> str | None:
+def _command(name: str) -> tuple[str, ...] | None:
+    """The words of a command whose first is a program's path; None if there is none."""
+    whole = shutil.which(os.path.expanduser(name))
+    if whole is not None:  # also where the path has spaces
+        return (whole,)
     try:
-        done = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=60, check=False
-        )
+        words = shlex.split(name)
+    except ValueError:  # a quote that is not closed
+        return None
+    path = shutil.which(os.path.expanduser(words[0])) if words else None
+    return None if path is None else (path, *words[1:])
+
+
+def _modified(path: str) -> float:
+    try:
+        return os.path.getmtime(path)
+    except OSError:
+        return 0.0
+
+
+@functools.lru_cache(maxsize=32)
+def _version(command: tuple[str, ...], modified: float) -> str | None:
+    try:
+        status, output, _ = _run([*command, "--version"], _VERSION_TIMEOUT_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.splitlines()[0] if done.returncode == 0 and done.stdout else None
+    lines = _readable(output).splitlines()
+    return lines[0].strip() if status == 0 and lines else None
 
 
-def _flags(options: CppOptions, path: str) -> tuple[str, ...]:
+def _run(
+    command: Sequence[str], timeout: float, environment: Mapping[str, str] | None = None
+) -> tuple[int, str, str]:
+    """Run a command; its exit status and what it wrote to standard output and error.
+
+    It runs in a process group of its own, which is killed if it does not end in time or
+    this process is interrupted. Its output goes to memory rather than through pipes, which
+    a process that it leaves behind (a compile server) would hold open.
+    """
+    with (
+        open(os.memfd_create("output"), "w+b") as output,
+        open(os.memfd_create("errors"), "w+b") as errors,
+    ):
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            env=environment,
+            process_group=0,
+        )
+        try:
+            status = process.wait(timeout)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        texts = []
+        for file in (output, errors):
+            file.seek(0)
+            texts.append(file.read(_MOST_BYTES).decode(errors="replace"))
+    return status, texts[0], texts[1]
+
+
+def _readable(text: str) -> str:
+    """The first lines of a compiler's output, safe to print."""
+    lines = (line[:500] for line in text.strip().splitlines()[:20])
+    return "\n".join(
+        "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in line)
+        for line in lines
+    )
+
+
+def _flags(options: CppOptions, command: Sequence[str], version: str) -> tuple[str, ...]:
+    optimization = [options.optimization]
+    if any(word.startswith("-O") for word in command):
+        optimization = []
     machine = ["-march=native"]
     if _machine_vector_bytes() == 64:
         machine.append("-mprefer-vector-width=512")
-    quiet = ["-w"] if "clang" in Path(path).name else ["-w", "-Wno-psabi"]
+    if any(word.startswith(("-march=", "-mcpu=")) for word in command):
+        machine = []
+    is_clang = "clang" in version or any("clang" in Path(word).name for word in command)
+    quiet = ["-w"] if is_clang else ["-w", "-Wno-psabi"]
     return (
-        *("-std=c++17", "-shared", "-fPIC", options.optimization, *machine),
+        *("-std=c++17", "-shared", "-fPIC", *optimization, *machine),
         *("-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti"),
         *("-fvisibility=hidden", *quiet, *options.extra_flags.split()),
     )
@@ -104,7 +206,7 @@ def _flags(options: CppOptions, path: str) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=1)
 def _cpu_features() -> str:
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith(("flags", "Features")):
                 return " ".join(sorted(line.partition(":")[2].split()))
     except OSError:
