@@ -19,6 +19,7 @@ from plait_bytecode_tracer.objects import (
     guard_class,
     is_python,
     object_attribute,
+    special_method,
     static_attribute,
     store_object_attribute,
     super_attribute,
@@ -91,6 +92,8 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return MethodVariable(owner, name)
         case FunctionVariable():
             return _function_attribute(owner, name)
+        case MethodVariable() if name in ("__name__", "__qualname__"):
+            return constant(owner.name)
         case BoundVariable() if name == "__self__":
             return owner.self
         case BoundVariable() if name == "__func__" and isinstance(owner.function, Variable):
@@ -329,6 +332,10 @@ def call_method(frame: Frame, owner: Variable, name: str, args: list[Variable]) 
     """`type(owner).name(owner, *args)`, as operators call it."""
     from plait_bytecode_tracer.calls import call
 
+    if isinstance(owner, Known | ObjectVariable):
+        method = special_method(frame, owner, name)
+        if method is not None:
+            return call(frame, method, args, {})
     return call(frame, load_attribute(frame, owner, name), args, {})
 
 

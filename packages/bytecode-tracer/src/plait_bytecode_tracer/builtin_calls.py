@@ -163,7 +163,7 @@ def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variab
             return SequenceVariable([*left.items, *other.items], left.kind)
         if function is operator.add and isinstance(other, Known) and type(other.value) is tuple:
             return SequenceVariable([*left.items, *map(constant, other.value)], left.kind)
-        if function is operator.mul and isinstance(other, Known):
+        if function is operator.mul and isinstance(other, Known) and _is_small(left, other.value):
             return SequenceVariable(left.items * other.value, left.kind)
     if (
         isinstance(left, Known)
@@ -201,6 +201,11 @@ def _apply_views(frame: Frame, function: Any, args: list[Variable]) -> Variable:
         return tracked(function(*sides))
     except TypeError as error:
         raise python_error(error) from error
+
+
+def _is_small(sequence: SequenceVariable, count: Any) -> bool:
+    """Whether a sequence can be repeated in the trace."""
+    return isinstance(count, int) and len(sequence.items) * count <= 1_000_000
 
 
 def _merge(frame: Frame, function: Any, left: DictVariable, right: Variable) -> Variable:
@@ -810,6 +815,8 @@ def list_(frame: Frame, values: Variable | None = None) -> Variable:
 
 @builtin(tuple)
 def tuple_(frame: Frame, values: Variable | None = None) -> Variable:
+    if isinstance(values, SequenceVariable) and values.kind is tuple:
+        return values
     return SequenceVariable([] if values is None else list(elements(frame, values)), tuple)
 
 
@@ -821,6 +828,8 @@ def set_(frame: Frame, values: Variable | None = None) -> Variable:
 
 @builtin(frozenset)
 def frozenset_(frame: Frame, values: Variable | None = None) -> Variable:
+    if isinstance(values, SetVariable) and values.kind is frozenset:
+        return values
     items = [] if values is None else list(elements(frame, values))
     return SetVariable({constant_key(item) for item in items}, kind=frozenset)
 

@@ -59,12 +59,19 @@ def constant_key(value: Variable) -> Any:
         if own == (object.__dict__["__eq__"], object.__dict__["__hash__"]):
             return ObjectKey(value)
     plain = plain_value(value)
-    if is_constant(plain) or isinstance(plain, type | types.FunctionType):
+    if _is_key(plain):
         return plain
     comparison: Any = type(plain).__eq__
     if isinstance(value, Known) and comparison is object.__eq__:
         return ObjectKey(value)
     raise TraceBreakError("GB0009", f"a {type(plain).__name__} as a key")
+
+
+def _is_key(value: Any) -> bool:
+    """Whether an object is the same key in each call: by its value, or as a definition."""
+    if type(value) is tuple:
+        return all(_is_key(item) for item in value)
+    return is_constant(value) or isinstance(value, type | types.FunctionType)
 
 
 def plain_value(value: Variable) -> Any:
@@ -81,7 +88,10 @@ def plain_value(value: Variable) -> Any:
                 raise TraceBreakError("GB0009", "the value of a set of objects")
             return set(value.items)
         case DictVariable():
-            return {key: plain_value(item) for key, item in value.items.items()}
+            if any(isinstance(key, ObjectKey) for key in value.items):
+                raise TraceBreakError("GB0009", "the value of a dict with objects as keys")
+            plain = {key: plain_value(item) for key, item in value.items.items()}
+            return plain if value.kind is dict else value.kind(plain)
     raise TraceBreakError("GB0009", f"the value of a {describe(value)}")
 
 

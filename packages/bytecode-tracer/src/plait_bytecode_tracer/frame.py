@@ -30,7 +30,8 @@ from plait_bytecode_tracer.variables import (
 UNTRACED_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 MAX_DEPTH = 200
-MAX_STEPS = 2_000_000
+MAX_IDLE_STEPS = 100_000
+"""How many instructions are traced without one that adds to the graph."""
 
 
 class _Null(Variable):
@@ -205,7 +206,7 @@ class Frame:
             self.step = state.steps
             if self.step == state.break_step:
                 raise BreakHere(self)
-            if self.step > MAX_STEPS:
+            if self.step - state.idle_since > MAX_IDLE_STEPS:
                 raise TraceBreakError("GB0001", "a loop that runs too long to trace")
             handler = handler_of(instruction.opname)
             if handler is None:

@@ -190,5 +190,8 @@ def initialize(
         storage.items.update(kwargs)
     elif isinstance(storage, SequenceVariable) and storage.kind is list:
         storage.items[:] = list(elements(frame, args[0])) if args else []
-    elif isinstance(storage, SetVariable) and storage.kind is set and args:
+    elif isinstance(storage, SetVariable) and storage.kind is set:
+        storage.items.clear()
+        if not args:
+            return
         storage.items.update(constant_key(item) for item in elements(frame, args[0]))

@@ -34,13 +34,17 @@ def iterate(frame: Frame, value: Variable) -> IteratorVariable:
     """An iterator over a value, as `iter` gives it; a list is read as it changes."""
     if isinstance(value, IteratorVariable):
         return value
-    position = -1
+    position: int | None = -1
 
     def next_of_list() -> Variable | None:
         nonlocal position
+        if position is None or not isinstance(value, SequenceVariable):
+            return None
         position += 1
-        live = value.items if isinstance(value, SequenceVariable) else ()
-        return live[position] if position < len(live) else None
+        if position < len(value.items):
+            return value.items[position]
+        position = None  # exhausted, also if the list grows
+        return None
 
     if isinstance(value, SequenceVariable):
         return IteratorVariable(next_of_list, of_list=value.kind is list)

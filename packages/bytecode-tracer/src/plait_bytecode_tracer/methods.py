@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -204,6 +205,10 @@ def _container_method(
     rule = table.get(name)
     if rule is None:
         raise TraceBreakError("GB0002", f"the {owner.kind.__name__} method {name}()")
+    try:
+        inspect.signature(rule).bind(frame, owner, *args, **kwargs)
+    except TypeError as error:
+        raise TraceBreakError("GB0006", f"{name}() with other arguments: {error}") from error
     return rule(frame, owner, *args, **kwargs)
 
 
@@ -231,6 +236,8 @@ _SPECIAL: dict[str, Callable[..., Variable]] = {
 
 
 def _set_method(frame: Frame, owner: SetVariable, name: str, args: list[Variable]) -> Variable:
+    if name == "copy" and owner.kind is frozenset:
+        return owner
     if not hasattr(owner.kind, name):
         fails(AttributeError, f"{owner.kind.__name__!r} object has no attribute {name!r}")
     operands = [_set_operand(frame, name, arg) for arg in args]
@@ -302,6 +309,8 @@ def _clear(frame: Frame, owner: SequenceVariable | DictVariable) -> Variable:
 
 
 def _copy(frame: Frame, owner: SequenceVariable | DictVariable) -> Variable:
+    if isinstance(owner, SequenceVariable) and owner.kind is tuple:
+        fails(AttributeError, "'tuple' object has no attribute 'copy'")
     if isinstance(owner, DictVariable):
         return DictVariable(owner.items.copy(), owner.kind, factory=owner.factory)
     return SequenceVariable(owner.items.copy(), owner.kind)

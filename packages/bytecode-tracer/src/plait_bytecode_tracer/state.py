@@ -104,6 +104,8 @@ class TraceState:
     """Calls without results that are made after the graph has run: what is printed, logged."""
     steps: int = 0
     """How many instructions have been traced."""
+    idle_since: int = 0
+    """The last instruction that added to the graph."""
     break_step: int = -1
     """The instruction at which the trace ends, by its number."""
     is_direct: bool = False
@@ -136,7 +138,8 @@ class TraceState:
         self.require(source, Kind.PYTHON, condition, text)
 
     def guard_identity(self, source: Source, value: object) -> None:
-        shown = getattr(value, "__qualname__", type(value).__name__)
+        named = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
+        shown = getattr(value, "__qualname__", "") if named else type(value).__name__
         self.require(source, Kind.IDENTITY, value, f"{source.text} is {shown}")
 
     def guard_type(self, source: Source, value: object) -> None:
@@ -381,6 +384,7 @@ class TraceState:
         node_kwargs = self._nodes(kwargs)
         fake_args, fake_kwargs = self._fakes(tuple(args)), self._fakes(kwargs)
         result = self._run(kind, target, fake_args, fake_kwargs)
+        self.idle_since = self.steps
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta["val"] = result
         node.meta["source_line"] = self.line
