@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from fx_oracle import trace
+from fx_oracle import check_program, trace
 
 from plait_fx_passes import AtenTraceError, ProgramRaisesError, run_passes, to_aten
 
@@ -47,6 +47,15 @@ RAISING = {
     "batched product of two dtypes": (lambda x: torch.bmm(x[None], x[None].float()), HALF),
     "division by zero": (lambda x: x // 0, LONG),
     "out= of a narrower kind": (lambda x: torch.add(x, 0.5, out=x), LONG),
+    "a negative byte": (lambda x: torch.full_like(x, -1.5), BYTE),
+    "batch_norm of two dtypes": (
+        lambda x: F.batch_norm(x.double(), torch.zeros(4), torch.ones(4)),
+        SQUARE,
+    ),
+    "group_norm of two dtypes": (
+        lambda x: F.group_norm(x.double(), 2, torch.ones(4), torch.ones(4)),
+        SQUARE,
+    ),
     "layer_norm of integers": (lambda x: F.layer_norm(x, [4]), LONG),
 }
 
@@ -134,6 +143,43 @@ def test_strides_of_single_elements_do_not_overlap(shape):
     strides = [0 if n == 1 else s for n, s in zip(shape, x.stride(), strict=True)]
     single = x.as_strided(shape, strides)
     to_aten(trace(lambda x: x.zero_()), [single])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, h: F.huber_loss(h, x),
+        lambda x, h: F.soft_margin_loss(h, x),
+        lambda x, h: torch.addr(x[0, 0].double(), x[0], x[1]),
+        lambda x, h: torch.native_layer_norm(h, [4], x[0], x[1], 1e-5),
+        lambda x, h: torch.native_batch_norm(h, h[0], h[1], h[2] * 1, h[3] + 2, True, 0.1, 1e-5),
+    ],
+)
+def test_results_have_the_dtypes_that_kernels_compute(program):
+    """torch's fake kernels say others for these."""
+    check_program(program, [torch.rand(4, 4) + 0.5, torch.rand(4, 4).bfloat16()], tolerance=1e-2)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y: torch.addcmul(x, y, y, value=0.3),
+        lambda x, y: torch.addcdiv(x, y, y + 2, value=0.3),
+        lambda x, y: torch.lerp(x, y, 0.3),
+        lambda x, y: torch.linalg.vector_norm(x, dim=1),
+        lambda x, y: x.std(0),
+        lambda x, y: torch.std_mean(y, 1),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_rounded_once(program, dtype):
+    inputs = [torch.rand(16, 33).to(dtype), torch.rand(16, 33).to(dtype)]
+    check_program(program, inputs, tolerance=0)
+
+
+def test_integers_are_multiplied_by_a_fraction_as_in_eager():
+    x = torch.arange(1, 5)
+    check_program(lambda x: torch.addcmul(x, x, x, value=2.9), [x], tolerance=0)
 
 
 CHECKED = {

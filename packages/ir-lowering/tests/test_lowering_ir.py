@@ -70,6 +70,29 @@ def test_simplification_keeps_values(expr, divisor, point):
     assert evaluate(expr // divisor * divisor + expr % divisor, point) == value
 
 
+def test_a_term_below_the_common_factor_of_the_others_drops_out_of_a_division():
+    i, j, k = Var("i", 100).expr, Var("j", 64).expr, Var("k", 8).expr
+    assert (64 * i + j) // 1024 is i // 16
+    assert (64 * i + j) % 1024 is (i % 16) * 64 + j
+    assert (64 * i + 63 - j) // 128 is i // 2
+    assert (512 * i + 8 * j + k) // 2048 is i // 4
+    assert (64 * i + j) // 512 * 512 + (64 * i + j) % 512 is 64 * i + j
+    carried = (64 * i + j + 1) // 1024  # j + 1 may be 64
+    assert evaluate(carried, {"i": 15, "j": 63}) == 1
+
+
+STRIDES = st.lists(st.sampled_from([-64, -8, 1, 2, 8, 16, 64, 384]), min_size=4, max_size=4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(STRIDES, st.integers(-70, 70), st.sampled_from([8, 16, 64, 128, 1024]), POINTS)
+def test_division_of_strided_places_keeps_values(strides, start, divisor, point):
+    place = sum((v.expr * s for v, s in zip(VARS, strides, strict=True)), as_index(start))
+    value = start + sum(point[v.name] * s for v, s in zip(VARS, strides, strict=True))
+    assert evaluate(place // divisor, point) == value // divisor
+    assert evaluate(place % divisor, point) == value % divisor
+
+
 @settings(max_examples=200, deadline=None)
 @given(EXPRESSIONS, POINTS)
 def test_bounds_hold(expr, point):

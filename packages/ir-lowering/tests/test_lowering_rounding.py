@@ -82,3 +82,21 @@ def test_extremes_of_flags():
 def test_statistics_of_narrow_layer_norm_have_its_dtype():
     x = torch.randn(4, 8).bfloat16()
     check(lambda x: torch.ops.aten.native_layer_norm(x, [8], None, None, 1e-5), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_floor_division_of_narrow_tensors_is_bitwise_as_in_eager(dtype):
+    every = torch.arange(65536, dtype=torch.int32).to(torch.int16).view(dtype)
+    torch.manual_seed(0)
+    other = every[torch.randperm(65536)]
+    for divide in (
+        lambda x, y: torch.div(x, y, rounding_mode="floor"),
+        torch.floor_divide,
+        lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    ):
+        expected = divide(every, other)
+        actual = interpret(lower(record(divide, [every, other])), [every, other])[0]
+        assert torch.equal(actual.isnan(), expected.isnan())
+        assert torch.equal(
+            actual.nan_to_num().view(torch.int16), expected.nan_to_num().view(torch.int16)
+        )

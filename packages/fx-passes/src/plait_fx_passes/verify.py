@@ -23,8 +23,7 @@ from plait_fx_passes.errors import VerificationError
 from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.op_info import OpKind, op_info
 from plait_fx_passes.printer import format_node, format_value
-
-_FAKE = (FakeTensor,)
+from plait_fx_passes.record.fakes import fake_result
 
 
 def verify(graph: AtenGraph, *, repropagate: bool = True) -> None:
@@ -183,7 +182,7 @@ def recompute(mode: FakeTensorMode, node: fx.Node) -> object:
     if node.target is operator.getitem:
         return operator.getitem(*args)
     assert isinstance(node.target, OpOverload)
-    return mode.dispatch(node.target, _FAKE, args, kwargs)
+    return fake_result(mode, node.target, args, kwargs)
 
 
 def call_values(args: object, kwargs: object) -> tuple[tuple[object, ...], dict[str, object]]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from plait_fx_passes.decompositions.precision import unrounded
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -73,19 +74,8 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
     return torch.where(x > 0, x, weight * x)
 
 
-def _floating(rule: Rule) -> Rule:
-    """Declines half precision, where eager computes in float32 and rounds once."""
-
-    def checked(x: Tensor, *args: object, **kwargs: object) -> object:
-        if x.dtype not in (torch.float32, torch.float64):
-            return NotImplemented
-        return rule(x, *args, **kwargs)
-
-    return checked
-
-
 TABLE: dict[OpOverload, Rule] = {
-    op: _floating(rule)
+    op: unrounded(rule)
     for op, rule in (
         (aten.silu.default, silu),
         (aten.leaky_relu.default, leaky_relu),

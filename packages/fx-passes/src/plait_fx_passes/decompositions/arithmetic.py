@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from plait_fx_passes.decompositions.precision import unrounded
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -146,14 +147,14 @@ def power(x: Tensor, exponent: float) -> object:
 
 TABLE: dict[OpOverload, Rule] = {
     aten.rsub.Scalar: rsub,
-    aten.addcmul.default: addcmul,
-    aten.addcdiv.default: addcdiv,
-    aten.lerp.Scalar: lerp,
+    aten.addcmul.default: unrounded(addcmul),
+    aten.addcdiv.default: unrounded(addcdiv),
+    aten.lerp.Scalar: unrounded(lerp),
     aten.masked_fill.Scalar: masked_fill,
     aten.masked_fill.Tensor: masked_fill_tensor,
-    aten.std.correction: std,
-    aten.std_mean.correction: std_mean,
-    aten.linalg_vector_norm.default: vector_norm,
+    aten.std.correction: unrounded(std),
+    aten.std_mean.correction: unrounded(std_mean),
+    aten.linalg_vector_norm.default: unrounded(vector_norm),
     aten.logsumexp.default: logsumexp,
     aten.max.default: largest,
     aten.min.default: smallest,

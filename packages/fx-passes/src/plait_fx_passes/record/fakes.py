@@ -11,6 +11,7 @@ from torch._subclasses.fake_impls import op_implementations_checks
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from plait_fx_passes.layouts import span
+from plait_fx_passes.record.kernels import ask_kernel
 
 _FAKE = (FakeTensor,)
 
@@ -29,12 +30,32 @@ def fake_result(
 ) -> object:
     """What the operator returns for fake arguments, below autograd or above it.
 
-    Those programs call composite operators, and expect autograd to take them apart.
+    Where torch's fake kernel says another dtype than the kernel computes, as for statistics of
+    half precision, the result has the kernel's.
+
+    Raises:
+        KernelRefusal: eager's kernel raises.
     """
     if _has_fake_of_its_own(func):
+        # Those programs call composite operators, and expect autograd to take them apart.
         with torch._C._SetExcludeDispatchKeyGuard(_AUTOGRAD, False):
-            return mode.dispatch(func, _FAKE, args, kwargs)
-    return mode.dispatch(func, _FAKE, args, kwargs)
+            result = mode.dispatch(func, _FAKE, args, kwargs)
+    else:
+        result = mode.dispatch(func, _FAKE, args, kwargs)
+    dtypes = ask_kernel(func, args, kwargs)
+    if dtypes is None:
+        return result
+    if isinstance(result, (list, tuple)):
+        return tuple(_as_computed(mode, *pair) for pair in zip(result, dtypes, strict=True))
+    return _as_computed(mode, result, dtypes[0])
+
+
+def _as_computed(mode: FakeTensorMode, value: object, dtype: torch.dtype | None) -> object:
+    if not isinstance(value, FakeTensor) or dtype in (None, value.dtype) or not value.numel():
+        return value
+    with torch._C._DisableTorchDispatch():
+        meta = torch.empty_strided(value.shape, value.stride(), dtype=dtype, device="meta")
+    return FakeTensor(mode, meta, value.fake_device)
 
 
 def fake_of(mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:

@@ -9,9 +9,9 @@ same other arguments; what that raises is what eager raises.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch._ops import OpOverload
@@ -31,25 +31,42 @@ _UNTAGGED = frozenset(
         aten._prelu_kernel.default,
         aten._safe_softmax.default,
         aten._softmax.default,
+        aten._softmax_backward_data.default,
+        aten._batch_norm_with_update.default,
+        aten._log_softmax_backward_data.default,
+        aten._native_batch_norm_legit.default,
+        aten._native_batch_norm_legit.no_stats,
+        aten._native_batch_norm_legit_functional.default,
+        aten._native_batch_norm_legit_no_training.default,
         aten.addmm.default,
+        aten.addr.default,
         aten.baddbmm.default,
+        aten.batch_norm.default,
         aten.bmm.default,
         aten.cat.default,
         aten.cumprod_.default,
         aten.cumsum_.default,
         aten.embedding.default,
         aten.flip.default,
+        aten.full.default,
+        aten.full_like.default,
         aten.floor_divide.default,
         aten.gather.default,
         aten.glu.default,
         aten.hardswish.default,
+        aten.huber_loss.default,
         aten.index_select.default,
         aten.log_sigmoid_forward.default,
         aten.masked_fill.Tensor,
         aten.mm.default,
         aten.mse_loss.default,
+        aten.native_batch_norm.default,
+        aten.native_group_norm.default,
         aten.native_layer_norm.default,
+        aten.new_full.default,
         aten.rsub.Tensor,
+        aten.smooth_l1_loss.default,
+        aten.soft_margin_loss.default,
         aten.stack.default,
         aten.tril.default,
         aten.triu.default,
@@ -58,7 +75,7 @@ _UNTAGGED = frozenset(
 _EMPTY_INDEX = frozenset({aten.gather.default, aten.index_select.default})
 # Arguments that say which element, for which one 0 is in range, and that say how many.
 _POSITIONS = frozenset({"index", "indices"})
-_SIZES = frozenset({"normalized_shape"})
+_SIZES = frozenset({"normalized_shape", "size"})
 
 Described: TypeAlias = object
 """An argument by what matters to a kernel: a `_Tensor`, a `_Number`, a tuple, or itself."""
@@ -94,26 +111,36 @@ def _is_asked(func: OpOverload) -> bool:
     return tagged and not op_info(func).random and torch.Tag.data_dependent_output not in func.tags
 
 
-def ask_kernel(func: OpOverload, args: Sequence[object], kwargs: dict[str, object]) -> None:
+def ask_kernel(
+    func: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+) -> tuple[torch.dtype | None, ...] | None:
     """Run ``func`` on small stand-ins for its arguments, if its results may become loops.
+
+    Returns:
+        The dtype of each result, None for those that are no tensors; None if it was not asked.
 
     Raises:
         KernelRefusal: eager's kernel raises.
     """
     if not _is_asked(func):
-        return
+        return None
     try:
         described = tuple(map(_described, args))
         keywords = tuple((name, _described(value)) for name, value in kwargs.items())
     except _Unknown:
-        return
+        return None
     if func in _EMPTY_INDEX and any(
         isinstance(each, torch.Tensor) and each.numel() == 0 for each in args
     ):
-        return  # whose dtype no kernel looks at
-    refusal = _refusal(func, described, keywords)
-    if refusal is not None:
-        raise KernelRefusal(refusal)
+        return None  # whose dtype no kernel looks at
+    answer = _answer(func, described, keywords)
+    if isinstance(answer, Exception):
+        raise KernelRefusal(answer)
+    return answer
+
+
+def _parts(result: object) -> Sequence[object]:
+    return result if isinstance(result, (list, tuple)) else (result,)
 
 
 def _described(argument: object) -> Described:
@@ -126,27 +153,35 @@ def _described(argument: object) -> Described:
         return _Number(type(argument), argument)
     if isinstance(argument, (list, tuple)):
         return tuple(map(_described, argument))
-    if argument is None or isinstance(
-        argument, (str, torch.dtype, torch.layout, torch.memory_format, torch.device)
-    ):
+    if argument is None or argument == _CPU:
+        return argument
+    if isinstance(argument, (str, torch.dtype, torch.layout, torch.memory_format)):
         return argument
     raise _Unknown
 
 
 @lru_cache(maxsize=16384)
-def _refusal(
+def _answer(
     func: OpOverload, args: tuple[Described, ...], kwargs: tuple[tuple[str, Described], ...]
-) -> Exception | None:
-    """What the kernel raises for arguments like these; None if nothing."""
+) -> tuple[torch.dtype | None, ...] | Exception:
+    """The dtypes of the kernel's results for arguments like these, or what it raises."""
     names = [argument.name for argument in func._schema.arguments]
     try:
         # Neither the recorder nor anything of the caller's sees this call.
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             positional = [_example(n, each) for n, each in zip(names, args, strict=False)]
-            func(*positional, **{name: _example(name, each) for name, each in kwargs})
+            if func is aten.native_group_norm.default:
+                positional[3:7] = _group_sizes(cast(_Tensor, args[0]).rank)
+            result = func(*positional, **{name: _example(name, each) for name, each in kwargs})
     except Exception as error:
         return error.with_traceback(None)
-    return None
+    parts = _parts(result)
+    return tuple(part.dtype if isinstance(part, torch.Tensor) else None for part in parts)
+
+
+def _group_sizes(rank: int) -> list[object]:
+    """Batch, channels, pixels and groups of a stand-in."""
+    return [_SIZE, _SIZE, _SIZE ** (rank - 2), 1]
 
 
 def _example(name: str, described: Described) -> object:
@@ -166,4 +201,4 @@ def _example(name: str, described: Described) -> object:
 def forget_answers() -> None:
     """Ask every kernel anew; for processes that replace kernels."""
     _is_asked.cache_clear()
-    _refusal.cache_clear()
+    _answer.cache_clear()

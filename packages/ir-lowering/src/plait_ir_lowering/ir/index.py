@@ -241,7 +241,28 @@ def _divide(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, In
         inner = IndexExpr._of({m: c // common for m, c in (rest - offset).terms})
         quotient, remainder = _divide(inner, as_index(d // common))
         return whole + quotient, remainder * common + offset
+    split = _split(rest, d)
+    if split is not None:
+        factor, high_part, low_part = split
+        quotient, remainder = _divide(high_part, as_index(d // factor))
+        return whole + quotient, remainder * factor + low_part
     return whole + _quotient(rest, d), _remainder(rest, d)
+
+
+def _split(rest: IndexExpr, d: int) -> tuple[int, IndexExpr, IndexExpr] | None:
+    """`rest` as `factor * high + low` where factor divides d and 0 ≤ low < factor is certain.
+
+    Then `rest // d` is `high // (d // factor)`: `(64*i + j) // 1024` is `i // 16` for j < 64.
+    """
+    for factor in sorted({gcd(d, c) for m, c in rest.terms if m}, reverse=True):
+        if factor == 1:
+            return None
+        low_part = IndexExpr._of({m: c for m, c in rest.terms if c % factor})
+        low, high = bounds(low_part)
+        if low is not None and high is not None and low >= 0 and high < factor:
+            scaled = {m: c // factor for m, c in rest.terms if c % factor == 0}
+            return factor, IndexExpr._of(scaled), low_part
+    return None
 
 
 def _quotient(rest: IndexExpr, d: int) -> IndexExpr:

@@ -2,6 +2,7 @@
 
 from plait_ir_lowering.rules import (
     creation,
+    division,
     indexing,
     matmul,
     normalization,
@@ -13,6 +14,7 @@ from plait_ir_lowering.rules import (
 
 __all__ = [
     "creation",
+    "division",
     "indexing",
     "matmul",
     "normalization",

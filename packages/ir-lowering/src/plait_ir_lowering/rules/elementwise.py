@@ -78,3 +78,8 @@ def elementwise(
         common = common_dtype(operands)
         scalars = common if common.is_reduced_precision else None
     return ctx.pointwise(dims, compute(*operand_values(operands, dims, dtype, scalars)))
+
+
+def through(value: Value, dtype: DType) -> Value:
+    """`value` rounded to a narrower dtype."""
+    return cast(cast(value, dtype), value.dtype)

@@ -13,7 +13,7 @@ from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, Rule, find_overload, lowers
-from plait_ir_lowering.rules.elementwise import elementwise, operand_values
+from plait_ir_lowering.rules.elementwise import elementwise, operand_values, through
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_dtype
 
@@ -135,11 +135,6 @@ def _addend(ctx: LoweringContext, value: Value, alpha: Any) -> Value:
     return Op("mul", [value, factor])
 
 
-def _through(value: Value, dtype: DType) -> Value:
-    """`value` rounded to a narrower dtype."""
-    return cast(cast(value, dtype), value.dtype)
-
-
 @lowers("add.Tensor", "add.Scalar")
 def add(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
     def compute(a: Value, b: Value) -> Value:
@@ -164,32 +159,6 @@ def rsub(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
     return elementwise(ctx, [x, y], compute, narrow_scalars=True)
 
 
-@lowers("div.Tensor", "div.Scalar")
-def div(ctx: LoweringContext, x: Any, y: Any) -> Lowered:
-    return elementwise(ctx, [x, y], lambda a, b: Op("div", [a, b]), Promotion.INT_TO_FLOAT)
-
-
-@lowers("div.Tensor_mode", "div.Scalar_mode")
-def div_mode(ctx: LoweringContext, x: Any, y: Any, rounding_mode: str | None) -> Lowered:
-    if rounding_mode is None:
-        return div(ctx, x, y)
-    name = "floordiv" if rounding_mode == "floor" else "truncdiv"
-    result = ctx.dtype_of(ctx.result)
-    tensors = isinstance(y, TensorExpr) and bool(y.dims)
-
-    def compute(a: Value, b: Value) -> Value:
-        if name == "truncdiv" and result.is_reduced_precision and tensors:
-            return Op("trunc", [_through(Op("div", [a, b]), result)])  # ATen rounds the quotient
-        return Op(name, [a, b])
-
-    return elementwise(ctx, [x, y], compute)
-
-
-@lowers("floor_divide")
-def floor_divide(ctx: LoweringContext, x: Any, y: Any) -> Lowered:
-    return elementwise(ctx, [x, y], lambda a, b: Op("floordiv", [a, b]))
-
-
 @lowers("square")
 def square(ctx: LoweringContext, x: TensorExpr) -> Lowered:
     return elementwise(ctx, [x], lambda a: Op("mul", [a, a]))
@@ -206,9 +175,9 @@ def pow_scalar(ctx: LoweringContext, x: TensorExpr, exponent: Any) -> Lowered:
         if x.dtype is DType.f16:
             return Op("pow", [a, b])  # as ATen, which has no special cases here
         if exponent == 3:
-            return Op("mul", [_through(Op("mul", [a, a]), x.dtype), a])
+            return Op("mul", [through(Op("mul", [a, a]), x.dtype), a])
         if a.dtype.is_float and exponent == -2:
-            return Op("div", [constant(1, a.dtype), _through(Op("mul", [a, a]), x.dtype)])
+            return Op("div", [constant(1, a.dtype), through(Op("mul", [a, a]), x.dtype)])
         if a.dtype.is_float and exponent == 0.5:
             return Op("sqrt", [a])
         if a.dtype.is_float and exponent == -0.5:
