@@ -88,6 +88,12 @@ def builtin(*functions: Any) -> Callable[[Builtin], Builtin]:
     return register
 
 
+@functools.cache
+def signature_of(rule: Builtin) -> inspect.Signature:
+    """The signature of a rule, against which the traced call's arguments are bound."""
+    return inspect.signature(rule)
+
+
 def find_builtin(function: Any) -> Builtin | None:
     """The rule of a builtin function, if there is one."""
     try:

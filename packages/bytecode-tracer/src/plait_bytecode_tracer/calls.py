@@ -17,6 +17,7 @@ from plait_bytecode_tracer.builtin_calls import (
     find_builtin,
     fold,
     has_tensor,
+    signature_of,
     takes_object,
 )
 from plait_bytecode_tracer.containers import describe, hold, plain_value
@@ -104,7 +105,7 @@ def _call_known(
         if rule is not module_call:
             frame.state.is_direct = False
         try:
-            inspect.signature(rule).bind(frame, *args, **kwargs)
+            signature_of(rule).bind(frame, *args, **kwargs)
         except TypeError as error:
             raise TraceBreakError("GB0006", str(error)) from error
         return rule(frame, *args, **kwargs)

@@ -67,6 +67,13 @@ def instructions_of(code: types.CodeType) -> tuple[tuple[dis.Instruction, ...], 
     return found, {instruction.offset: n for n, instruction in enumerate(found)}
 
 
+@lru_cache(maxsize=4096)
+def _line_text(filename: str, number: int, function: str) -> str:
+    """A source line for people."""
+    text = linecache.getline(filename, number).strip()
+    return f"{os.path.basename(filename)}:{number} in {function}: {text}"
+
+
 @dataclass(slots=True)
 class Frame:
     """A frame that is being traced."""
@@ -110,10 +117,8 @@ class Frame:
 
     def line(self) -> str:
         """The user's source line that is being traced."""
-        number = self._line_number()
-        text = linecache.getline(self.code.co_filename, number).strip()
-        name = os.path.basename(self.code.co_filename)
-        return f"{name}:{number} in {self.code.co_name}: {text}"
+        code = self.code
+        return _line_text(code.co_filename, self._line_number(), code.co_name)
 
     def _line_number(self) -> int:
         positions = self.instruction.positions

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.builtin_calls import equal, fold, has_tensor
+from plait_bytecode_tracer.builtin_calls import equal, fold, has_tensor, signature_of
 from plait_bytecode_tracer.builtin_calls import len_ as length
 from plait_bytecode_tracer.containers import (
     changed,
@@ -206,7 +205,7 @@ def _container_method(
     if rule is None:
         raise TraceBreakError("GB0002", f"the {owner.kind.__name__} method {name}()")
     try:
-        inspect.signature(rule).bind(frame, owner, *args, **kwargs)
+        signature_of(rule).bind(frame, owner, *args, **kwargs)
     except TypeError as error:
         raise TraceBreakError("GB0006", f"{name}() with other arguments: {error}") from error
     return rule(frame, owner, *args, **kwargs)
