@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from cpp_graphs import pointwise_graph
 
 from plait_cpp_codegen import CompilerNotFoundError, CppOptions, build, find_toolchain
-from plait_ir_lowering import Op
+from plait_ir_lowering import Op, Origin
 from plait_scheduler import schedule
 from plait_utils import DiskCache
 
@@ -132,6 +133,21 @@ def test_second_build_is_a_cache_hit(tmp_path):
     cache = DiskCache(tmp_path)
     assert not build(program("minimum"), cache=cache).cache_hit
     assert build(program("minimum"), cache=cache).cache_hit
+
+
+def test_moving_the_users_lines_is_no_cache_miss(tmp_path):
+    def moved(line):
+        graph = pointwise_graph([X, Y], {"y": lambda a, b: Op("fmod", [a, b])})
+        (definition,) = graph.definitions
+        definition = replace(definition, origin=Origin(("fmod",), (line,)))
+        return schedule(replace(graph, definitions=(definition,)))
+
+    cache = DiskCache(tmp_path)
+    first = build(moved("model.py:3 in f: x % y"), cache=cache)
+    second = build(moved("other.py:9 in g: a % b  // odd"), cache=cache)
+    assert first.source != second.source
+    assert "other.py:9 in g" in second.source
+    assert second.cache_hit
 
 
 def test_unwritable_cache_still_compiles(tmp_path):

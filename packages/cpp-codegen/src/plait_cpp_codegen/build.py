@@ -88,7 +88,7 @@ def _build_native(
     toolchain = find_toolchain(options)
     with profile.phase("codegen"):
         source = render(program, toolchain.vector_bytes)
-    key = stable_hash("program", source, toolchain.key)
+    key = stable_hash("program", _without_comments(source), toolchain.key)
     with profile.phase("build"):
         runtime = load_runtime(toolchain, cache)
         run, hit = load_cached(
@@ -100,6 +100,11 @@ def _build_native(
         )
     profile.count("cache hits" if hit else "cache misses")
     return Executable(program, source, run, cache_hit=hit)
+
+
+def _without_comments(source: str) -> str:
+    """What of a source the binary depends on: comments name the user's lines, which move."""
+    return "\n".join(line for line in source.split("\n") if not line.lstrip().startswith("//"))
 
 
 def _build_python(program: Program, error: Exception) -> Executable:
