@@ -31,6 +31,7 @@ from plait_bytecode_tracer.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects import generic_store, special_method, static_attribute
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.state import HOOKS
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
@@ -308,17 +309,10 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
         raise TraceBreakError("GB0009", "a call of a module that the traced code made")
     if module.__dict__.get("_compiled_call_impl") is not None:
         raise TraceBreakError("GB0002", f"{source.text}, which is compiled by itself")
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    if any(_has_entries(frame, module.__dict__[name]) for name in hooks) or _has_global_hooks():
+    if any(_has_entries(frame, module.__dict__[name]) for name in HOOKS) or _has_global_hooks():
         implementation: Any = torch.nn.Module._call_impl
         return inline(frame, implementation, [owner, *args], dict(kwargs))
-    state = frame.state
-    for name in hooks:
-        state.require(source.entry(name), Kind.LENGTH, 0, f"{source.text} has no hooks")
-    shared = state.constants.source(torch.nn.modules.module.__dict__, "torch.nn.modules.module")
-    for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-        text = "there are no global module hooks"
-        state.require(shared.named(f"_global{name}"), Kind.LENGTH, 0, text)
+    frame.state.guard_no_hooks(source)
     return _call_forward(frame, owner, list(args), kwargs)
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from plait_bytecode_tracer.binding import Binder, make_binder, parameter_names
 from plait_bytecode_tracer.entries import (
     MISS,
     Entry,
@@ -28,7 +29,6 @@ from plait_bytecode_tracer.trace import (
     Capture,
     WholeCallEagerError,
     eager_capture,
-    parameter_names,
     trace,
 )
 from plait_utils import Profile, get_logger
@@ -82,13 +82,11 @@ class CompiledFunction:
         )
         self.function = function
         self.__name__ = function.__name__
-        self.entries: tuple[Entry, ...] = ()
         self.recompiles: list[Recompile] = []
         self.breaks: list[GraphBreak] = []
         self.eager_reason: GraphBreak | None = None
         """Why calls run as plain Python, if they do."""
-        self._signature: tuple[Any, inspect.Signature] | None = None
-        self._runs: tuple[Callable[..., Any], ...] = ()
+        self._binder: tuple[tuple[Any, ...], Binder] | None = None
         self._is_full = False
         """Whether a call has been refused a further specialisation."""
         self._lock = threading.RLock()
@@ -97,6 +95,7 @@ class CompiledFunction:
         special = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
         simple = not code.co_flags & special and not code.co_kwonlyargcount
         self._simple_count = code.co_argcount if simple else -1
+        self._publish(())
         functools.update_wrapper(self, function)
 
     @property
@@ -125,7 +124,8 @@ class CompiledFunction:
     def reset(self) -> None:
         """Forget all specialisations; the next call traces anew."""
         with self._lock:
-            self.entries, self._runs, self._is_full = (), (), False
+            self._is_full = False
+            self._publish(())
             self.eager_reason = None
             self.recompiles.clear()
             self.breaks.clear()
@@ -152,14 +152,11 @@ class CompiledFunction:
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         function = self.function
         definition = (function.__code__, function.__defaults__, function.__kwdefaults__)
-        known = self._signature
+        known = self._binder
         if known is None or any(a is not b for a, b in zip(known[0], definition, strict=True)):
-            known = (definition, inspect.signature(function, follow_wrapped=False))
-            self._signature = known
-        bound = known[1].bind(*args, **kwargs)
-        bound.apply_defaults()
-        arguments = bound.arguments
-        return tuple(arguments[name] for name in parameter_names(function.__code__))
+            known = (definition, make_binder(function))
+            self._binder = known
+        return known[1](*args, **kwargs)
 
     def _miss(self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         entry = None
@@ -196,8 +193,7 @@ class CompiledFunction:
                 entry = self._compile(values)
             finally:
                 self._compiling.active = False
-            self.entries = (*self.entries, entry)
-            self._runs = tuple(e.run for e in self.entries)
+            self._publish((*self.entries, entry))
             return entry
 
     def _give_up(self, reason: Recompile | None) -> None:
@@ -262,22 +258,44 @@ class CompiledFunction:
         count = len(parameter_names(self.function.__code__))
         parts = Parts(self.__name__, capture, compiled, targets, count)
         native = self._settings.native_guards
-        if native:
-            NATIVE.request(weak_call(self._upgrade))
+        if native and NATIVE.request(weak_call(self._upgrade)):
+            call_natively()
         return make_entry(parts, resumed, native=native)
 
     def _upgrade(self) -> None:
         """The native check has come: use it for what was compiled before."""
+        call_natively()
         with self._lock:
             for entry in self.entries:
                 entry.upgrade()
-            self._runs = tuple(entry.run for entry in self.entries)
+            self._publish(self.entries)
+
+    def _publish(self, entries: tuple[Entry, ...]) -> None:
+        """Let calls find these entries."""
+        self.entries = entries
+        self._runs = tuple(entry.run for entry in entries)
+        quick = [e for e in entries if e.is_native and self._simple_count >= 0]
+        self._native_calls = tuple(entry.run for entry in quick)
+        """For calls with positional arguments only."""
+        self._native_forwards = tuple(e.run for e in quick if e.capture.is_plain_forward)
+        """For calls of a module whose forward this is."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
         return CompiledFunction(self.function, self._settings.backend, settings=self._settings)
 
     def __repr__(self) -> str:
         return f"<compiled {self.__name__}: {len(self.entries)} specialisations>"
+
+
+_call_in_python = CompiledFunction.__call__
+
+
+def call_natively() -> None:
+    """Let calls of compiled functions try native guards before they come to Python."""
+    native = NATIVE.module
+    if native is not None and CompiledFunction.__call__ is _call_in_python:
+        caller = native.caller(_call_in_python, "_native_calls")
+        setattr(CompiledFunction, "__call__", caller)  # noqa: B010  # as mypy sees no assignment
 
 
 def weak_call(method: Callable[[], None]) -> Callable[[], None]:

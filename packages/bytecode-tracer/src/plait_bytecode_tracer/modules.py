@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.dispatch import CompiledFunction
+from plait_bytecode_tracer.guards.native import NATIVE
 
 Compile = Callable[[types.FunctionType], CompiledFunction]
 
@@ -49,7 +50,17 @@ def _compiled_class(cls: Hashable) -> Any:
         raise TypeError(f"{cls!r} is not a class")
     if cls.__call__ is torch.nn.Module.__call__:  # else its own call comes to forward
         namespace["__call__"] = _call
-    return type(f"Compiled{cls.__name__}", (cls,), {**namespace, "__module__": cls.__module__})
+    made = type(f"Compiled{cls.__name__}", (cls,), {**namespace, "__module__": cls.__module__})
+    if "__call__" in namespace and NATIVE.request(lambda: _call_natively(made)):
+        _call_natively(made)
+    return made
+
+
+def _call_natively(cls: type) -> None:
+    """Let calls of compiled modules try native guards first; these cover hooks too."""
+    if NATIVE.module is not None:
+        names = ("_native_forwards", "_plait_compiled", "_plait_original")
+        setattr(cls, "__call__", NATIVE.module.caller(_call, *names))  # noqa: B010  # for mypy
 
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -43,6 +43,10 @@ STORED_KINDS: frozenset[type] = frozenset(
 """Builtin containers that the trace tracks by their elements."""
 
 
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""The attributes of a module that hold what its call does besides `forward`."""
+
+
 def is_identity_key(value: object) -> bool:
     """Whether a key compares by identity: a class or function."""
     return isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
@@ -115,6 +119,8 @@ class TraceState:
     grad_enabled: bool = True
     grad_enabled_before: bool = True
     mutates_tensors: bool = False
+    is_plain_forward: bool = False
+    """Whether the guards say that calling the module calls what is traced, and no more."""
     lines: list[Callable[[], str]] = field(default_factory=list)
     """The user's line of each live frame."""
     guards: GuardSet = field(init=False)
@@ -296,6 +302,16 @@ class TraceState:
         """
         table = source.instance_dict(None if plain else self.constants.name(own_table))
         self.require(table, Kind.LACKS, name, f"{source.text} has no own {name}")
+
+    def guard_no_hooks(self, source: Source) -> None:
+        """A module has no hooks, and there are none for all modules."""
+        for name in HOOKS:
+            text = f"{source.text} has no hooks"
+            self.require(source.entry(name), Kind.LENGTH, 0, text)
+        shared = self.constants.source(torch.nn.modules.module.__dict__, "torch.nn.modules.module")
+        for name in HOOKS:
+            text = "there are no global module hooks"
+            self.require(shared.named(f"_global{name}"), Kind.LENGTH, 0, text)
 
     def guard_class(self, cls: type, name: str) -> None:
         """A class keeps what it and its bases define under a name, or that they do not."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from plait_bytecode_tracer.binding import parameter_names
 from plait_bytecode_tracer.breaks import Continuation, break_steps, go_on
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
 from plait_bytecode_tracer.frame import BreakHere, Frame, Function
@@ -28,7 +29,7 @@ from plait_bytecode_tracer.guards import (
 from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.sources import Source, argument
-from plait_bytecode_tracer.state import GraphInput, TraceState
+from plait_bytecode_tracer.state import HOOKS, GraphInput, TraceState
 from plait_bytecode_tracer.variables import Variable
 from plait_utils import get_logger
 
@@ -59,6 +60,8 @@ class Capture:
     """Python after the graph has run, up to the return."""
     reads: Reads = field(repr=False, default_factory=Reads)
     """What `body` reads from the call, by name."""
+    is_plain_forward: bool = False
+    """Whether it is a module's `forward`, with guards that a call of the module is no more."""
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -74,14 +77,6 @@ class Capture:
     def example_inputs(self) -> tuple[torch.Tensor, ...]:
         """The fake tensor of each placeholder."""
         return tuple(i.node.meta["val"] for i in self.inputs)
-
-
-def parameter_names(code: types.CodeType) -> tuple[str, ...]:
-    """The names of a function's parameters in the order of its locals."""
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & inspect.CO_VARARGS)
-    count += bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return code.co_varnames[:count]
 
 
 def trace(function: types.FunctionType, values: Sequence[Any]) -> Capture:
@@ -168,8 +163,25 @@ def _root_frame(
     _guard_surroundings(state)
     for n, (name, value) in enumerate(zip(parameter_names(code), values, strict=True)):
         frame.locals[name] = state.wrap(value, argument(n, name))
+    if values and isinstance(values[0], torch.nn.Module):
+        _guard_plain_forward(function, values[0], state)
     state.lines.pop()
     return frame
+
+
+def _guard_plain_forward(
+    function: types.FunctionType, module: torch.nn.Module, state: TraceState
+) -> None:
+    """Guard, if it is so now, that calling the module does nothing but call this forward."""
+    own, shared = module.__dict__, torch.nn.modules.module.__dict__
+    hooked = any(own[name] or shared[f"_global{name}"] for name in HOOKS)
+    if type(module).forward is not function or hooked or "forward" in own:
+        return
+    source = argument(0, parameter_names(function.__code__)[0])
+    state.guard_no_own(source, "forward", plain=True)
+    state.guard_class(type(module), "forward")
+    state.guard_no_hooks(source)
+    state.is_plain_forward = True
 
 
 def _guard_surroundings(state: TraceState) -> None:
@@ -270,6 +282,7 @@ def _capture(
         state,
         lines,
         reads,
+        state.is_plain_forward,
     )
 
 

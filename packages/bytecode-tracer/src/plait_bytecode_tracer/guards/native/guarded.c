@@ -1081,6 +1081,138 @@ static PyTypeObject Guarded_Type = {
     .tp_methods = guarded_methods,
 };
 
+/* Calling compiled functions and modules.
+ *
+ * A Caller is the `__call__` of their classes. It tries an object's guarded calls in turn;
+ * where none fits, or the arguments are not all positional, it calls its Python twin. */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *twin;
+    PyObject *compiled_name; /* attributes: of a module, its compiled function; or NULL */
+    PyObject *original_name; /* of a module, what its forward is called with */
+    PyObject *calls_name;    /* of a compiled function, a tuple of guarded calls */
+} Caller;
+
+enum { MOST_ARGUMENTS = 16 };
+
+/* Try each call; NULL without an exception where none fits. */
+static PyObject *try_calls(PyObject *calls, PyObject **arguments, Py_ssize_t count)
+{
+    size_t flags = (size_t)count | PY_VECTORCALL_ARGUMENTS_OFFSET;
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(calls); n++) {
+        PyObject *call = PyTuple_GET_ITEM(calls, n);
+        if (!Py_IS_TYPE(call, &Guarded_Type) || ((Guarded *)call)->argument_count != count)
+            return NULL;
+        PyObject *result = guarded_call(call, arguments, flags, NULL);
+        if (result == NULL || result != ((Guarded *)call)->miss)
+            return result;
+        Py_DECREF(result);
+    }
+    return NULL;
+}
+
+/* The calls of an object, in a tuple; `first` becomes what its forward is called with. */
+static PyObject *find_calls(Caller *self, PyObject *object, PyObject **first)
+{
+    PyObject *compiled = Py_NewRef(object);
+    if (self->compiled_name) {
+        *first = PyObject_GetAttr(object, self->original_name);
+        Py_SETREF(compiled, *first ? PyObject_GetAttr(object, self->compiled_name) : NULL);
+    }
+    PyObject *calls = compiled ? PyObject_GetAttr(compiled, self->calls_name) : NULL;
+    Py_XDECREF(compiled);
+    if (calls && PyTuple_CheckExact(calls))
+        return calls;
+    Py_XDECREF(calls);
+    PyErr_Clear(); /* the twin will say what is wrong with the object */
+    return NULL;
+}
+
+static PyObject *caller_call(PyObject *object, PyObject *const *arguments, size_t flags,
+                             PyObject *names)
+{
+    Caller *self = (Caller *)object;
+    Py_ssize_t count = PyVectorcall_NARGS(flags);
+    PyObject *places[MOST_ARGUMENTS + 1], **given = places + 1, *first = NULL, *result = NULL;
+    if (count >= 1 && count <= MOST_ARGUMENTS && (names == NULL || !PyTuple_GET_SIZE(names))) {
+        PyObject *calls = find_calls(self, arguments[0], &first);
+        if (calls) {
+            memcpy(given, arguments, (size_t)count * sizeof(PyObject *));
+            if (first)
+                given[0] = first;
+            else
+                given++, count--;
+            result = try_calls(calls, given, count);
+            Py_DECREF(calls);
+        }
+        Py_XDECREF(first);
+        if (result || PyErr_Occurred())
+            return result;
+    }
+    return PyObject_Vectorcall(self->twin, arguments, flags, names);
+}
+
+/* Whoever inspects a Caller (its signature, name, documentation) finds the twin's. */
+static PyObject *caller_attribute(PyObject *object, PyObject *name)
+{
+    return PyObject_GetAttr(((Caller *)object)->twin, name);
+}
+
+static PyObject *caller_get(PyObject *object, PyObject *instance, PyObject *owner)
+{
+    return instance ? PyMethod_New(object, instance) : Py_NewRef(object);
+}
+
+static int caller_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(((Caller *)object)->twin);
+    return 0;
+}
+
+static void caller_dealloc(PyObject *object)
+{
+    Caller *self = (Caller *)object;
+    PyObject_GC_UnTrack(object);
+    Py_XDECREF(self->twin);
+    Py_XDECREF(self->compiled_name);
+    Py_XDECREF(self->original_name);
+    Py_XDECREF(self->calls_name);
+    PyObject_GC_Del(object);
+}
+
+static PyTypeObject Caller_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "plait_guards.Caller",
+    .tp_basicsize = sizeof(Caller),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+                Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_vectorcall_offset = offsetof(Caller, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_getattro = caller_attribute,
+    .tp_descr_get = caller_get,
+    .tp_traverse = caller_traverse,
+    .tp_dealloc = caller_dealloc,
+};
+
+/* caller(twin, name of calls[, name of compiled, name of original]) */
+static PyObject *caller_new(PyObject *module, PyObject *arguments)
+{
+    PyObject *twin, *calls, *compiled = NULL, *original = NULL;
+    if (!PyArg_ParseTuple(arguments, "OU|UU", &twin, &calls, &compiled, &original))
+        return NULL;
+    Caller *self = PyObject_GC_New(Caller, &Caller_Type);
+    if (self == NULL)
+        return NULL;
+    self->vectorcall = caller_call;
+    self->twin = Py_NewRef(twin);
+    self->calls_name = Py_NewRef(calls);
+    self->compiled_name = Py_XNewRef(compiled);
+    self->original_name = Py_XNewRef(original);
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
 /* setup(exchange table, requires_grad, is_neg, is_conj, same_constant, same_order,
  * storage_pattern, ABSENT): what is needed of torch and of the Python side. */
 static PyObject *setup(PyObject *module, PyObject *arguments)
@@ -1126,6 +1258,7 @@ static PyMethodDef functions[] = {
     {"setup", setup, METH_VARARGS, NULL},
     {"describe", describe, METH_O, NULL},
     {"guarded", guarded_new, METH_O, NULL},
+    {"caller", caller_new, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -1138,7 +1271,8 @@ static PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit_plait_guards(void)
 {
-    if (PyType_Ready(&Guarded_Type) < 0 || start_watching() < 0)
+    if (PyType_Ready(&Guarded_Type) < 0 || PyType_Ready(&Caller_Type) < 0 ||
+        start_watching() < 0)
         return NULL;
     return PyModule_Create(&definition);
 }

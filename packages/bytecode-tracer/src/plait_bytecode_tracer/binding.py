@@ -1,0 +1,54 @@
+"""Arguments of a call as one value for each parameter."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Binder: TypeAlias = Callable[..., tuple[Any, ...]]
+"""Takes any arguments; returns a value for each parameter, in the order of locals.
+
+Raises TypeError where the function would.
+"""
+
+
+def parameter_names(code: types.CodeType) -> tuple[str, ...]:
+    """The names of a function's parameters in the order of its locals."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS)
+    count += bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[:count]
+
+
+def make_binder(function: types.FunctionType) -> Binder:
+    """A binder for a function with its present code and defaults.
+
+    It has the function's own parameters, so that Python itself binds.
+    """
+    names = parameter_names(function.__code__)
+    if not all(name.isidentifier() for name in names):  # a comprehension's ".0"
+        return lambda *args: args
+    space: dict[str, Any] = {}
+    items = "".join(f"{name}, " for name in names)
+    exec(f"def bind({_parameters(function.__code__)}): return ({items})", space)
+    made: types.FunctionType = space["bind"]
+    made.__defaults__ = function.__defaults__
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _parameters(code: types.CodeType) -> str:
+    names = list(parameter_names(code))
+    positional = names[: code.co_argcount]
+    keywords = names[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    rest = names[code.co_argcount + code.co_kwonlyargcount :]
+    if code.co_posonlyargcount:
+        positional.insert(code.co_posonlyargcount, "/")
+    if code.co_flags & inspect.CO_VARARGS:
+        positional.append(f"*{rest.pop(0)}")
+    elif keywords:
+        positional.append("*")
+    extra = [f"**{rest.pop(0)}"] if code.co_flags & inspect.CO_VARKEYWORDS else []
+    return ", ".join([*positional, *keywords, *extra])
