@@ -15,6 +15,7 @@ from plait_bytecode_tracer.objects import (
     MISSING,
     bind_attribute,
     class_value,
+    fails_to_set,
     generic_attribute,
     guard_class,
     is_python,
@@ -350,4 +351,5 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     elif isinstance(owner, TensorVariable):
         raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of a tensor")
     else:
-        fails(AttributeError, f"{describe(owner)!r} object has no attribute {name!r}")
+        kind = getattr(owner, "kind", None)  # of a container
+        fails_to_set(kind.__name__ if isinstance(kind, type) else describe(owner), name)

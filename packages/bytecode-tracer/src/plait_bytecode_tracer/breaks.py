@@ -9,13 +9,13 @@ a break costs one graph more however deep it lies.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
-from plait_bytecode_tracer.exception_table import handler_at
 from plait_bytecode_tracer.frame import NULL, Frame, instructions_of
 from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.resume import (
@@ -29,7 +29,7 @@ from plait_bytecode_tracer.resume import (
 
 MAX_CONTINUATIONS = 16
 """How often a call is continued by compiled code; the rest of it then runs as plain Python."""
-_CALLS = ("CALL", "CALL_FUNCTION_EX")
+_CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 _LEVEL = "__plait_continuations__"
 
 
@@ -72,7 +72,7 @@ def _can_resume(frame: Frame) -> bool:
 def _is_jump(frame: Frame) -> bool:
     opname = frame.instruction.opname
     is_jump = opname.startswith("POP_JUMP") and opname.endswith(("TRUE", "FALSE"))
-    return is_jump and not is_covered(frame)
+    return is_jump and not frame.is_covered()
 
 
 def _passes_on(frame: Frame) -> bool:
@@ -82,15 +82,10 @@ def _passes_on(frame: Frame) -> bool:
         caller is not None
         and frame.is_direct
         and not caller.handling
-        and not is_covered(caller)
+        and not caller.is_covered()
         and caller.instruction.opname in _CALLS
         and all(cell.original is not None for cell in frame.function.closure)
     )
-
-
-def is_covered(frame: Frame) -> bool:
-    """Whether exceptions at the frame's instruction have a handler, which must stay around it."""
-    return handler_at(frame.code, frame.instruction.offset) is not None
 
 
 # How to go on.
@@ -181,6 +176,8 @@ def _live(root: types.FunctionType, frame: Frame, rebuilder: Rebuilder) -> _Live
 
 
 def _as_plain_python(live: _Live, rebuilder: Rebuilder) -> Continuation:
+    if _is_jump(live.frame):  # from 3.13 it takes nothing but a bool
+        live.stack[-1] = f"bool({live.stack[-1]})"
     target = resume_function(live.function, live.first(), live.nulls, list(live.locals))
     rebuilder.lines.append(f"return _resume[0]({', '.join(live.values)})")
     return Continuation("eager", (target,))
@@ -260,11 +257,12 @@ def _pending_call(live: _Live, called: str) -> tuple[types.FunctionType, list[st
     """The break function of a frame that waits for a call, and its stack: the call is `called`."""
     instruction = live.frame.instruction
     argument = instruction.arg or 0
-    if instruction.opname == "CALL":
-        operands, nulls = [called, *["None"] * argument], [True, *[False] * (argument + 1)]
+    if instruction.opname == "CALL_FUNCTION_EX":
+        arguments = ["()", *["{}"] * (argument & 1)]
     else:
-        operands, nulls = [called, "()", *["{}"] * (argument & 1)], [True, False, False]
-        nulls += [False] * (argument & 1)
+        arguments = [*["None"] * argument, *["()"] * (instruction.opname == "CALL_KW")]
+    pair = [False, True] if sys.version_info >= (3, 13) else [True, False]
+    operands, nulls = [called, *arguments], [*pair, *[False] * len(arguments)]
     effect = live.effect()
     assert effect is not None
     offsets = live.first(), instruction.offset

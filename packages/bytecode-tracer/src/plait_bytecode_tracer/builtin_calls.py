@@ -790,7 +790,9 @@ def _extreme(
     default, key = options.pop("default", None), options.pop("key", None)
     if not items:
         if default is None:
-            fails(ValueError, f"{function.__name__}() arg is an empty sequence")
+            new = sys.version_info >= (3, 12)
+            text = "iterable argument is empty" if new else "arg is an empty sequence"
+            fails(ValueError, f"{function.__name__}() {text}")
         return default
     if options:
         raise TraceBreakError("GB0006", f"{function.__name__} with an unknown option")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.exception_table import handler_at
+from plait_bytecode_tracer.exception_table import HandlerRange, handler_at
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import (
@@ -72,6 +72,26 @@ def _line_text(filename: str, number: int, function: str) -> str:
     """A source line for people."""
     text = linecache.getline(filename, number).strip()
     return f"{os.path.basename(filename)}:{number} in {function}: {text}"
+
+
+def handler_of_exceptions(code: types.CodeType, offset: int) -> HandlerRange | None:
+    """Where exceptions at `offset` are handled; None if they leave the function.
+
+    From 3.12 comprehensions are part of the function, and what raises in one goes to code
+    that restores the function's own variables and raises again. That handles nothing by
+    itself, nor does the code around a generator that replaces its StopIteration.
+    """
+    found = handler_at(code, offset)
+    instructions, by_offset = instructions_of(code)
+    last = found
+    while last is not None:
+        index = by_offset[last.target]
+        if instructions[index].opname not in ("SWAP", "CALL_INTRINSIC_1"):
+            return found
+        while instructions[index].opname != "RERAISE":
+            index += 1
+        last = handler_at(code, instructions[index].offset)
+    return None
 
 
 @dataclass(slots=True)
@@ -201,7 +221,7 @@ class Frame:
                 self.state.lines.pop()
 
     def _loop(self) -> None:
-        from plait_bytecode_tracer.opcodes import handler_of
+        from plait_bytecode_tracer.opcodes import handler_of, untraced
 
         instructions, _ = instructions_of(self.code)
         state = self.state
@@ -215,7 +235,7 @@ class Frame:
                 raise TraceBreakError("GB0001", "a loop that runs too long to trace")
             handler = handler_of(instruction.opname)
             if handler is None:
-                raise TraceBreakError("GB0001", f"the opcode {instruction.opname}")
+                raise TraceBreakError("GB0001", f"the opcode {untraced(instruction.opname)}")
             try:
                 target = handler(self, instruction)
             except PythonError as error:
@@ -227,7 +247,7 @@ class Frame:
         handled, value = self.state.handled, error.value
         if handled and isinstance(value, ObjectVariable) and handled[-1] is not value:
             value.attributes.setdefault("__context__", handled[-1])
-        found = handler_at(self.code, offset)
+        found = handler_of_exceptions(self.code, offset)
         if found is None:
             raise error
         del self.stack[found.depth :]
@@ -237,6 +257,10 @@ class Frame:
         return self.index_of(found.target)
 
     # Used by handlers.
+
+    def is_covered(self) -> bool:
+        """Whether exceptions at this instruction have a handler, which must stay around it."""
+        return handler_of_exceptions(self.code, self.instruction.offset) is not None
 
     def push(self, value: Variable) -> None:
         self.stack.append(value)

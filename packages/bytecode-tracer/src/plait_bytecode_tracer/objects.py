@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import collections
 import functools
+import sys
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -331,11 +332,19 @@ def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> 
     write_attribute(frame, owner, name, value)
 
 
+def fails_to_set(kind: str, name: str) -> NoReturn:
+    """Raise what setting or deleting an attribute of an object without a dict raises."""
+    text = f"{kind!r} object has no attribute {name!r}"
+    if sys.version_info >= (3, 13):
+        text += " and no __dict__ for setting new attributes"
+    fails(AttributeError, text)
+
+
 def write_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
     """Set what an object itself holds under a name."""
     cls = class_of(owner)
     if not cls.__dictoffset__ and static_attribute(cls, name) is MISSING:
-        fails(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+        fails_to_set(cls.__name__, name)
     if isinstance(owner, ObjectVariable):
         owner.attributes[name] = value
         return
@@ -368,6 +377,8 @@ def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:
     if static is not MISSING and hasattr(type(static), "__delete__"):
         raise TraceBreakError("GB0007", f"deleting {name!r}, which {cls.__name__} intercepts")
     if instance_attribute(frame, owner, name) is None:
+        if not cls.__dictoffset__ and static is MISSING:
+            fails_to_set(cls.__name__, name)
         fails(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
     if isinstance(owner, ObjectVariable):
         del owner.attributes[name]

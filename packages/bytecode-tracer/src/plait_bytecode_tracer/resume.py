@@ -51,6 +51,12 @@ class Stopped:
 
 _SKIPPED = ("CACHE", "EXTENDED_ARG")
 
+_PAIRS = {
+    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+}
+
 _EFFECTS: dict[str, tuple[int, int]] = {
     "LOAD_ATTR": (1, 1),
     "STORE_ATTR": (2, 0),
@@ -68,6 +74,12 @@ _EFFECTS: dict[str, tuple[int, int]] = {
     "UNARY_POSITIVE": (1, 1),
     "UNARY_INVERT": (1, 1),
     "UNARY_NOT": (1, 1),
+    "TO_BOOL": (1, 1),
+    "FORMAT_SIMPLE": (1, 1),
+    "FORMAT_WITH_SPEC": (2, 1),
+    "CONVERT_VALUE": (1, 1),
+    "CALL_INTRINSIC_1": (1, 1),
+    "CALL_INTRINSIC_2": (2, 1),
     "GET_ITER": (1, 1),
     "IMPORT_NAME": (2, 1),
     "LOAD_NAME": (0, 1),
@@ -83,6 +95,10 @@ def stack_effect(opname: str, argument: int) -> tuple[int, int] | None:
     """Operands and results of an instruction; None if a break cannot be resumed after it."""
     if opname == "CALL":
         return argument + 2, 1
+    if opname == "CALL_KW":
+        return argument + 3, 1
+    if opname == "LOAD_SUPER_ATTR":
+        return None if argument & 1 else (3, 1)
     if opname == "CALL_FUNCTION_EX":
         return 3 + (argument & 1), 1
     if opname == "LOAD_ATTR" and sys.version_info >= (3, 12) and argument & 1:
@@ -113,7 +129,7 @@ def resume_function(
     It takes the stack from the bottom (entries that are NULL are not passed), then the
     named locals.
     """
-    body = Bytecode.from_code(function.__code__)
+    body = _body_of(function.__code__)
     passed = _enter_at(body, function.__code__, offset, stack_nulls)
     return _function(function, body, [*passed, *local_names], "resumed")
 
@@ -132,7 +148,7 @@ def break_function(
     user's function returns, where an exception handler of the user's led there.
     """
     code = function.__code__
-    body = Bytecode.from_code(code)
+    body = _body_of(code)
     last = _position(body, _ordinal(code, offsets[1]))
     end = Label()
     results = [f"{RESULT_PREFIX}{n}" for n in range(effect[1])]
@@ -141,7 +157,8 @@ def break_function(
     passed = _enter_at(body, code, offsets[0], stack_nulls)
     kept = len(stack_nulls) - effect[0]
     below = [f"{STACK_PREFIX}{n}" for n in range(kept) if not stack_nulls[n]]
-    body += [end, Instr("PUSH_NULL"), Instr("LOAD_FAST", STOPPED)]
+    called = [Instr("PUSH_NULL"), Instr("LOAD_FAST", STOPPED)]
+    body += [end, *(called if sys.version_info < (3, 13) else reversed(called))]
     body += [Instr("LOAD_FAST", name) for name in [*below, *results]]
     body += [_load_local(code, name) for name in local_names]
     body.append(Instr("BUILD_TUPLE", len(below) + len(results) + len(local_names)))
@@ -149,7 +166,17 @@ def break_function(
     if sys.version_info < (3, 12):
         body.append(Instr("PRECALL", count))
     body += [Instr("CALL", count), Instr("RETURN_VALUE")]
-    return _function(function, body, [STOPPED, *passed, *local_names], "broken")
+    pushed = 2 + len(below) + len(results) + len(local_names)
+    return _function(function, body, [STOPPED, *passed, *local_names], "broken", pushed)
+
+
+def _body_of(code: types.CodeType) -> Bytecode:
+    """The instructions of a function, with exception handlers that keep as much of the stack.
+
+    The depths cannot be found anew: a `try` block that is entered in the middle is reached
+    by no jump to its beginning.
+    """
+    return Bytecode.from_code(code, conserve_exception_block_stackdepth=True)
 
 
 def _load_local(code: types.CodeType, name: str) -> Instr:
@@ -167,34 +194,49 @@ def _enter_at(
     names = [f"{STACK_PREFIX}{n}" for n in range(len(stack_nulls))]
     target = Label()
     body.insert(_position(body, _ordinal(code, offset)), target)
-    beginning = Label()
-    jump = "POP_JUMP_FORWARD_IF_NOT_NONE" if sys.version_info < (3, 12) else "POP_JUMP_IF_NOT_NONE"
-    # A way to the beginning that is never taken: the assembler finds the stack's depth at
-    # exception handlers by following the code from its start.
-    prologue: list[Any] = [Instr("LOAD_CONST", None), Instr(jump, beginning)]
+    prologue: list[Any] = []
     for name, is_null in zip(names, stack_nulls, strict=True):
         prologue.append(Instr("PUSH_NULL") if is_null else Instr("LOAD_FAST", name))
-    prologue += [Instr("JUMP_FORWARD", target), beginning]
+    prologue.append(Instr("JUMP_FORWARD", target))
     start = _after_resume(body)
     body[start:start] = prologue
     return [name for name, is_null in zip(names, stack_nulls, strict=True) if not is_null]
 
 
 def _function(
-    function: types.FunctionType, body: Bytecode, parameters: list[str], suffix: str
+    function: types.FunctionType,
+    body: Bytecode,
+    parameters: list[str],
+    suffix: str,
+    pushed: int = 0,
 ) -> types.FunctionType:
     body.argnames = parameters
     body.argcount = len(parameters)
     body.posonlyargcount = 0
     body.kwonlyargcount = 0
     body.flags &= ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    _split_pairs(body)
+    size = function.__code__.co_stacksize + pushed
+    code = body.to_code(stacksize=size, compute_exception_stack_depths=False)
     made = types.FunctionType(
-        body.to_code(), function.__globals__, function.__name__, None, function.__closure__
+        code, function.__globals__, function.__name__, None, function.__closure__
     )
     made.__module__ = function.__module__
     made.__name__ = f"{function.__code__.co_name}_{suffix}"
     made.__qualname__ = f"{function.__qualname__} ({suffix})"
     return made
+
+
+def _split_pairs(body: Bytecode) -> None:
+    """Load and store locals one by one: pairs of 3.13 reach 16 locals, and here are more."""
+    for position in reversed(range(len(body))):
+        item = body[position]
+        if isinstance(item, Instr) and item.name in _PAIRS:
+            arguments: Any = item.arg
+            body[position : position + 1] = [
+                Instr(name, argument, location=item.location)
+                for name, argument in zip(_PAIRS[item.name], arguments, strict=True)
+            ]
 
 
 def _ordinal(code: types.CodeType, offset: int) -> int:

@@ -33,7 +33,7 @@ from plait_bytecode_tracer.state import HOOKS, GraphInput, TraceState
 from plait_bytecode_tracer.variables import Variable
 from plait_utils import get_logger
 
-SUPPORTED_VERSIONS = ((3, 11), (3, 12))
+SUPPORTED_VERSIONS = ((3, 11), (3, 12), (3, 13))
 
 
 class WholeCallEagerError(Exception):

@@ -6,10 +6,12 @@ from plait_bytecode_tracer.opcodes import (
     collections,
     control,
     exceptions,
+    intrinsics,
     load_store,
     operators,
 )
 from plait_bytecode_tracer.opcodes.registry import handler_of, registered
+from plait_bytecode_tracer.opcodes.untraced import UNTRACED
 
 __all__ = [
     "autograd",
@@ -18,9 +20,16 @@ __all__ = [
     "control",
     "exceptions",
     "handler_of",
+    "intrinsics",
     "load_store",
     "logs",
     "modes",
     "operators",
     "registered",
+    "untraced",
 ]
+
+
+def untraced(name: str) -> str:
+    """An opcode without a handler, with the reason."""
+    return f"{name}: {UNTRACED.get(name, 'it is not known')}"

@@ -19,7 +19,7 @@ from plait_bytecode_tracer.variables import (
 )
 
 
-@opcode("KW_NAMES")
+@opcode("KW_NAMES", until=(3, 13))
 def kw_names(frame: Frame, instruction: Instruction) -> None:
     frame.keyword_names = frame.code.co_consts[instruction.arg or 0]
 
@@ -28,12 +28,28 @@ def kw_names(frame: Frame, instruction: Instruction) -> None:
 def call_(frame: Frame, instruction: Instruction) -> None:
     values = frame.pop_many(instruction.arg or 0)
     names, frame.keyword_names = frame.keyword_names, ()
+    _call(frame, values, names)
+
+
+@opcode("CALL_KW", since=(3, 13))
+def call_kw(frame: Frame, instruction: Instruction) -> None:
+    names = plain_value(frame.pop())
+    _call(frame, frame.pop_many(instruction.arg or 0), names)
+
+
+def _call(frame: Frame, values: list[Variable], names: tuple[str, ...]) -> None:
+    """Call what is below the arguments, of which the last ones have names.
+
+    It is a callable and NULL, or a function and what it is bound to: to 3.12 NULL is the
+    lower of the two, from 3.13 the upper.
+    """
     count = len(values) - len(names)
     args, kwargs = values[:count], dict(zip(names, values[count:], strict=True))
-    upper, lower = frame.pop(), frame.pop()
-    function = upper
-    if lower is not NULL:
-        function, args = lower, [upper, *args]
+    upper, function = frame.pop(), frame.pop()
+    if function is NULL:
+        function = upper
+    elif upper is not NULL:
+        args = [upper, *args]
     frame.push(_call_directly(frame, function, args, kwargs))
 
 
@@ -52,26 +68,40 @@ def call_function_ex(frame: Frame, instruction: Instruction) -> None:
     kwargs = hold(frame.pop(), DictVariable).items if (instruction.arg or 0) & 1 else {}
     args = list(elements(frame, frame.pop()))
     function = frame.pop()
-    if frame.stack and frame.stack[-1] is NULL:
+    if function is NULL:  # from 3.13
+        function = frame.pop()
+    elif frame.stack and frame.stack[-1] is NULL:
         frame.pop()
     frame.push(_call_directly(frame, function, args, dict(kwargs)))
 
 
 @opcode("MAKE_FUNCTION")
 def make_function(frame: Frame, instruction: Instruction) -> None:
-    flags = instruction.arg or 0
+    flags = instruction.arg or 0  # none from 3.13
     code = frame.pop()
     if not isinstance(code, Known):
         raise TraceBreakError("GB0001", "a function made of code that is not a constant")
     made = FunctionVariable(code.value, frame.function.globals, code.value.co_name)
-    if flags & 8:
-        cells = elements(frame, frame.pop())
-        made.closure = [hold(cell, CellVariable) for cell in cells]
-    if flags & 4:
-        parts = list(elements(frame, frame.pop()))
-        made.annotations = dict(zip(map(plain_value, parts[::2]), parts[1::2], strict=True))
-    if flags & 2:
-        made.keyword_defaults = dict(hold(frame.pop(), DictVariable).items)
-    if flags & 1:
-        made.defaults = list(elements(frame, frame.pop()))
+    for flag in (8, 4, 2, 1):
+        if flags & flag:
+            _set_part(frame, made, flag, frame.pop())
     frame.push(made)
+
+
+@opcode("SET_FUNCTION_ATTRIBUTE", since=(3, 13))
+def set_function_attribute(frame: Frame, instruction: Instruction) -> None:
+    made = hold(frame.pop(), FunctionVariable)
+    _set_part(frame, made, instruction.arg or 0, frame.pop())
+    frame.push(made)
+
+
+def _set_part(frame: Frame, made: FunctionVariable, flag: int, value: Variable) -> None:
+    if flag == 8:
+        made.closure = [hold(cell, CellVariable) for cell in elements(frame, value)]
+    elif flag == 4:
+        parts = list(elements(frame, value))
+        made.annotations = dict(zip(map(plain_value, parts[::2]), parts[1::2], strict=True))
+    elif flag == 2:
+        made.keyword_defaults = dict(hold(value, DictVariable).items)
+    else:
+        made.defaults = list(elements(frame, value))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 from dis import Instruction
 
-from plait_bytecode_tracer.builtin_calls import apply
 from plait_bytecode_tracer.containers import constant_key, extend, hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame
@@ -56,16 +54,6 @@ def build_const_key_map(frame: Frame, instruction: Instruction) -> None:
 @opcode("LIST_TO_TUPLE", until=(3, 12))
 def list_to_tuple(frame: Frame, instruction: Instruction) -> None:
     frame.push(SequenceVariable(list(elements(frame, frame.pop())), tuple))
-
-
-@opcode("CALL_INTRINSIC_1", since=(3, 12))
-def call_intrinsic(frame: Frame, instruction: Instruction) -> None:
-    if instruction.arg == 6:  # INTRINSIC_LIST_TO_TUPLE
-        frame.push(SequenceVariable(list(elements(frame, frame.pop())), tuple))
-    elif instruction.arg == 5:  # INTRINSIC_UNARY_POSITIVE
-        frame.push(apply(frame, operator.pos, [frame.pop()]))
-    else:
-        raise TraceBreakError("GB0001", f"the intrinsic {instruction.argrepr or instruction.arg}")
 
 
 @opcode("LIST_EXTEND")

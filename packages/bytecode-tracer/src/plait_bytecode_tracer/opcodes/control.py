@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from dis import Instruction
 
+from plait_bytecode_tracer.attributes import load_attribute
 from plait_bytecode_tracer.builtin_calls import truth
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.frame import Frame, constant, instructions_of
 from plait_bytecode_tracer.iteration import iterate, next_item
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.variables import GeneratorVariable, Known, Variable
+from plait_bytecode_tracer.raising import PythonError, exception_class
+from plait_bytecode_tracer.variables import (
+    GeneratorVariable,
+    Known,
+    TensorVariable,
+    Variable,
+)
 
 
 @opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
@@ -76,11 +84,35 @@ def for_iter(frame: Frame, instruction: Instruction) -> int | None:
         frame.push(value)
         return None
     frame.pop()
-    target = frame.index_of(instruction.argval)
-    from plait_bytecode_tracer.frame import instructions_of
+    return frame.index_of(instruction.argval) + _LOOP_END
 
-    # From 3.12 the jump lands on END_FOR, which takes the iterator and its last value.
-    return target + 1 if instructions_of(frame.code)[0][target].opname == "END_FOR" else target
+
+_LOOP_END = {(3, 11): 0, (3, 12): 1}.get(sys.version_info[:2], 2)
+"""How many instructions an ended loop skips: END_FOR in 3.12, and POP_TOP from 3.13."""
+
+
+@opcode("END_FOR", since=(3, 12))
+def end_for(frame: Frame, instruction: Instruction) -> None:
+    """Only where a generator's frame returns into a loop, which is not how they are traced."""
+    frame.pop_many(2 if _LOOP_END == 1 else 1)
+
+
+@opcode("TO_BOOL", since=(3, 13))
+def to_bool(frame: Frame, instruction: Instruction) -> None:
+    frame.push(as_bool(frame, frame.pop()))
+
+
+def as_bool(frame: Frame, value: Variable) -> Variable:
+    """`bool(value)`, or a tensor as it is before a jump, which breaks the trace in its place.
+
+    The jump has a continuation for each side. Where an exception of `bool` has a handler
+    it is this instruction that breaks, under that handler.
+    """
+    if isinstance(value, TensorVariable) and not frame.is_covered():
+        following = instructions_of(frame.code)[0][frame.index + 1].opname
+        if following in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
+            return value
+    return constant(truth(frame, value))
 
 
 @opcode("RETURN_GENERATOR")
@@ -125,6 +157,17 @@ def send(frame: Frame, instruction: Instruction) -> int | None:
     else:
         frame.stack[-1] = result or constant(None)
     return target
+
+
+@opcode("CLEANUP_THROW", since=(3, 12))
+def cleanup_throw(frame: Frame, instruction: Instruction) -> None:
+    """What was thrown into `yield from` left it: as a StopIteration, with its result."""
+    raised = frame.pop()
+    if not issubclass(exception_class(raised), StopIteration):
+        raise PythonError(raised)
+    frame.pop_many(2)
+    frame.push(constant(None))
+    frame.push(load_attribute(frame, raised, "value"))
 
 
 @opcode("END_SEND", since=(3, 12))

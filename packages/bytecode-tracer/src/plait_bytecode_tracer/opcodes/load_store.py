@@ -63,9 +63,21 @@ def return_value(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LOAD_FAST")
 def load_fast(frame: Frame, instruction: Instruction) -> None:
-    if instruction.argval not in frame.locals:
-        _unset_local(instruction.argval)
-    frame.push(frame.locals[instruction.argval])
+    frame.push(_local(frame, instruction.argval))
+
+
+def _local(frame: Frame, name: str) -> Variable:
+    """What a local's slot holds; from 3.13 cells are read from theirs in this way too."""
+    value = frame.locals.get(name) or frame.cells.get(name)
+    if value is None:
+        _unset_local(name)
+    return value
+
+
+@opcode("LOAD_FAST_LOAD_FAST", since=(3, 13))
+def load_fast_load_fast(frame: Frame, instruction: Instruction) -> None:
+    for name in instruction.argval:
+        frame.push(_local(frame, name))
 
 
 def _unset_local(name: str) -> NoReturn:
@@ -78,16 +90,40 @@ opcode("LOAD_FAST_CHECK", since=(3, 12))(load_fast)
 
 @opcode("LOAD_FAST_AND_CLEAR", since=(3, 12))
 def load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.locals.pop(instruction.argval, NULL))
+    """Save the value or cell of a name for the length of an inlined comprehension."""
+    name = instruction.argval
+    saved = frame.cells if name in frame.cells else frame.locals
+    frame.push(saved.pop(name, NULL))
 
 
 @opcode("STORE_FAST")
 def store_fast(frame: Frame, instruction: Instruction) -> None:
-    value = frame.pop()
+    _set_local(frame, instruction.argval, frame.pop())
+
+
+def _set_local(frame: Frame, name: str, value: Variable) -> None:
+    """Store into a local's slot. At the end of a comprehension that can be NULL or a cell."""
     if value is NULL:
-        frame.locals.pop(instruction.argval, None)
+        frame.locals.pop(name, None)
+    elif name not in frame.cells:
+        frame.locals[name] = value
+    elif isinstance(value, CellVariable):
+        frame.cells[name] = value
     else:
-        frame.locals[instruction.argval] = value
+        raise TraceBreakError("GB0009", "a cell in a comprehension that is resumed")
+
+
+@opcode("STORE_FAST_LOAD_FAST", since=(3, 13))
+def store_fast_load_fast(frame: Frame, instruction: Instruction) -> None:
+    stored, loaded = instruction.argval
+    _set_local(frame, stored, frame.pop())
+    frame.push(_local(frame, loaded))
+
+
+@opcode("STORE_FAST_STORE_FAST", since=(3, 13))
+def store_fast_store_fast(frame: Frame, instruction: Instruction) -> None:
+    for name in instruction.argval:
+        _set_local(frame, name, frame.pop())
 
 
 @opcode("DELETE_FAST")
@@ -97,9 +133,16 @@ def delete_fast(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LOAD_GLOBAL")
 def load_global(frame: Frame, instruction: Instruction) -> None:
+    found = read_global(frame, instruction.argval)
     if (instruction.arg or 0) & 1:
-        frame.push(NULL)
-    frame.push(read_global(frame, instruction.argval))
+        _push_callable(frame, found)
+    else:
+        frame.push(found)
+
+
+def _push_callable(frame: Frame, value: Variable) -> None:
+    """Push what is called, with the NULL that says that it is not bound to an argument."""
+    frame.stack.extend([value, NULL] if sys.version_info >= (3, 13) else [NULL, value])
 
 
 def read_global(frame: Frame, name: str) -> Variable:
@@ -195,7 +238,7 @@ def delete_global(frame: Frame, instruction: Instruction) -> None:
     raise TraceBreakError("GB0009", "a global is deleted")
 
 
-@opcode("LOAD_CLOSURE")
+@opcode("LOAD_CLOSURE", until=(3, 13))
 def load_closure(frame: Frame, instruction: Instruction) -> None:
     frame.push(frame.cell(instruction.argval))
 
@@ -219,10 +262,8 @@ def load_attr(frame: Frame, instruction: Instruction) -> None:
 
 
 def _push_method(frame: Frame, name: str) -> None:
-    """A callable with NULL below it: methods are bound here rather than by the call."""
-    owner = frame.pop()
-    frame.push(NULL)
-    frame.push(load_attribute(frame, owner, name))
+    """A callable with NULL beside it: methods are bound here rather than by the call."""
+    _push_callable(frame, load_attribute(frame, frame.pop(), name))
 
 
 @opcode("STORE_ATTR")
@@ -242,9 +283,11 @@ def load_super_attr(frame: Frame, instruction: Instruction) -> None:
 
     receiver, cls, super_ = frame.pop(), frame.pop(), frame.pop()
     made = call(frame, super_, [cls, receiver], {})
+    found = load_attribute(frame, made, instruction.argval)
     if (instruction.arg or 0) & 1:
-        frame.push(NULL)
-    frame.push(load_attribute(frame, made, instruction.argval))
+        _push_callable(frame, found)
+    else:
+        frame.push(found)
 
 
 @opcode("LOAD_ASSERTION_ERROR")

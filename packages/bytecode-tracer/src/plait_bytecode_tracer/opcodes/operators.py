@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from dis import Instruction
 from typing import Any
@@ -12,8 +13,9 @@ from plait_bytecode_tracer.calls import call
 from plait_bytecode_tracer.containers import contains, delete_item, get_item, set_item
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.opcodes.control import as_bool
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.variables import Known, SliceVariable, TensorVariable
+from plait_bytecode_tracer.variables import Known, SliceVariable, TensorVariable, Variable
 
 _BINARY: dict[str, Callable[..., Any]] = {
     "+": operator.add,
@@ -62,7 +64,10 @@ def binary_op(frame: Frame, instruction: Instruction) -> None:
 @opcode("COMPARE_OP")
 def compare_op(frame: Frame, instruction: Instruction) -> None:
     right, left = frame.pop(), frame.pop()
-    frame.push(apply(frame, _COMPARE[instruction.argval], [left, right]))
+    result = apply(frame, _COMPARE[instruction.argval], [left, right])
+    if sys.version_info >= (3, 13) and (instruction.arg or 0) & 16:
+        result = as_bool(frame, result)
+    frame.push(result)
 
 
 @opcode("IS_OP")
@@ -85,7 +90,10 @@ def unary_negative(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("UNARY_INVERT")
 def unary_invert(frame: Frame, instruction: Instruction) -> None:
-    frame.push(apply(frame, operator.invert, [frame.pop()]))
+    value = frame.pop()
+    if sys.version_info >= (3, 12) and isinstance(value, Known) and type(value.value) is bool:
+        raise TraceBreakError("GB0006", "the inversion of a bool, which warns each time")
+    frame.push(apply(frame, operator.invert, [value]))
 
 
 @opcode("UNARY_POSITIVE", until=(3, 12))
@@ -136,17 +144,42 @@ def build_slice(frame: Frame, instruction: Instruction) -> None:
     frame.push(SliceVariable(parts))
 
 
-@opcode("FORMAT_VALUE")
+@opcode("FORMAT_VALUE", until=(3, 13))
 def format_value(frame: Frame, instruction: Instruction) -> None:
     flags = instruction.arg or 0
     spec = frame.pop() if flags & 4 else constant("")
     value = frame.pop()
+    if flags & 3:
+        value = _convert(frame, value, flags & 3)
+    frame.push(_format(frame, value, spec))
+
+
+@opcode("CONVERT_VALUE", since=(3, 13))
+def convert_value(frame: Frame, instruction: Instruction) -> None:
+    frame.push(_convert(frame, frame.pop(), instruction.arg or 0))
+
+
+@opcode("FORMAT_SIMPLE", since=(3, 13))
+def format_simple(frame: Frame, instruction: Instruction) -> None:
+    frame.push(_format(frame, frame.pop(), constant("")))
+
+
+@opcode("FORMAT_WITH_SPEC", since=(3, 13))
+def format_with_spec(frame: Frame, instruction: Instruction) -> None:
+    spec, value = frame.pop(), frame.pop()
+    frame.push(_format(frame, value, spec))
+
+
+def _convert(frame: Frame, value: Variable, kind: int) -> Variable:
     if isinstance(value, TensorVariable):
         raise TraceBreakError("GB0004", "a tensor formatted as text")
-    conversion = {0: None, 1: str, 2: repr, 3: ascii}[flags & 3]
-    if conversion is not None:
-        value = call(frame, constant(conversion), [value], {})
-    frame.push(call(frame, constant(format), [value, spec], {}))
+    return call(frame, constant({1: str, 2: repr, 3: ascii}[kind]), [value], {})
+
+
+def _format(frame: Frame, value: Variable, spec: Variable) -> Variable:
+    if isinstance(value, TensorVariable):
+        raise TraceBreakError("GB0004", "a tensor formatted as text")
+    return call(frame, constant(format), [value, spec], {})
 
 
 @opcode("BUILD_STRING")

@@ -14,7 +14,7 @@ _current: Version = (sys.version_info[0], sys.version_info[1])
 
 
 def opcode(
-    *names: str, since: Version = (3, 11), until: Version = (3, 13)
+    *names: str, since: Version = (3, 11), until: Version = (3, 14)
 ) -> Callable[[Handler], Handler]:
     """Register a handler for opcodes that Python `since` to `until` (exclusive) have.
 

@@ -259,6 +259,11 @@ static void forget_watched(Node *node)
 /* A dict that comes but once is not worth watching: it is watched when it comes again. */
 static uint64_t dict_version(Node *node, PyObject *dict)
 {
+#if PY_VERSION_HEX >= 0x030D0000
+    /* Setting an attribute of an object that holds the dict's values itself calls nobody. */
+    if (((PyDictObject *)dict)->ma_values)
+        return 0;
+#endif
     if (node->watched && node->watched->dict == dict)
         return node->watched->version;
     if (watcher < 0 || node->seen != dict) {

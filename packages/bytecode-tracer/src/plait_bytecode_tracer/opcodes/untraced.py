@@ -1,0 +1,51 @@
+"""Opcodes without a handler: the trace breaks at them, or no traced code has them."""
+
+_CLASS = "it is of class bodies, which Python runs"
+_MODULE = "it is of module code, which is not traced"
+_ASYNC = "it is of coroutines, which are not traced"
+_GROUP = "it is of exception groups, which are not traced"
+_MATCH = "it is of patterns of `match`, which are not traced"
+_INTERPRETER = "it is the interpreter's own, and in no function"
+
+UNTRACED: dict[str, str] = {
+    "LOAD_BUILD_CLASS": _CLASS,
+    "LOAD_NAME": _CLASS,
+    "STORE_NAME": _CLASS,
+    "DELETE_NAME": _CLASS,
+    "SETUP_ANNOTATIONS": _CLASS,
+    "LOAD_LOCALS": _CLASS,
+    "LOAD_FROM_DICT_OR_DEREF": _CLASS,
+    "LOAD_FROM_DICT_OR_GLOBALS": _CLASS,
+    "IMPORT_STAR": _MODULE,
+    "PRINT_EXPR": _MODULE,
+    "ASYNC_GEN_WRAP": _ASYNC,
+    "BEFORE_ASYNC_WITH": _ASYNC,
+    "END_ASYNC_FOR": _ASYNC,
+    "GET_AITER": _ASYNC,
+    "GET_ANEXT": _ASYNC,
+    "GET_AWAITABLE": _ASYNC,
+    "CHECK_EG_MATCH": _GROUP,
+    "PREP_RERAISE_STAR": _GROUP,
+    "GET_LEN": _MATCH,
+    "MATCH_CLASS": _MATCH,
+    "MATCH_KEYS": _MATCH,
+    "MATCH_MAPPING": _MATCH,
+    "MATCH_SEQUENCE": _MATCH,
+    "CACHE": _INTERPRETER,
+    "ENTER_EXECUTOR": _INTERPRETER,
+    "EXIT_INIT_CHECK": _INTERPRETER,
+    "INTERPRETER_EXIT": _INTERPRETER,
+    "RESERVED": _INTERPRETER,
+}
+"""Why, for each such opcode of a supported Python."""
+
+UNTRACED_INTRINSICS: dict[str, str] = {
+    "INTRINSIC_1_INVALID": _INTERPRETER,
+    "INTRINSIC_2_INVALID": _INTERPRETER,
+    "INTRINSIC_PRINT": _MODULE,
+    "INTRINSIC_IMPORT_STAR": _MODULE,
+    "INTRINSIC_ASYNC_GEN_WRAP": _ASYNC,
+    "INTRINSIC_SUBSCRIPT_GENERIC": _CLASS,
+    "INTRINSIC_PREP_RERAISE_STAR": _GROUP,
+}
+"""The same for the intrinsics of 3.12 and newer."""
