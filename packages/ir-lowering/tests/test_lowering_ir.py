@@ -18,6 +18,7 @@ from plait_ir_lowering import (
     Device,
     DType,
     ExternCall,
+    ExternList,
     Graph,
     Layout,
     Load,
@@ -190,10 +191,38 @@ def test_verifier_refuses(reason):
 
 def test_verifier_checks_external_calls():
     out = Buffer("y", DType.f32, Device("cpu"), Layout.of([4]))
-    for op, args, reason in [("aten::nothing", (), "no operator"), ("aten::mm", (), "takes 2")]:
-        graph = Graph("g", (), (Definition((out,), ExternCall(op, "", args)),), (TensorRef("y"),))
+    x = Buffer("x", DType.f32, Device("cpu"), Layout.of([4]))
+    ref, beyond = TensorRef("x"), TensorRef("x", Layout.of([4], [1], 1))
+    flags = ExternList((True, False, True))
+    for op, args, reason in [
+        ("aten::nothing", (), "no operator"),
+        ("aten::mm", (), "takes 2"),
+        ("aten::mm", (ref, None), "the argument mat2 of aten::mm is a Tensor, not a NoneType"),
+        ("aten::cat", (ref, 0), "the argument tensors"),
+        ("aten::cat", (ExternList((ref, None)), 0), "the argument tensors"),
+        ("aten::cumsum", (ref, 0.5, None), "the argument dim"),
+        ("aten::cumsum", (ref, 0, "f32"), "the argument dtype"),
+        ("aten::sort", (ref, 0, False), "returns 2 tensors for 1 buffers"),
+        ("aten::convolution_backward", (ref, ref, ref, *[ExternList(())] * 3, False), "takes 11"),
+        ("aten::relu", (beyond,), "outside of its memory"),
+        ("aten::relu", (TensorRef("z"),), "before it is defined"),
+        ("aten::max_pool2d", (ref, 2, flags, ExternList(()), 1, False), None),
+    ]:
+        definition = Definition((out,), ExternCall(op, "", args))
+        graph = Graph("g", (x,), (definition,), (TensorRef("y"),))
+        if reason is None:
+            verify(graph)
+            continue
         with pytest.raises(LoopIRError, match=reason):
             verify(graph)
+
+
+def test_verifier_counts_out_arguments():
+    x = Buffer("x", DType.f32, Device("cpu"), Layout.of([4, 4]))
+    outs = tuple(Buffer(name, DType.f32, Device("cpu"), Layout.of([4, 4])) for name in "yz")
+    call = ExternCall("aten::mm", "out", (TensorRef("x"), TensorRef("x")), out_variant=True)
+    with pytest.raises(LoopIRError, match="1 out arguments for 2 buffers"):
+        verify(Graph("g", (x,), (Definition(outs, call),), ()))
 
 
 def test_parse_errors_name_the_line():

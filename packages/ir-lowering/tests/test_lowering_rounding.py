@@ -64,6 +64,14 @@ def test_views_without_a_rule_are_copied():
     check(lambda z: z.real + z.imag, z)
 
 
+def test_numbers_reach_the_overloads_that_take_numbers():
+    z = torch.randn(3, dtype=torch.complex64)
+    for inputs in (z, z[0]):
+        graph = check(lambda z: (z * 2 + 1.5 - 1) / 3, inputs)
+        names = ("mul", "add", "sub", "div")
+        assert list(external_ops(graph)) == [f"aten::{name}.Scalar" for name in names]
+
+
 def test_strings_that_are_also_functions_reach_external_calls():
     index = torch.tensor([[0, 1], [1, 0]])
     values, target = torch.randn(2, 2), torch.zeros(2, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -39,8 +39,9 @@ def lower_external(ctx: LoweringContext, tensors: Environment) -> Lowered:
         op = _copying(ctx, op)
         fake_args, fake_kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
         results = op(*fake_args, **fake_kwargs)
-    schema = op._schema
     arguments = full_arguments(op, node.args, node.kwargs)
+    op = _taking_numbers(op, arguments)
+    schema = op._schema
     args = tuple(_argument(ctx, value, tensors) for value in arguments)
     single = isinstance(results, torch.Tensor)
     fakes = [results] if single else list(results)
@@ -49,6 +50,22 @@ def lower_external(ctx: LoweringContext, tensors: Environment) -> Lowered:
     call = ExternCall(schema.name, schema.overload_name, args)
     made = ctx.define_buffers(call, fakes)
     return made[0] if single else made
+
+
+def _taking_numbers(op: OpOverload, arguments: Sequence[Any]) -> OpOverload:
+    """The overload with numbers where numbers are given for tensors, as for `z * 2`."""
+    wanted = [
+        "number" if type(given) in (bool, int, float) and kind == "Tensor" else kind
+        for given, kind in zip(arguments, _kinds(op), strict=True)
+    ]
+    if wanted == _kinds(op):
+        return op
+    scalar = getattr(op.overloadpacket, "Scalar", None)
+    return scalar if isinstance(scalar, OpOverload) and _kinds(scalar) == wanted else op
+
+
+def _kinds(op: OpOverload) -> list[str]:
+    return [str(argument.real_type) for argument in op._schema.arguments if not argument.is_out]
 
 
 def _copying(ctx: LoweringContext, op: OpOverload) -> OpOverload:

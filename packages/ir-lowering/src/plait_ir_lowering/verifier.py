@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 from plait_ir_lowering.errors import LoopIRError
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import (
@@ -16,13 +14,15 @@ from plait_ir_lowering.ir.graph import (
     ExternCall,
     ExternList,
     Graph,
+    Layout,
     Pointwise,
     Reduction,
     TensorRef,
 )
-from plait_ir_lowering.ir.index import IndexExpr, Sym, Var, atoms, bounds
+from plait_ir_lowering.ir.index import Bounds, IndexExpr, Sym, Var, atoms, bounds
 from plait_ir_lowering.ir.values import CheckedIndex, IndexValue, Load, Local, Masked, Value
 from plait_ir_lowering.text import print_graph
+from plait_ir_lowering.verify_calls import call_problem
 
 
 def verify(graph: Graph) -> None:
@@ -145,16 +145,9 @@ class _Checker:
                 )
 
     def _check_call(self, definition: Definition, call: ExternCall) -> None:
-        namespace, _, name = call.op.partition("::")
-        packet = getattr(getattr(torch.ops, namespace, None), name, None)
-        overload = getattr(packet, call.overload or "default", None)
-        if overload is None:
-            raise self.error(definition, f"there is no operator {call.op}.{call.overload}")
-        expected = [a for a in overload._schema.arguments if not a.is_out]
-        if len(call.args) != len(expected):
-            raise self.error(
-                definition, f"{call.op} takes {len(expected)} arguments, not {len(call.args)}"
-            )
+        problem = call_problem(call, len(definition.buffers))
+        if problem is not None:
+            raise self.error(definition, problem)
         for arg in call.args:
             self._check_arg(definition, arg)
 
@@ -168,6 +161,25 @@ class _Checker:
     def check_ref(self, ref: TensorRef, definition: Definition | None) -> None:
         if ref.buffer not in self.known:
             raise self.error(definition, f"{ref.buffer} is used before it is defined")
+        view, buffer = ref.view, self.known[ref.buffer]
+        if view is None or ref.dtype is not None or _is_empty(view):
+            return
+        low, high = _span(view)
+        _, last = _span(buffer.layout)
+        if (low is not None and low < 0) or (high is not None and last is not None and high > last):
+            raise self.error(definition, f"a view of {ref.buffer} reaches outside of its memory")
+
+
+def _is_empty(layout: Layout) -> bool:
+    return any(size.is_constant and size.as_int() == 0 for size in layout.size)
+
+
+def _span(layout: Layout) -> Bounds:
+    """The first and the last place of a layout, in elements from the buffer's data."""
+    last = layout.offset
+    for size, stride in zip(layout.size, layout.stride, strict=True):
+        last = last + (size - 1) * stride
+    return bounds(layout.offset)[0], bounds(last)[1]
 
 
 def _reached(root: Value) -> Iterator[tuple[Value, bool]]:
