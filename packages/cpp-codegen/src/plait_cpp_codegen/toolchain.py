@@ -15,8 +15,7 @@ from pathlib import Path
 
 from plait_cpp_codegen.errors import CompilationError, CompilerNotFoundError
 from plait_cpp_codegen.options import CppOptions
-from plait_cpp_codegen.shared_library import find_damage
-from plait_utils import stable_hash
+from plait_utils import find_library_damage, stable_hash
 
 _HINT = (
     "Install g++ or clang++ (on Debian and Ubuntu: apt-get install g++), "
@@ -82,7 +81,7 @@ class Toolchain:
                 f"{self.path} failed with exit status {status}:\n{words}",
                 hint=_FULL_HINT if _FULL in words else _HINT,
             )
-        damage = find_damage(made) if made.is_file() else "it wrote no output"
+        damage = find_library_damage(made) if made.is_file() else "it wrote no output"
         if damage is not None:
             said = f"\n{words}" if words else ""
             raise CompilationError(

@@ -10,6 +10,7 @@ from plait_utils.config import SettingError, Settings, setting
 from plait_utils.dump import DumpFolder, dump_folder
 from plait_utils.errors import PlaitError
 from plait_utils.hashing import stable_hash
+from plait_utils.libraries import find_library_damage
 from plait_utils.log import get_logger, warn_once
 from plait_utils.profile import Profile
 
@@ -24,6 +25,7 @@ __all__ = [
     "__version__",
     "default_cache_root",
     "dump_folder",
+    "find_library_damage",
     "get_logger",
     "setting",
     "stable_hash",
