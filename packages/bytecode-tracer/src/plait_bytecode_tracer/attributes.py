@@ -176,7 +176,7 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
             frame.state.guard(owner.source, f"{{}}.is_leaf is {leaf}", text)
         return constant(owner.fake.is_leaf)
     if name == "__class__":
-        from plait_bytecode_tracer.builtin_calls import type_of
+        from plait_bytecode_tracer.classes import type_of
 
         return constant(type_of(owner))
     if name in ("grad", "grad_fn", "_base", "__dict__"):

@@ -9,27 +9,19 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.builtin_calls import (
-    FOLDED,
-    apply_function,
-    builtin,
-    call_special,
-    find_builtin,
-    fold,
-    has_tensor,
-    signature_of,
-    takes_object,
-)
 from plait_bytecode_tracer.containers import describe, hold, plain_value
 from plait_bytecode_tracer.descriptors import call_descriptor
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.folding import FOLDED, fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, Function, constant
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.instances import call_class, new_instance
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects import generic_store, special_method, static_attribute
+from plait_bytecode_tracer.operations import apply_function, call_special, takes_object
 from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.rules.registry import builtin, find_builtin, signature_of
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.state import HOOKS
 from plait_bytecode_tracer.variables import (
@@ -202,7 +194,7 @@ def operator_on_tensors(
     frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     if getattr(real, "__module__", "") in ("_operator", "operator") and not kwargs:
-        from plait_bytecode_tracer.builtin_calls import apply
+        from plait_bytecode_tracer.operations import apply
 
         return apply(frame, real, args)
     if real in (abs, pow, round, divmod) and not kwargs:

@@ -265,7 +265,7 @@ def changed(frame: Frame, container: Variable) -> None:
 
 def contains(frame: Frame, container: Variable, item: Variable) -> bool:
     """`item in container`."""
-    from plait_bytecode_tracer.builtin_calls import element_equal
+    from plait_bytecode_tracer.operations import element_equal
 
     match container:
         case DictVariable():
@@ -284,7 +284,7 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
             return plain_value(item) in real
         case Known() | ObjectVariable():
             from plait_bytecode_tracer.attributes import call_method
-            from plait_bytecode_tracer.builtin_calls import truth
+            from plait_bytecode_tracer.operations import truth
 
             return truth(frame, call_method(frame, container, "__contains__", [item]))
     raise TraceBreakError("GB0009", f"a search in a {describe(container)}")

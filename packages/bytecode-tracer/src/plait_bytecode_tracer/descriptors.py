@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from plait_bytecode_tracer.builtin_calls import fold, same
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.folding import fold
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.instances import initialize
 from plait_bytecode_tracer.methods import call_method_variable
@@ -19,6 +19,7 @@ from plait_bytecode_tracer.objects import (
     special_method,
     storage_of,
 )
+from plait_bytecode_tracer.operations import same
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.variables import (
     DictVariable,

@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.builtin_calls import FOLDED, call_special, fold, has_tensor, takes_object
 from plait_bytecode_tracer.containers import constant_key, extend, hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.folding import FOLDED, fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.objects import MISSING, builtin_base, is_python, static_attribute
+from plait_bytecode_tracer.operations import call_special, takes_object
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.variables import (
     DictVariable,

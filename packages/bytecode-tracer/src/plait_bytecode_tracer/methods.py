@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.builtin_calls import equal, fold, has_tensor, signature_of
-from plait_bytecode_tracer.builtin_calls import len_ as length
 from plait_bytecode_tracer.containers import (
     changed,
     constant_key,
@@ -25,9 +23,13 @@ from plait_bytecode_tracer.containers import (
     set_item,
 )
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.folding import fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements, iterate
+from plait_bytecode_tracer.operations import equal
 from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.rules.objects import len_ as length
+from plait_bytecode_tracer.rules.registry import signature_of
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import (
     DictVariable,
@@ -70,7 +72,7 @@ def call_method_variable(
         case SequenceVariable() | DictVariable() | SetVariable():
             return _container_method(frame, owner, method.name, args, kwargs)
         case InferenceModeVariable():
-            from plait_bytecode_tracer.modes import inference_method
+            from plait_bytecode_tracer.rules.modes import inference_method
 
             return inference_method(frame, owner, method.name)
         case ViewVariable():
@@ -175,7 +177,7 @@ def _tensor_special(
     frame: Frame, owner: TensorVariable, name: str, args: list[Variable]
 ) -> Variable | None:
     """An operator that is called by the name of its method."""
-    from plait_bytecode_tracer.builtin_calls import apply
+    from plait_bytecode_tracer.operations import apply
 
     if name == "__setitem__":
         set_item(frame, owner, *args)

@@ -1,6 +1,6 @@
 """Handlers of opcodes, by name; importing this registers them all."""
 
-from plait_bytecode_tracer import autograd, logs, modes
+from plait_bytecode_tracer import rules
 from plait_bytecode_tracer.opcodes import (
     calls,
     collections,
@@ -14,7 +14,6 @@ from plait_bytecode_tracer.opcodes.registry import handler_of, registered
 from plait_bytecode_tracer.opcodes.untraced import UNTRACED
 
 __all__ = [
-    "autograd",
     "calls",
     "collections",
     "control",
@@ -22,10 +21,9 @@ __all__ = [
     "handler_of",
     "intrinsics",
     "load_store",
-    "logs",
-    "modes",
     "operators",
     "registered",
+    "rules",
     "untraced",
 ]
 

@@ -6,10 +6,10 @@ import sys
 from dis import Instruction
 
 from plait_bytecode_tracer.attributes import load_attribute
-from plait_bytecode_tracer.builtin_calls import truth
 from plait_bytecode_tracer.frame import Frame, constant, instructions_of
 from plait_bytecode_tracer.iteration import iterate, next_item
 from plait_bytecode_tracer.opcodes.registry import opcode
+from plait_bytecode_tracer.operations import truth
 from plait_bytecode_tracer.raising import PythonError, exception_class
 from plait_bytecode_tracer.variables import (
     GeneratorVariable,

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from dis import Instruction
 from typing import TypeAlias
 
-from plait_bytecode_tracer.builtin_calls import apply
 from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.opcodes.untraced import UNTRACED_INTRINSICS
+from plait_bytecode_tracer.operations import apply
 from plait_bytecode_tracer.raising import exception_class, fails
 from plait_bytecode_tracer.variables import FunctionVariable, SequenceVariable, Variable
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dis import Instruction
 from typing import Any
 
-from plait_bytecode_tracer.builtin_calls import apply, identical, truth
 from plait_bytecode_tracer.calls import call
 from plait_bytecode_tracer.containers import contains, delete_item, get_item, set_item
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.opcodes.control import as_bool
 from plait_bytecode_tracer.opcodes.registry import opcode
+from plait_bytecode_tracer.operations import apply, identical, truth
 from plait_bytecode_tracer.variables import Known, SliceVariable, TensorVariable, Variable
 
 _BINARY: dict[str, Callable[..., Any]] = {

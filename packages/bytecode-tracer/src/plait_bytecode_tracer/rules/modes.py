@@ -6,11 +6,12 @@ import contextvars
 
 import torch
 
-from plait_bytecode_tracer.builtin_calls import builtin, truth
 from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.operations import truth
 from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.variables import InferenceModeVariable, Known, TokenVariable, Variable
 

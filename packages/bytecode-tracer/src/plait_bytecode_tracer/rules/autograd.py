@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from plait_bytecode_tracer.builtin_calls import builtin
 from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import static_attribute
+from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.variables import Known, ObjectVariable, TensorVariable, Variable
 
 

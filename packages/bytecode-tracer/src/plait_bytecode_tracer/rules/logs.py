@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from plait_bytecode_tracer.builtin_calls import Builtin, builtin
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.variables import BoundVariable, Known, Variable, is_constant
 
 _METHODS = ("debug", "info", "warning", "error", "critical", "log")

@@ -1,0 +1,51 @@
+"""The class of a tracked value."""
+
+from __future__ import annotations
+
+import functools
+
+from plait_bytecode_tracer.containers import describe
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.variables import (
+    BoundVariable,
+    DictVariable,
+    FunctionVariable,
+    Known,
+    ObjectVariable,
+    PartialVariable,
+    SequenceVariable,
+    SetVariable,
+    SliceVariable,
+    TensorVariable,
+    Variable,
+    ViewVariable,
+)
+
+
+def type_of(value: Variable) -> type:
+    """The class of a tracked value."""
+    match value:
+        case TensorVariable():
+            return value.cls
+        case Known():
+            return type(value.value)
+        case SequenceVariable() | DictVariable() | ViewVariable():
+            return value.kind
+        case SetVariable():
+            return value.kind
+        case ObjectVariable():
+            return value.cls
+        case FunctionVariable():
+            return type(lambda: None)
+        case SliceVariable():
+            return slice
+        case BoundVariable():
+            return type(_Probe().method)
+        case PartialVariable():
+            return functools.partial
+    raise TraceBreakError("GB0009", f"the class of a {describe(value)}")
+
+
+class _Probe:
+    def method(self) -> None:
+        """Only its type is of interest."""

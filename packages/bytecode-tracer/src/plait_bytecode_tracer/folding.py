@@ -1,0 +1,83 @@
+"""Functions of values that cannot change, called while tracing."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.containers import plain_value
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import constant
+from plait_bytecode_tracer.raising import python_error
+from plait_bytecode_tracer.variables import (
+    DictVariable,
+    Known,
+    SequenceVariable,
+    SetVariable,
+    SliceVariable,
+    TensorVariable,
+    Variable,
+    is_constant,
+    is_fixed,
+)
+
+FOLDED: frozenset[Any] = frozenset(
+    {
+        *(abs, bin, bool, bytes, chr, complex, divmod, float, format, hex, int, oct, ord),
+        *(pow, repr, round, str, ascii, range, slice, hash, torch.finfo, torch.iinfo, torch.Size),
+        *(torch.device, torch.is_tensor, torch.promote_types, torch.can_cast),
+        *(value for name, value in vars(math).items() if callable(value)),
+        *(value for name, value in vars(operator).items() if callable(value) and name[0] != "_"),
+    }
+)
+"""Functions of constants that are called while tracing."""
+
+
+def has_tensor(value: Any) -> bool:
+    """Whether a tensor occurs in a variable or container of variables."""
+    match value:
+        case TensorVariable():
+            return True
+        case SequenceVariable():
+            return any(has_tensor(item) for item in value.items)
+        case DictVariable():
+            return any(has_tensor(item) for item in value.items.values())
+        case SliceVariable():
+            return any(has_tensor(part) for part in value.parts)
+        case list() | tuple():
+            return any(has_tensor(item) for item in value)
+        case dict():
+            return any(has_tensor(item) for item in value.values())
+    return False
+
+
+def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
+    """Call a function of values that cannot change."""
+    plain = [_fixed_value(arg) for arg in args]
+    named = {name: _fixed_value(value) for name, value in kwargs.items()}
+    try:
+        result = function(*plain, **named)
+    except Exception as error:
+        raise python_error(error) from error
+    return tracked(result)
+
+
+def _fixed_value(variable: Variable) -> Any:
+    value = plain_value(variable)
+    if isinstance(variable, Known) and not (is_fixed(value) or callable(value)):
+        raise TraceBreakError("GB0009", f"the value of a {type(value).__name__}")
+    return value
+
+
+def tracked(value: Any) -> Variable:
+    """A new value that Python computed: containers are tracked by their elements."""
+    if type(value) in (list, tuple) and not is_constant(value):
+        return SequenceVariable([tracked(item) for item in value], type(value))
+    if type(value) is dict:
+        return DictVariable({key: tracked(item) for key, item in value.items()})
+    if type(value) in (set, frozenset):
+        return SetVariable(set(value), kind=type(value))
+    return constant(value)

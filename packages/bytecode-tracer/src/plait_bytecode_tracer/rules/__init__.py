@@ -1,0 +1,23 @@
+"""Rules for functions that the trace carries out itself; importing this registers them all."""
+
+from plait_bytecode_tracer.rules import (
+    autograd,
+    containers,
+    definitions,
+    environment,
+    iterators,
+    logs,
+    modes,
+    objects,
+)
+
+__all__ = [
+    "autograd",
+    "containers",
+    "definitions",
+    "environment",
+    "iterators",
+    "logs",
+    "modes",
+    "objects",
+]

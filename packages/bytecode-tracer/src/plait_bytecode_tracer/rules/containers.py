@@ -1,0 +1,56 @@
+"""Builtin containers, made of iterables."""
+
+from __future__ import annotations
+
+import operator
+
+from plait_bytecode_tracer.containers import constant_key, contains, extend, get_item
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.variables import DictVariable, SequenceVariable, SetVariable, Variable
+
+
+@builtin(list)
+def list_(frame: Frame, values: Variable | None = None) -> Variable:
+    return SequenceVariable([] if values is None else list(elements(frame, values)), list)
+
+
+@builtin(tuple)
+def tuple_(frame: Frame, values: Variable | None = None) -> Variable:
+    if isinstance(values, SequenceVariable) and values.kind is tuple:
+        return values
+    return SequenceVariable([] if values is None else list(elements(frame, values)), tuple)
+
+
+@builtin(set)
+def set_(frame: Frame, values: Variable | None = None) -> Variable:
+    items = [] if values is None else list(elements(frame, values))
+    return SetVariable({constant_key(item) for item in items})
+
+
+@builtin(frozenset)
+def frozenset_(frame: Frame, values: Variable | None = None) -> Variable:
+    if isinstance(values, SetVariable) and values.kind is frozenset:
+        return values
+    items = [] if values is None else list(elements(frame, values))
+    return SetVariable({constant_key(item) for item in items}, kind=frozenset)
+
+
+@builtin(dict)
+def dict_(frame: Frame, values: Variable | None = None, /, **items: Variable) -> Variable:
+    made = DictVariable({})
+    if values is not None:
+        extend(frame, made, values)
+    made.items.update(items)
+    return made
+
+
+@builtin(operator.getitem)
+def operator_getitem(frame: Frame, container: Variable, key: Variable) -> Variable:
+    return get_item(frame, container, key)
+
+
+@builtin(operator.contains)
+def operator_contains(frame: Frame, container: Variable, item: Variable) -> Variable:
+    return constant(contains(frame, container, item))

@@ -1,0 +1,63 @@
+"""What is known of functions and classes, and functions made of functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import types
+from typing import Any
+
+from plait_bytecode_tracer.classes import _Probe, type_of
+from plait_bytecode_tracer.containers import describe, plain_value
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.raising import python_error
+from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.variables import (
+    BoundVariable,
+    Known,
+    ObjectVariable,
+    PartialVariable,
+    SequenceVariable,
+    Variable,
+)
+
+
+@builtin(functools.partial)
+def partial(frame: Frame, function: Variable, *args: Variable, **kwargs: Variable) -> Variable:
+    return PartialVariable(function, list(args), dict(kwargs))
+
+
+@builtin(inspect.signature)
+def signature(frame: Frame, function: Variable, **options: Variable) -> Variable:
+    return _of_definition(inspect.signature, function, options)
+
+
+@builtin(dataclasses.fields)
+def fields(frame: Frame, owner: Variable) -> Variable:
+    return _of_definition(dataclasses.fields, owner, {})
+
+
+@builtin(dataclasses.is_dataclass)
+def is_dataclass(frame: Frame, owner: Variable) -> Variable:
+    if isinstance(owner, Known):
+        return constant(dataclasses.is_dataclass(owner.value))
+    return constant(dataclasses.is_dataclass(type_of(owner)))
+
+
+def _of_definition(function: Any, owner: Variable, options: dict[str, Variable]) -> Variable:
+    """What a function tells of a definition, which does not change while it lives."""
+    if isinstance(owner, ObjectVariable):
+        owner = constant(owner.cls)
+    if isinstance(owner, BoundVariable) and isinstance(owner.function, Known):
+        owner = constant(types.MethodType(owner.function.value, _Probe()))
+    if not isinstance(owner, Known):
+        raise TraceBreakError("GB0009", f"{function.__name__} of a {describe(owner)}")
+    try:
+        found = function(owner.value, **{n: plain_value(v) for n, v in options.items()})
+    except (TypeError, ValueError) as error:
+        raise python_error(error) from error
+    if isinstance(found, tuple):
+        return SequenceVariable([constant(item) for item in found], tuple)
+    return constant(found)

@@ -1,0 +1,148 @@
+"""Builtin functions about objects: their class, attributes, length."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.attributes import call_method, find_attribute, load_attribute
+from plait_bytecode_tracer.classes import type_of
+from plait_bytecode_tracer.containers import plain_value
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.objects import MISSING, delete_object_attribute, static_attribute
+from plait_bytecode_tracer.raising import PythonError, exception_class
+from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.variables import (
+    BoundVariable,
+    DictVariable,
+    FunctionVariable,
+    GeneratorVariable,
+    IteratorVariable,
+    Known,
+    MethodVariable,
+    ObjectVariable,
+    PartialVariable,
+    SequenceVariable,
+    SetVariable,
+    SuperVariable,
+    TensorVariable,
+    Variable,
+    ViewVariable,
+    is_constant,
+)
+
+
+@builtin(len)
+def len_(frame: Frame, value: Variable) -> Variable:
+    match value:
+        case SequenceVariable() | DictVariable() | SetVariable():
+            return constant(len(value.items))
+        case ViewVariable():
+            return constant(len(value.owner.items))
+        case TensorVariable():
+            return constant(len(value.fake))
+        case Known(real) if is_constant(real) or isinstance(real, torch.nn.Module):
+            if isinstance(real, torch.nn.Module) and value.source is not None:
+                load_attribute(frame, value, "_modules")
+            return constant(len(real))
+    return call_method(frame, value, "__len__", [])
+
+
+@builtin(isinstance)
+def isinstance_(frame: Frame, value: Variable, classes: Variable) -> Variable:
+    wanted = _classes(classes)
+    if isinstance(value, TensorVariable):
+        sample = torch.empty(0, dtype=value.fake.dtype)
+        if value.cls is torch.nn.Parameter:
+            sample = torch.nn.Parameter(sample, requires_grad=False)
+        return constant(isinstance(sample, wanted))
+    if isinstance(value, Known):
+        return constant(isinstance(value.value, wanted))
+    if isinstance(value, IteratorVariable):
+        is_generator = isinstance(value, GeneratorVariable)
+        kind = types.GeneratorType if is_generator else type(iter(()))
+        return constant(issubclass(kind, wanted))
+    return constant(issubclass(type_of(value), wanted))
+
+
+def _classes(value: Variable) -> Any:
+    return plain_value(value)
+
+
+@builtin(issubclass)
+def issubclass_(frame: Frame, value: Variable, classes: Variable) -> Variable:
+    return constant(issubclass(plain_value(value), _classes(classes)))
+
+
+@builtin(type)
+def type_(frame: Frame, value: Variable) -> Variable:
+    return constant(type_of(value))
+
+
+@builtin(getattr)
+def getattr_(
+    frame: Frame, owner: Variable, name: Variable, default: Variable | None = None
+) -> Variable:
+    try:
+        return load_attribute(frame, owner, plain_value(name))
+    except PythonError as error:
+        if default is None or not issubclass(exception_class(error.value), AttributeError):
+            raise
+        return default
+
+
+@builtin(hasattr)
+def hasattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
+    try:
+        return constant(find_attribute(frame, owner, plain_value(name)) is not None)
+    except PythonError as error:
+        if not issubclass(exception_class(error.value), AttributeError):
+            raise
+        return constant(False)
+
+
+@builtin(setattr)
+def setattr_(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
+    from plait_bytecode_tracer.attributes import store_attribute
+
+    store_attribute(frame, owner, plain_value(name), value)
+    return constant(None)
+
+
+@builtin(delattr)
+def delattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
+    delete_object_attribute(frame, owner, plain_value(name))
+    return constant(None)
+
+
+@builtin(callable)
+def callable_(frame: Frame, value: Variable) -> Variable:
+    if isinstance(value, ObjectVariable):
+        return constant(static_attribute(value.cls, "__call__") is not MISSING)
+    if isinstance(value, Known):
+        return constant(callable(value.value))
+    callables = FunctionVariable | BoundVariable | MethodVariable | PartialVariable
+    return constant(isinstance(value, callables))
+
+
+@builtin(super)
+def super_(frame: Frame, cls: Variable | None = None, instance: Variable | None = None) -> Variable:
+    if cls is None or instance is None:
+        cls = frame.cells["__class__"].content
+        if cls is None:
+            original = frame.cells["__class__"].original
+            cls = constant(original.cell_contents if original else None)
+        first = frame.code.co_varnames[0]
+        held = frame.locals.get(first)
+        instance = held if held is not None else frame.cells[first].content
+    if instance is None:
+        raise TraceBreakError("GB0007", "super() without an object")
+    return SuperVariable(plain_value(cls), instance, type_of(instance))
+
+
+@builtin(id)
+def id_(frame: Frame, value: Variable) -> Variable:
+    raise TraceBreakError("GB0009", "the id of an object")
