@@ -274,11 +274,23 @@ class CompiledFunction:
         """Let calls find these entries."""
         self.entries = entries
         self._runs = tuple(entry.run for entry in entries)
-        quick = [e for e in entries if e.is_native and self._simple_count >= 0]
-        self._native_calls = tuple(entry.run for entry in quick)
-        """For calls with positional arguments only."""
-        self._native_forwards = tuple(e.run for e in quick if e.capture.is_plain_forward)
+        native = [entry for entry in entries if entry.is_native]
+        self._native_calls = self._calls([entry.run for entry in native])
+        """For calls of this, where guards are checked natively."""
+        forwards = [entry.run for entry in native if entry.capture.is_plain_forward]
+        self._native_forwards = self._calls(forwards)
         """For calls of a module whose forward this is."""
+
+    def _calls(self, runs: Sequence[Callable[..., Any]]) -> Any:
+        """What the native call of this function's objects tries."""
+        if NATIVE.module is None or not runs:
+            return None
+        function, code = self.function, self.function.__code__
+        return NATIVE.module.calls(
+            *(function, code, parameter_names(code), code.co_posonlyargcount, code.co_argcount),
+            *(code.co_kwonlyargcount, bool(code.co_flags & inspect.CO_VARARGS)),
+            *(bool(code.co_flags & inspect.CO_VARKEYWORDS), tuple(runs)),
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
         return CompiledFunction(self.function, self._settings.backend, settings=self._settings)
