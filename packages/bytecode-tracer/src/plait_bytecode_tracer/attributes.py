@@ -232,7 +232,9 @@ def _namespace_attribute(frame: Frame, owner: Known, name: str) -> Variable | No
         return None
     if owner.source is None:
         return constant(value)
-    return frame.state.wrap(value, owner.source.attribute(name))
+    own = type(owner.value) is types.ModuleType and name in owner.value.__dict__
+    source = owner.source.entry(name) if own else owner.source.attribute(name)
+    return frame.state.wrap(value, source)
 
 
 def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
@@ -316,8 +318,9 @@ def module_entry(frame: Frame, owner: Known, name: str) -> Variable | None:
                 return written.items[name]
         elif name in table and source is not None:
             return frame.state.wrap(table[name], source.parameter(kind, name))
-    if source is not None:
-        frame.state.require(source, Kind.NO_ATTRIBUTE, name, f"no attribute {name}")
+        elif source is not None and kind in module.__dict__:
+            text = f"{source.text} has no {name} among its {kind}"
+            frame.state.require(source.entry(kind), Kind.LACKS, name, text)
     return None
 
 

@@ -132,8 +132,6 @@ class _Flat:
             key = self._python(source.code_from("_value"))
         guards = node.guards
         begin, end = (guards[0], guards[-1] + 1) if guards else (0, 0)
-        kinds = [self.tree.guards[number].kind for number in guards]
-        items = any(child.source.access in _HELD for child in node.children)
         return (
             _ACCESSES[source.access],
             key,
@@ -142,7 +140,7 @@ class _Flat:
             self.tree.first_guard(node),
             begin,
             end,
-            int(items or any(kind in _BY_ITSELF for kind in kinds)),
+            self._spared(node),
             tuple(self.numbers[child.source.code] for child in node.children),
             tuple(
                 self.numbers[child.source.code]
@@ -150,6 +148,13 @@ class _Flat:
                 if not self._is_settled(child)
             ),
         )
+
+    def _spared(self, node: Node) -> int:
+        """What a version of the node's value would spare: see guarded.c."""
+        kinds = {self.tree.guards[number].kind for number in node.guards} & _BY_ITSELF
+        if kinds == {Kind.CLASS_ATTRIBUTE} and not node.children:
+            return 2
+        return int(bool(kinds) or any(child.source.access in _HELD for child in node.children))
 
     def _is_settled(self, node: Node) -> bool:
         """Whether nothing is to do for a node while the dict or class that holds it stands."""

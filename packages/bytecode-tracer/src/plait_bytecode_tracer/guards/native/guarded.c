@@ -129,7 +129,7 @@ typedef struct Node {
     Py_ssize_t child_count, unsettled_count;
     struct Node **children;
     struct Node **unsettled; /* those to visit though nothing changed in the dict */
-    int has_version;         /* whether a version would spare anything */
+    int has_version;         /* what a version would spare */
     uint64_t version;        /* of the dict or class that passed, or 0 */
     PyObject *found;         /* borrowed from the dict or class of that version */
     PyObject *seen;          /* compared, never followed */
@@ -307,8 +307,12 @@ static inline int reads_as_dict(PyObject *value)
            methods->mp_length == PyDict_Type.tp_as_mapping->mp_length;
 }
 
+/* What a version would spare: nothing; something; or only looking up what a class defines,
+ * which a metaclass does not change. */
+enum { NOTHING, READING, DEFINITIONS };
+
 /* A class has a version too, until it or one of its bases is changed. Bit 63 keeps these
- * apart from the versions of dicts. Metaclasses could change what reading gives. */
+ * apart from the versions of dicts. */
 static uint64_t class_version(PyObject *value)
 {
     PyTypeObject *type = (PyTypeObject *)value;
@@ -323,7 +327,9 @@ static uint64_t version_of(Node *node, PyObject *value)
 {
     if (is_dict(value))
         return dict_version(node, value);
-    return Py_IS_TYPE(value, &PyType_Type) ? class_version(value) : 0;
+    if (Py_IS_TYPE(value, &PyType_Type) || (node->has_version == DEFINITIONS && PyType_Check(value)))
+        return class_version(value);
+    return 0;
 }
 
 /* Whether a dict or class holds what reading a child has given. A class does not where a
