@@ -94,23 +94,27 @@ def test_an_empty_path(monkeypatch, caplog):
         ("exit 1", "no working C++ compiler"),
         (f"{VERSION}kill -9 $$", "exit status -9"),
         (f"{VERSION}head -c 100000 /dev/urandom >&2; exit 1", "exit status 1"),
-        (f"{VERSION}{OUTPUT}: > $output", "file too short"),
-        (f"{VERSION}{OUTPUT}echo hello > $output", "file too short"),
+        (f"{VERSION}{OUTPUT}: > $output", "made no shared library"),
+        (f"{VERSION}{OUTPUT}echo hello > $output", "made no shared library"),
+        (f"{VERSION}exit 0", "it wrote no output"),
+        (f"{VERSION}{OUTPUT}mkdir $output", "made no shared library"),
     ],
-    ids=["never works", "killed", "raves", "writes nothing", "writes text"],
+    ids=["never works", "killed", "raves", "empty", "text", "idle", "folder"],
 )
-def test_a_compiler_that_fails_costs_speed_only(compiler, script, expected):
+def test_a_compiler_that_fails_costs_speed_only(compiler, tmp_path, script, expected):
     compiler(script)
     report = check()
     assert report.graphs[0].backend == "python"
     assert expected in str(report)
+    assert not list((tmp_path / "cache").rglob("*.so"))
 
 
-@pytest.mark.parametrize("script", ["exit 0", f"{OUTPUT}mkdir $output"], ids=["idle", "folder"])
-def test_a_compiler_that_makes_no_file(compiler, tmp_path, script):
-    compiler(f"{VERSION}{script}")
+def test_a_compiler_that_truncates_its_library(compiler, real_compiler, tmp_path):
+    script = f'{VERSION}{real_compiler} "$@" || exit 1\n{OUTPUT}'
+    compiler(f"{script}head -c 3000 $output > $output.part; mv $output.part $output")
     report = check()
-    assert report.graphs[0].reason
+    assert report.graphs[0].backend == "python"
+    assert "made no shared library" in str(report)
     assert not list((tmp_path / "cache").rglob("*.so"))
 
 
