@@ -4,6 +4,7 @@ to 3.12 and 3.13."""
 from __future__ import annotations
 
 import dis
+import re
 import sys
 import textwrap
 import types
@@ -441,3 +442,11 @@ def test_attributes_set_on_objects_are_noticed():
         module.scale = scale
         for _ in range(3):
             assert torch.equal(made(X), scaled(X))
+
+
+def passes_bound_method_of_c(x, pattern, text):
+    return x + 1, pattern.sub("#", text, x.sum().int().item())
+
+
+def test_methods_in_c_are_bound_at_a_break():
+    check(passes_bound_method_of_c, (X[:2], re.compile("a"), "banana"))

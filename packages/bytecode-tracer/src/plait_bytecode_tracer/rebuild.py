@@ -83,7 +83,8 @@ class Rebuilder:
             case ObjectVariable():
                 return self._object(variable)
             case BoundVariable(function, owner) if isinstance(function, Known):
-                bound = f"{self.value(function)}.__get__({self.value(owner)})"
+                receiver = self.value(owner)  # methods in C need its type too: CPython reads it
+                bound = f"{self.value(function)}.__get__({receiver}, type({receiver}))"
                 return self._assign(bound)
             case PartialVariable(function, args, kwargs):
                 parts = [self.value(function), *map(self.value, args)]
