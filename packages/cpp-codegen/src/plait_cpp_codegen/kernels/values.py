@@ -248,6 +248,9 @@ class ValueEmitter:
             case "maximum" | "minimum" if source is DType.bool_:
                 return f"{args[0]} {'|' if name == 'maximum' else '&'} {args[1]}"
             case "maximum" | "minimum":
+                limit = values[1]
+                if isinstance(limit, Const) and limit.value == limit.value:
+                    name = "at_least" if name == "maximum" else "at_most"
                 return f"{name}<L, {register}>({args[0]}, {args[1]})"
         if name in _COMPARE and source is DType.bool_:
             return f"as_mask<L>({args[1]} {_COMPARE[name]} {args[0]})"  # true is -1

@@ -9,6 +9,40 @@ template <int L> INLINE vec<float, L> magnitude(vec<float, L> x) { return float_
 template <int L> INLINE vec<float, L> with_sign(vec<float, L> m, vec<float, L> s) {
   return float_of<L>((bits_of<L>(m) & 0x7fffffff) | (bits_of<L>(s) & (int32_t)0x80000000));
 }
+
+// What AVX-512 does in one instruction, for any number of lanes: a tail computes as its loop does.
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+template <int L, class F> INLINE vec<float, L> widened(vec<float, L> x, vec<float, L> y, F f) {
+  vec<float, 4> a{1, 1, 1, 1}, b{1, 1, 1, 1}; vec<float, L> r;
+  memcpy(&a, &x, sizeof x); memcpy(&b, &y, sizeof y);
+  a = f(a, b);
+  memcpy(&r, &a, sizeof r); return r;
+}
+// p * 2^n for integers n, rounded once.
+template <int L> INLINE vec<float, L> scaled(vec<float, L> p, vec<float, L> n) {
+  if constexpr (L == 16) return __builtin_ia32_scalefps512_mask(p, n, p, -1, 4);
+  else if constexpr (L == 8) return __builtin_ia32_scalefps256_mask(p, n, p, -1);
+  else if constexpr (L == 4) return __builtin_ia32_scalefps128_mask(p, n, p, -1);
+  else return widened<L>(p, n, [](vec<float, 4> a, vec<float, 4> b) { return scaled<4>(a, b); });
+}
+// 1 / d for d between 1 and 2^126: an estimate of 14 bits and one step of Newton's.
+template <int L> INLINE vec<float, L> reciprocal(vec<float, L> d) {
+  vec<float, L> y;
+  if constexpr (L == 16) y = __builtin_ia32_rcp14ps512_mask(d, d, -1);
+  else if constexpr (L == 8) y = __builtin_ia32_rcp14ps256_mask(d, d, -1);
+  else if constexpr (L == 4) y = __builtin_ia32_rcp14ps128_mask(d, d, -1);
+  else return widened<L>(d, d, [](vec<float, 4> a, vec<float, 4>) { return reciprocal<4>(a); });
+  return y + y * (1.0f - d * y);
+}
+#else
+// In two steps, so that results below the normal range round once.
+template <int L> INLINE vec<float, L> scaled(vec<float, L> p, vec<float, L> n) {
+  vec<int32_t, L> k = __builtin_convertvector(n, vec<int32_t, L>), half = k >> 1;
+  p = p * float_of<L>((half + 127) << 23);
+  return p * float_of<L>((k - half + 127) << 23);
+}
+template <int L> INLINE vec<float, L> reciprocal(vec<float, L> d) { return 1.0f / d; }
+#endif
 // To the nearest integer, for |x| < 2^22.
 template <int L> INLINE vec<float, L> nearest(vec<float, L> x) { return (x + 12582912.0f) - 12582912.0f; }
 
@@ -38,11 +72,12 @@ INLINE float c_round(float x) { return __builtin_rintf(x); }
 INLINE double c_round(double x) { return __builtin_rint(x); }
 EACH_LANE(round, c_round)
 
-// e^x: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial; 2^n in two steps, so that results
-// below the normal range round once.
-template <int L> INLINE vec<float, L> exp_f32(vec<float, L> x) {
-  vec<float, L> c = pick<L>(x > 89.0f, splat<float, L>(89.0f), x);
-  c = pick<L>(c < -104.0f, splat<float, L>(-104.0f), c);
+// e^x: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial. NaN goes through every step. Where x is
+// known to be at most 89 (BELOW) or at least -104 (ABOVE), it need not be limited to that.
+template <int L, bool BELOW = false, bool ABOVE = false> INLINE vec<float, L> exp_f32(vec<float, L> x) {
+  vec<float, L> c = x;
+  if (!BELOW) c = pick<L>(c > 89.0f, splat<float, L>(89.0f), c);
+  if (!ABOVE) c = pick<L>(c < -104.0f, splat<float, L>(-104.0f), c);
   vec<float, L> n = nearest<L>(c * 1.44269504088896341f);
   vec<float, L> r = c - n * 0.693145751953125f;
   r = r - n * 1.42860682030941723e-6f;
@@ -52,11 +87,7 @@ template <int L> INLINE vec<float, L> exp_f32(vec<float, L> x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  vec<int32_t, L> k = __builtin_convertvector(n, vec<int32_t, L>);
-  vec<int32_t, L> half = k >> 1;
-  p = p * float_of<L>((half + 127) << 23);
-  p = p * float_of<L>((k - half + 127) << 23);
-  return pick<L>(x != x, x, p);
+  return scaled<L>(p, n);
 }
 // log x: x = 2^e m, m in [sqrt(1/2), sqrt(2)); the polynomial is Cephes' logf.
 template <int L> INLINE vec<float, L> log_f32(vec<float, L> x) {
@@ -94,14 +125,14 @@ template <int L> INLINE vec<float, L> tanh_f32(vec<float, L> x) {
   p = p * z + 1.33314422036e-1f;
   p = p * z - 3.33332819422e-1f;
   p = p * z * x + x;
-  vec<float, L> q = 1.0f - 2.0f / (exp_f32<L>(a + a) + 1.0f);
-  vec<float, L> r = with_sign<L>(pick<L>(a < 0.625f, p, q), x);
-  return pick<L>(x != x, x, r);
+  vec<float, L> near = pick<L>(a > 10.0f, splat<float, L>(10.0f), a);  // tanh 10 rounds to 1
+  vec<float, L> q = 1.0f - 2.0f * reciprocal<L>(exp_f32<L, true, true>(near + near) + 1.0f);
+  return with_sign<L>(pick<L>(a < 0.625f, p, q), x);
 }
 // sigmoid x = 1 / (1 + e^-x), without the overflow of e^-x far below 0.
 template <int L> INLINE vec<float, L> sigmoid_f32(vec<float, L> x) {
-  vec<float, L> e = exp_f32<L>(-magnitude<L>(x));
-  vec<float, L> r = 1.0f / (1.0f + e);
+  vec<float, L> e = exp_f32<L, true>(-magnitude<L>(x));
+  vec<float, L> r = reciprocal<L>(1.0f + e);
   return pick<L>(x < 0.0f, e * r, r);
 }
 INLINE double sigmoid_f64(double x) {
@@ -120,7 +151,8 @@ template <int L> INLINE vec<float, L> erf_f32(vec<float, L> x) {
   p = p * z + 1.128379165726710e+0f;
   p = p * x;
   if (!any<L>(as_mask<L>(!(a <= 1.0f)))) return p;
-  vec<float, L> q = 1.0f / pick<L>(a > 1.0f, a, splat<float, L>(1.0f));
+  vec<float, L> far = pick<L>(a > 1.0f, a, splat<float, L>(1.0f));
+  vec<float, L> q = reciprocal<L>(pick<L>(far > 10.0f, splat<float, L>(10.0f), far));
   vec<float, L> y = q * q;
   vec<float, L> u = y * 2.326819970068386e-2f - 1.387039388740657e-1f;
   u = u * y + 3.687424674597105e-1f;
@@ -137,17 +169,23 @@ template <int L> INLINE vec<float, L> erf_f32(vec<float, L> x) {
   w = w * y + 4.218463358204948e-1f;
   w = w * y - 2.820767439740514e-1f;
   w = w * y + 5.641895067754075e-1f;
-  vec<float, L> tail = 1.0f - exp_f32<L>(-z) * q * pick<L>(a < 2.0f, u, w);
-  vec<float, L> r = pick<L>(a <= 1.0f, p, with_sign<L>(tail, x));
-  return pick<L>(x != x, x, r);
+  vec<float, L> tail = 1.0f - exp_f32<L, true>(-z) * q * pick<L>(a < 2.0f, u, w);
+  return pick<L>(a <= 1.0f, p, with_sign<L>(tail, x));
 }
-// sin and cos: x = n pi/2 + r in three steps; far from 0 the C library reduces exactly.
+// sin and cos: |x| = n pi/2 + r in four steps; far from 0 the C library reduces exactly.
+template <int L, bool COSINE> __attribute__((noinline, cold)) static void circular_far(const float* x, float* y) {
+  for (int l = 0; l < L; ++l)
+    if (!(__builtin_fabsf(x[l]) < 8192.0f)) y[l] = (float)(COSINE ? __builtin_cos((double)x[l]) : __builtin_sin((double)x[l]));
+}
 template <int L, bool COSINE> INLINE vec<float, L> circular_f32(vec<float, L> x) {
-  vec<float, L> n = nearest<L>(x * 0.636619772367581343f);
-  vec<float, L> r = x - n * 1.5703125f;
+  vec<float, L> a = magnitude<L>(x);
+  vec<float, L> shifted = a * 0.636619772367581343f + 12582912.0f;
+  vec<int32_t, L> k = bits_of<L>(shifted);  // its last bits are n's
+  vec<float, L> n = shifted - 12582912.0f;
+  vec<float, L> r = a - n * 1.5703125f;
   r = r - n * 4.837512969970703125e-4f;
-  r = r - n * 7.54978995489188216e-8f;
-  vec<int32_t, L> k = __builtin_convertvector(n, vec<int32_t, L>);
+  r = r - n * 7.54979012640433e-8f;
+  r = r + n * 1.71512451000588e-15f;
   if (COSINE) k = k + 1;
   vec<float, L> z = r * r;
   vec<float, L> s = z * -1.9515295891e-4f + 8.3321608736e-3f;
@@ -156,12 +194,15 @@ template <int L, bool COSINE> INLINE vec<float, L> circular_f32(vec<float, L> x)
   vec<float, L> c = z * 2.443315711809948e-5f - 1.388731625493765e-3f;
   c = c * z + 4.166664568298827e-2f;
   c = c * z * z - 0.5f * z + 1.0f;
-  vec<float, L> y = pick<L>((k & 1) != 0, c, s);
-  y = float_of<L>(bits_of<L>(y) ^ ((k & 2) << 30));
-  if (any<L>(as_mask<L>(!(magnitude<L>(x) < 8192.0f))))
-    for (int l = 0; l < L; ++l)
-      if (!(__builtin_fabsf(x[l]) < 8192.0f)) y[l] = (float)(COSINE ? __builtin_cos((double)x[l]) : __builtin_sin((double)x[l]));
-  if (!COSINE) y = pick<L>(x == 0.0f, x, y);
+  vec<int32_t, L> sign = (k & 2) << 30;
+  if (!COSINE) sign = sign ^ (bits_of<L>(x) & (int32_t)0x80000000);
+  vec<float, L> y = float_of<L>(bits_of<L>(pick<L>((k & 1) != 0, c, s)) ^ sign);
+  if (__builtin_expect(any<L>(as_mask<L>(!(a < 8192.0f))), false)) {
+    float from[L], to[L];
+    memcpy(from, &x, sizeof from); memcpy(to, &y, sizeof to);
+    circular_far<L, COSINE>(from, to);
+    memcpy(&y, to, sizeof to);
+  }
   return y;
 }
 #define VECTOR_F32(name, vector, scalar) \

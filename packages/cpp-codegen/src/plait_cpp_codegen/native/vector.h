@@ -94,11 +94,14 @@ template <int L> INLINE vec<float, L> round_f16(vec<float, L> x) {
 template <int L> INLINE vec<int64_t, L> iota() {
   vec<int64_t, L> r; for (int l = 0; l < L; ++l) r[l] = l; return r;
 }
-template <int L> INLINE bool all(mask<L> m) {
-  int32_t r = -1; for (int l = 0; l < L; ++l) r &= m[l]; return r;
-}
 template <int L> INLINE bool any(mask<L> m) {
+#if defined(__AVX512F__)
+  if constexpr (L == 16) return __builtin_ia32_cmpd512_mask(m, mask<L>{}, 4, -1);  // 4: unequal
+#endif
   int32_t r = 0; for (int l = 0; l < L; ++l) r |= m[l]; return r;
+}
+template <int L> INLINE bool all(mask<L> m) {
+  return !any<L>(~m);
 }
 
 // Chooses a where m holds, else b. The mask is brought to the width of the elements.
@@ -130,11 +133,32 @@ template <int L, class T> INLINE vec<T, L> maximum(vec<T, L> a, vec<T, L> b) {
 template <int L, class T> INLINE vec<T, L> minimum(vec<T, L> a, vec<T, L> b) {
   return select<T, L>(as_mask<L>((a < b) | (a != a)), a, b);
 }
+// The same for a constant b, which is not NaN.
+template <int L, class T> INLINE vec<T, L> at_least(vec<T, L> a, vec<T, L> b) { return select<T, L>(as_mask<L>(!(a <= b)), a, b); }
+template <int L, class T> INLINE vec<T, L> at_most(vec<T, L> a, vec<T, L> b) { return select<T, L>(as_mask<L>(!(a >= b)), a, b); }
+// The halves of a vector, where the compiler can without a way through memory.
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLES
+#endif
+#endif
+template <int L, class T> INLINE void halves(vec<T, L> x, vec<T, L / 2>& a, vec<T, L / 2>& b) {
+#ifdef SHUFFLES
+  if constexpr (L == 16) {
+    a = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7); b = __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+    return;
+  } else if constexpr (L == 8) {
+    a = __builtin_shufflevector(x, x, 0, 1, 2, 3); b = __builtin_shufflevector(x, x, 4, 5, 6, 7);
+    return;
+  }
+#endif
+  memcpy(&a, &x, sizeof a); memcpy(&b, (const char*)&x + sizeof a, sizeof b);
+}
 template <int L, class T, class F> INLINE T fold(vec<T, L> x, F combine) {
   if constexpr (L == 1) return x[0];
   else {
     vec<T, L / 2> a, b;
-    memcpy(&a, &x, sizeof a); memcpy(&b, (const char*)&x + sizeof a, sizeof b);
+    halves<L, T>(x, a, b);
     return fold<L / 2, T>(combine(Lanes<L / 2>{}, a, b), combine);
   }
 }
