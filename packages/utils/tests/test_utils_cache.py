@@ -131,7 +131,10 @@ def test_killed_writer_leaves_no_half_entry(tmp_path):
         "DiskCache(Path(sys.argv[1])).get_or_build('key', '.so', build)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, str(tmp_path)],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout.readline() == "writing\n"
     os.kill(process.pid, signal.SIGKILL)
