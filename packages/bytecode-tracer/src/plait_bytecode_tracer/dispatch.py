@@ -82,6 +82,7 @@ class CompiledFunction:
         )
         self.function = function
         self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
         self.recompiles: list[Recompile] = []
         self.breaks: list[GraphBreak] = []
         self.eager_reason: GraphBreak | None = None
@@ -294,6 +295,10 @@ class CompiledFunction:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
         return CompiledFunction(self.function, self._settings.backend, settings=self._settings)
+
+    def __reduce__(self) -> str:
+        """Pickled as functions are, by the name under which its module holds it."""
+        return self.__qualname__
 
     def __repr__(self) -> str:
         return f"<compiled {self.__name__}: {len(self.entries)} specialisations>"

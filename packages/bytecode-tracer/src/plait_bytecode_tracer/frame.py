@@ -214,11 +214,13 @@ class Frame:
         shown = self.depth == 0 or not self.code.co_filename.startswith((TORCH_FOLDER, "<plait"))
         if shown:
             self.state.lines.append(self.line)
+            self.state.files.append(self.code.co_filename)
         try:
             self._loop()
         finally:
             if shown:
                 self.state.lines.pop()
+                self.state.files.pop()
 
     def _loop(self) -> None:
         from plait_bytecode_tracer.opcodes import handler_of, untraced

@@ -202,6 +202,10 @@ def _known_elements(frame: Frame, value: Known) -> Iterator[Variable]:
     if is_fixed(real) and hasattr(real, "__iter__"):
         yield from [constant(item) for item in real]
         return
+    if is_constant(real):
+        name = type(real).__name__
+        shown = f"numpy.{name}" if type(real).__module__ == "numpy" else name
+        fails(TypeError, f"{shown!r} object is not iterable")
     if isinstance(real, enum.EnumMeta):
         members: list[Any] = list(real)
         yield from [constant(item) for item in members]

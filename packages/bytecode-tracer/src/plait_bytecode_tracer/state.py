@@ -123,6 +123,8 @@ class TraceState:
     """Whether the guards say that calling the module calls what is traced, and no more."""
     lines: list[Callable[[], str]] = field(default_factory=list)
     """The user's line of each live frame."""
+    files: list[str] = field(default_factory=list)
+    """The user's file of each live frame."""
     guards: GuardSet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -132,6 +134,12 @@ class TraceState:
     @property
     def line(self) -> str:
         return self.lines[-1]() if self.lines else "the call"
+
+    def mark(self, node: fx.Node) -> None:
+        """Note the user's line and file that a node comes from."""
+        node.meta["source_line"] = self.line
+        if self.files:
+            node.meta["source_file"] = self.files[-1]
 
     # Values from outside.
 
@@ -372,7 +380,7 @@ class TraceState:
         fake = self.fake_mode.from_tensor(value)
         node = self.graph.placeholder(f"arg{len(self.inputs)}")
         node.meta["val"] = fake
-        node.meta["source_line"] = self.line
+        self.mark(node)
         node.meta["source"] = source.text
         variable = TensorVariable(node, fake, source, type(value))
         self.inputs.append(GraphInput(source, node, value))
@@ -384,6 +392,10 @@ class TraceState:
         facts = tensor_facts(value, with_grad=self.grad_enabled or value.is_inference())
         shape, stride = list(facts.shape), list(facts.stride)
         text = f"{source.text}: {facts.dtype} {shape} stride {stride} {facts.device}"
+        if type(value) is not torch.Tensor:
+            text += f" {type(value).__name__}"
+        if facts.requires_grad is not None:
+            text += f" requires_grad={facts.requires_grad}"
         self.require(source, Kind.TENSOR, facts, text)
 
     def guard_requires_grad(self) -> None:
@@ -403,7 +415,7 @@ class TraceState:
         self.idle_since = self.steps
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta["val"] = result
-        node.meta["source_line"] = self.line
+        self.mark(node)
         return node, result
 
     def _run(self, kind: str, target: Any, args: Any, kwargs: Any) -> Any:
@@ -435,7 +447,7 @@ class TraceState:
             for position, item in enumerate(result):
                 part = self.graph.call_function(operator.getitem, (node, position))
                 part.meta["val"] = item
-                part.meta["source_line"] = self.line
+                self.mark(part)
                 items.append(self.tensor_result(part, item))
             if type(result) in (tuple, list):
                 return SequenceVariable(items, type(result))

@@ -30,7 +30,7 @@ def set_grad_enabled(frame: Frame, enabled: Variable) -> Variable:
     if wanted is not frame.state.grad_enabled:
         frame.state.grad_enabled = wanted
         node = frame.state.graph.call_function(torch._C._set_grad_enabled, (wanted,))
-        node.meta["source_line"] = frame.state.line
+        frame.state.mark(node)
     return constant(None)
 
 
