@@ -45,6 +45,37 @@ def test_entries_are_native_and_say_the_same():
 
 
 @requires_native
+def test_keywords_and_defaults_are_bound_as_python_does():
+    def both(x, /, n=2, *more, scale=3, **rest):
+        return x * n * scale, more, rest
+
+    def plain(x, n=2):
+        return x * n
+
+    made, simple = compiled(both), compiled(plain)
+    calls = [
+        ((X,), {}),
+        ((X, 4), {}),
+        ((X,), {"n": 4}),
+        ((X, 4, 5, 6), {"scale": 7, "other": 8}),
+        ((X,), {"x": 1}),
+        ((X,), {"scale": 1}),
+    ]
+    for _ in range(2):
+        for args, kwargs in calls:
+            found, expected = made(*args, **kwargs), both(*args, **kwargs)
+            assert torch.equal(found[0], expected[0])
+            assert found[1:] == expected[1:]
+        for args, kwargs in (((), {}), ((X, 1), {"n": 2}), ((X, 1, 2), {}), ((X,), {"m": 1})):
+            with pytest.raises(TypeError, match="plain"):
+                simple(*args, **kwargs)
+    plain.__defaults__ = (5,)
+    assert torch.equal(simple(X), X * 5)
+    plain.__code__ = (lambda x, n: x + n).__code__
+    assert torch.equal(simple(X), X + 5)
+
+
+@requires_native
 def test_recompile_says_what_was_found():
     made = compiled(lambda x, n: x * n)
     made(X, 2)
@@ -102,6 +133,52 @@ def test_check_within_a_check():
     assert check.check({"a": 1, "b": 2}) == ()
     assert check.check({"a": 2, "b": 2}) == 1
     assert inner == [(), (), ()]
+
+
+class Thing:
+    level = 0
+
+    def __init__(self):
+        self.size = 0
+
+
+@requires_native
+@pytest.mark.parametrize("read_first", [False, True], ids=["inline values", "dict"])
+def test_writes_by_specialised_bytecode_are_noticed(read_first):
+    """The interpreter's quick ways to write attributes and globals tell of the change too."""
+    thing = Thing()
+    if read_first:
+        assert vars(thing) == {"size": 0}
+    names = {}
+    exec("COUNT = 0\ndef count(value):\n    global COUNT\n    COUNT = value", names)
+
+    def write(value):
+        thing.size = value
+        Thing.level = value
+        names["count"](value)
+
+    constants = Constants()
+    source = argument(0, "thing")
+    for value in range(200):
+        write(value)
+        check = _check(
+            _tree(
+                (source.entry("size"), Kind.EQUAL, value),
+                (constants.source(names, "names").named("COUNT"), Kind.EQUAL, value),
+                (constants.source(Thing, "Thing").attribute("level"), Kind.EQUAL, value),
+            ),
+            constants,
+        )
+        for _ in range(6):
+            assert check.check(thing) == ()
+        write(-1)
+        assert check.check(thing) == 0
+        thing.size = value
+        assert check.check(thing) == 1
+        names["count"](value)
+        assert check.check(thing) == 2
+        Thing.level = value
+        assert check.check(thing) == ()
 
 
 @requires_native

@@ -92,11 +92,7 @@ class CompiledFunction:
         """Whether a call has been refused a further specialisation."""
         self._lock = threading.RLock()
         self._compiling = threading.local()
-        code = function.__code__
-        special = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-        simple = not code.co_flags & special and not code.co_kwonlyargcount
-        self._simple_count = code.co_argcount if simple else -1
-        self._publish(())
+        self._take_code()
         functools.update_wrapper(self, function)
 
     @property
@@ -122,11 +118,19 @@ class CompiledFunction:
                 found += continuation.family()
         return found
 
+    def _take_code(self) -> None:
+        """Begin with the function's present code, without specialisations."""
+        code = self._code = self.function.__code__
+        special = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+        simple = not code.co_flags & special and not code.co_kwonlyargcount
+        self._simple_count = code.co_argcount if simple else -1
+        self._publish(())
+
     def reset(self) -> None:
         """Forget all specialisations; the next call traces anew."""
         with self._lock:
+            self._take_code()
             self._is_full = False
-            self._publish(())
             self.eager_reason = None
             self.recompiles.clear()
             self.breaks.clear()
@@ -135,6 +139,8 @@ class CompiledFunction:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if self.function.__code__ is not self._code:
+            self.reset()  # Python lets a function's code be replaced
         if kwargs or len(args) != self._simple_count:
             try:
                 values = self._bind(args, kwargs)
@@ -286,7 +292,7 @@ class CompiledFunction:
         """What the native call of this function's objects tries."""
         if NATIVE.module is None or not runs:
             return None
-        function, code = self.function, self.function.__code__
+        function, code = self.function, self._code
         return NATIVE.module.calls(
             *(function, code, parameter_names(code), code.co_posonlyargcount, code.co_argcount),
             *(code.co_kwonlyargcount, bool(code.co_flags & inspect.CO_VARARGS)),
