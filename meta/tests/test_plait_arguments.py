@@ -54,6 +54,7 @@ class Hostile:
         ({"backend": Hostile()}, "not a Hostile"),
         ({"backend": ["plait"]}, "Known: 'plait', 'python'"),
         ({"backend": "pyhton"}, "Did you mean 'python'"),
+        ({"backend": lambda: None}, "does not take (graph_module, example_inputs)"),
         ({"options": Hostile()}, "not a Hostile"),
         ({"options": {1: 2}}, "string keys"),
         ({"options": {"": 1}}, "Known: 'verify'"),

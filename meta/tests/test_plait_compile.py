@@ -315,6 +315,50 @@ def test_a_backend_that_returns_nothing_is_an_error():
         fast(torch.ones(2, 2), torch.ones(2, 2))
 
 
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (lambda x: x + 1, "gave Tensor for a graph with 2 outputs"),
+        (lambda x: None, "gave NoneType"),
+        (lambda x: (x,), "gave a tuple of 1"),
+        (lambda x: [x, x, x], "gave a list of 3"),
+    ],
+)
+def test_a_backend_whose_results_do_not_fit_is_an_error(returned, words):
+    def backend(graph_module, example_inputs):
+        return returned
+
+    fast = plait.compile(lambda x: (x + 1, x * 2), backend=backend)
+    with pytest.raises(plait.BackendError, match=words):
+        fast(torch.ones(2))
+
+
+def test_what_a_backend_raises_is_raised():
+    def backend(graph_module, example_inputs):
+        raise ValueError("my backend is broken")
+
+    fast = plait.compile(rows, backend=backend)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="my backend is broken"):
+            fast(torch.ones(2, 2), torch.ones(2, 2))
+
+
+def test_backends_of_many_kinds():
+    class Kept:
+        def __init__(self, graph_module, example_inputs):
+            self.graph_module = graph_module
+
+        def __call__(self, *inputs):
+            return self.graph_module(*inputs)
+
+    def with_more(graph_module, example_inputs, capture=None, **more):
+        return graph_module
+
+    x = torch.randn(4, 8)
+    for backend in (Kept, with_more, functools.partial(with_more, mode="any")):
+        torch.testing.assert_close(plait.compile(rows, backend=backend)(x, x), rows(x, x))
+
+
 def test_the_triton_backend_says_what_it_needs(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     fast = plait.compile(rows, backend="triton")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import re
 import threading
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.codegen import Target
 from plait.errors import BackendError, StageError, shown
-from plait.options import CompileRequest
+from plait.options import CompileRequest, takes
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.replay import at_user_lines
 from plait.stages import Stages, StageStopped
@@ -201,26 +200,48 @@ def _by_other(
             from plait_fx_passes.backends import BACKENDS
 
             run = BACKENDS[backend](captured, example_inputs, capture)
-        elif _takes_three(backend, captured, example_inputs, capture):
+        elif takes(backend, 3, unknown=False):
             run = backend(captured, list(example_inputs), capture)
         else:
             run = backend(captured, list(example_inputs))
     if not callable(run):
-        name = getattr(backend, "__qualname__", type(backend).__name__)
         raise BackendError(
-            f"the backend {name} returned {shown(run)}, which cannot be called",
+            f"the backend {_backend_name(backend)} returned {shown(run)}, which cannot be called",
             hint="A backend returns a function of the graph's inputs.",
         )
+    own = (captured, captured.forward)
+    if not isinstance(backend, str) and not any(run == each for each in own):
+        run = _checked(run, _output_count(captured), _backend_name(backend))
     return stages.finish(captured, Outcome.CUSTOM, run)
 
 
-def _takes_three(backend: Callable[..., Any], *arguments: object) -> bool:
-    """Whether a backend also takes the capture, as a third positional argument."""
-    try:
-        inspect.signature(backend).bind(*arguments)
-    except (TypeError, ValueError):
-        return False
-    return True
+def _backend_name(backend: object) -> str:
+    return str(getattr(backend, "__qualname__", type(backend).__name__))
+
+
+def _output_count(captured: fx.GraphModule) -> int:
+    (output,) = captured.graph.find_nodes(op="output")
+    returned = output.args[0]
+    return len(returned) if isinstance(returned, (tuple, list)) else 1
+
+
+def _checked(run: Runner, count: int, backend: str) -> Runner:
+    """`run`, whose result has a value for each output of the graph: a lone tensor would be
+    taken apart along its first dimension."""
+
+    def checked(*inputs: Any) -> Any:
+        results = run(*inputs)
+        if isinstance(results, (tuple, list)) and len(results) == count:
+            return results
+        found = type(results).__name__
+        if isinstance(results, (tuple, list)):
+            found = f"a {found} of {len(results)}"
+        raise BackendError(
+            f"what the backend {backend} returned gave {found} for a graph with {count} outputs",
+            hint="It returns a tuple with a value for each output of the graph.",
+        )
+
+    return checked
 
 
 def _warn(name: str, failure: StageFailure) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -115,9 +116,27 @@ def check_arguments(
             f"not {shown(backend)}",
             hint=f"Known: {', '.join(map(repr, BACKENDS))}.",
         )
+    elif not (takes(chosen, 2, unknown=True) or takes(chosen, 3, unknown=True)):
+        raise OptionError(
+            f"the backend {shown(chosen)} does not take (graph_module, example_inputs)",
+            hint="A backend is a function of these two that returns a function.",
+        )
     settings = parse_options(options)
     say_ignored(dynamic, str(chosen_mode))
     return CompileRequest(fullgraph, dynamic, str(chosen_mode), chosen, settings)
+
+
+def takes(function: Callable[..., Any], count: int, *, unknown: bool) -> bool:
+    """Whether a function takes so many positional arguments; `unknown` where it does not say."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return unknown
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 def parse_options(options: object) -> CompileOptions:
