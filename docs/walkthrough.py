@@ -40,7 +40,9 @@ def stages() -> dict[str, str]:
     graph = ir_lowering.lower(aten.graph, name="normalize")
     program = scheduler.schedule(graph)
     source = cpp.render(program, AVX2_BYTES)
-    kernel = source[source.index("// for i0") : source.index("struct TensorSpec")]
+    kernel = source[
+        source.index("// for i0") : source.index("static void* plait_functions")
+    ].rstrip()
     return {
         "source": EXAMPLE.read_text(),
         "bytecode": bytecode.getvalue(),

@@ -36,3 +36,10 @@ def test_walkthrough_is_true():
         [sys.executable, str(ROOT / "docs/walkthrough.py"), "--check"], check=False
     )
     assert done.returncode == 0, "run: python docs/walkthrough.py"
+
+
+def test_page_of_graph_breaks_is_true():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs/graph_breaks.py"), "--check"], check=False
+    )
+    assert done.returncode == 0, "run: python docs/graph_breaks.py"

@@ -1,0 +1,179 @@
+"""Every cause of a graph break, with what it means, what to change, and an example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BreakKind:
+    """A stable code for a cause of graph breaks. Codes are never given again."""
+
+    code: str
+    title: str
+    hint: str
+    """What to change."""
+    meaning: str
+    """What happens, and why it ends the graph."""
+    example: str = ""
+    """Python that defines `function`, which breaks with this code when called with a tensor."""
+
+
+def _table(*kinds: BreakKind) -> dict[str, BreakKind]:
+    made: dict[str, BreakKind] = {}
+    for kind in kinds:
+        if kind.code in made:
+            raise ValueError(f"graph break {kind.code} is declared twice")
+        made[kind.code] = kind
+    return made
+
+
+BREAKS = _table(
+    BreakKind(
+        "GB0001",
+        "statement that is not traced",
+        "Move the statement out of the compiled function.",
+        "The tracer has no rule for the bytecode of this statement, or the statement runs too "
+        "long without a tensor operation to be followed. It runs as plain Python, and the code "
+        "after it is compiled again.",
+        """
+        def function(x):
+            class Pair:
+                first = 1
+
+            return x + Pair.first
+        """,
+    ),
+    BreakKind(
+        "GB0002",
+        "call that cannot be traced",
+        "Call it outside of the compiled function, or register it as a custom op.",
+        "The function is written in C, belongs to another library's state, or does something "
+        "that a graph cannot hold. It is called as it is, between two graphs.",
+        """
+        import time
+
+        def function(x):
+            return x * 2 + time.time()
+        """,
+    ),
+    BreakKind(
+        "GB0003",
+        "branch on the value of a tensor",
+        "Use torch.where, or move the branch out of the compiled function.",
+        "Which way the code goes depends on data that only the graph's run gives. The graph "
+        "ends here; each way that is taken is compiled as a graph of its own.",
+        """
+        def function(x):
+            if x.sum() > 0:
+                return x + 1
+            return x - 1
+        """,
+    ),
+    BreakKind(
+        "GB0004",
+        "value of a tensor needed in Python",
+        "Keep the value in a tensor, or read it outside of the compiled function.",
+        "Python asks for the number inside a tensor: item(), tolist(), int(), a format string. "
+        "The graph has to run first.",
+        """
+        def function(x):
+            return x * x.max().item()
+        """,
+    ),
+    BreakKind(
+        "GB0005",
+        "output to the world",
+        "Print or log outside of the compiled function, or print constants only.",
+        "What is printed, logged, read or written depends on values that only the graph's run "
+        "gives, or on the state of the world. Constants are printed and logged after the graph "
+        "has run, without a break.",
+        """
+        def function(x):
+            y = x + 1
+            print("sum", y.sum())
+            return y * 2
+        """,
+    ),
+    BreakKind(
+        "GB0006",
+        "exception raised",
+        "Nothing to change if the exception is meant.",
+        "The code raises an exception that nothing in the traced code handles. What came before "
+        "is compiled; Python raises it, with the user's own lines in its traceback.",
+        """
+        def function(x):
+            if x.dim() == 1:
+                raise ValueError("one dimension is too few")
+            return x
+        """,
+    ),
+    BreakKind(
+        "GB0007",
+        "attribute that cannot be traced",
+        "Read it outside of the compiled function.",
+        "The attribute is computed by C code, changes with what ran before, as `grad` does, or is "
+        "intercepted in a way that is not followed.",
+        """
+        def function(x):
+            return x * 2 if x.grad is None else x.grad
+        """,
+    ),
+    BreakKind(
+        "GB0008",
+        "operation that fails on these operands",
+        "See the error that eager raises; a shape that depends on data breaks here as well.",
+        "The operation raises an error for operands of these shapes and dtypes, or its result's "
+        "shape depends on data. Python runs it, and raises what eager raises.",
+        """
+        def function(x):
+            return x[x > 0] * 2
+        """,
+    ),
+    BreakKind(
+        "GB0009",
+        "object that cannot be traced",
+        "Pass tensors, numbers, plain containers or objects of Python classes.",
+        "An object of a class that C defines, a tensor subclass, or a live value that cannot be "
+        "made again after the graph.",
+        """
+        import random
+
+        def function(x):
+            return x * random.Random(7).random()
+        """,
+    ),
+    BreakKind(
+        "GB0011",
+        "coroutine, or generator in a state that cannot be kept",
+        "Use a list or a loop.",
+        "Coroutines run as plain Python; so does a call that lets a half-consumed generator "
+        "escape.",
+        """
+        def function(x):
+            rows = (row * 2 for row in x)
+            next(rows)
+            return rows
+        """,
+    ),
+    BreakKind(
+        "GB0012",
+        "fault of the tracer",
+        "Please report it, with the function and its arguments; the call ran eagerly.",
+        "The tracer itself failed. The call runs as plain Python, and gives what it should.",
+    ),
+    BreakKind(
+        "GB0013",
+        "function that looks into its caller's frame",
+        "Name the values instead of asking for the frame's variables.",
+        "locals(), vars(), eval() and their like see the variables of the frame that calls them, "
+        "and a weak reference sees what keeps an object alive. Only Python's own frame has those, "
+        "so the frame runs as plain Python.",
+        """
+        def function(x):
+            y = x + 1
+            return locals()["y"] * 2
+        """,
+    ),
+)
+"""Every cause of a graph break by its code."""
