@@ -53,6 +53,7 @@ BREAKS = _table(
         """
         import time
 
+
         def function(x):
             return x * 2 + time.time()
         """,
@@ -138,6 +139,7 @@ BREAKS = _table(
         "made again after the graph.",
         """
         import random
+
 
         def function(x):
             return x * random.Random(7).random()
