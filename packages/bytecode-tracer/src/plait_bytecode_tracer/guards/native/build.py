@@ -22,7 +22,7 @@ from plait_bytecode_tracer.guards.kinds import storage_pattern
 from plait_utils import DiskCache, get_logger, stable_hash
 
 _NAME = "plait_guards"
-_FLAGS = ("-O2", "-shared", "-fPIC", "-w")
+_FLAGS = ("-O3", "-shared", "-fPIC", "-w")
 _COMPILERS = ("cc", "gcc", "clang", "g++", "clang++")
 _TIMEOUT_SECONDS = 120
 _SWITCH = "PLAIT_NATIVE_GUARDS"
@@ -118,8 +118,9 @@ class NativeGuards:
         include = sysconfig.get_path("include")
         if not Path(include, "Python.h").exists():
             raise BuildError(f"Python's headers are not installed in {include}")
+        for name, text in _sources().items():
+            output.with_name(name).write_text(text, encoding="utf-8")
         source = output.with_name("guarded.c")
-        source.write_text(_source())
         command = [compiler, *_FLAGS, "-x", "c", f"-I{include}", str(source), "-o", str(output)]
         if self._stopping:
             raise BuildError("the process is about to end")
@@ -144,9 +145,14 @@ class NativeGuards:
             self._thread.join(timeout=5)
 
 
-def _source() -> str:
+def _sources() -> dict[str, str]:
+    """The C files by name: one translation unit, and what it includes."""
     folder = importlib.resources.files(__package__)
-    return folder.joinpath("guarded.c").read_text(encoding="utf-8")
+    return {
+        entry.name: entry.read_text(encoding="utf-8")
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith((".c", ".h"))
+    }
 
 
 def _suffix() -> str:
@@ -158,7 +164,8 @@ def _key() -> str:
 
     The compiler is not among it: any that builds this builds the same behaviour.
     """
-    return stable_hash("native guards", _source(), _suffix(), sysconfig.get_platform(), _FLAGS)
+    sources = tuple(_sources().items())
+    return stable_hash("native guards", sources, _suffix(), sysconfig.get_platform(), _FLAGS)
 
 
 def _compiler() -> str:

@@ -1,0 +1,188 @@
+/* Building. Specifications come from flatten.py and are not otherwise checked. */
+
+static Py_ssize_t number(PyObject *tuple, Py_ssize_t place)
+{
+    return PyLong_AsSsize_t(PyTuple_GET_ITEM(tuple, place));
+}
+
+static void *array(Py_ssize_t count, size_t size)
+{
+    void *made = PyMem_Calloc((size_t)count + 1, size);
+    if (made == NULL)
+        PyErr_NoMemory();
+    return made;
+}
+
+/* The ints of a tuple; NULL with an exception. */
+static Py_ssize_t *numbers(PyObject *tuple, Py_ssize_t *count)
+{
+    *count = PyTuple_GET_SIZE(tuple);
+    Py_ssize_t *made = array(*count, sizeof(Py_ssize_t));
+    for (Py_ssize_t n = 0; made && n < *count; n++)
+        made[n] = number(tuple, n);
+    return made;
+}
+
+static Node **node_list(Guarded *self, PyObject *tuple, Py_ssize_t *count)
+{
+    *count = PyTuple_GET_SIZE(tuple);
+    Node **made = array(*count, sizeof(Node *));
+    for (Py_ssize_t n = 0; made && n < *count; n++)
+        made[n] = &self->nodes[number(tuple, n)];
+    return made;
+}
+
+static int build_node(Guarded *self, Node *node, PyObject *spec)
+{
+    node->access = (int)number(spec, 0);
+    node->key = PyTuple_GET_ITEM(spec, 1);
+    node->index = number(spec, 2);
+    node->slot = number(spec, 3);
+    node->first_guard = number(spec, 4);
+    node->guards_begin = number(spec, 5);
+    node->guards_end = number(spec, 6);
+    node->has_version = (int)number(spec, 7);
+    node->children = node_list(self, PyTuple_GET_ITEM(spec, 8), &node->child_count);
+    node->unsettled = node_list(self, PyTuple_GET_ITEM(spec, 9), &node->unsettled_count);
+    return node->children && node->unsettled ? 0 : -1;
+}
+
+static Facts *build_facts(PyObject *spec)
+{
+    Facts *facts = array(1, sizeof(Facts));
+    if (facts == NULL)
+        return NULL;
+    PyObject *shape = PyTuple_GET_ITEM(spec, 6), *strides = PyTuple_GET_ITEM(spec, 7);
+    facts->cls = (PyTypeObject *)PyTuple_GET_ITEM(spec, 0);
+    facts->dtype.code = (uint8_t)number(spec, 1);
+    facts->dtype.bits = (uint8_t)number(spec, 2);
+    facts->dtype.lanes = (uint16_t)number(spec, 3);
+    facts->device.device_type = (int32_t)number(spec, 4);
+    facts->device.device_id = (int32_t)number(spec, 5);
+    facts->ndim = (int32_t)PyTuple_GET_SIZE(shape);
+    facts->is_complex = (int)number(spec, 8);
+    facts->requires_grad = (int)number(spec, 9);
+    facts->shape = array(2 * facts->ndim, sizeof(int64_t));
+    for (int32_t n = 0; facts->shape && n < facts->ndim; n++) {
+        facts->shape[n] = (int64_t)number(shape, n);
+        facts->shape[facts->ndim + n] = (int64_t)number(strides, n);
+    }
+    return facts;
+}
+
+static int build_guard(Guard *guard, PyObject *spec)
+{
+    guard->kind = (int)number(spec, 0);
+    guard->by_holder = (int)number(spec, 1);
+    guard->by_itself = (int)number(spec, 2);
+    guard->expected = PyTuple_GET_ITEM(spec, 3);
+    guard->second = PyTuple_GET_ITEM(spec, 4);
+    guard->slots = numbers(PyTuple_GET_ITEM(spec, 5), &guard->slot_count);
+    if (guard->kind == TENSOR)
+        guard->facts = build_facts(guard->expected);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int build_tree(Guarded *self, PyObject *nodes, PyObject *guards, PyObject *roots)
+{
+    self->nodes = array(PyTuple_GET_SIZE(nodes), sizeof(Node));
+    self->guards = array(PyTuple_GET_SIZE(guards), sizeof(Guard));
+    if (self->nodes == NULL || self->guards == NULL)
+        return -1;
+    self->node_count = PyTuple_GET_SIZE(nodes);
+    self->guard_count = PyTuple_GET_SIZE(guards);
+    for (Py_ssize_t n = 0; n < self->node_count; n++)
+        if (build_node(self, &self->nodes[n], PyTuple_GET_ITEM(nodes, n)) < 0)
+            return -1;
+    for (Py_ssize_t n = 0; n < self->guard_count; n++)
+        if (build_guard(&self->guards[n], PyTuple_GET_ITEM(guards, n)) < 0)
+            return -1;
+    self->roots = node_list(self, roots, &self->root_count);
+    self->loose = array(self->root_count, sizeof(Node *));
+    self->patience = TRUST;
+    self->held = array(self->slot_count, sizeof(PyObject *));
+    self->data = array(self->slot_count, sizeof(void *));
+    return self->roots && self->loose && self->held && self->data ? 0 : -1;
+}
+
+static PyTypeObject Guarded_Type;
+
+/* guarded(tree, call): see flatten.py. */
+static PyObject *guarded_new(PyObject *module, PyObject *spec)
+{
+    PyObject *nodes, *guards, *roots, *graph, *inputs, *body, *reads, *miss;
+    Guarded *self = PyObject_GC_New(Guarded, &Guarded_Type);
+    if (self == NULL)
+        return NULL;
+    size_t head = offsetof(Guarded, vectorcall);
+    memset((char *)self + head, 0, sizeof(Guarded) - head);
+    self->vectorcall = guarded_call;
+    self->spec = Py_NewRef(spec);
+    PyObject_GC_Track(self);
+    if (!PyArg_ParseTuple(spec, "O!O!O!nnnnOO!OnO!O", &PyTuple_Type, &nodes, &PyTuple_Type,
+                          &guards, &PyTuple_Type, &roots, &self->mode_count, &self->last_begin,
+                          &self->argument_count, &self->slot_count, &graph, &PyTuple_Type,
+                          &inputs, &body, &self->direct, &PyTuple_Type, &reads, &miss) ||
+        build_tree(self, nodes, guards, roots) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->graph = graph == Py_None ? NULL : graph;
+    self->body = body == Py_None ? NULL : body;
+    self->miss = miss;
+    self->inputs = numbers(inputs, &self->input_count);
+    self->reads = numbers(reads, &self->read_count);
+    if (self->inputs == NULL || self->reads == NULL || PyErr_Occurred()) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int guarded_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(((Guarded *)object)->spec);
+    return 0;
+}
+
+/* No tp_clear: what the spec refers to breaks its own cycles, as it does for a tuple. */
+static void guarded_dealloc(PyObject *object)
+{
+    Guarded *self = (Guarded *)object;
+    PyObject_GC_UnTrack(object);
+    for (Py_ssize_t n = 0; n < self->node_count; n++) {
+        PyMem_Free(self->nodes[n].children);
+        PyMem_Free(self->nodes[n].unsettled);
+        forget_watched(&self->nodes[n]);
+    }
+    for (Py_ssize_t n = 0; n < self->guard_count; n++) {
+        Facts *facts = self->guards[n].facts;
+        if (facts)
+            PyMem_Free(facts->shape);
+        PyMem_Free(facts);
+        PyMem_Free(self->guards[n].slots);
+        PyMem_Free(self->guards[n].last_data);
+    }
+    void *arrays[] = {self->nodes, self->guards, self->roots, self->held,
+                      self->data,  self->inputs, self->reads, self->steps, self->loose};
+    for (size_t n = 0; n < sizeof(arrays) / sizeof(arrays[0]); n++)
+        PyMem_Free(arrays[n]);
+    Py_XDECREF(self->spec);
+    PyObject_GC_Del(object);
+}
+
+static PyMethodDef guarded_methods[] = {
+    {"check", (PyCFunction)(void (*)(void))guarded_check, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject Guarded_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "plait_guards.Guarded",
+    .tp_basicsize = sizeof(Guarded),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Guarded, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_traverse = guarded_traverse,
+    .tp_dealloc = guarded_dealloc,
+    .tp_methods = guarded_methods,
+};

@@ -1,0 +1,137 @@
+/* Guards, one by one: tensors, storage, and all other kinds. */
+
+/* `pinned`: the value is the very object that passed before. Then its sign bit is read
+ * again only if it has come to lie elsewhere in memory. A tensor object gets or loses
+ * the bit only by having another tensor's storage and strides put into it (`.data = `),
+ * and a conjugated or negated view of the tensor's own memory, of its dtype, has none. */
+enum { LOOSE, PINNED, QUICK }; /* quick: fail rather than let other threads run meanwhile */
+
+static int check_tensor(Check *check, Facts *facts, PyObject *value, int pinned, void **data)
+{
+    DLTensor found;
+    if (Py_TYPE(value) != facts->cls)
+        return 0;
+    if (exchange->describe(value, &found) != 0)
+        return raised();
+    if (memcmp(&found.dtype, &facts->dtype, sizeof(DLDataType)) != 0 ||
+        found.ndim != facts->ndim || found.device.device_type != facts->device.device_type ||
+        found.device.device_id != facts->device.device_id)
+        return 0;
+    size_t bytes = (size_t)found.ndim * sizeof(int64_t);
+    if (bytes && (memcmp(found.shape, facts->shape, bytes) != 0 ||
+                  memcmp(found.strides, facts->shape + found.ndim, bytes) != 0))
+        return 0;
+    if (facts->requires_grad >= 0) {
+        PyObject *needs = requires_grad_get(value, requires_grad_closure);
+        if (needs == NULL)
+            return raised();
+        Py_DECREF(needs);
+        if ((needs == Py_True) != facts->requires_grad)
+            return 0;
+    }
+    int held;
+    if (facts->is_complex && (held = returns_false(is_conj_method, value)) <= 0)
+        return held;
+    if (!(pinned && facts->last == value && facts->last_data == found.data)) {
+        if (pinned == QUICK)
+            return 0;
+        if ((held = returns_false(is_neg_method, value)) <= 0)
+            return held;
+        if (check->remembers) {
+            facts->last = value;
+            facts->last_data = found.data;
+        }
+    }
+    *data = found.data;
+    return 1;
+}
+
+/* Tensors of the same metadata in the same places share memory as they did before. */
+static int check_storage(Check *check, Guard *guard)
+{
+    int same = guard->by_itself && guard->last_data != NULL;
+    for (Py_ssize_t n = 0; same && n < guard->slot_count; n++)
+        same = guard->last_data[n] == check->data[guard->slots[n]];
+    if (same && check->remembers)
+        return 1;
+    PyObject *tensors = PyTuple_New(guard->slot_count);
+    if (tensors == NULL)
+        return raised();
+    for (Py_ssize_t n = 0; n < guard->slot_count; n++)
+        PyTuple_SET_ITEM(tensors, n, Py_NewRef(check->held[guard->slots[n]]));
+    PyObject *pattern = PyObject_CallOneArg(storage_pattern, tensors);
+    Py_DECREF(tensors);
+    if (pattern == NULL)
+        return raised();
+    int held = equal_constants(pattern, guard->expected);
+    Py_DECREF(pattern);
+    if (held <= 0 || !check->remembers)
+        return held;
+    if (guard->last_data == NULL) {
+        size_t count = (size_t)guard->slot_count;
+        guard->last_data = PyMem_Malloc((count ? count : 1) * sizeof(void *));
+    }
+    for (Py_ssize_t n = 0; guard->last_data && n < guard->slot_count; n++)
+        guard->last_data[n] = check->data[guard->slots[n]];
+    return 1;
+}
+
+static int check_guard(Check *check, Guard *guard, Node *node, PyObject *value, int pinned)
+{
+    void *data = NULL;
+    switch (guard->kind) {
+    case IDENTITY:
+        return value == guard->expected;
+    case TYPE:
+        return (PyObject *)Py_TYPE(value) == guard->expected;
+    case EQUAL:
+        return equal_constants(value, guard->expected);
+    case LENGTH:
+        return check_length(value, guard->expected);
+    case KEYS:
+        return check_keys(value, guard->expected);
+    case LACKS:
+        return check_contains(value, guard->expected, 0);
+    case HAS:
+        return check_contains(value, guard->expected, 1);
+    case NO_ATTRIBUTE:
+        return check_no_attribute(value, guard->expected);
+    case CLASS_ATTRIBUTE:
+        return check_class_attribute(value, guard->expected, guard->second);
+    case METHOD:
+        return check_method(value, guard->expected, guard->second);
+    case FUNCTION:
+        return check_function(value, guard->expected);
+    case TENSOR: {
+        int held = check_tensor(check, guard->facts, value, pinned, &data);
+        if (node->slot >= 0)
+            check->data[node->slot] = data;
+        return held;
+    }
+    case SAME_OBJECT:
+        return check->held[guard->slots[0]] == check->held[guard->slots[1]];
+    case STORAGE_PATTERN:
+        return check_storage(check, guard);
+    case MODE: {
+        PyObject *now = PyObject_CallNoArgs(guard->expected);
+        if (now == NULL)
+            return raised();
+        int held = equal_constants(now, guard->second);
+        Py_DECREF(now);
+        return held;
+    }
+    }
+    return truth_of(call_python(check, guard->expected, value));
+}
+
+static int check_numbered(Check *check, Py_ssize_t begin, Py_ssize_t end)
+{
+    for (Py_ssize_t n = begin; n < end; n++) {
+        int held = check_guard(check, &check->tree->guards[n], NULL, NULL, 0);
+        if (held <= 0) {
+            check->failed = n;
+            return held;
+        }
+    }
+    return 1;
+}

@@ -1,0 +1,152 @@
+/* What is checked: the structures that flatten.py describes. */
+
+/* DLPack, as of its exchange table (version 1.3). */
+
+typedef struct {
+    int32_t device_type;
+    int32_t device_id;
+} DLDevice;
+
+typedef struct {
+    uint8_t code;
+    uint8_t bits;
+    uint16_t lanes;
+} DLDataType;
+
+typedef struct {
+    void *data;
+    DLDevice device;
+    int32_t ndim;
+    DLDataType dtype;
+    int64_t *shape;
+    int64_t *strides;
+    uint64_t byte_offset;
+} DLTensor;
+
+typedef struct {
+    uint32_t major;
+    uint32_t minor;
+    void *previous;
+    void *allocate;
+    void *from_object;
+    void *to_object;
+    int (*describe)(void *object, DLTensor *out); /* borrows; 0 where it succeeds */
+    void *current_stream;
+} ExchangeTable;
+
+static const ExchangeTable *exchange;
+static getter requires_grad_get;
+static void *requires_grad_closure;
+static PyCFunction is_neg_method;
+static PyCFunction is_conj_method;
+static PyObject *same_constant;
+static PyObject *same_order;
+static PyObject *storage_pattern;
+static PyObject *absent;
+
+/* The tree. */
+
+enum Access { ARGUMENT, CONSTANT, ATTRIBUTE, INSTANCE_DICT, ITEM, CELL, PYTHON_READ };
+
+enum Kind {
+    IDENTITY,
+    TYPE,
+    EQUAL,
+    LENGTH,
+    KEYS,
+    LACKS,
+    HAS,
+    NO_ATTRIBUTE,
+    CLASS_ATTRIBUTE,
+    METHOD,
+    FUNCTION,
+    TENSOR,
+    SAME_OBJECT,
+    STORAGE_PATTERN,
+    MODE,
+    PYTHON_CONDITION
+};
+
+typedef struct {
+    PyTypeObject *cls;
+    DLDevice device;
+    DLDataType dtype;
+    int32_t ndim;
+    int is_complex;
+    int requires_grad; /* -1: whatever it is */
+    int64_t *shape;    /* the strides follow */
+    PyObject *last;    /* what was found not to be negated; compared, never followed */
+    void *last_data;
+} Facts;
+
+typedef struct {
+    int kind;
+    int by_holder; /* follows from the version of the dict or class that holds the value */
+    int by_itself; /* follows from the version of the value, a dict or class; of
+                    * STORAGE_PATTERN: from where the tensors are, which other guards found */
+    PyObject *expected;
+    PyObject *second;
+    Py_ssize_t *slots; /* SAME_OBJECT, STORAGE_PATTERN: the values */
+    Py_ssize_t slot_count;
+    void **last_data; /* STORAGE_PATTERN: where the tensors were */
+    Facts *facts;
+} Guard;
+
+struct Watched;
+
+typedef struct Node {
+    int access;
+    PyObject *key;
+    Py_ssize_t index;
+    Py_ssize_t slot;        /* where its value is kept for later, or -1 */
+    Py_ssize_t first_guard; /* the one that fails where it cannot be read */
+    Py_ssize_t guards_begin, guards_end;
+    Py_ssize_t child_count, unsettled_count;
+    struct Node **children;
+    struct Node **unsettled; /* those to visit though nothing changed in the dict */
+    int has_version;         /* what a version would spare */
+    uint64_t version;        /* of the dict or class that passed, or 0 */
+    PyObject *found;         /* borrowed from the dict or class of that version */
+    PyObject *seen;          /* compared, never followed */
+    struct Watched *watched;
+} Node;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *spec; /* owns every object that nodes and guards point to */
+    Node *nodes;
+    Py_ssize_t node_count;
+    Node **roots;
+    Py_ssize_t root_count;
+    Guard *guards;
+    Py_ssize_t guard_count, mode_count, last_begin;
+    Py_ssize_t argument_count, slot_count;
+    PyObject **held; /* of the check that uses the remembered state */
+    void **data;
+    int busy;
+    struct Step *steps; /* the short way; see there */
+    Py_ssize_t step_count, step_room;
+    Node **loose; /* roots that it leaves to a visit */
+    int32_t loose_count;
+    int passed;   /* full checks that passed since the short way was last found */
+    int patience; /* while positive, it is worth finding it again */
+    PyObject *graph; /* NULL: none, and the body gets an empty tuple */
+    Py_ssize_t *inputs;
+    Py_ssize_t input_count;
+    PyObject *body; /* NULL: return output `direct` of the graph */
+    Py_ssize_t direct;
+    Py_ssize_t *reads;
+    Py_ssize_t read_count;
+    PyObject *miss;
+} Guarded;
+
+typedef struct {
+    Guarded *tree;
+    PyObject *const *arguments;
+    PyObject **held;
+    void **data;
+    int remembers;
+    int wants_number; /* of the guard that fails */
+    Py_ssize_t failed;
+} Check;
