@@ -22,6 +22,8 @@ from typing import Any
 from suites.cpython_modules import LANGUAGE, MODULES
 
 ROOT = Path(__file__).parents[1]
+LOADING = 120.0
+"""Seconds in which a test module is to be imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,14 @@ def _start(
 
 
 def _events(reader: int, timeout: float) -> Iterator[dict[str, Any]]:
-    """The worker's events; one called "timeout" if none comes for that long."""
+    """The worker's events; one called "timeout" if none comes for that long.
+
+    Until the tests are loaded it may take longer.
+    """
     waiting = b""
+    patience = max(timeout, LOADING)
     while True:
-        if not select.select([reader], [], [], timeout)[0]:
+        if not select.select([reader], [], [], patience)[0]:
             yield {"event": "timeout"}
             return
         chunk = os.read(reader, 1 << 16)
@@ -152,6 +158,7 @@ def _events(reader: int, timeout: float) -> Iterator[dict[str, Any]]:
             return
         *lines, waiting = (waiting + chunk).split(b"\n")
         yield from (json.loads(line) for line in lines)
+        patience = timeout if lines else patience
 
 
 def both(task: Task) -> list[Method]:
