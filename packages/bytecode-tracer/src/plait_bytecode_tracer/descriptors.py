@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from plait_bytecode_tracer.objects import (
 from plait_bytecode_tracer.operations import same
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.variables import (
+    BoundVariable,
     DictVariable,
     Known,
     MethodVariable,
@@ -44,6 +46,9 @@ def call_descriptor(
         return call_method_variable(frame, MethodVariable(owner, name), rest, kwargs)
     if cls is object and name in _OBJECT and not kwargs:
         return _OBJECT[name](frame, owner, *rest)
+    if name == "__get__" and cls is types.FunctionType and rest:
+        unbound = isinstance(rest[0], Known) and rest[0].value is None
+        return owner if unbound else BoundVariable(owner, rest[0])
     if name == "__init__" and isinstance(owner, ObjectVariable):
         initialize(frame, owner, rest, kwargs)
         return constant(None)

@@ -83,7 +83,12 @@ def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variab
                 changed(frame, left)
                 return left
             return SequenceVariable([*left.items, *other.items], left.kind)
-        if function is operator.add and isinstance(other, Known) and type(other.value) is tuple:
+        if function is operator.iadd and left.kind is list and other is not None:
+            left.items.extend(elements(frame, other))
+            changed(frame, left)
+            return left
+        adds = function in (operator.add, operator.iadd) and left.kind is tuple
+        if adds and isinstance(other, Known) and type(other.value) is tuple:
             return SequenceVariable([*left.items, *map(constant, other.value)], left.kind)
         if function is operator.mul and isinstance(other, Known) and _is_small(left, other.value):
             return SequenceVariable(left.items * other.value, left.kind)

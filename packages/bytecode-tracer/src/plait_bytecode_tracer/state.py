@@ -330,6 +330,13 @@ class TraceState:
         source = self.constants.source(cls, cls.__qualname__)
         self.require(source, Kind.CLASS_ATTRIBUTE, (name, found), text)
 
+    def own_dict(self, value: Any, source: Source) -> DictVariable:
+        """The instance dictionary of an object from outside."""
+        found = self.wrap(own_table(value), source.instance_dict())
+        if not isinstance(found, DictVariable):
+            raise TraceBreakError("GB0007", f"the __dict__ of {source.text}")
+        return found
+
     def guard_storage_offsets(self) -> None:
         """All inputs keep the offset at which they begin in their storage."""
         for graph_input in self.inputs:

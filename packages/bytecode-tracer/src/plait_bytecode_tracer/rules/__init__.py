@@ -3,6 +3,7 @@
 from plait_bytecode_tracer.rules import (
     autograd,
     containers,
+    copying,
     definitions,
     environment,
     iterators,
@@ -14,6 +15,7 @@ from plait_bytecode_tracer.rules import (
 __all__ = [
     "autograd",
     "containers",
+    "copying",
     "definitions",
     "environment",
     "iterators",

@@ -54,3 +54,9 @@ def operator_getitem(frame: Frame, container: Variable, key: Variable) -> Variab
 @builtin(operator.contains)
 def operator_contains(frame: Frame, container: Variable, item: Variable) -> Variable:
     return constant(contains(frame, container, item))
+
+
+@builtin(dict.fromkeys)
+def fromkeys(frame: Frame, keys: Variable, value: Variable | None = None) -> Variable:
+    given = constant(None) if value is None else value
+    return DictVariable({constant_key(key): given for key in elements(frame, keys)})

@@ -1,0 +1,121 @@
+"""`copy.copy` and `copy.deepcopy` of tracked values."""
+
+from __future__ import annotations
+
+import copy
+import types
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.classes import type_of
+from plait_bytecode_tracer.containers import describe
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.objects import (
+    builtin_base,
+    instance_attribute,
+    static_attribute,
+    storage_of,
+)
+from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.variables import (
+    DictVariable,
+    Known,
+    ObjectVariable,
+    SequenceVariable,
+    SetVariable,
+    Variable,
+    is_constant,
+)
+
+_OWN_WAYS = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs_ex__")
+_ATOMS = types.FunctionType | types.BuiltinFunctionType | types.ModuleType | type
+
+
+@builtin(copy.copy)
+def shallow(frame: Frame, value: Variable) -> Variable:
+    return _copied(frame, value, "__copy__", lambda item: item, {})
+
+
+@builtin(copy.deepcopy)
+def deep(frame: Frame, value: Variable, memo: Variable | None = None) -> Variable:
+    if memo is not None:
+        raise TraceBreakError("GB0002", "deepcopy with a memo")
+    return _deep(frame, value, {})
+
+
+def _deep(frame: Frame, value: Variable, made: dict[int, Variable]) -> Variable:
+    """A deep copy; what occurs twice is copied once."""
+    key = id(value.value) if isinstance(value, Known) else id(value)
+    if key not in made:
+        made[key] = _copied(
+            frame, value, "__deepcopy__", lambda item: _deep(frame, item, made), made
+        )
+    return made[key]
+
+
+def _copied(
+    frame: Frame, value: Variable, method: str, inner: Any, made: dict[int, Variable]
+) -> Variable:
+    key = id(value.value) if isinstance(value, Known) else id(value)
+    match value:
+        case SequenceVariable():
+            copied = SequenceVariable([], value.kind)
+            made[key] = copied
+            copied.items.extend(inner(item) for item in value.items)
+            return copied
+        case DictVariable():
+            result = DictVariable({}, value.kind, factory=value.factory)
+            made[key] = result
+            for name, item in value.items.items():
+                result.items[name] = inner(item)
+            return result
+        case SetVariable():
+            return SetVariable(set(value.items), kind=value.kind)
+        case Known(real) if is_constant(real) or isinstance(real, _ATOMS):
+            return value
+        case Known() | ObjectVariable():
+            return _copied_object(frame, value, method, inner, made)
+    raise TraceBreakError("GB0002", f"a copy of a {describe(value)}")
+
+
+def _copied_object(
+    frame: Frame, value: Known | ObjectVariable, method: str, inner: Any, made: dict[int, Variable]
+) -> Variable:
+    """A copy of an object, as its class would have it by default."""
+    cls = type_of(value)
+    own = getattr(cls, method, None)
+    if isinstance(own, types.FunctionType):
+        from plait_bytecode_tracer.calls import call
+
+        memo: list[Variable] = [] if method == "__copy__" else [DictVariable({})]
+        return call(frame, constant(own), [value, *memo], {})
+    default = all(
+        static_attribute(cls, name) is static_attribute(object, name) for name in _OWN_WAYS
+    )
+    known = hasattr(cls, "__dict__") and builtin_base(cls) in (None, dict, list)
+    if not default or not known or issubclass(cls, torch.nn.Module | torch.Tensor):
+        raise TraceBreakError("GB0002", f"a copy of a {cls.__name__}")
+    copied = ObjectVariable(cls)
+    made[id(value.value) if isinstance(value, Known) else id(value)] = copied
+    storage = storage_of(frame, value)
+    if storage is not None:
+        copied.base = _copied(frame, storage, method, inner, made)
+    names = (
+        list(value.attributes) if isinstance(value, ObjectVariable) else _own_names(frame, value)
+    )
+    for name in names:
+        held = instance_attribute(frame, value, name)
+        if held is not None:
+            copied.attributes[name] = inner(held)
+    return copied
+
+
+def _own_names(frame: Frame, value: Known) -> list[str]:
+    """The names under which an object from outside holds something now."""
+    if value.source is None:
+        raise TraceBreakError("GB0002", f"a copy of a {describe(value)} without a source")
+    table = frame.state.own_dict(value.value, value.source)
+    written = frame.state.attributes.get(id(value.value), {})
+    return list(dict.fromkeys([*table.items, *written]))
