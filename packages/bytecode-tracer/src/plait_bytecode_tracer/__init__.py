@@ -6,6 +6,7 @@ from plait_bytecode_tracer.dispatch import Backend, CompiledFunction
 from plait_bytecode_tracer.entries import Entry, Recompile
 from plait_bytecode_tracer.errors import BREAKS, BreakKind, FullGraphError, GraphBreak
 from plait_bytecode_tracer.guards import Guard
+from plait_bytecode_tracer.guards.native import wait_for_native_guards
 from plait_bytecode_tracer.modules import compile_module, compiled_function_of
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, trace
@@ -28,4 +29,5 @@ __all__ = [
     "compile_module",
     "compiled_function_of",
     "trace",
+    "wait_for_native_guards",
 ]

@@ -200,3 +200,14 @@ def _load(path: Path) -> ModuleType:
 
 NATIVE = NativeGuards()
 """The one native module of this process."""
+
+
+def wait_for_native_guards(timeout: float = _TIMEOUT_SECONDS) -> str | None:
+    """Wait, at most some seconds, until guards are checked natively: for measurements.
+
+    Returns None once they are, else why they are not (yet). Nothing else needs to wait:
+    until then, the same guards are checked in Python.
+    """
+    if NATIVE.wait(timeout) is not None:
+        return None
+    return NATIVE.failure or f"the native check was not built within {timeout} s"
