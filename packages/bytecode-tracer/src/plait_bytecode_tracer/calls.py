@@ -119,6 +119,10 @@ def _call_known(
         return call(frame, constant(compiled.__get__(real)), args, kwargs)
     if isinstance(real, _DESCRIPTORS) and args:
         return call_descriptor(frame, real, args, kwargs)
+    if isinstance(real, types.MethodWrapperType):
+        descriptor = static_attribute(type(real.__self__), real.__name__)
+        if isinstance(descriptor, _DESCRIPTORS):
+            return call_descriptor(frame, descriptor, [constant(real.__self__), *args], kwargs)
     if isinstance(real, functools._lru_cache_wrapper):
         frame.state.is_direct = False
         return _call_cached(frame, real, args, kwargs)

@@ -44,6 +44,8 @@ def call_descriptor(
     name, cls = descriptor.__name__, descriptor.__objclass__
     if isinstance(owner, TensorVariable | SequenceVariable | DictVariable | SetVariable):
         return call_method_variable(frame, MethodVariable(owner, name), rest, kwargs)
+    if name in ("__enter__", "__exit__"):
+        raise TraceBreakError("GB0002", f"{cls.__name__} as a context manager")
     if cls is object and name in _OBJECT and not kwargs:
         return _OBJECT[name](frame, owner, *rest)
     if name == "__get__" and cls is types.FunctionType and rest:

@@ -42,6 +42,8 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
         if isinstance(args[0], Known) and type(args[0].value).__module__ == "numpy":
             raise TraceBreakError("GB0009", "an operator of a NumPy scalar and a tensor")
         target = args[0]
+        if function is operator.pow and isinstance(target, Known):
+            function = torch.pow  # a graph prints operators, and -3 ** x is -(3 ** x)
         if function in _IN_PLACE:
             if isinstance(target, TensorVariable):
                 frame.state.mutates_tensors = True
@@ -78,6 +80,8 @@ def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variab
     if isinstance(left, SequenceVariable):
         other = args[1] if len(args) > 1 else None
         if function in (operator.add, operator.iadd) and isinstance(other, SequenceVariable):
+            if issubclass(left.kind, list) is not issubclass(other.kind, list):
+                raise TraceBreakError("GB0008", "a list and a tuple are added")
             if function is operator.iadd and left.kind is list:
                 left.items.extend(other.items)
                 changed(frame, left)

@@ -6,7 +6,7 @@ import contextvars
 
 import torch
 
-from plait_bytecode_tracer.containers import hold
+from plait_bytecode_tracer.containers import hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.operations import truth
@@ -26,7 +26,9 @@ def is_grad_enabled(frame: Frame) -> Variable:
 @builtin(torch._C._set_grad_enabled)
 def set_grad_enabled(frame: Frame, enabled: Variable) -> Variable:
     """Switch gradients in the trace and in the graph."""
-    wanted = truth(frame, enabled)
+    wanted = plain_value(enabled)
+    if not isinstance(wanted, bool):
+        raise TraceBreakError("GB0006", f"gradients are set to {wanted!r}, which is no bool")
     if wanted is not frame.state.grad_enabled:
         frame.state.grad_enabled = wanted
         node = frame.state.graph.call_function(torch._C._set_grad_enabled, (wanted,))

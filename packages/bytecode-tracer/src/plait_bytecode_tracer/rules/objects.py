@@ -48,7 +48,10 @@ def len_(frame: Frame, value: Variable) -> Variable:
             if isinstance(real, torch.nn.Module) and value.source is not None:
                 load_attribute(frame, value, "_modules")
             return constant(len(real))
-    return call_method(frame, value, "__len__", [])
+    found = call_method(frame, value, "__len__", [])
+    if not isinstance(found, Known) or not isinstance(found.value, int) or found.value < 0:
+        raise TraceBreakError("GB0006", "__len__ gives no length")
+    return found
 
 
 @builtin(isinstance)
