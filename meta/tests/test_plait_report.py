@@ -173,6 +173,29 @@ def test_the_page_of_a_mixed_report_links_runs_to_graphs(mixed):
     assert "training graphs are not compiled yet" in text
 
 
+def test_a_report_says_what_runs_as_python_for_want_of_a_compiler(monkeypatch):
+    monkeypatch.setenv("CXX", "/nonexistent/c++")
+    fast = plait.compile(lambda x: torch.softmax(x, -1))
+    fast(torch.ones(2, 3))
+    report = plait.report(fast)
+    assert report.outcomes == {"compiled as Python": 1}
+    assert "1 graph (1 compiled as Python)" in str(report)
+    assert '<span class="badge eager">compiled as Python</span>' in report.html()
+    assert "no working C++ compiler" in report.html()
+
+
+def test_a_report_of_a_function_without_tensor_operations():
+    from rich.console import Console
+
+    fast = plait.compile(lambda x: 3)
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))
+    console.print(plait.report(fast))
+    assert "call it first" in console.export_text()
+    assert fast(torch.ones(1)) == 3
+    for text in (str(plait.report(fast)), plait.report(fast).html()):
+        assert "there are no tensor operations" in text
+
+
 def test_a_report_says_that_the_limit_is_reached():
     fast = plait.compile(lambda x: x + 1, options={"recompile_limit": 2}, backend="eager")
     fast(torch.ones(1, 2))

@@ -9,11 +9,8 @@ fault, and the call has its right result nevertheless.
 from __future__ import annotations
 
 import ast
-import inspect
 import linecache
-import os
 import re
-import sys
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -124,24 +121,12 @@ def _user_frame(node: fx.Node) -> types.TracebackType | None:
     found = USER_LINE.match(str(node.meta.get("source_line", "")))
     if found is None:
         return None
-    file = str(node.meta.get("source_file") or _path_of(found))
+    file = str(node.meta.get("source_file") or found["file"])
     try:
         exec(_raising_at(file, int(found["number"]), found["function"]), {})
     except LookupError as error:
         return None if error.__traceback__ is None else error.__traceback__.tb_next
     return None
-
-
-def _path_of(line: re.Match[str]) -> str:
-    """The file of a user's line that names it without its folder: a module's that has the line."""
-    number, text = int(line["number"]), line["text"]
-    for module in tuple(sys.modules.values()):
-        path = inspect.getattr_static(module, "__file__", None)
-        if not isinstance(path, str) or os.path.basename(path) != line["file"]:
-            continue
-        if linecache.getline(path, number).strip() == text:
-            return path
-    return line["file"]
 
 
 def _raising_at(file: str, number: int, function: str) -> types.CodeType:

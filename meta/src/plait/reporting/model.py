@@ -90,6 +90,13 @@ class GraphReport:
         return None if self.record.code is None else self.record.code.fallback_reason
 
     @property
+    def runs(self) -> str:
+        """The outcome, or "compiled as Python" where no native code was to be had."""
+        code = self.record.code
+        fell_back = code is not None and code.fallback_reason is not None
+        return "compiled as Python" if fell_back and self.outcome == "compiled" else self.outcome
+
+    @property
     def backend(self) -> str:
         """What generated its code: "cpp", "triton", "python", or "none"."""
         return "none" if self.record.code is None else self.record.code.backend
@@ -175,8 +182,8 @@ class CompileReport:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How many graphs run how: "compiled", "eager", "custom"."""
-        return dict(Counter(graph.outcome for graph in self.graphs))
+        """How many graphs run how: "compiled", "compiled as Python", "eager", "custom"."""
+        return dict(Counter(graph.runs for graph in self.graphs))
 
     @property
     def seconds(self) -> dict[str, float]:

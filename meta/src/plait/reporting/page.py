@@ -79,7 +79,7 @@ def _timings(report: CompileReport) -> str:
     for number, (stage, spent) in enumerate(seconds.items()):
         share = 100 * spent / total
         title = _text(f"{stage}: {spent:.3f} s, {share:.0f}%")
-        style = f"flex-grow:{spent:.6f}"
+        style = f"flex-grow:{share:.3f}"
         parts.append(f'<i class="stage{number % 9}" style="{style}" title="{title}"></i>')
         legend.append(
             f'<li><i class="stage{number % 9}"></i>{_text(stage)} <b>{_seconds(spent)}</b></li>'
@@ -147,13 +147,16 @@ def _run(run: RunFact, graphs: Mapping[str, tuple[int, GraphReport]]) -> str:
             f"<p>then Python, because of <code>{_text(run.ends_at.code)}</code> "
             f"<span class='where'>{_text(run.ends_at.line)}</span></p>"
         )
+    if run.graph is None and run.ends_at is None:
+        parts.append("<p>Python: there are no tensor operations</p>")
     if run.then:
         parts.append(f"<ol>{''.join(_run(rest, graphs) for rest in run.then)}</ol>")
     return f"<li>{''.join(parts)}</li>"
 
 
 def _badge(graph: GraphReport) -> str:
-    return f'<span class="badge {_text(graph.outcome)}">{_text(graph.outcome)}</span>'
+    kind = "eager" if graph.reason else graph.outcome
+    return f'<span class="badge {_text(kind)}">{_text(graph.runs)}</span>'
 
 
 def _note(title: str, items: list[str], *, number: int = 0, opened: bool = False) -> str:

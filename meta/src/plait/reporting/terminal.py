@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from plait.reporting.model import CompileReport
+from plait.reporting.text import nothing_compiled
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -23,14 +24,15 @@ def render_terminal(report: CompileReport) -> Group:
     for graph in report.graphs:
         graphs.add_row(
             graph.name,
-            graph.outcome,
+            graph.runs,
             str(graph.operators),
             str(len(graph.kernels)),
             str(len(graph.external_calls)),
             f"{sum(graph.seconds.values()):.3f}",
             graph.reason or "",
         )
-    parts: list[Table | str] = [graphs, *report.notices]
+    empty = f"{report.function}: {nothing_compiled(report)}"
+    parts: list[Table | str] = [graphs if report.graphs else empty, *report.notices]
     if report.breaks:
         breaks = Table(title="Graph breaks", title_justify="left")
         for column in ("code", "times", "reason", "line", "what to change"):
@@ -43,6 +45,8 @@ def render_terminal(report: CompileReport) -> Group:
         for recompile in report.recompiles:
             recompiles.add_row(recompile.reason, recompile.line)
         parts.append(recompiles)
+    if not report.seconds:
+        return Group(*parts)
     seconds = Table("stage", "seconds", title="Seconds by stage", title_justify="left")
     for stage, spent in report.seconds.items():
         seconds.add_row(stage, f"{spent:.3f}")

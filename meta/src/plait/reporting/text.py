@@ -45,7 +45,7 @@ def outcomes(report: CompileReport) -> str:
 
 def _runs(report: CompileReport) -> list[str]:
     """Each specialisation as a paragraph, with what follows its break indented under it."""
-    outcome = {graph.name: graph.outcome for graph in report.graphs}
+    outcome = {graph.name: graph.runs for graph in report.graphs}
     return ["\n".join(_run_lines(run, n, outcome)) for n, run in enumerate(report.runs, 1)]
 
 
@@ -57,6 +57,8 @@ def _run_lines(run: RunFact, number: int, outcomes: Mapping[str, str]) -> Iterat
         details.append(f"graph {run.graph}, {outcomes[run.graph]}{lines}")
     if run.ends_at is not None:
         details.append(f"Python, because of [{run.ends_at.code}] at {run.ends_at.line}")
+    if run.graph is None and run.ends_at is None:
+        details.append("Python: there are no tensor operations")
     for position, rest in enumerate(run.then, 1):
         details += _run_lines(rest, position, outcomes)
     yield from (f"  {line}" for line in details)
@@ -100,8 +102,10 @@ def guards_by_line(report: CompileReport) -> dict[str, list[str]]:
 
 def nothing_compiled(report: CompileReport) -> str:
     """Why a report has no graphs."""
-    if report.breaks or report.guards:
+    if report.breaks:
         return "calls run as Python: no tensor operations could be captured before the breaks"
+    if report.guards:
+        return "nothing to compile: there are no tensor operations"
     return "not compiled yet: call it first"
 
 
@@ -122,7 +126,7 @@ def _graph(graph: GraphReport) -> str:
         facts.append(f"{sum(graph.seconds.values()):.2f} s to compile")
     if graph.cache_hit:
         facts.append("binary from the cache")
-    lines = [f"graph {graph.name}: {graph.outcome}", *(f"  {fact}" for fact in facts)]
+    lines = [f"graph {graph.name}: {graph.runs}", *(f"  {fact}" for fact in facts)]
     if graph.reason:
         lines.append("  because " + graph.reason.replace("\n", "\n    "))
     return "\n".join(lines)
