@@ -3,6 +3,7 @@ to 3.12 and 3.13."""
 
 from __future__ import annotations
 
+import copy
 import dis
 import re
 import sys
@@ -11,7 +12,7 @@ import types
 
 import pytest
 import torch
-from tracer_oracle import check, compiled
+from tracer_oracle import assert_same, compiled, outcome
 
 from plait_bytecode_tracer.exception_table import handler_ranges
 from plait_bytecode_tracer.frame import instructions_of
@@ -22,6 +23,15 @@ from plait_bytecode_tracer.resume import break_function, resume_function, stack_
 X = torch.arange(4.0)
 PSEUDO = 256
 """Numbers of opcodes that only the compiler uses begin here."""
+
+
+def check(function, *argument_sets, raises=()):
+    """Compare calls with each of the argument sets, gone through twice, eager and compiled."""
+    made = compiled(function)
+    for arguments in argument_sets * 2:
+        expected = outcome(function, copy.deepcopy(arguments))
+        assert expected["error"] is None or expected["error"][0] in raises, expected["error"]
+        assert_same(outcome(made, copy.deepcopy(arguments)), expected)
 
 
 def opcodes_of_this_python():
@@ -166,6 +176,27 @@ def nested_comprehensions(x, n):
     return [{i: [x * i + j for j in range(i) if j != 1] for i in range(k)} for k in range(n)]
 
 
+def all_kinds_with_breaks(x, items):
+    i, j = "i", "j"
+    table = {i: [x.sum().item() * j for j in range(i)] for i in items}
+    kept = {x.sum().item() + i for i in items}
+    return table, kept, [i for i in items if x.sum() > i], i, j
+
+
+def cells_with_breaks(x, items):
+    i = 10
+    keep = lambda: i
+    made = [(lambda: i, x.sum().item() + i) for i in items]
+    return [f() for f, _ in made], [value for _, value in made], keep(), i
+
+
+def displays_with_breaks(x, items):
+    grown = [*items, x.sum().item(), *items]
+    known = {*items, x.sum().item(), 1}
+    table = {"a": 1, **dict.fromkeys(items), "b": x.sum().item(), **dict.fromkeys(items)}
+    return grown, known, table, (*items, x.max().item())
+
+
 def condition_in_comprehension(x, items):
     return [item * x if (item * x).sum() > 3 else item for item in items]
 
@@ -179,11 +210,14 @@ def condition_in_comprehension(x, items):
         (comprehension_with_cells, [(X, [1, 2]), (X, [])]),
         (comprehension_of_unset_name, [(X, [1, 2]), (X, [1, 2, 3])]),
         (nested_comprehensions, [(X, 3), (X, 0)]),
+        (all_kinds_with_breaks, [(X, [1, 2]), (X, [])]),
+        (cells_with_breaks, [(X, [1, 2]), (X, [])]),
+        (displays_with_breaks, [(X, [1, 2]), (X, [])]),
         (condition_in_comprehension, [(X, [1, 2]), (X, [-1])]),
     ],
 )
 def test_comprehensions(function, arguments):
-    check(function, *arguments)
+    check(function, *arguments, raises=(ZeroDivisionError,))
 
 
 def test_comprehensions_are_traced_whole():
@@ -450,3 +484,37 @@ def passes_bound_method_of_c(x, pattern, text):
 
 def test_methods_in_c_are_bound_at_a_break():
     check(passes_bound_method_of_c, (X[:2], re.compile("a"), "banana"))
+
+
+class Sized:
+    def size(self, x):
+        return x.sum().item()
+
+    def bound(self, x):
+        return self.size(x)
+
+
+class Doubled(Sized):
+    factor = 2
+
+    def size(self, x):
+        before = x.max().item()
+        return super().size(x) * self.factor + before
+
+    def bound(self, x):
+        made = [x.min().item() + n for n in range(2)]
+        parent = super()
+        after = x.max().item()
+        names = [type(super()).__name__, len(repr(super())) > 9]
+        return parent.bound(x), parent.factor if after < 0 else after, made, names, lambda: self
+
+
+def super_after_breaks(x):
+    return Doubled().size(x), Doubled().bound(x)[:4]
+
+
+def test_super_takes_the_object_after_a_break():
+    check(super_after_breaks, (X,), (X + 1,))
+    made = compiled(Doubled.bound)
+    for _ in range(2):
+        assert made(Doubled(), X)[:4] == Doubled().bound(X)[:4]

@@ -216,7 +216,8 @@ def _function(
     body.kwonlyargcount = 0
     body.flags &= ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     _split_pairs(body)
-    size = function.__code__.co_stacksize + pushed
+    _name_arguments_of_super(body, function.__code__)
+    size = function.__code__.co_stacksize + pushed + len(("__class__", "self"))
     code = body.to_code(stacksize=size, compute_exception_stack_depths=False)
     made = types.FunctionType(
         code, function.__globals__, function.__name__, None, function.__closure__
@@ -237,6 +238,25 @@ def _split_pairs(body: Bytecode) -> None:
                 Instr(name, argument, location=item.location)
                 for name, argument in zip(_PAIRS[item.name], arguments, strict=True)
             ]
+
+
+def _name_arguments_of_super(body: Bytecode, code: types.CodeType) -> None:
+    """Make `super()` name what it takes: of itself it takes the first parameter, here another."""
+    if "__class__" not in code.co_freevars or not code.co_argcount:
+        return
+    first = code.co_varnames[0]
+    check = "LOAD_FAST" if sys.version_info < (3, 12) else "LOAD_FAST_CHECK"
+    is_cell = first in code.co_cellvars
+    receiver = Instr("LOAD_DEREF", CellVar(first)) if is_cell else Instr(check, first)
+    found = [(n, item) for n, item in enumerate(body) if isinstance(item, Instr)]
+    for (_, loaded), *following in reversed([*zip(found, found[1:], found[2:], strict=False)]):
+        if (loaded.name, loaded.arg) != ("LOAD_GLOBAL", (True, "super")):
+            continue
+        at, called = following[0]
+        if called.name in ("PRECALL", "CALL") and called.arg == 0:
+            for n, item in following[: 2 if called.name == "PRECALL" else 1]:
+                body[n] = Instr(item.name, 2, location=item.location)
+            body[at:at] = [Instr("LOAD_DEREF", FreeVar("__class__")), receiver]
 
 
 def _ordinal(code: types.CodeType, offset: int) -> int:

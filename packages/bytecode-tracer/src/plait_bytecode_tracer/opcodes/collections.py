@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dis import Instruction
+from typing import TypeVar
 
-from plait_bytecode_tracer.containers import constant_key, extend, hold, plain_value
+from plait_bytecode_tracer.containers import (
+    changed,
+    constant_key,
+    dict_set,
+    extend,
+    hold,
+    plain_value,
+)
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame
 from plait_bytecode_tracer.iteration import elements, iterate
@@ -56,36 +64,46 @@ def list_to_tuple(frame: Frame, instruction: Instruction) -> None:
     frame.push(SequenceVariable(list(elements(frame, frame.pop())), tuple))
 
 
+Filled = TypeVar("Filled", bound=Variable)
+
+
+def _filled(frame: Frame, instruction: Instruction, kind: type[Filled]) -> Filled:
+    """The container that a display or comprehension fills: the caller's after a graph break."""
+    target = hold(frame.stack[-(instruction.arg or 1)], kind)
+    changed(frame, target)
+    return target
+
+
 @opcode("LIST_EXTEND")
 def list_extend(frame: Frame, instruction: Instruction) -> None:
     values = elements(frame, frame.pop())
-    target = frame.stack[-(instruction.arg or 1)]
-    hold(target, SequenceVariable).items.extend(values)
+    _filled(frame, instruction, SequenceVariable).items.extend(values)
 
 
 @opcode("LIST_APPEND")
 def list_append(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
-    hold(frame.stack[-(instruction.arg or 1)], SequenceVariable).items.append(value)
+    _filled(frame, instruction, SequenceVariable).items.append(value)
 
 
 @opcode("SET_ADD")
 def set_add(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
-    hold(frame.stack[-(instruction.arg or 1)], SetVariable).items.add(constant_key(value))
+    _filled(frame, instruction, SetVariable).items.add(constant_key(value))
 
 
 @opcode("SET_UPDATE")
 def set_update(frame: Frame, instruction: Instruction) -> None:
     values = elements(frame, frame.pop())
-    target = hold(frame.stack[-(instruction.arg or 1)], SetVariable)
+    target = _filled(frame, instruction, SetVariable)
     target.items.update(constant_key(value) for value in values)
 
 
 @opcode("MAP_ADD")
 def map_add(frame: Frame, instruction: Instruction) -> None:
     value, key = frame.pop(), frame.pop()
-    hold(frame.stack[-(instruction.arg or 1)], DictVariable).items[constant_key(key)] = value
+    target = hold(frame.stack[-(instruction.arg or 1)], DictVariable)
+    dict_set(frame, target, constant_key(key), value)
 
 
 @opcode("DICT_MERGE")
