@@ -1,4 +1,4 @@
-"""Asking eager's own kernels whether they take a call, on tensors of two elements a dimension.
+"""Asking eager's own kernels whether they take a call, on tensors of one element.
 
 Fake kernels take calls that real ones refuse: ``relu`` of booleans, a matrix product of two
 dtypes, an in-place operator whose result cannot be cast back, a dimension out of range. What
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch._ops import OpOverload
@@ -20,7 +20,6 @@ from plait_fx_passes.op_info import op_info
 
 aten = torch.ops.aten
 
-_SIZE = 2
 _MOST_DIMENSIONS = 8
 _CPU = torch.device("cpu")
 _TAGS = frozenset({torch.Tag.pointwise, torch.Tag.reduction})
@@ -72,6 +71,8 @@ _UNTAGGED = frozenset(
         aten.triu.default,
     }
 )
+# Operators that halve a dimension, or warn where there is one element to vary.
+_OF_TWO = frozenset({"aten::glu", "aten::std", "aten::std_mean", "aten::var", "aten::var_mean"})
 _EMPTY_INDEX = frozenset({aten.gather.default, aten.index_select.default})
 # Arguments that say which element, for which one 0 is in range, and that say how many.
 _POSITIONS = frozenset({"index", "indices"})
@@ -169,32 +170,29 @@ def _answer(
     try:
         # Neither the recorder nor anything of the caller's sees this call.
         with torch._C._DisableTorchDispatch(), torch.no_grad():
-            positional = [_example(n, each) for n, each in zip(names, args, strict=False)]
+            # One element keeps kernels from waking threads, which takes milliseconds.
+            size = 2 if func._schema.name in _OF_TWO else 1
+            positional = [_example(n, each, size) for n, each in zip(names, args, strict=False)]
             if func is aten.native_group_norm.default:
-                positional[3:7] = _group_sizes(cast(_Tensor, args[0]).rank)
-            result = func(*positional, **{name: _example(name, each) for name, each in kwargs})
+                positional[3:7] = [1, 1, 1, 1]  # batch, channels, pixels, groups
+            result = func(*positional, **{name: _example(name, e, size) for name, e in kwargs})
     except Exception as error:
         return error.with_traceback(None)
     parts = _parts(result)
     return tuple(part.dtype if isinstance(part, torch.Tensor) else None for part in parts)
 
 
-def _group_sizes(rank: int) -> list[object]:
-    """Batch, channels, pixels and groups of a stand-in."""
-    return [_SIZE, _SIZE, _SIZE ** (rank - 2), 1]
-
-
-def _example(name: str, described: Described) -> object:
+def _example(name: str, described: Described, size: int) -> object:
     if isinstance(described, _Tensor):
         if name in _POSITIONS:
             return torch.zeros([1] * described.rank, dtype=described.dtype)
-        return torch.ones([_SIZE] * described.rank, dtype=described.dtype)
+        return torch.ones([size] * described.rank, dtype=described.dtype)
     if isinstance(described, _Number):
         return described.value
     if isinstance(described, tuple):
         if name in _SIZES:
-            return [_SIZE] * len(described)
-        return [_example(name, each) for each in described]
+            return [size] * len(described)
+        return [_example(name, each, size) for each in described]
     return described
 
 
