@@ -388,6 +388,25 @@ def test_calls_leak_nothing():
     assert int(references) == 0
 
 
+IMPORTS = """
+import sys; sys.path.insert(0, sys.argv[1])
+from cpp_calls import call, native, run
+import torch
+x = torch.randn(3, 4)
+calls = [call(torch.ops.aten.frac.default, x), call(torch.ops.aten.histc.default, x, 3)]
+run(native(calls), calls)
+print([name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules])
+"""
+
+
+def test_external_calls_import_no_other_compiler():
+    here = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS, here], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["[]"]
+
+
 def test_threads_make_calls_at_once():
     calls = [CALLS["histc"], CALLS["scatter"], CALLS["split"], CALLS["integer addmm"]]
     expected = list(flat([made() for made in calls]))

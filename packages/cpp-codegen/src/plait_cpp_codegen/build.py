@@ -19,6 +19,7 @@ from plait_cpp_codegen.kernels import render_kernel
 from plait_cpp_codegen.kernels.types import is_supported
 from plait_cpp_codegen.native_runtime import load_runtime, source_text
 from plait_cpp_codegen.options import CppOptions
+from plait_cpp_codegen.outputs import split_outputs
 from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_ir_lowering import post_order
@@ -55,6 +56,7 @@ class Executable:
 
 def render(program: Program, vector_bytes: int = 32) -> str:
     """The C++ source of a program. Raises UnsupportedProgramError."""
+    program, _ = split_outputs(program)
     _check_types(program)
     kernels = {kernel.name: render_kernel(kernel, vector_bytes) for kernel in program.kernels}
     host = HostWriter(program, kernels).write()
@@ -99,7 +101,8 @@ def _build_native(
             lambda path: runtime.load_program(str(path), PythonCalls(program)),
         )
     profile.count("cache hits" if hit else "cache misses")
-    return Executable(program, source, run, cache_hit=hit)
+    _, plan = split_outputs(program)
+    return Executable(program, source, plan.around(run) if plan else run, cache_hit=hit)
 
 
 def _without_comments(source: str) -> str:

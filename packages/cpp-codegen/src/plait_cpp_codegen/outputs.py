@@ -1,0 +1,147 @@
+"""What the native host leaves to Python at the end of a program.
+
+The native program returns each memory once. Outputs that are views of it, inputs or constants
+are put together here, and inputs that the program changes are overwritten, which counts as a
+change of theirs for autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from plait_cpp_codegen.errors import UnsupportedProgramError
+from plait_ir_lowering import IndexExpr, Layout, OutputRef, TensorRef
+from plait_scheduler import (
+    CopyBack,
+    ExternStorage,
+    InputStorage,
+    OutputStorage,
+    Program,
+    ProgramBuffer,
+    Return,
+    SharedStorage,
+)
+
+_Maker = Callable[[Sequence[Tensor], Sequence[Tensor]], object]
+"""An output from what the native program returned and from the inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlan:
+    """How the outputs come from those of the native program, after inputs are overwritten."""
+
+    makers: tuple[_Maker, ...]
+    copies: tuple[tuple[int, _Maker], ...] = ()
+    """Positions of inputs, and what is copied into them, in order."""
+
+    def around(self, run: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple[object, ...]]:
+        """`run` with the program's own outputs."""
+
+        def call(*inputs: Tensor) -> tuple[object, ...]:
+            made = run(*inputs)
+            if self.copies:
+                with torch.no_grad():
+                    for position, source in self.copies:
+                        inputs[position].copy_(cast(Tensor, source(made, inputs)))
+            return tuple(make(made, inputs) for make in self.makers)
+
+        return call
+
+
+def split_outputs(program: Program) -> tuple[Program, OutputPlan | None]:
+    """The program that the native host runs, and the plan where its outputs are not all.
+
+    Raises UnsupportedProgramError for outputs that only the Python host can make.
+    """
+    returned = program.steps[-1]
+    if not isinstance(returned, Return):
+        raise UnsupportedProgramError("a program that does not return")
+    splitter = _Splitter({buffer.name: buffer for buffer in program.buffers})
+    copies = [step for step in program.steps if isinstance(step, CopyBack)]
+    if not copies and splitter.are_plain(returned.outputs):
+        return program, None
+    plan = OutputPlan(
+        tuple(splitter.maker(out) for out in returned.outputs),
+        tuple((splitter.position(copy.input), splitter.maker(copy.source)) for copy in copies),
+    )
+    native = [step for step in program.steps[:-1] if not isinstance(step, CopyBack)]
+    native.append(Return(tuple(map(TensorRef, splitter.roots))))
+    return replace(program, steps=tuple(native)), plan
+
+
+@dataclass(slots=True)
+class _Splitter:
+    buffers: dict[str, ProgramBuffer]
+    roots: dict[str, int] = field(default_factory=dict)
+    """Position among the native outputs of each memory."""
+
+    def are_plain(self, outputs: Sequence[OutputRef]) -> bool:
+        """Whether each output is a tensor in memory of its own."""
+        names = [out.buffer for out in outputs if isinstance(out, TensorRef) and out.dtype is None]
+        owned = all(
+            isinstance(self.buffers[name].storage, OutputStorage | ExternStorage) for name in names
+        )
+        return owned and len(set(names)) == len(outputs)
+
+    def position(self, name: str) -> int:
+        """Of an input."""
+        storage = self.buffers[name].storage
+        assert isinstance(storage, InputStorage)
+        return storage.position
+
+    def maker(self, out: OutputRef) -> _Maker:
+        if isinstance(out, IndexExpr):
+            if not out.is_constant:
+                raise UnsupportedProgramError("an output that is a size known only at run time")
+            out = out.as_int()
+        if not isinstance(out, TensorRef):
+            return lambda made, inputs: out
+        buffer = self.buffers[out.buffer]
+        root = buffer
+        while isinstance(root.storage, SharedStorage):
+            root = self.buffers[root.storage.buffer]
+        if out.dtype not in (None, root.dtype) or buffer.dtype is not root.dtype:
+            raise UnsupportedProgramError("an output that shows memory as another element type")
+        layout = out.view or buffer.layout
+        if isinstance(root.storage, InputStorage):
+            return _input(root.storage.position, None if layout == root.layout else layout)
+        if not isinstance(root.storage, OutputStorage | ExternStorage) or root.layout.offset.terms:
+            raise UnsupportedProgramError("an output without memory of its own")
+        position = self.roots.setdefault(root.name, len(self.roots))
+        if layout == root.layout:
+            return lambda made, inputs: made[position]
+        if _extent(layout) > _extent(root.layout):
+            raise UnsupportedProgramError("an output that reaches beyond the memory it shares")
+        size, stride, offset = _numbers(layout)
+        return lambda made, inputs: made[position].as_strided(size, stride, offset)
+
+
+def _input(position: int, layout: Layout | None) -> _Maker:
+    if layout is None:
+        return lambda made, inputs: inputs[position]
+    size, stride, offset = _numbers(layout)
+
+    def make(made: Sequence[Tensor], inputs: Sequence[Tensor]) -> Tensor:
+        tensor = inputs[position]
+        with torch.no_grad():
+            return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+    return make
+
+
+def _numbers(layout: Layout) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    size = tuple(extent.as_int() for extent in layout.size)
+    return size, tuple(stride.as_int() for stride in layout.stride), layout.offset.as_int()
+
+
+def _extent(layout: Layout) -> int:
+    """Elements from the data pointer to behind the last one."""
+    size, stride, offset = _numbers(layout)
+    if 0 in size:
+        return 0
+    return offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1

@@ -1,0 +1,89 @@
+"""Outputs that are views of one memory, inputs or constants, and inputs that change."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cpp_calls import call, extern_graph
+from cpp_graphs import pointwise_graph
+
+from plait_cpp_codegen import build
+from plait_ir_lowering import Graph, Layout, Op, TensorRef
+from plait_scheduler import load_python, render_python, schedule
+
+X = torch.randn(4, 6)
+WHOLE = Layout.of([4, 6], [6, 1])
+COLUMN = Layout.of([4], [6], 2)
+TURNED = Layout.of([6, 4], [1, 6])
+
+
+def graph_with(outputs) -> Graph:
+    made = pointwise_graph([X], {"y": lambda a: Op("neg", [a])})
+    return Graph(made.name, made.inputs, made.definitions, outputs)
+
+
+CASES = {
+    "twice": (TensorRef("y"), TensorRef("y")),
+    "whole and views": (TensorRef("y", TURNED), TensorRef("y"), TensorRef("y", COLUMN)),
+    "views alone": (TensorRef("y", COLUMN), TensorRef("y", TURNED)),
+    "input": (TensorRef("x0"), TensorRef("y")),
+    "view of an input": (TensorRef("x0", COLUMN), TensorRef("y")),
+    "constants": (None, TensorRef("y"), 7, True, 0.5),
+    "nothing else": (TensorRef("x0"), 3),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_are_those_of_the_python_host(name):
+    program = schedule(graph_with(CASES[name]))
+    executable = build(program)
+    assert executable.fallback_reason is None, executable.fallback_reason
+    expected = load_python(render_python(program))([X])
+    for _ in range(3):
+        actual = executable(X)
+        assert len(actual) == len(expected)
+        for a, e in zip(actual, expected, strict=True):
+            if not isinstance(e, torch.Tensor):
+                assert a == e
+                assert type(a) is type(e)
+                continue
+            assert torch.equal(a, e)
+            assert a.stride() == e.stride()
+            assert (a is X) == (e is X)
+        places = [
+            [t.untyped_storage().data_ptr() for t in found if isinstance(t, torch.Tensor)]
+            for found in (actual, expected)
+        ]
+        shared = [[p == q for p in found for q in found] for found in places]
+        assert shared[0] == shared[1]
+
+
+def test_views_of_an_external_calls_result():
+    made = call(torch.ops.aten.frac.default, X)
+    graph = extern_graph([made], [made()])
+    outputs = (TensorRef("y0_0"), TensorRef("y0_0", TURNED))
+    executable = build(schedule(Graph("g", graph.inputs, graph.definitions, outputs)))
+    assert executable.fallback_reason is None, executable.fallback_reason
+    whole, turned = executable(X)
+    assert torch.equal(whole, X.frac())
+    assert torch.equal(turned, X.frac().T)
+    whole.zero_()
+    assert not turned.any()
+
+
+def test_inputs_that_the_program_changes():
+    graph = graph_with((TensorRef("y", TURNED), TensorRef("x0")))
+    graph = Graph(
+        graph.name, graph.inputs, graph.definitions, graph.outputs, (("x0", TensorRef("y")),)
+    )
+    executable = build(schedule(graph))
+    assert executable.fallback_reason is None, executable.fallback_reason
+    x = X.clone()
+    version = x._version
+    turned, before = executable(x)
+    assert torch.equal(before, X)
+    assert torch.equal(x, -X)
+    assert torch.equal(turned, -X.T)
+    assert x._version == version + 1
+    executable(x)
+    assert torch.equal(x, X)
