@@ -152,9 +152,15 @@ def user_scatter(x, index):
     return x.index_fill(0, index, 1.0)
 
 
+def user_stores(x, index):
+    y = x * 2
+    y[index] = 1.0
+    return y
+
+
 @pytest.mark.parametrize(
     "function",
-    [user_embedding, user_gather, user_index, user_scatter],
+    [user_embedding, user_gather, user_index, user_scatter, user_stores],
     ids=lambda function: function.__name__,
 )
 @pytest.mark.parametrize("gradients", [False, True])

@@ -110,10 +110,11 @@ def _with_user_line(
 
 
 def _node_at(text: str, captured: fx.GraphModule) -> fx.Node | None:
-    """The node of a line of generated code, which starts with the node's name."""
-    found = re.match(r"\s*(\w+)", text)
-    name = found[1] if found else ""
-    return next((node for node in captured.graph.nodes if node.name == name), None)
+    """The node of a line of generated code: the first that the line assigns, `add = x + 1` or
+    `x[0] = y;  setitem = x`."""
+    nodes = {node.name: node for node in captured.graph.nodes if node.op != "placeholder"}
+    names = re.findall(r"(?:^|;)\s*(\w+) = ", text)
+    return next((nodes[name] for name in names if name in nodes), None)
 
 
 def _user_frame(node: fx.Node) -> types.TracebackType | None:
