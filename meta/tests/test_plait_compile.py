@@ -318,7 +318,7 @@ def test_a_backend_that_returns_nothing_is_an_error():
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
-        (lambda x: x + 1, "gave Tensor for a graph with 2 outputs"),
+        (lambda x: x + 1, "gave Tensor, and the graph has 2 outputs"),
         (lambda x: None, "gave NoneType"),
         (lambda x: (x,), "gave a tuple of 1"),
         (lambda x: [x, x, x], "gave a list of 3"),

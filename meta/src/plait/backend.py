@@ -237,7 +237,8 @@ def _checked(run: Runner, count: int, backend: str) -> Runner:
         if isinstance(results, (tuple, list)):
             found = f"a {found} of {len(results)}"
         raise BackendError(
-            f"what the backend {backend} returned gave {found} for a graph with {count} outputs",
+            f"what the backend {backend} returned gave {found}, and the "
+            f"graph has {count} output{'s' * (count != 1)}",
             hint="It returns a tuple with a value for each output of the graph.",
         )
 

@@ -130,7 +130,7 @@ def takes(function: Callable[..., Any], count: int, *, unknown: bool) -> bool:
     """Whether a function takes so many positional arguments; `unknown` where it does not say."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):
+    except Exception:  # a callable object's attributes may raise anything
         return unknown
     try:
         signature.bind(*[None] * count)
