@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import dis
+import functools
 import re
 import sys
 import textwrap
@@ -518,3 +519,23 @@ def test_super_takes_the_object_after_a_break():
     made = compiled(Doubled.bound)
     for _ in range(2):
         assert made(Doubled(), X)[:4] == Doubled().bound(X)[:4]
+
+
+def wraps_inside(x):
+    def doubled(function):
+        @functools.wraps(function)
+        def wrapper(*args):
+            return function(*args) * 2
+
+        return wrapper
+
+    @doubled
+    def added(y):
+        return y + 1
+
+    return added(x), added.__name__
+
+
+def test_wrappers_made_in_traced_code_take_over_what_this_python_copies():
+    check(wraps_inside, (X,))
+    assert torch.equal(compiled(wraps_inside, fullgraph=True)(X)[0], (X + 1) * 2)

@@ -144,7 +144,9 @@ def _function_attribute(owner: FunctionVariable, name: str) -> Variable | None:
     if name == "__doc__":
         first = owner.code.co_consts[0] if owner.code.co_consts else None
         return constant(first if isinstance(first, str) else None)
-    if name in ("__globals__", "__closure__", "__type_params__"):
+    if name == "__type_params__" and hasattr(types.FunctionType, name):
+        return constant(())  # with parameters it is among the attributes
+    if name in ("__globals__", "__closure__"):
         raise TraceBreakError("GB0007", f"{name} of a function made in the traced code")
     if hasattr(types.FunctionType, name):
         return MethodVariable(owner, name)
