@@ -63,10 +63,10 @@ class TensorFacts:
 
 @dataclass(frozen=True, slots=True)
 class StoragePattern:
-    """For each tensor, the position of the first that shares its storage."""
+    """Which tensors share storage, and where they begin in it, as `storage_pattern` tells."""
 
     sources: tuple[Source, ...]
-    pattern: tuple[int, ...]
+    pattern: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,14 @@ class Mode:
     value: object
 
 
-def storage_pattern(tensors: tuple[torch.Tensor, ...]) -> tuple[int, ...]:
-    """For each tensor, the position of the first that shares its storage."""
+def storage_pattern(tensors: tuple[torch.Tensor, ...]) -> tuple[tuple[int, int], ...]:
+    """For each tensor, the first that shares its storage, and how far behind it begins (bytes)."""
     pointers = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-    return tuple(pointers.index(pointer) for pointer in pointers)
+    firsts = [pointers.index(pointer) for pointer in pointers]
+    return tuple(
+        (first, tensor.data_ptr() - tensors[first].data_ptr())
+        for first, tensor in zip(firsts, tensors, strict=True)
+    )
 
 
 def tensor_facts(value: torch.Tensor, *, with_grad: bool) -> TensorFacts:

@@ -67,14 +67,11 @@ def autocast_decrement_nesting(frame: Frame) -> Variable:
     return constant(0)
 
 
-@builtin(torch.compiler.is_compiling)
+@builtin(
+    torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch.compiler.is_exporting
+)
 def is_compiling(frame: Frame) -> Variable:
-    """True: authors write the branch under it for compilers."""
-    return constant(True)
-
-
-@builtin(torch.compiler.is_dynamo_compiling, torch.compiler.is_exporting)
-def is_not(frame: Frame) -> Variable:
+    """False, as in eager: a program that asks must not compute something else when compiled."""
     return constant(False)
 
 

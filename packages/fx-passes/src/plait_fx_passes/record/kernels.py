@@ -134,7 +134,7 @@ def ask_kernel(
         isinstance(each, torch.Tensor) and each.numel() == 0 for each in args
     ):
         return None  # whose dtype no kernel looks at
-    answer = _answer(func, described, keywords)
+    answer = _answer(func, described, keywords, torch.get_default_dtype())
     if isinstance(answer, Exception):
         raise KernelRefusal(answer)
     return answer
@@ -163,9 +163,15 @@ def _described(argument: object) -> Described:
 
 @lru_cache(maxsize=16384)
 def _answer(
-    func: OpOverload, args: tuple[Described, ...], kwargs: tuple[tuple[str, Described], ...]
+    func: OpOverload,
+    args: tuple[Described, ...],
+    kwargs: tuple[tuple[str, Described], ...],
+    default: torch.dtype,
 ) -> tuple[torch.dtype | None, ...] | Exception:
-    """The dtypes of the kernel's results for arguments like these, or what it raises."""
+    """The dtypes of the kernel's results for arguments like these, or what it raises.
+
+    `default` is torch's default dtype, on which they depend.
+    """
     names = [argument.name for argument in func._schema.arguments]
     try:
         # Neither the recorder nor anything of the caller's sees this call.
