@@ -227,7 +227,7 @@ def modes() -> dict[str, Any]:
         "default device": str(torch.get_default_device()),
         "function modes": torch._C._len_torch_function_stack(),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
-        "torch random": hash(torch.get_rng_state().numpy().tobytes()),
+        "torch random": hash(tuple(torch.get_rng_state().tolist())),
         "python random": hash(random.getstate()),
     }
 

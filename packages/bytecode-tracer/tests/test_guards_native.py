@@ -355,7 +355,7 @@ def test_exit_while_the_compiler_runs(tmp_path):
         "assert torch.equal(f(torch.ones(2)), torch.full((2,), 2.0))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-W", "ignore::UserWarning", "-c", program],
         env={**os.environ, "PLAIT_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -43,7 +43,8 @@ def test_sampled_programs_behave_as_in_eager(topic):
 
 
 def test_the_suite_is_large_and_names_are_unique():
-    ids = [case.id for topic in topics() for case in cases_of(topic)]
+    installed = [topic for topic in topics() if not missing_requirement(topic)]
+    ids = [case.id for topic in installed for case in cases_of(topic)]
     assert len(ids) == len(set(ids)) >= 500
 
 

@@ -23,9 +23,10 @@ from plait_bytecode_tracer.containers import (
     set_item,
 )
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.folding import fold, has_tensor
+from plait_bytecode_tracer.folding import fold, has_tensor, tracked
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements, iterate
+from plait_bytecode_tracer.known_tensors import known_tensor
 from plait_bytecode_tracer.operations import equal
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.rules.objects import len_ as length
@@ -129,6 +130,9 @@ def _tensor_method(
         state.guard_storage_offsets()
     if name in _METADATA_METHODS:
         return _change_metadata(frame, owner, name, args, kwargs)
+    known = known_tensor(state, owner) if name in ("item", "tolist") else None
+    if known is not None:
+        return tracked(getattr(known, name)())
     if name in _VALUE_METHODS:
         raise TraceBreakError("GB0004", f"the code calls {name}() on a tensor")
     if name in _UNTRACED:

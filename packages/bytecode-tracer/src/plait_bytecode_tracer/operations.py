@@ -16,6 +16,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor, tracked
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.known_tensors import known_tensor
 from plait_bytecode_tracer.objects import special_method
 from plait_bytecode_tracer.raising import python_error
 from plait_bytecode_tracer.rules.registry import Builtin
@@ -379,6 +380,9 @@ def truth(frame: Frame, value: Variable) -> bool:
     """`bool(value)`. Breaks on the value of a tensor."""
     match value:
         case TensorVariable():
+            known = known_tensor(frame.state, value)
+            if known is not None and known.numel() == 1:
+                return bool(known)
             raise TraceBreakError("GB0003", "the code branches on the value of a tensor")
         case SequenceVariable() | DictVariable() | SetVariable():
             return bool(value.items)
