@@ -20,7 +20,6 @@ from plait_bytecode_tracer.frame import NULL, Frame, instructions_of
 from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.resume import (
     STACK_PREFIX,
-    Stopped,
     Thunk,
     break_function,
     resume_function,
@@ -306,6 +305,3 @@ def _chained(rests: Sequence[types.FunctionType], outers: Sequence[_Live]) -> ty
     made.__qualname__ = rests[0].__qualname__
     made.__module__ = rests[0].__module__
     return made
-
-
-__all__ = ["Continuation", "Stopped", "break_steps", "go_on"]

@@ -27,12 +27,6 @@ from plait_bytecode_tracer.variables import (
     is_fixed,
 )
 
-
-def static_attribute(cls: type, name: str) -> Any:
-    """What a class or its bases define under a name, without binding; None if nothing."""
-    return next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
-
-
 V = TypeVar("V", bound=Variable)
 
 
@@ -52,6 +46,8 @@ def describe(value: Variable) -> str:
 
 def constant_key(value: Variable) -> Any:
     """A variable as a dict key or set element: a constant, or an object by its identity."""
+    from plait_bytecode_tracer.objects import static_attribute
+
     if isinstance(value, TensorVariable):
         return ObjectKey(value)
     if isinstance(value, ObjectVariable) and value.base is None:
