@@ -8,6 +8,7 @@ from plait_bytecode_tracer.opcodes import (
     exceptions,
     intrinsics,
     load_store,
+    matching,
     operators,
 )
 from plait_bytecode_tracer.opcodes.registry import handler_of, registered
@@ -21,6 +22,7 @@ __all__ = [
     "handler_of",
     "intrinsics",
     "load_store",
+    "matching",
     "operators",
     "registered",
     "rules",

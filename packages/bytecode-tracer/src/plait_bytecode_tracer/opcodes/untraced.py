@@ -4,7 +4,6 @@ _CLASS = "it is of class bodies, which Python runs"
 _MODULE = "it is of module code, which is not traced"
 _ASYNC = "it is of coroutines, which are not traced"
 _GROUP = "it is of exception groups, which are not traced"
-_MATCH = "it is of patterns of `match`, which are not traced"
 _INTERPRETER = "it is the interpreter's own, and in no function"
 
 UNTRACED: dict[str, str] = {
@@ -26,11 +25,6 @@ UNTRACED: dict[str, str] = {
     "GET_AWAITABLE": _ASYNC,
     "CHECK_EG_MATCH": _GROUP,
     "PREP_RERAISE_STAR": _GROUP,
-    "GET_LEN": _MATCH,
-    "MATCH_CLASS": _MATCH,
-    "MATCH_KEYS": _MATCH,
-    "MATCH_MAPPING": _MATCH,
-    "MATCH_SEQUENCE": _MATCH,
     "CACHE": _INTERPRETER,
     "ENTER_EXECUTOR": _INTERPRETER,
     "EXIT_INIT_CHECK": _INTERPRETER,
