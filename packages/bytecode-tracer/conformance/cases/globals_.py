@@ -325,3 +325,90 @@ def dunder_names(x):
 def locals_function(x):
     n = 3
     return sorted(locals()), locals()["n"] * x
+
+
+MODULE = types.ModuleType("settings")
+MODULE.level = 1
+
+
+@case(with_x(2, 3))
+def module_variable_set_and_read(x, n):
+    before = MODULE.level
+    MODULE.level = n
+    middle = MODULE.level
+    MODULE.extra = x
+    del MODULE.extra
+    gone = hasattr(MODULE, "extra")
+    MODULE.level = before
+    return before, middle, MODULE.level, gone, x * middle
+
+
+@case(with_x(2, 3))
+def module_variable_set_for_good(x, n):
+    MODULE.level = MODULE.level + n
+    return x * MODULE.level
+
+
+def read_count():
+    return COUNT
+
+
+@case(with_x(2, 3))
+def global_set_through_its_module(x, n):
+    global COUNT
+    COUNT = COUNT + n
+    table = globals_of(read_count)
+    table["COUNT"] += 1
+    return x * read_count(), COUNT
+
+
+def globals_of(function):
+    return function.__globals__
+
+
+@case(with_x(2, 3))
+def imported_in_the_function(x, n):
+    import sys
+
+    limit = sys.dont_write_bytecode
+    sys.plait_case = n
+    found = sys.plait_case
+    del sys.plait_case
+    return x * found, limit, hasattr(sys, "plait_case")
+
+
+def _imported_changes():
+    for value in (1, 2, 1):
+        sys.plait_level = value
+        yield (t(2),)
+    del sys.plait_level
+
+
+@case(_imported_changes)
+def imported_and_changed_between_calls(x):
+    import sys as system
+
+    return x * system.plait_level
+
+
+@case(with_x(2, 3))
+def globals_read_and_set(x, n):
+    table = globals()
+    table["NUMBER"] = n
+    before = NUMBER
+    table.setdefault("FRESH", 5)
+    fresh = FRESH  # noqa: F821  # set above
+    del globals()["FRESH"]
+    return before, fresh, "FRESH" in globals(), globals() is table, x * table["NUMBER"]
+
+
+@case(with_x(2, 3))
+def global_deleted_and_asked_for(x, n):
+    global ONLY
+    ONLY = n
+    found = ONLY
+    del ONLY
+    try:
+        return ONLY
+    except NameError as error:
+        return str(error), found, x

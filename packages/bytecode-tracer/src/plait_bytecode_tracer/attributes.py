@@ -19,6 +19,7 @@ from plait_bytecode_tracer.objects import (
     generic_attribute,
     guard_class,
     is_python,
+    module_variable,
     object_attribute,
     special_method,
     static_attribute,
@@ -92,7 +93,7 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
         case InferenceModeVariable():
             return MethodVariable(owner, name)
         case FunctionVariable():
-            return _function_attribute(owner, name)
+            return _function_attribute(frame, owner, name)
         case MethodVariable() if name in ("__name__", "__qualname__"):
             return constant(owner.name)
         case BoundVariable() if name == "__self__":
@@ -123,7 +124,7 @@ def _container_attribute(
     return MethodVariable(owner, name)
 
 
-def _function_attribute(owner: FunctionVariable, name: str) -> Variable | None:
+def _function_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Variable | None:
     if name in owner.attributes:
         return owner.attributes[name]
     if name in ("__name__", "__qualname__"):
@@ -146,8 +147,10 @@ def _function_attribute(owner: FunctionVariable, name: str) -> Variable | None:
         return constant(first if isinstance(first, str) else None)
     if name == "__type_params__" and hasattr(types.FunctionType, name):
         return constant(())  # with parameters it is among the attributes
-    if name in ("__globals__", "__closure__"):
-        raise TraceBreakError("GB0007", f"{name} of a function made in the traced code")
+    if name == "__globals__":
+        return frame.state.global_table(owner.globals)
+    if name == "__closure__":
+        raise TraceBreakError("GB0007", "__closure__ of a function made in the traced code")
     if hasattr(types.FunctionType, name):
         return MethodVariable(owner, name)
     return None
@@ -202,7 +205,7 @@ def _known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
         value = getattr(real, name, MISSING)
         return None if value is MISSING else constant(value)
     if isinstance(real, types.ModuleType):
-        return _namespace_attribute(frame, owner, name)
+        return module_variable(frame, owner, name)
     if isinstance(real, type):
         return _type_attribute(frame, owner, name)
     if isinstance(real, torch.nn.Module):
@@ -222,21 +225,12 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
     value = getattr(real, name, MISSING)
     if value is MISSING:
         return None
+    if name == "__globals__":
+        return frame.state.global_table(real.__globals__)
     own = getattr(real, "__dict__", {})
     if name in own and owner.source is not None and isinstance(real, types.FunctionType):
         return frame.state.wrap(value, owner.source.attribute(name))
     return constant(value)
-
-
-def _namespace_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
-    value = getattr(owner.value, name, MISSING)
-    if value is MISSING:
-        return None
-    if owner.source is None:
-        return constant(value)
-    own = type(owner.value) is types.ModuleType and name in owner.value.__dict__
-    source = owner.source.entry(name) if own else owner.source.attribute(name)
-    return frame.state.wrap(value, source)
 
 
 def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from plait_bytecode_tracer.containers import describe
+from plait_bytecode_tracer.containers import describe, dict_delete, dict_set
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
@@ -122,6 +122,8 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
     written = frame.state.attributes.get(id(real), {}).get(name)
     if written is not None:
         return None if written is DELETED else written
+    if isinstance(real, types.ModuleType):
+        return module_variable(frame, owner, name)
     try:
         table: dict[str, Any] = object.__getattribute__(real, "__dict__")
     except AttributeError:
@@ -140,6 +142,23 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
     if is_python(static_attribute(type(real), "__getattribute__")):
         source = owner.source.own_attribute(name, frame.state.constants.name(own_table))
     return frame.state.wrap(table[name], source)
+
+
+def module_variable(frame: Frame, owner: Known, name: str) -> Variable | None:
+    """What a module holds under a name, with what the trace has set."""
+    module = owner.value
+    table = frame.state.written_globals(module.__dict__)
+    if table is not None and type(module) is types.ModuleType:
+        return table.items.get(name)
+    value = getattr(module, name, MISSING)
+    if value is MISSING:
+        return None
+    if owner.source is None:
+        return constant(value)
+    own = type(module) is types.ModuleType and name in module.__dict__
+    return frame.state.wrap(
+        value, owner.source.entry(name) if own else owner.source.attribute(name)
+    )
 
 
 def _data_attribute(
@@ -351,8 +370,20 @@ def write_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     if not isinstance(owner, Known) or owner.source is None:
         raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of {describe(owner)}")
     state = frame.state
+    if isinstance(owner.value, types.ModuleType):
+        write_global(frame, owner.value.__dict__, name, value)
+        return
     state.attributes.setdefault(id(owner.value), {})[name] = value
     state.owners[id(owner.value)] = owner
+
+
+def write_global(frame: Frame, namespace: dict[str, Any], name: str, value: Variable) -> None:
+    """Set or, with DELETED, delete a variable of a module."""
+    table = frame.state.global_table(namespace)
+    if value is not DELETED:
+        dict_set(frame, table, name, value)
+    elif name in table.items:
+        dict_delete(frame, table, name)
 
 
 def delete_object_attribute(frame: Frame, owner: Variable, name: str) -> None:

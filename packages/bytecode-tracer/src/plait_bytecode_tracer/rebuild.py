@@ -280,9 +280,6 @@ class Rebuilder:
             late += self._container_effect(variable)
         for key, attributes in self.state.attributes.items():
             late += self._attribute_effects(self.state.owners[key], attributes)
-        for (_, name), (namespace, value) in self.state.globals_set.items():
-            table = self.state.constants.name(namespace)
-            late.append(f"{table}[{name!r}] = {self.value(value)}")
         for context_variable, content in self.state.context.values():
             late += self._context_effect(context_variable, content)
         if self.state.grad_enabled is not self.state.grad_enabled_before:

@@ -101,7 +101,6 @@ class TraceState:
     """What the trace has set context variables to, by their ids; None: nothing."""
     changed: dict[int, Variable] = field(default_factory=dict)
     """Containers and cells from outside that the trace has changed, in order."""
-    globals_set: dict[tuple[int, str], tuple[Any, Variable]] = field(default_factory=dict)
     deferred: list[tuple[Variable, list[Variable], dict[str, Variable]]] = field(
         default_factory=list
     )
@@ -337,6 +336,17 @@ class TraceState:
             raise TraceBreakError("GB0007", f"the __dict__ of {source.text}")
         return found
 
+    def global_table(self, namespace: dict[str, Any]) -> DictVariable:
+        """The variables of a module, to be changed."""
+        found = self.wrap(namespace, self.constants.source(namespace, "globals"))
+        assert isinstance(found, DictVariable)
+        return found
+
+    def written_globals(self, namespace: dict[str, Any]) -> DictVariable | None:
+        """The variables of a module if the trace has changed any."""
+        found = self.wrapped.get(id(namespace))
+        return found if isinstance(found, DictVariable) and found.writes else None
+
     def guard_storage_offsets(self) -> None:
         """All inputs keep the offset at which they begin in their storage."""
         for graph_input in self.inputs:
@@ -349,7 +359,6 @@ class TraceState:
         for table in (self.wrapped, self.attributes, self.owners, self.storages, self.changed):
             table.clear()
         self.context.clear()
-        self.globals_set.clear()
         self.kept.clear()
         for graph_input in self.inputs:
             graph_input.tensor = None

@@ -8,16 +8,15 @@ from dis import Instruction
 from typing import NoReturn
 
 from plait_bytecode_tracer.attributes import find_attribute, load_attribute, store_attribute
-from plait_bytecode_tracer.containers import dict_set, plain_value
+from plait_bytecode_tracer.containers import dict_delete, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL, Frame, constant
 from plait_bytecode_tracer.guards import Kind
-from plait_bytecode_tracer.objects import delete_object_attribute
+from plait_bytecode_tracer.objects import delete_object_attribute, write_global
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.variables import (
     CellVariable,
-    DictVariable,
     Known,
     MethodVariable,
     Variable,
@@ -149,24 +148,24 @@ def read_global(frame: Frame, name: str) -> Variable:
     """A global of the frame's function, or a builtin."""
     namespace = frame.function.globals
     state = frame.state
-    written = state.globals_set.get((id(namespace), name))
-    if written is not None:
-        return written[1]
-    table = state.wrapped.get(id(namespace))
-    if isinstance(table, DictVariable) and table.writes and name in table.items:
-        return table.items[name]
-    if name in namespace:
+    table = state.written_globals(namespace)
+    if table is not None:
+        if name in table.items:
+            return table.items[name]
+    elif name in namespace:
         value = namespace[name]
         if _is_library(namespace):
             return Known(value)
         return state.wrap(value, state.constants.source(namespace, "globals").named(name))
     if not hasattr(builtins, name):
-        space = state.constants.source(namespace, "globals")
-        state.require(space, Kind.LACKS, name, f"there is no {name}")
+        if table is None:
+            space = state.constants.source(namespace, "globals")
+            state.require(space, Kind.LACKS, name, f"there is no {name}")
         fails(NameError, f"name {name!r} is not defined")
     if not _is_library(namespace):
-        space = state.constants.source(namespace, "globals")
-        state.require(space, Kind.LACKS, name, f"{name} is the builtin")
+        if table is None:
+            space = state.constants.source(namespace, "globals")
+            state.require(space, Kind.LACKS, name, f"{name} is the builtin")
         own = state.constants.source(builtins.__dict__, "builtins").named(name)
         state.guard_identity(own, getattr(builtins, name))
     return Known(getattr(builtins, name))
@@ -180,12 +179,7 @@ def _is_library(namespace: dict[str, object]) -> bool:
 
 @opcode("STORE_GLOBAL")
 def store_global(frame: Frame, instruction: Instruction) -> None:
-    namespace = frame.function.globals
-    table = frame.state.wrapped.get(id(namespace))
-    if isinstance(table, DictVariable):
-        dict_set(frame, table, instruction.argval, frame.pop())
-        return
-    frame.state.globals_set[id(namespace), instruction.argval] = (namespace, frame.pop())
+    write_global(frame, frame.function.globals, instruction.argval, frame.pop())
 
 
 @opcode("LOAD_DEREF", "LOAD_CLASSDEREF", until=(3, 12))
@@ -235,7 +229,10 @@ def delete_deref(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("DELETE_GLOBAL")
 def delete_global(frame: Frame, instruction: Instruction) -> None:
-    raise TraceBreakError("GB0009", "a global is deleted")
+    table = frame.state.global_table(frame.function.globals)
+    if instruction.argval not in table.items:
+        fails(NameError, f"name {instruction.argval!r} is not defined")
+    dict_delete(frame, table, instruction.argval)
 
 
 @opcode("LOAD_CLOSURE", until=(3, 13))
@@ -323,7 +320,11 @@ def import_name(frame: Frame, instruction: Instruction) -> None:
         found = __import__(instruction.argval, frame.function.globals, None, names, level)
     except ImportError as error:
         raise python_error(error) from error
-    frame.push(constant(found))
+    name = found.__name__
+    if name.split(".")[0] == "torch":
+        frame.push(constant(found))
+    else:
+        frame.push(Known(found, frame.state.constants.source(found, name)))
 
 
 @opcode("IMPORT_FROM")

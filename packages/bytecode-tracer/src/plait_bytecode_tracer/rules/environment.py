@@ -19,7 +19,7 @@ from plait_bytecode_tracer.variables import Known, TensorVariable, Variable, is_
 def print_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
     """Printed after the graph has run, in the order of the program."""
     simple = all(isinstance(value, Known) and is_constant(value.value) for value in values)
-    if id(sys) in frame.state.attributes:
+    if frame.state.written_globals(vars(sys)) is not None:
         raise TraceBreakError("GB0005", "the code prints after it has replaced sys.stdout")
     if not simple or any(name not in ("sep", "end", "flush") for name in options):
         raise TraceBreakError("GB0005", "the code prints a value that only the graph's run gives")
@@ -43,6 +43,11 @@ def frame_dependent(frame: Frame, *args: Variable, **kwargs: Variable) -> Variab
     """What looks at the variables of its caller, which only Python's own frame has."""
     name = "vars" if args else "locals"
     raise TraceBreakError("GB0013", f"{name}(), or a function like it, looks into the frame")
+
+
+@builtin(globals)
+def globals_(frame: Frame) -> Variable:
+    return frame.state.global_table(frame.function.globals)
 
 
 @builtin(torch.is_tensor)
