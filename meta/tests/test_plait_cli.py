@@ -1,5 +1,8 @@
 """The command line."""
 
+import json
+
+import pytest
 import torch
 
 import plait
@@ -38,3 +41,46 @@ def test_options_are_listed_with_their_meaning(capsys):
     out = capsys.readouterr().out
     assert "strict = False" in out
     assert "scheduler.fuse_pointwise = True" in out
+
+
+CHECKS = """
+import json
+
+import pytest
+import torch
+
+def whole():
+    return (lambda x, k: x * k), (torch.ones(2),), {"k": 2}
+
+def broken():
+    return (lambda x: x * x.sum().item()), (torch.ones(2),)
+
+def wrong():
+    return torch.ones(2)
+"""
+
+
+def test_lint_says_by_its_status_whether_a_call_is_whole(capsys, tmp_path):
+    checks = tmp_path / "checks_of_lint.py"
+    checks.write_text(CHECKS)
+    assert main(["lint", f"{checks}:whole"]) == 0
+    assert "no graph break" in capsys.readouterr().out
+    assert main(["lint", f"{checks}:broken", "--json"]) == 1
+    read = json.loads(capsys.readouterr().out)
+    assert read["breaks"][0]["code"] == "GB0004"
+    assert main(["lint", f"{checks}:broken", "--allow", "GB0004"]) == 0
+
+
+@pytest.mark.parametrize("target", ["nonsense", "no.such.module:f", "{}:wrong", "{}:missing"])
+def test_lint_says_what_is_wrong_with_its_target(target, capsys, tmp_path):
+    checks = tmp_path / "checks_of_lint.py"
+    checks.write_text(CHECKS)
+    assert main(["lint", target.format(checks)]) == 2
+    assert capsys.readouterr().err
+
+
+def test_lint_is_public():
+    report = plait.lint(torch.nn.Linear(2, 3), torch.ones(1, 2))
+    assert report.ok
+    with pytest.raises(plait.OptionError):
+        plait.lint(torch.nn.Linear, torch.ones(1, 2))

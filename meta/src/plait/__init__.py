@@ -10,6 +10,7 @@ print(plait.report(fast))
 from plait._version import __version__
 from plait.compile import compile, reset
 from plait.errors import BackendError, OptionError, StageError
+from plait.lint import lint
 from plait.options import CompileOptions
 from plait.reporting import CompileReport, report
 
@@ -21,6 +22,7 @@ __all__ = [
     "StageError",
     "__version__",
     "compile",
+    "lint",
     "report",
     "reset",
 ]

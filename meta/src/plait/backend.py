@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from plait.codegen import Target
-from plait.errors import BackendError, StageError, shown
+from plait.errors import BackendError, StageError
 from plait.options import CompileRequest, takes
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.replay import at_user_lines
 from plait.stages import Stages, StageStopped
-from plait_utils import Profile, dump_folder, get_logger
+from plait_utils import Profile, dump_folder, get_logger, shown
 
 if TYPE_CHECKING:
     import torch

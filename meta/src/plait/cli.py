@@ -1,12 +1,14 @@
-"""The command line: `python -m plait info`, `python -m plait cache clear`."""
+"""The command line: `python -m plait info`, `lint`, `options`, `cache`."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
 import platform
+import sys
 from collections.abc import Sequence
 
+from plait.errors import OptionError
 from plait_utils import DiskCache, PlaitError
 
 _DISTRIBUTIONS = (
@@ -24,14 +26,25 @@ _DISTRIBUTIONS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line; returns the exit status.
+
+    `lint` exits with 1 where it finds graph breaks and with 2 where it cannot look.
+    """
     parser = argparse.ArgumentParser(prog="python -m plait", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="versions, compiler, cache folder and its size")
     commands.add_parser("options", help="the options of plait.compile and what they mean")
     cache = commands.add_parser("cache", help="the cache of compiled programs")
     cache.add_argument("action", choices=("path", "size", "clear"))
+    linter = commands.add_parser("lint", help="the graph breaks of a call; 1 if there are any")
+    linter.add_argument("target", help="module:function or file.py:function; returns (model, args)")
+    linter.add_argument("--json", action="store_true", help="print the report as JSON")
+    linter.add_argument(
+        "--allow", action="append", default=[], metavar="CODE", help="a break that is meant: GB0005"
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.command == "lint":
+        return _lint(chosen.target, chosen.allow, as_json=chosen.json)
     if chosen.command == "info":
         _print_info()
     elif chosen.command == "options":
@@ -39,6 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         _cache(chosen.action)
     return 0
+
+
+def _lint(target: str, allowed: Sequence[str], *, as_json: bool) -> int:
+    from plait.lint import lint_target
+
+    try:
+        report = lint_target(target).without(allowed)
+    except OptionError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(report.to_json() if as_json else report)
+    return report.exit_status
 
 
 def _print_info() -> None:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from plait.errors import OptionError
 from plait.options import CompileRequest, check_arguments
 
 if TYPE_CHECKING:
@@ -80,9 +81,12 @@ def compile(
 
 
 def _compile_object(model: Any, request: CompileRequest) -> Any:
-    from plait.wrap import wrap
+    from plait_bytecode_tracer import UncompilableError, compile_object
 
-    return wrap(model, lambda function, name: _compile_function(function, name, request))
+    try:
+        return compile_object(model, lambda f, name: _compile_function(f, name, request))
+    except UncompilableError as error:
+        raise OptionError(error.message, hint=error.hint) from None
 
 
 def _compile_function(

@@ -23,15 +23,3 @@ class StageError(PlaitError, RuntimeError):
     Not raised for what is no failure of a stage: graph breaks (`fullgraph=True` is for those),
     and graphs that need gradients, which run eagerly with a line in the report in this release.
     """
-
-
-_SHOWN_LENGTH = 100
-
-
-def shown(value: object) -> str:
-    """A value for an error message: one line, not too long, whatever its `repr` does."""
-    try:
-        text = " ".join(repr(value).split())
-    except Exception as error:
-        return f"a {type(value).__name__} (its repr raises {type(error).__name__})"
-    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"

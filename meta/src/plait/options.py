@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from plait.errors import OptionError, shown
-from plait_utils import SettingError, Settings, get_logger, setting
+from plait.errors import OptionError
+from plait_utils import SettingError, Settings, get_logger, setting, shown
 
 if TYPE_CHECKING:
     from plait_cpp_codegen import CppOptions

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from plait.backend import GraphCompiler
-from plait.errors import OptionError, shown
+from plait.errors import OptionError
 from plait.replay import USER_LINE
 from plait.reporting.model import (
     BreakFact,
@@ -16,6 +16,7 @@ from plait.reporting.model import (
     RecompileFact,
     RunFact,
 )
+from plait_utils import shown
 
 if TYPE_CHECKING:
     from torch import fx
@@ -65,7 +66,7 @@ def _backend_name(compiler: GraphCompiler) -> str:
 
 
 def _break(found: GraphBreak) -> BreakFact:
-    return BreakFact(found.code, found.reason, found.line, found.hint)
+    return BreakFact(found.code, found.reason, found.lines, found.hint)
 
 
 def _reason(recompile: Recompile) -> str:

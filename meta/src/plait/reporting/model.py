@@ -28,12 +28,18 @@ class BreakFact:
 
     code: str
     reason: str
-    line: str
-    """The user's source line."""
+    lines: tuple[str, ...]
+    """The user's lines that were running, innermost first."""
     hint: str
 
+    @property
+    def line(self) -> str:
+        """The innermost of the user's lines."""
+        return self.lines[0]
+
     def __str__(self) -> str:
-        return f"[{self.code}] {self.reason}\n  at: {self.line}\n  hint: {self.hint}"
+        outer = "".join(f"\n  from: {line}" for line in self.lines[1:])
+        return f"[{self.code}] {self.reason}\n  at: {self.line}{outer}\n  hint: {self.hint}"
 
 
 @dataclass(frozen=True, slots=True)

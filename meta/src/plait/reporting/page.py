@@ -100,7 +100,8 @@ def _notes(report: CompileReport) -> str:
     notices = "".join(f'<p class="reason">{_text(notice)}</p>' for notice in report.notices)
     breaks = [
         f"<li><code>{_text(b.code)}</code> {_text(b.reason)}{_times(number)}"
-        f"<p class='where'>{_text(b.line)}</p><p class='hint'>{_text(b.hint)}</p></li>"
+        f"<p class='where'>{'<br>'.join(map(_text, b.lines))}</p>"
+        f"<p class='hint'>{_text(b.hint)}</p></li>"
         for b, number in Counter(report.breaks).items()
     ]
     recompiles = [

@@ -38,7 +38,7 @@ def render_terminal(report: CompileReport) -> Group:
         for column in ("code", "times", "reason", "line", "what to change"):
             breaks.add_column(column)
         for each, number in Counter(report.breaks).items():
-            breaks.add_row(each.code, str(number), each.reason, each.line, each.hint)
+            breaks.add_row(each.code, str(number), each.reason, "\n".join(each.lines), each.hint)
         parts.append(breaks)
     if report.recompiles:
         recompiles = Table("why", "needed by", title="Recompiles", title_justify="left")

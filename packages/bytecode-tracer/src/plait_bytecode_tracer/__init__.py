@@ -2,11 +2,19 @@
 
 from plait_bytecode_tracer._version import __version__
 from plait_bytecode_tracer.breaks import Continuation
+from plait_bytecode_tracer.compiling import compile, compile_object
 from plait_bytecode_tracer.dispatch import Backend, CompiledFunction
 from plait_bytecode_tracer.entries import Entry, Recompile
-from plait_bytecode_tracer.errors import BREAKS, BreakKind, FullGraphError, GraphBreak
+from plait_bytecode_tracer.errors import (
+    BREAKS,
+    BreakKind,
+    FullGraphError,
+    GraphBreak,
+    UncompilableError,
+)
 from plait_bytecode_tracer.guards import Guard
 from plait_bytecode_tracer.guards.native import wait_for_native_guards
+from plait_bytecode_tracer.lint import LintReport, lint
 from plait_bytecode_tracer.modules import compile_module, compiled_function_of
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, trace
@@ -22,12 +30,17 @@ __all__ = [
     "FullGraphError",
     "GraphBreak",
     "Guard",
+    "LintReport",
     "Recompile",
     "Source",
+    "UncompilableError",
     "WholeCallEagerError",
     "__version__",
+    "compile",
     "compile_module",
+    "compile_object",
     "compiled_function_of",
+    "lint",
     "trace",
     "wait_for_native_guards",
 ]

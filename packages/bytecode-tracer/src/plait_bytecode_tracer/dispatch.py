@@ -246,7 +246,7 @@ class CompiledFunction:
             where = f"{self.function.__code__.co_filename} in {self.__name__}"
             kind = BREAKS["GB0012"]
             get_logger("tracer").warning("%s", reason, exc_info=True)
-            graph_break, state = GraphBreak(kind.code, reason, where, kind.hint), None
+            graph_break, state = GraphBreak(kind.code, reason, (where,), kind.hint), None
         self.eager_reason = graph_break
         return eager_capture(self.function, state or TraceState(), graph_break)
 

@@ -21,17 +21,40 @@ class FullGraphError(PlaitError):
     """A graph break under `fullgraph=True`."""
 
 
+class UncompilableError(PlaitError, ValueError):
+    """What was given to compile is not something that computes."""
+
+
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
     """A graph break that happened: why, and where in the user's code."""
 
     code: str
     reason: str
-    line: str
+    lines: tuple[str, ...]
+    """The user's lines that were running, innermost first."""
     hint: str
 
+    @property
+    def line(self) -> str:
+        """The innermost of the user's lines."""
+        return self.lines[0]
+
+    @property
+    def title(self) -> str:
+        """What kind of break it is, in a few words."""
+        return BREAKS[self.code].title
+
     def __str__(self) -> str:
-        return f"[{self.code}] {self.reason}\n  at: {self.line}\n  hint: {self.hint}"
+        outer = "".join(f"\n  from: {line}" for line in self.lines[1:])
+        return f"[{self.code}] {self.reason}\n  at: {self.line}{outer}\n  hint: {self.hint}"
 
 
-__all__ = ["BREAKS", "BreakKind", "FullGraphError", "GraphBreak", "TraceBreakError"]
+__all__ = [
+    "BREAKS",
+    "BreakKind",
+    "FullGraphError",
+    "GraphBreak",
+    "TraceBreakError",
+    "UncompilableError",
+]

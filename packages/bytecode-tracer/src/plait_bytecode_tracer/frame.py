@@ -140,6 +140,14 @@ class Frame:
         code = self.code
         return _line_text(code.co_filename, self._line_number(), code.co_name)
 
+    def lines(self) -> tuple[str, ...]:
+        """The lines being traced in this frame and in those that called it, innermost first."""
+        frames: list[Frame] = [self]
+        while (parent := frames[-1].parent) is not None:
+            frames.append(parent)
+        found = [each.line() for each in frames if not each.code.co_filename.startswith("<plait")]
+        return tuple(found) or (self.line(),)
+
     def _line_number(self) -> int:
         positions = self.instruction.positions
         found = positions.lineno if positions is not None else None

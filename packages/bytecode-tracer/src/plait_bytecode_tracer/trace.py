@@ -108,12 +108,12 @@ def trace(function: types.FunctionType, values: Sequence[Any]) -> Capture:
             steps.pop(0)
             if not steps:
                 text = f"{reason.reason} ({getattr(cause, 'reason', cause)})"
-                found = GraphBreak(reason.code, text, reason.line, reason.hint)
+                found = GraphBreak(reason.code, text, reason.lines, reason.hint)
                 raise WholeCallEagerError(found, state) from cause
         except (TraceBreakError, PythonError) as caught:
             ended = _as_break(caught)
             innermost = _innermost_frame(ended, frame)
-            reason = GraphBreak(ended.kind.code, ended.reason, innermost.line(), ended.kind.hint)
+            reason = GraphBreak(ended.kind.code, ended.reason, innermost.lines(), ended.kind.hint)
             steps = break_steps(innermost, reason)
             if not steps or state.break_step >= 0:
                 raise WholeCallEagerError(reason, state) from caught
@@ -145,7 +145,7 @@ def _whole(
 ) -> WholeCallEagerError:
     error = TraceBreakError(code, reason)
     where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
-    return WholeCallEagerError(GraphBreak(code, reason, where, error.kind.hint), state)
+    return WholeCallEagerError(GraphBreak(code, reason, (where,), error.kind.hint), state)
 
 
 def _root_frame(
@@ -241,7 +241,7 @@ def _finish(
         returned = rebuilder.value(result)
         rebuilder.effects()
     except TraceBreakError as error:
-        found = GraphBreak(error.kind.code, error.reason, frame.line(), error.kind.hint)
+        found = GraphBreak(error.kind.code, error.reason, frame.lines(), error.kind.hint)
         raise WholeCallEagerError(found, state) from error
     lines = (*rebuilder.lines, f"return {returned}")
     return _capture(function, state, rebuilder, lines, None, None)

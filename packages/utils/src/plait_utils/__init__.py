@@ -8,7 +8,7 @@ from plait_utils._version import __version__
 from plait_utils.cache import CacheError, DiskCache, default_cache_root
 from plait_utils.config import SettingError, Settings, setting
 from plait_utils.dump import DumpFolder, dump_folder
-from plait_utils.errors import PlaitError
+from plait_utils.errors import PlaitError, shown
 from plait_utils.hashing import stable_hash
 from plait_utils.libraries import find_library_damage
 from plait_utils.log import get_logger, warn_once
@@ -28,6 +28,7 @@ __all__ = [
     "find_library_damage",
     "get_logger",
     "setting",
+    "shown",
     "stable_hash",
     "warn_once",
 ]

@@ -25,3 +25,15 @@ class PlaitError(Exception):
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
+
+
+_SHOWN_LENGTH = 100
+
+
+def shown(value: object) -> str:
+    """A value for an error message: one line, not too long, whatever its `repr` does."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception as error:
+        return f"a {type(value).__name__} (its repr raises {type(error).__name__})"
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"

@@ -1,34 +1,72 @@
-"""What `plait.compile` is given, and the compiled object of the same kind."""
+"""Compiling an object: the compiled one is of the same kind."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import types
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
 
-from plait.errors import OptionError, shown
+import torch
 
-if TYPE_CHECKING:
-    import torch
+from plait_bytecode_tracer.dispatch import CompiledFunction
+from plait_bytecode_tracer.errors import UncompilableError
+from plait_bytecode_tracer.modules import compile_module, compiled_function_of
+from plait_utils import shown
 
-    from plait_bytecode_tracer import CompiledFunction
-
-CompileFunction: TypeAlias = "Callable[[types.FunctionType, str], CompiledFunction]"
+CompileFunction: TypeAlias = Callable[[types.FunctionType, str], CompiledFunction]
 """Compiles a plain function; the text is its name in reports."""
 
 
-def wrap(model: Any, compile_function: CompileFunction) -> Any:
+def compile(  # the field's name for it
+    model: Any,
+    backend: Callable[[torch.fx.GraphModule, Sequence[torch.Tensor]], Callable[..., Any]],
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    recompile_limit: int = 8,
+) -> Any:
+    """Capture the graphs of a function, method or module, and let a backend compile them.
+
+    Args:
+        model: what to compile; it happens at the first call.
+        backend: takes a torch-level `torch.fx.GraphModule` and its example inputs, which are
+            fake tensors, and returns what runs it: the convention of torch.compile's
+            backends. What it returns takes the graph's inputs, parameters among them, and
+            gives a tuple or list of outputs.
+        fullgraph: raise FullGraphError at a graph break.
+        dynamic: as `CompiledFunction` has it.
+        recompile_limit: specialisations of one function; further calls run eagerly.
+
+    Returns:
+        The same kind of object, with the same behaviour: values, exceptions, side effects.
+
+    Raises:
+        UncompilableError: for what cannot be called as it is, such as a class.
+    """
+
+    def run_backend(module: torch.fx.GraphModule, inputs: Any, capture: object) -> Any:
+        return backend(module, inputs)
+
+    def compile_function(function: types.FunctionType, name: str) -> CompiledFunction:
+        return CompiledFunction(
+            function,
+            run_backend,
+            fullgraph=fullgraph,
+            dynamic=dynamic,
+            recompile_limit=recompile_limit,
+        )
+
+    return compile_object(model, compile_function)
+
+
+def compile_object(model: Any, compile_function: CompileFunction) -> Any:
     """`model` compiled: a function, method, module, descriptor or callable object of its kind.
 
     What is compiled already is compiled anew from what it was made of, so the outermost
-    arguments count. Raises OptionError for what cannot be called as it is.
+    arguments count. Raises UncompilableError for what cannot be called as it is.
     """
-    import torch
-
-    from plait_bytecode_tracer import CompiledFunction
-
     if isinstance(model, CompiledFunction):
         return compile_function(model.function, model.__name__)
     if isinstance(model, types.FunctionType):
@@ -36,50 +74,46 @@ def wrap(model: Any, compile_function: CompileFunction) -> Any:
     if isinstance(model, torch.nn.Module):
         return _module(model, compile_function)
     if isinstance(model, types.MethodType):
-        return types.MethodType(wrap(model.__func__, compile_function), model.__self__)
+        return types.MethodType(compile_object(model.__func__, compile_function), model.__self__)
     if isinstance(model, (staticmethod, classmethod)):
-        return type(model)(wrap(model.__func__, compile_function))
+        return type(model)(compile_object(model.__func__, compile_function))
     _refuse_what_is_not_called(model)
     call = inspect.getattr_static(type(model), "__call__", None)
     if isinstance(call, (types.FunctionType, CompiledFunction)):
-        return types.MethodType(wrap(call, compile_function), model)
+        return types.MethodType(compile_object(call, compile_function), model)
     return compile_function(_calling(model), _name_of(model))
 
 
 def _refuse_what_is_not_called(model: object) -> None:
     if isinstance(model, type):
-        raise OptionError(
-            f"plait.compile takes what computes, not the class {model.__name__}",
-            hint=f"Compile an instance, plait.compile({model.__name__}(...)), or decorate the "
+        raise UncompilableError(
+            f"compile takes what computes, not the class {model.__name__}",
+            hint=f"Compile an instance, compile({model.__name__}(...)), or decorate the "
             "method that computes.",
         )
     if isinstance(model, (property, functools.cached_property)):
-        raise OptionError(
-            "plait.compile takes a function, not a property",
-            hint="Put @property above @plait.compile.",
+        raise UncompilableError(
+            "compile takes a function, not a property",
+            hint="Put @property above the decorator that compiles.",
         )
     if not callable(model):
-        raise OptionError(
-            f"plait.compile takes a function, a method or an nn.Module, not {shown(model)}",
-            hint="Pass what is to be called, or use it as a decorator: @plait.compile.",
+        raise UncompilableError(
+            f"compile takes a function, a method or an nn.Module, not {shown(model)}",
+            hint="Pass what is to be called, or use it as a decorator.",
         )
 
 
 def _module(model: torch.nn.Module, compile_function: CompileFunction) -> torch.nn.Module:
-    import torch
-
-    from plait_bytecode_tracer import compile_module, compiled_function_of
-
     name = type(model).__name__
     if compiled_function_of(model) is not None:
         return _module(_original(model), compile_function)
     if isinstance(model, torch.jit.ScriptModule):
-        raise OptionError(
-            f"plait.compile takes Python modules, and {name} is one of TorchScript",
+        raise UncompilableError(
+            f"compile takes Python modules, and {name} is one of TorchScript",
             hint="Compile the module that it was made from.",
         )
     if any(torch.nn.parameter.is_lazy(each) for each in model.parameters()):
-        raise OptionError(
+        raise UncompilableError(
             f"{name} has parameters whose shapes are not known yet",
             hint="Call it once on an example input, then compile it.",
         )
@@ -87,7 +121,7 @@ def _module(model: torch.nn.Module, compile_function: CompileFunction) -> torch.
     if isinstance(forward, types.FunctionType) and "forward" not in vars(model):
         return compile_module(model, lambda function: compile_function(function, name))
     if not isinstance(type(model).forward, types.FunctionType):
-        raise OptionError(
+        raise UncompilableError(
             f"{name}.forward is a {type(type(model).forward).__name__}, not a Python function",
             hint="Compile a function that calls the module.",
         )
