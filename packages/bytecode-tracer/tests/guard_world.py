@@ -18,6 +18,7 @@ from plait_bytecode_tracer.guards import (
     Kind,
     Mode,
     StoragePattern,
+    TensorValue,
     class_attribute,
     guard_tree,
     storage_pattern,
@@ -141,6 +142,8 @@ def _assumptions(
     tensors = (at["tensor"], at["view"])
     pattern = storage_pattern((world.tensor, world.view))
     yield None, Kind.STORAGE_PATTERN, StoragePattern(tensors, pattern)
+    value = TensorValue((at["tensor"],), lambda t: int(t.detach().sum()), 6, "sum")
+    yield None, Kind.TENSOR_VALUE, value
     yield None, Kind.PYTHON, f"{at['thing'].code}.size == 3"
 
 

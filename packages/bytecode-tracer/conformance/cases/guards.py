@@ -341,3 +341,36 @@ def more_numbers_than_specialisations(n, x):
 @case(lambda: [(t(2), Options()), (t(2), None), (t(2), Options), (t(2), Options())])
 def object_class_or_none(x, value):
     return x * value.level if value is not None else x
+
+
+def _masks():
+    x = t(4)
+    for values in ((1, 1, 1, 1), (1, 1, 0, 0), (0, 0, 0, 0), (1, 1, 1, 1)):
+        yield x, torch.tensor(values, dtype=torch.bool)
+        yield x, torch.tensor(values)
+
+
+@case(_masks)
+def branch_on_a_mask(x, mask):
+    if mask.all():
+        return x + 1
+    return x * mask + (2 if 1 in mask else 3)
+
+
+@case(_masks)
+def branch_on_a_mask_changed_before(x, mask):
+    mask[0] = 0
+    y = x + 1 if mask.any() else x - 1
+    mask[1] = 1
+    return y + 1 if mask.all() else y - 1
+
+
+@case(lambda: [(t(8), torch.tensor(n)) for n in (1, 2, 3, 4, 5, 1, 6, 2)])
+def length_in_a_tensor(x, n):
+    return x[: n.item()] * int(n), [x.sum() + i for i in range(n)]
+
+
+@case(lambda: [(t(4), torch.tensor(g)) for g in ([[1, 3]], [[2, 2]], [[4, 0]], [[0, 4]])])
+def sizes_in_a_tensor(x, grid):
+    (one, two), *_ = grid.tolist()
+    return torch.split(x, [one, two])

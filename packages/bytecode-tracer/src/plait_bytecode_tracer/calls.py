@@ -24,6 +24,7 @@ from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.rules.registry import builtin, find_builtin, signature_of
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.state import HOOKS
+from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
@@ -204,9 +205,24 @@ def operator_on_tensors(
     if real in (abs, pow, round, divmod) and not kwargs:
         node, result = frame.state.emit("call_function", real, args, {})
         return frame.state.tensor_result(node, result)
-    if real in (int, float, bool):
+    if real in (int, float, bool) and len(args) == 1:
+        number = _number(frame, args[0], real.__name__)
+        if not has_tensor(number):
+            return number
         raise TraceBreakError("GB0004", f"{real.__name__}() of a tensor")
+    if real in (range, bin, oct, hex, chr) and not kwargs:
+        numbers = [_number(frame, arg, "index") for arg in args]
+        if not has_tensor(numbers):
+            return fold(real, numbers, {})
     raise TraceBreakError("GB0002", f"{getattr(real, '__name__', real)} of a tensor")
+
+
+def _number(frame: Frame, value: Variable, reader: str) -> Variable:
+    """The number in a tensor where the trace may know it, else the tensor; others as they are."""
+    if not isinstance(value, TensorVariable):
+        return value
+    known = value_of(frame.state, value, reader)
+    return value if known is UNKNOWN else constant(known)
 
 
 def _is_leaf(real: Any) -> bool:

@@ -283,6 +283,11 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
             from plait_bytecode_tracer.operations import truth
 
             return truth(frame, call_method(frame, container, "__contains__", [item]))
+        case TensorVariable():
+            from plait_bytecode_tracer.calls import inline
+
+            search: Any = torch.Tensor.__contains__
+            return bool(plain_value(inline(frame, search, [container, item], {})))
     raise TraceBreakError("GB0009", f"a search in a {describe(container)}")
 
 

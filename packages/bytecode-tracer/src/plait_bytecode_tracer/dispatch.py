@@ -7,7 +7,7 @@ import inspect
 import threading
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from plait_bytecode_tracer.entries import (
     make_entry,
 )
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
+from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.trace import (
@@ -238,7 +239,8 @@ class CompiledFunction:
         A fault of the tracer's own becomes such a call too, and a warning.
         """
         try:
-            return trace(self.function, values)
+            known = [entry.capture for entry in self.entries]
+            return trace(self.function, values, undecided(known, self._settings.recompile_limit))
         except WholeCallEagerError as error:
             graph_break, state = error.graph_break, error.state
         except Exception as error:
@@ -331,6 +333,34 @@ def weak_call(method: Callable[[], None]) -> Callable[[], None]:
             alive()
 
     return call
+
+
+MAX_VALUES = 3
+"""How many values of one computation on input tensors get specialisations of their own."""
+
+
+class _Everything:
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+def undecided(known: Sequence[Capture], limit: int) -> Container[str]:
+    """The values of input tensors that a further specialisation does not assume.
+
+    Those that have been different things already; all, in the last specialisation that
+    may be made.
+    """
+    if known and len(known) >= limit - 1:
+        return _Everything()
+    values: dict[str, list[object]] = {}
+    for capture in known:
+        for guard in capture.guards:
+            expected = guard.expected
+            if isinstance(expected, TensorValue):
+                seen = values.setdefault(expected.key, [])
+                if not any(same_constant(expected.value, value) for value in seen):
+                    seen.append(expected.value)
+    return frozenset(key for key, seen in values.items() if len(seen) >= MAX_VALUES)
 
 
 def full_graph_error(graph_break: GraphBreak) -> FullGraphError:

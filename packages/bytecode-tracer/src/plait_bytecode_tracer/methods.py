@@ -26,12 +26,12 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor, tracked
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements, iterate
-from plait_bytecode_tracer.known_tensors import known_tensor
 from plait_bytecode_tracer.operations import equal
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.rules.objects import len_ as length
 from plait_bytecode_tracer.rules.registry import signature_of
 from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.tensor_values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
     DictVariable,
     GeneratorVariable,
@@ -130,10 +130,10 @@ def _tensor_method(
         state.guard_storage_offsets()
     if name in _METADATA_METHODS:
         return _change_metadata(frame, owner, name, args, kwargs)
-    known = known_tensor(state, owner) if name in ("item", "tolist") else None
-    if known is not None:
-        return tracked(getattr(known, name)())
     if name in _VALUE_METHODS:
+        known = value_of(state, owner, name.strip("_")) if name in READERS else UNKNOWN
+        if known is not UNKNOWN:
+            return tracked(known)
         raise TraceBreakError("GB0004", f"the code calls {name}() on a tensor")
     if name in _UNTRACED:
         raise TraceBreakError("GB0002", f"the tensor method {name}()")

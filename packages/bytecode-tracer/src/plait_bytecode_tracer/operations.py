@@ -16,11 +16,11 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor, tracked
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.known_tensors import known_tensor
 from plait_bytecode_tracer.objects import special_method
 from plait_bytecode_tracer.raising import python_error
 from plait_bytecode_tracer.rules.registry import Builtin
 from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
@@ -380,8 +380,8 @@ def truth(frame: Frame, value: Variable) -> bool:
     """`bool(value)`. Breaks on the value of a tensor."""
     match value:
         case TensorVariable():
-            known = known_tensor(frame.state, value)
-            if known is not None and known.numel() == 1:
+            known = value_of(frame.state, value, "bool")
+            if known is not UNKNOWN:
                 return bool(known)
             raise TraceBreakError("GB0003", "the code branches on the value of a tensor")
         case SequenceVariable() | DictVariable() | SetVariable():

@@ -6,7 +6,7 @@ import collections
 import contextvars
 import operator
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -118,6 +118,10 @@ class TraceState:
     grad_enabled: bool = True
     grad_enabled_before: bool = True
     mutates_tensors: bool = False
+    versions: dict[fx.Node, int] = field(default_factory=dict)
+    """How often the tensor of a node had been changed when the node came."""
+    undecided: Container[str] = ()
+    """Values of inputs that are not to be guarded, by their keys."""
     is_plain_forward: bool = False
     """Whether the guards say that calling the module calls what is traced, and no more."""
     lines: list[Callable[[], str]] = field(default_factory=list)
@@ -135,7 +139,10 @@ class TraceState:
         return self.lines[-1]() if self.lines else "the call"
 
     def mark(self, node: fx.Node) -> None:
-        """Note the user's line and file that a node comes from."""
+        """Note the user's line and file that a node comes from, and its tensor's version."""
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            self.versions[node] = -1 if value.is_inference() else value._version
         node.meta["source_line"] = self.line
         if self.files:
             node.meta["source_file"] = self.files[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,8 +79,13 @@ class Capture:
         return tuple(i.node.meta["val"] for i in self.inputs)
 
 
-def trace(function: types.FunctionType, values: Sequence[Any]) -> Capture:
+def trace(
+    function: types.FunctionType, values: Sequence[Any], undecided: Container[str] = ()
+) -> Capture:
     """Trace a call of `function` with `values`, one for each parameter in local order.
+
+    `undecided` are the values of input tensors that are not to be guarded: a branch on
+    one breaks the graph.
 
     Raises WholeCallEagerError where not even a part of the call can be captured.
     """
@@ -90,7 +95,7 @@ def trace(function: types.FunctionType, values: Sequence[Any]) -> Capture:
     steps: list[int] = []
     reason: GraphBreak | None = None
     while True:
-        state = TraceState(break_step=steps[0] if steps else -1)
+        state = TraceState(break_step=steps[0] if steps else -1, undecided=undecided)
         try:
             frame = _root_frame(function, values, state)
         except TraceBreakError as error:

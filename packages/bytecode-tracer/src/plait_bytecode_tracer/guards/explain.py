@@ -16,6 +16,7 @@ from plait_bytecode_tracer.guards.kinds import (
     Mode,
     StoragePattern,
     TensorFacts,
+    TensorValue,
     storage_pattern,
     tensor_facts,
 )
@@ -144,6 +145,8 @@ class _Evaluation:
             case Kind.STORAGE_PATTERN:
                 tensors = tuple(self.values[source.code] for source in expected.sources)
                 return bool(storage_pattern(tensors) == expected.pattern)
+            case Kind.TENSOR_VALUE:
+                return bool(expected.holds(*(self.values[s.code] for s in expected.sources)))
             case Kind.MODE:
                 return same_constant(expected.function(), expected.value)
             case Kind.PYTHON:
@@ -160,6 +163,9 @@ class _Evaluation:
         if isinstance(expected, StoragePattern):
             tensors: Any = tuple(self.values[source.code] for source in expected.sources)
             return f"the pattern {storage_pattern(tensors)}"
+        if isinstance(expected, TensorValue):
+            given = (self.values[source.code] for source in expected.sources)
+            return shown(expected.evaluate(*given))
         if guard.kind is Kind.TYPE:
             return f"a {type(value).__name__}"
         if guard.kind is Kind.LENGTH:

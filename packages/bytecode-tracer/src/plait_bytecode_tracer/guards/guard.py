@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
-from plait_bytecode_tracer.guards.kinds import Kind, Mode, StoragePattern
+from plait_bytecode_tracer.guards.kinds import Kind, Mode, StoragePattern, TensorValue
 from plait_bytecode_tracer.sources import Constants, Source
 
 
@@ -28,7 +28,7 @@ class Guard:
         first = () if self.source is None else (self.source,)
         if isinstance(self.expected, Source):
             return (*first, self.expected)
-        if isinstance(self.expected, StoragePattern):
+        if isinstance(self.expected, StoragePattern | TensorValue):
             return self.expected.sources
         return first
 
@@ -60,6 +60,8 @@ def _discriminator(kind: Kind, expected: object) -> Hashable:
     """What tells apart two guards of one kind on one source that can both hold."""
     if isinstance(expected, Source):
         return expected.code
+    if isinstance(expected, TensorValue):
+        return expected.key
     if isinstance(expected, Mode):
         return id(expected.function)
     if kind is Kind.CLASS_ATTRIBUTE and isinstance(expected, tuple):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
 import torch
 
+from plait_bytecode_tracer.guards.exact import same_constant
 from plait_bytecode_tracer.sources import Source
 
 
@@ -43,6 +45,8 @@ class Kind(Enum):
     """These tensors share storage in this `StoragePattern`; the guard has no source."""
     MODE = "mode"
     """This `Mode` of the process holds; the guard has no source."""
+    TENSOR_VALUE = "tensor value"
+    """What this `TensorValue` computes of tensors is as it was; the guard has no source."""
     PYTHON = "python"
     """This Python condition holds; `{}` in it stands for the source, if there is one."""
 
@@ -67,6 +71,28 @@ class StoragePattern:
 
     sources: tuple[Source, ...]
     pattern: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValue:
+    """What a small computation gives, of tensors that it does not change."""
+
+    sources: tuple[Source, ...]
+    evaluate: Callable[..., object]
+    """Takes the tensors."""
+    value: object
+    """What it gave, as `plain_constant` has it."""
+    key: str
+    """Tells computations apart: those with one key give one value for the same tensors."""
+
+    def holds(self, *tensors: object) -> bool:
+        """Whether the computation gives again what it gave."""
+        return same_constant(plain_constant(self.evaluate(*tensors)), self.value)
+
+
+def plain_constant(value: object) -> object:
+    """A number, or a list of numbers as a tuple."""
+    return tuple(map(plain_constant, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from plait_bytecode_tracer.guards.kinds import (
     Mode,
     StoragePattern,
     TensorFacts,
+    TensorValue,
     storage_pattern,
 )
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
@@ -180,6 +181,13 @@ def _storage(writer: CheckWriter, guard: Guard, value: str) -> str:
     return f"{writer.name(storage_pattern)}(({tensors},)) == {expected.pattern!r}"
 
 
+def _tensor_value(writer: CheckWriter, guard: Guard, value: str) -> str:
+    expected = guard.expected
+    assert isinstance(expected, TensorValue)
+    tensors = ", ".join(writer.value(source) for source in expected.sources)
+    return f"{writer.name(expected)}.holds({tensors})"
+
+
 def _mode(writer: CheckWriter, guard: Guard, value: str) -> str:
     mode = guard.expected
     assert isinstance(mode, Mode)
@@ -208,6 +216,7 @@ _CONDITIONS: dict[Kind, Callable[[CheckWriter, Guard, str], str]] = {
     Kind.TENSOR: _tensor,
     Kind.SAME_OBJECT: _same_object,
     Kind.STORAGE_PATTERN: _storage,
+    Kind.TENSOR_VALUE: _tensor_value,
     Kind.MODE: _mode,
     Kind.PYTHON: _python,
 }

@@ -13,7 +13,7 @@ import torch
 
 from plait_bytecode_tracer.guards.explain import holds_facts
 from plait_bytecode_tracer.guards.guard import Guard
-from plait_bytecode_tracer.guards.kinds import Kind, Mode, StoragePattern, TensorFacts
+from plait_bytecode_tracer.guards.kinds import Kind, Mode, StoragePattern, TensorFacts, TensorValue
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
 from plait_bytecode_tracer.sources import Access, Constants, Source
 
@@ -183,6 +183,10 @@ class _Flat:
                 given, second = name, value
             case TensorFacts() as facts if kind is Kind.TENSOR:
                 kind, given = self._tensor(facts)
+            case TensorValue(sources) as found if kind is Kind.TENSOR_VALUE:
+                kind = Kind.PYTHON  # which reads the tensors once more, and is rare
+                tensors = ", ".join(source.code for source in sources)
+                given = self._python(f"{self._named(found)}.holds({tensors})")
             case str() as condition if kind is Kind.PYTHON:
                 given = self._python(condition.replace("{}", "_value"))
         by_itself = kind in _BY_ITSELF or (slots and self._are_located(guard))
@@ -214,6 +218,11 @@ class _Flat:
             *(facts.cls, *described, facts.shape, facts.stride),
             *(int(facts.dtype.is_complex), requires_grad),
         )
+
+    def _named(self, value: object) -> str:
+        name = f"_given{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
 
     def _python(self, expression: str) -> object:
         """A function of a value and the call's arguments."""
