@@ -29,10 +29,10 @@ from plait_bytecode_tracer.objects import (
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.variables import (
     BoundVariable,
+    ContextVariable,
     DictVariable,
     FunctionVariable,
     GeneratorVariable,
-    InferenceModeVariable,
     IteratorVariable,
     Known,
     MethodVariable,
@@ -90,7 +90,7 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             is_generator = isinstance(owner, GeneratorVariable)
             sample = types.GeneratorType if is_generator else type(iter(()))
             return MethodVariable(owner, name) if hasattr(sample, name) else None
-        case InferenceModeVariable():
+        case ContextVariable() if name in ("__enter__", "__exit__"):
             return MethodVariable(owner, name)
         case FunctionVariable():
             return _function_attribute(frame, owner, name)

@@ -55,11 +55,11 @@ _UNTRACED_MODULES = (
 _DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
 _UNTRACED_TORCH = frozenset(
     {
-        *("manual_seed", "seed", "set_default_dtype", "set_default_device", "save", "load"),
+        *("manual_seed", "seed", "set_default_device", "save", "load"),
         *("set_num_threads", "get_rng_state", "set_rng_state", "compile", "from_numpy"),
         *("use_deterministic_algorithms", "set_printoptions", "set_float32_matmul_precision"),
-        *("autocast", "equal", "allclose", "is_nonzero", "nonzero", "unique", "masked_select"),
-        *("numel_", "tensor", "as_tensor", "Generator", "set_grad_enabled"),
+        *("equal", "allclose", "is_nonzero", "nonzero", "unique", "masked_select"),
+        *("numel_", "tensor", "as_tensor", "Generator"),
     }
 )
 
@@ -245,7 +245,8 @@ def _call_torch(
     frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     name = getattr(real, "__name__", type(real).__name__)
-    if name in _UNTRACED_TORCH:
+    sets = name.startswith(("set_", "_set_")) and not has_tensor([args, kwargs])
+    if name in _UNTRACED_TORCH or sets:
         return _special_torch(frame, name, real, args, kwargs)
     if isinstance(real, types.MethodDescriptorType) and isinstance(args[0], TensorVariable):
         return call_method_variable(frame, MethodVariable(args[0], name), args[1:], kwargs)
@@ -277,6 +278,8 @@ def _has_mutable_schema(real: Any) -> bool:
 def _read_setting(frame: Frame, real: Any, name: str) -> Variable:
     """A function without arguments that tells a mode or default of torch."""
     result = real()
+    if frame.state.ambient.values:
+        raise TraceBreakError("GB0002", f"torch.{name}() after a mode was switched")
     if not is_constant(result):
         raise TraceBreakError("GB0002", f"torch.{name}() is not traced")
     frame.state.require(None, Kind.MODE, Mode(real, result), f"{name}() is {result!r}")

@@ -6,6 +6,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold
@@ -22,6 +24,7 @@ from plait_bytecode_tracer.objects import (
 )
 from plait_bytecode_tracer.operations import same
 from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.rules.ambient import device_method
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
@@ -44,6 +47,8 @@ def call_descriptor(
     name, cls = descriptor.__name__, descriptor.__objclass__
     if isinstance(owner, TensorVariable | SequenceVariable | DictVariable | SetVariable):
         return call_method_variable(frame, MethodVariable(owner, name), rest, kwargs)
+    if name in ("__enter__", "__exit__") and cls is torch.device and isinstance(owner, Known):
+        return device_method(frame, owner, name)
     if name in ("__enter__", "__exit__"):
         raise TraceBreakError("GB0002", f"{cls.__name__} as a context manager")
     if cls is object and name in _OBJECT and not kwargs:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from plait_bytecode_tracer.ambient import restoring
 from plait_bytecode_tracer.binding import Binder, make_binder, parameter_names
 from plait_bytecode_tracer.entries import (
     MISS,
@@ -227,6 +228,8 @@ class CompiledFunction:
         if any(n.op not in ("placeholder", "output") for n in capture.graph_module.graph.nodes):
             inputs = capture.example_inputs
             compiled = self._settings.backend(capture.graph_module, inputs, capture)
+            if capture.state.ambient.is_switched:
+                compiled = restoring(compiled, dict(capture.state.ambient.before))
             profile.count("graphs")
         with profile.phase("residual"):
             entry = self._entry(capture, compiled)

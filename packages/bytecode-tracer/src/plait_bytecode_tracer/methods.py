@@ -33,9 +33,9 @@ from plait_bytecode_tracer.rules.registry import signature_of
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensor_values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
+    ContextVariable,
     DictVariable,
     GeneratorVariable,
-    InferenceModeVariable,
     IteratorVariable,
     Known,
     MethodVariable,
@@ -72,10 +72,10 @@ def call_method_variable(
             return _tensor_method(frame, owner, method.name, args, kwargs)
         case SequenceVariable() | DictVariable() | SetVariable():
             return _container_method(frame, owner, method.name, args, kwargs)
-        case InferenceModeVariable():
-            from plait_bytecode_tracer.rules.modes import inference_method
+        case ContextVariable():
+            from plait_bytecode_tracer.rules.ambient import context_method
 
-            return inference_method(frame, owner, method.name)
+            return context_method(frame, owner, method.name)
         case ViewVariable():
             return _view_method(frame, owner, method.name, args)
         case GeneratorVariable():
@@ -465,6 +465,8 @@ _DICT: dict[str, Callable[..., Variable]] = {
 def constant_method(function: Any) -> bool:
     """Whether a bound builtin method belongs to an immutable constant."""
     owner = getattr(function, "__self__", None)
+    if isinstance(owner, torch.device) and function.__name__ in ("__enter__", "__exit__"):
+        return False
     return owner is not None and not isinstance(owner, type(torch)) and is_constant(owner)
 
 

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.state import TraceState, own_table
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CellVariable,
+    ContextVariable,
     DictVariable,
     FunctionVariable,
     GeneratorVariable,
@@ -30,6 +31,7 @@ from plait_bytecode_tracer.variables import (
     ObjectKey,
     ObjectVariable,
     PartialVariable,
+    RecordVariable,
     SequenceVariable,
     SetVariable,
     SliceVariable,
@@ -107,6 +109,12 @@ class Rebuilder:
             case BoundVariable(function, owner):
                 make = self.state.constants.name(types.MethodType)
                 return self._assign(f"{make}({self.value(function)}, {self.value(owner)})")
+            case ContextVariable(make, args):
+                given = ", ".join(map(self.state.constants.name, args))
+                return self._assign(f"{self.state.constants.name(make)}({given})")
+            case RecordVariable(arguments):
+                enter = self.state.constants.name(torch.ops.profiler._record_function_enter_new)
+                return self._assign(f"{enter}({', '.join(map(self.value, arguments))})")
             case IteratorVariable() if variable.is_pure and variable.of_list:
                 remaining: list[Variable] = []
                 while (item := variable.next_()) is not None:
@@ -282,10 +290,22 @@ class Rebuilder:
             late += self._attribute_effects(self.state.owners[key], attributes)
         for context_variable, content in self.state.context.values():
             late += self._context_effect(context_variable, content)
-        if self.state.grad_enabled is not self.state.grad_enabled_before:
-            setter = self.state.constants.name(torch._C._set_grad_enabled)
-            late.append(f"{setter}({self.state.grad_enabled})")
-        self.lines += late
+        self.lines += [*late, *self._modes_left()]
+
+    def _modes_left(self) -> list[str]:
+        """Modes that the call leaves switched, or opened and not closed."""
+        name, ambient = self.state.constants.name, self.state.ambient
+        lines = [f"{self.value(mode)}.__enter__()" for mode in ambient.open]
+        if self.state.grad_enabled is not self.state.grad_enabled_before or lines:
+            setter = name(torch._C._set_grad_enabled)
+            lines.append(f"{setter}({self.state.grad_enabled})")
+        for (setting, keys), values in ambient.left():
+            given = ", ".join(map(name, (*keys, *values)))
+            lines.append(f"{name(setting)}({given})")
+        deeper = ambient.nesting > 0
+        nest = torch.autocast_increment_nesting if deeper else torch.autocast_decrement_nesting
+        lines += [f"{name(nest)}()"] * abs(ambient.nesting)
+        return lines + [f"{name(device)}.__enter__()" for device in ambient.devices]
 
     def _context_effect(
         self, variable: contextvars.ContextVar[object], value: Variable | None

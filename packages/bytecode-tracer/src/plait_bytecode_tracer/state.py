@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from plait_bytecode_tracer.ambient import Ambient
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import (
     ABSENT,
@@ -117,6 +118,7 @@ class TraceState:
     """The exceptions that are being handled, innermost last."""
     grad_enabled: bool = True
     grad_enabled_before: bool = True
+    ambient: Ambient = field(default_factory=Ambient)
     mutates_tensors: bool = False
     versions: dict[fx.Node, int] = field(default_factory=dict)
     """How often the tensor of a node had been changed when the node came."""
@@ -431,6 +433,9 @@ class TraceState:
         self, kind: str, target: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[fx.Node, Any]:
         """Add a node and run it on fake tensors. Arguments are variables or containers."""
+        device = self.ambient.device_for(target, kwargs)
+        if device is not None:
+            kwargs = {**kwargs, "device": Known(device)}
         node_args = self._nodes(tuple(args))
         node_kwargs = self._nodes(kwargs)
         fake_args, fake_kwargs = self._fakes(tuple(args)), self._fakes(kwargs)
@@ -442,7 +447,11 @@ class TraceState:
         return node, result
 
     def _run(self, kind: str, target: Any, args: Any, kwargs: Any) -> Any:
-        with self.fake_mode, torch.set_grad_enabled(self.grad_enabled):
+        with (
+            self.fake_mode,
+            self.ambient.applied(),
+            torch.set_grad_enabled(self.grad_enabled),
+        ):
             try:
                 if kind == "call_method":
                     return getattr(args[0], target)(*args[1:], **kwargs)

@@ -64,6 +64,8 @@ def value_of(state: TraceState, variable: TensorVariable, reader: str) -> Any:
     in every call. Of one that follows from few, small inputs of integers or bools, it is
     guarded: before each call it is computed again and compared.
     """
+    if state.ambient.values:  # it would be computed under other modes than the graph's
+        return UNKNOWN
     needed = _needed(variable.node)
     if needed is None or not _is_unchanged(state, needed):
         return UNKNOWN

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from plait_bytecode_tracer.ambient import AUTOCAST_DEVICES, bound
 from plait_bytecode_tracer.binding import parameter_names
 from plait_bytecode_tracer.breaks import Continuation, break_steps, go_on
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
@@ -206,13 +207,22 @@ def _guard_surroundings(state: TraceState) -> None:
         found = Mode(function, value) if value or quick is None else Mode(*quick)
         state.require(None, Kind.MODE, found, f"{text}: {value}")
     if torch._C._is_any_autocast_enabled():
-        raise TraceBreakError("GB0002", "autocast is enabled")
+        _guard_autocast(state)
     if torch._C._len_torch_dispatch_stack():
         raise TraceBreakError("GB0002", "a dispatch mode is active")
     if None in default_devices():
         raise TraceBreakError("GB0002", "a torch function mode is active")
     if is_transforming():
         raise TraceBreakError("GB0002", "a function transform of torch.func is active")
+
+
+def _guard_autocast(state: TraceState) -> None:
+    """What autocast does, where it is on at the call."""
+    for device in AUTOCAST_DEVICES:
+        for getter in (torch.is_autocast_enabled, torch.get_autocast_dtype):
+            read = bound(getter, (device,))
+            text = f"{getter.__name__}({device!r}) is {read()!r}"
+            state.require(None, Kind.MODE, Mode(read, read()), text)
 
 
 def default_devices() -> tuple[torch.device | None, ...]:
@@ -269,6 +279,7 @@ def _capture(
     continuation: Continuation | None,
 ) -> Capture:
     graph = state.graph
+    state.ambient.close(graph)
     graph.output(tuple(rebuilder.outputs))
     if not state.grad_enabled_before and _switches_gradients(graph):
         state.guard_requires_grad()

@@ -175,8 +175,23 @@ class SuperVariable(Variable):
 
 
 @dataclass(eq=False, slots=True)
-class InferenceModeVariable(Variable):
-    """The guard object of `torch.inference_mode` that leaves the mode as it is."""
+class ContextVariable(Variable):
+    """A guard object of torch's C code that is a context manager, as of inference mode."""
+
+    make: Callable[..., Any]
+    """The class that makes it."""
+    args: tuple[Any, ...] = ()
+    node: fx.Node | None = None
+    """What has entered it in the graph."""
+    before: Any = None
+    """What was so when it was entered."""
+
+
+@dataclass(eq=False, slots=True)
+class RecordVariable(Variable):
+    """A region of the profiler, which is off: what would end it, made by `torch.ops.profiler`."""
+
+    arguments: list[Variable]
 
 
 @dataclass(eq=False, slots=True)
@@ -213,6 +228,7 @@ CONSTANT_TYPES: tuple[type, ...] = (
     torch.Size,
     torch.finfo,
     torch.iinfo,
+    torch._C._SDPBackend,
     range,
     slice,
 )

@@ -1,6 +1,7 @@
 """Rules for functions that the trace carries out itself; importing this registers them all."""
 
 from plait_bytecode_tracer.rules import (
+    ambient,
     autograd,
     containers,
     copying,
@@ -13,6 +14,7 @@ from plait_bytecode_tracer.rules import (
 )
 
 __all__ = [
+    "ambient",
     "autograd",
     "containers",
     "copying",

@@ -1,4 +1,4 @@
-"""Modes that calls read and set: gradients, inference mode, context variables."""
+"""Modes that calls read and set: gradients, context variables."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import torch
 from plait_bytecode_tracer.containers import hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.operations import truth
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.sources import Source
-from plait_bytecode_tracer.variables import InferenceModeVariable, Known, TokenVariable, Variable
+from plait_bytecode_tracer.variables import Known, TokenVariable, Variable
 
 _UNSET = object()
 
@@ -27,44 +26,14 @@ def is_grad_enabled(frame: Frame) -> Variable:
 def set_grad_enabled(frame: Frame, enabled: Variable) -> Variable:
     """Switch gradients in the trace and in the graph."""
     wanted = plain_value(enabled)
-    if not isinstance(wanted, bool):
+    if type(wanted) is not bool:
         raise TraceBreakError("GB0006", f"gradients are set to {wanted!r}, which is no bool")
     if wanted is not frame.state.grad_enabled:
         frame.state.grad_enabled = wanted
+        frame.state.ambient.is_switched = True
         node = frame.state.graph.call_function(torch._C._set_grad_enabled, (wanted,))
         frame.state.mark(node)
     return constant(None)
-
-
-@builtin(torch._C._InferenceMode)
-def inference_mode(frame: Frame, enabled: Variable) -> Variable:
-    if truth(frame, enabled) is not torch.is_inference_mode_enabled():
-        raise TraceBreakError("GB0002", "inference mode is switched in the traced code")
-    return InferenceModeVariable()
-
-
-@builtin(torch.set_autocast_enabled)
-def set_autocast_enabled(frame: Frame, *args: Variable) -> Variable:
-    """Autocast is off while tracing; switching it off again changes nothing."""
-    if truth(frame, args[-1]):
-        raise TraceBreakError("GB0002", "autocast is enabled in the traced code")
-    return constant(None)
-
-
-@builtin(torch.set_autocast_dtype, torch.set_autocast_cache_enabled, torch.clear_autocast_cache)
-def change_autocast(frame: Frame, *args: Variable) -> Variable:
-    """Without effect while autocast is off; leaving the block sets them back."""
-    return constant(None)
-
-
-@builtin(torch.autocast_increment_nesting)
-def autocast_increment_nesting(frame: Frame) -> Variable:
-    return constant(1)
-
-
-@builtin(torch.autocast_decrement_nesting)
-def autocast_decrement_nesting(frame: Frame) -> Variable:
-    return constant(0)
 
 
 @builtin(
@@ -73,13 +42,6 @@ def autocast_decrement_nesting(frame: Frame) -> Variable:
 def is_compiling(frame: Frame) -> Variable:
     """False, as in eager: a program that asks must not compute something else when compiled."""
     return constant(False)
-
-
-def inference_method(frame: Frame, owner: InferenceModeVariable, name: str) -> Variable:
-    """Enter or leave inference mode, which changes nothing."""
-    if name not in ("__enter__", "__exit__"):
-        raise TraceBreakError("GB0007", f"{name} of an inference mode")
-    return constant(None)
 
 
 def _context_variable(value: Variable) -> contextvars.ContextVar[object]:
