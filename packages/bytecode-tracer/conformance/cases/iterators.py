@@ -242,3 +242,123 @@ def length_hints(items):
     before = operator.length_hint(iterator)
     next(iterator)
     return before, operator.length_hint(iterator), len(items)
+
+
+@case(only([[1, 2, 3], 1], [[], 4], [[5, 6], 0]))
+def list_iterator_sees_growth(items, more):
+    iterator = iter(items)
+    first = next(iterator, None)
+    items.append(more)
+    rest = list(iterator)
+    items.append(7)
+    return first, rest, next(iterator, "exhausted"), iterator, items
+
+
+@case(with_x([1, 2, 3], [4], []))
+def half_consumed_builtins(x, items):
+    pairs, counted = zip(items, "abc"), enumerate(items, 5)
+    doubled, chosen = map(lambda v: v * 2, items), filter(None, [0, *items])
+    backwards, stepped = reversed(items), iter(range(0, 9, 3))
+    made = [pairs, counted, doubled, chosen, backwards, stepped, iter({"a": 1, "b": 2})]
+    return [next(iterator, x) for iterator in made], made
+
+
+@case(with_x([1, 2, 3], [], [4, 5]))
+def print_inside_of_loop(x, items):
+    total = x
+    for place, item in enumerate(items):
+        print(place, total.sum())
+        total = total + item
+    return total
+
+
+@case(
+    lambda: [
+        (t(2), enumerate([1, 2, 3])),
+        (t(2), zip([1, 2], [3, 4])),
+        (t(2), map(abs, [-1, 2])),
+        (t(2), iter((1, 2))),
+        (t(2), iter({"a": 1}.items())),
+        (t(2), iter([])),
+    ],
+)
+def iterator_argument_in_loop(x, values):
+    first = next(values, None)
+    return first, [value for value in values], next(values, "end"), x
+
+
+@case(with_x([3, 1, 2], [1], []))
+def map_stops_at_the_first_end(x, items):
+    source = iter(items)
+    other = iter([10, 20])
+    sums = list(map(lambda a, b: a + b, source, other))
+    return sums, list(source), list(other), x
+
+
+class Reversed:
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, place):
+        if place >= 3:
+            raise IndexError(place)
+        return place * 2
+
+
+@case(only(0, 2, 5))
+def reversed_by_protocol(n):
+    made = Reversed(n)
+    return list(made), 4 in made, 5 in made, list(reversed(made)) if n < 4 else None
+
+
+class Ranked:
+    compared = []
+
+    def __init__(self, rank):
+        self.rank = rank
+
+    def __lt__(self, other):
+        Ranked.compared.append((self.rank, other.rank))
+        return self.rank < other.rank
+
+
+@case(only([3, 1, 2], [1], [2, 2, 0, 5]))
+def sorted_by_own_comparison(ranks):
+    Ranked.compared = []
+    items = [Ranked(rank) for rank in ranks]
+    items.sort(reverse=True)
+    least = min(items, key=lambda item: -item.rank)
+    return [item.rank for item in sorted(items)], least.rank, Ranked.compared
+
+
+@case(only([1, "a"], [2, 1], [None, 1]))
+def sort_that_fails(items):
+    try:
+        items.sort()
+    except TypeError as error:
+        return str(error), items
+    return items
+
+
+@case(with_x(3, 0))
+def iterator_until_sentinel(x, n):
+    left = [3, 2, 1, n, 5]
+    popped = list(iter(left.pop, n))
+    return popped, left, x
+
+
+@case(only([1, 2, 3], [], [0]))
+def methods_of_iterators(items):
+    iterator = iter(items)
+    hint = iterator.__length_hint__()
+    found = iterator.__next__() if items else None
+    return hint, found, iterator.__iter__() is iterator, iterator.__length_hint__()
+
+
+@case(only([1, 2], [3]))
+def types_of_iterators(items):
+    made = [iter(items), iter(tuple(items)), reversed(items), zip(items), iter({1: 2}.items())]
+    return [type(iterator).__name__ for iterator in made]

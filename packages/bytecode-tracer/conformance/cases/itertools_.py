@@ -123,3 +123,117 @@ def argument_advances(x, values):
 @case(with_x(2, 3))
 def chain_returned_unconsumed(x, n):
     return itertools.chain([x], range(n)), itertools.islice(range(10), n)
+
+
+@case(with_x([1, 2, 3], [], [4]))
+def half_consumed_and_returned(x, items):
+    chained = itertools.chain(items, (x,), items)
+    pairs = itertools.pairwise(items)
+    longest = itertools.zip_longest(items, range(2), fillvalue=x)
+    return next(chained, None), next(pairs, None), next(longest, None), chained, pairs, longest
+
+
+@case(with_x([3, 1, 2], [5, 0], []))
+def running_totals_half_consumed(x, items):
+    totals = itertools.accumulate(items, lambda a, b: a - b, initial=10)
+    started = itertools.accumulate(iter(items))
+    return next(totals), next(totals, "none"), next(started, "none"), totals, started, x
+
+
+@case(with_x(0, 1, 2, 5))
+def cycles_at_any_place(x, n):
+    cycle, once = itertools.cycle("abc"), itertools.cycle([x])
+    taken = [next(cycle) for _ in range(n)]
+    return taken, list(itertools.islice(cycle, 4)), next(once)
+
+
+@case(with_x([1, 2, 3, 4], [1], []), then=lambda r: (r[0], [list(v) for v in r[1:]]))
+def tee_read_unevenly(x, items):
+    first, second, third = itertools.tee(items, 3)
+    return [next(first, x), next(first, x), next(second, x)], first, second, third
+
+
+@case(with_x([1, 5, 2, 7], [9], []))
+def while_iterators_half_consumed(x, items):
+    small = itertools.takewhile(lambda v: v < 5, items)
+    rest = itertools.dropwhile(lambda v: v < 5, items)
+    odd = itertools.filterfalse(lambda v: v % 2 == 0, items)
+    return next(small, x), next(rest, x), next(odd, x), small, rest, odd
+
+
+@case(with_x(0, 1, 4, 9))
+def slices_stop_where_python_stops(x, n):
+    seen = []
+
+    def numbers():
+        for value in range(8):
+            seen.append(value)
+            yield value
+
+    source = numbers()
+    cut = itertools.islice(source, 1, n, 3)
+    return list(cut), list(cut), seen, next(source, None), x
+
+
+@case(with_x(1, 3))
+def arrangements_half_consumed(x, n):
+    orders, choices = itertools.permutations(range(3)), itertools.combinations("abcd", 2)
+    product = itertools.product([x, n], repeat=2)
+    for _ in range(n):
+        next(orders), next(choices), next(product)
+    return orders, choices, product
+
+
+@case(only(["aab", "abc"], ["", "aa"], ["bbb", "c"]))
+def groups_are_shared(texts):
+    found = []
+    for text in texts:
+        groups = itertools.groupby(text, key=str.upper)
+        key, members = next(groups, ("none", iter("")))
+        first = next(members, None)
+        following = next(groups, None)
+        found.append((key, first, list(members), following and list(following[1])))
+    return found
+
+
+@case(with_x([(1, 2), (3, 4)], [(5, 6)], []))
+def star_map_of_own_function(x, pairs):
+    made = itertools.starmap(lambda a, b: x * a - b, pairs)
+    return list(itertools.islice(made, 1)), made
+
+
+@case(only([1, 2, 3], [4], []), then=lambda r: (r[0], list(itertools.islice(r[1], 3)), r[2]))
+def counting_by_steps(items):
+    counter = itertools.count(0.5, -2)
+    taken = [(next(counter), item) for item in items]
+    return taken, counter, list(zip(itertools.count(len(items)), items))
+
+
+@case(only(3, 0, -1, "a", None))
+def wrong_bounds_of_slices(n):
+    try:
+        return list(itertools.islice(range(9), n))
+    except ValueError as error:
+        return str(error)
+
+
+@case(only(-1, 1, 2))
+def errors_of_arrangements(n):
+    try:
+        return list(itertools.permutations("ab", n)), list(itertools.product("ab", repeat=n))
+    except ValueError as error:
+        return str(error)
+
+
+@case(with_x([1, 2, 3], [1], []))
+def chain_of_lazy_parts(x, items):
+    log = []
+
+    def parts():
+        for item in items:
+            log.append(item)
+            yield [item, item]
+
+    chained = itertools.chain.from_iterable(parts())
+    first = next(chained, x)
+    return first, list(log), list(chained), log

@@ -32,7 +32,6 @@ from plait_bytecode_tracer.variables import (
     ContextVariable,
     DictVariable,
     FunctionVariable,
-    GeneratorVariable,
     IteratorVariable,
     Known,
     MethodVariable,
@@ -87,9 +86,9 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
         case SequenceVariable() | DictVariable() | SetVariable():
             return _container_attribute(owner, name)
         case IteratorVariable():
-            is_generator = isinstance(owner, GeneratorVariable)
-            sample = types.GeneratorType if is_generator else type(iter(()))
-            return MethodVariable(owner, name) if hasattr(sample, name) else None
+            if name == "__class__":
+                return constant(owner.kind)
+            return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
         case ContextVariable() if name in ("__enter__", "__exit__"):
             return MethodVariable(owner, name)
         case FunctionVariable():
@@ -242,6 +241,9 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     if is_python(static_attribute(type(cls), "__getattribute__")):
         raise TraceBreakError("GB0007", f"{cls.__name__}, whose metaclass intercepts attributes")
     static = static_attribute(cls, name)
+    if isinstance(static, types.ClassMethodDescriptorType):  # bound anew at each look
+        guard_class(frame, cls, name)
+        return constant(getattr(cls, name))
     if isinstance(meta_static, property) and meta_static.fget is not None:
         from plait_bytecode_tracer.calls import call
 

@@ -461,7 +461,7 @@ def _run(frame: Frame, target: Function, values: dict[str, Variable]) -> Variabl
     state.is_direct = False
     if target.code.co_flags & inspect.CO_GENERATOR:
         inner.is_direct = False
-        made = GeneratorVariable(inner.next_yielded, False)
+        made = GeneratorVariable(inner.next_yielded, types.GeneratorType)
         made.frame = inner
         return made
     return inner.run()

@@ -10,6 +10,7 @@ from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
     FunctionVariable,
+    IteratorVariable,
     Known,
     ObjectVariable,
     PartialVariable,
@@ -29,9 +30,9 @@ def type_of(value: Variable) -> type:
             return value.cls
         case Known():
             return type(value.value)
-        case SequenceVariable() | DictVariable() | ViewVariable():
+        case SequenceVariable() | DictVariable() | ViewVariable() | SetVariable():
             return value.kind
-        case SetVariable():
+        case IteratorVariable():
             return value.kind
         case ObjectVariable():
             return value.cls

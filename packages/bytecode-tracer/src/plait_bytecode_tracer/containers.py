@@ -14,6 +14,7 @@ from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.raising import PythonError, fails, python_error
 from plait_bytecode_tracer.variables import (
     DictVariable,
+    IteratorVariable,
     Known,
     ObjectKey,
     ObjectVariable,
@@ -279,16 +280,41 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
         case Known(real) if is_constant(real):
             return plain_value(item) in real
         case Known() | ObjectVariable():
-            from plait_bytecode_tracer.attributes import call_method
-            from plait_bytecode_tracer.operations import truth
-
-            return truth(frame, call_method(frame, container, "__contains__", [item]))
+            return _object_contains(frame, container, item)
+        case IteratorVariable():
+            return _iterator_contains(frame, container, item)
         case TensorVariable():
             from plait_bytecode_tracer.calls import inline
 
             search: Any = torch.Tensor.__contains__
             return bool(plain_value(inline(frame, search, [container, item], {})))
     raise TraceBreakError("GB0009", f"a search in a {describe(container)}")
+
+
+def _object_contains(frame: Frame, container: Variable, item: Variable) -> bool:
+    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.classes import type_of
+    from plait_bytecode_tracer.iteration import iterate
+    from plait_bytecode_tracer.objects import special_method
+    from plait_bytecode_tracer.operations import truth
+
+    method = special_method(frame, container, "__contains__")
+    if method is not None:
+        return truth(frame, call(frame, method, [item], {}))
+    if special_method(frame, container, "__iter__") is None and (
+        special_method(frame, container, "__getitem__") is None
+    ):
+        fails(TypeError, f"argument of type {type_of(container).__name__!r} is not iterable")
+    return _iterator_contains(frame, iterate(frame, container), item)
+
+
+def _iterator_contains(frame: Frame, iterator: IteratorVariable, item: Variable) -> bool:
+    from plait_bytecode_tracer.operations import element_equal
+
+    while (member := iterator.next_()) is not None:
+        if element_equal(frame, member, item):
+            return True
+    return False
 
 
 def extend(frame: Frame, target: DictVariable, other: Variable) -> None:

@@ -36,21 +36,23 @@ FOLDED: frozenset[Any] = frozenset(
 """Functions of constants that are called while tracing."""
 
 
-def has_tensor(value: Any) -> bool:
+def has_tensor(value: Any, seen: frozenset[int] = frozenset()) -> bool:
     """Whether a tensor occurs in a variable or container of variables."""
     match value:
         case TensorVariable():
             return True
-        case SequenceVariable():
-            return any(has_tensor(item) for item in value.items)
-        case DictVariable():
-            return any(has_tensor(item) for item in value.items.values())
+        case SequenceVariable(items=items) | DictVariable(items=items):
+            if id(value) in seen:  # it contains itself
+                return False
+            parts: Any = items.values() if isinstance(items, dict) else items
+            inner = seen | {id(value)}
+            return any(has_tensor(item, inner) for item in parts)
         case SliceVariable():
-            return any(has_tensor(part) for part in value.parts)
+            return any(has_tensor(part, seen) for part in value.parts)
         case list() | tuple():
-            return any(has_tensor(item) for item in value)
+            return any(has_tensor(item, seen) for item in value)
         case dict():
-            return any(has_tensor(item) for item in value.values())
+            return any(has_tensor(item, seen) for item in value.values())
     return False
 
 

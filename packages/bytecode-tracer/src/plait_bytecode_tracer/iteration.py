@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.containers import constant_key, describe
+from plait_bytecode_tracer.classes import type_of
+from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.iterators import over, over_keys, over_known, over_sequence
+from plait_bytecode_tracer.objects import static_attribute
+from plait_bytecode_tracer.outside_iterators import outside_iterator
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.variables import (
     DictVariable,
     IteratorVariable,
     Known,
     ObjectVariable,
+    Remake,
     SequenceVariable,
     SetVariable,
     TensorVariable,
@@ -24,34 +30,37 @@ from plait_bytecode_tracer.variables import (
     ViewVariable,
     is_constant,
     is_fixed,
-    key_variable,
 )
 
-_MODULE_LISTS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ParameterList)
+_CONSTANTS = (str, bytes, range, tuple, frozenset)
+
+
+class _Indexed:
+    def __getitem__(self, position: int) -> int:
+        """Only the class of its iterator is of interest."""
+        raise IndexError
+
+
+_SEQUENCE_ITERATOR = type(iter(_Indexed()))
 
 
 def iterate(frame: Frame, value: Variable) -> IteratorVariable:
-    """An iterator over a value, as `iter` gives it; a list is read as it changes."""
-    if isinstance(value, IteratorVariable):
-        return value
-    position: int | None = -1
-
-    def next_of_list() -> Variable | None:
-        nonlocal position
-        if position is None or not isinstance(value, SequenceVariable):
-            return None
-        position += 1
-        if position < len(value.items):
-            return value.items[position]
-        position = None  # exhausted, also if the list grows
-        return None
-
-    if isinstance(value, SequenceVariable):
-        return IteratorVariable(next_of_list, of_list=value.kind is list)
-    if isinstance(value, DictVariable | SetVariable):
-        return _iterate_keys(value)
-    if isinstance(value, ViewVariable):
-        return _iterate_view(value)
+    """An iterator over a value, as `iter` gives it; a container is read as it changes."""
+    match value:
+        case IteratorVariable():
+            return value
+        case SequenceVariable():
+            return over_sequence(value)
+        case DictVariable() | SetVariable():
+            return over_keys(frame, value)
+        case ViewVariable(owner, name):
+            return over_keys(frame, owner, name)
+        case Known(real) if is_constant(real) and isinstance(real, _CONSTANTS):
+            return over_known(frame, value)
+    if isinstance(value, Known):
+        outside = outside_iterator(frame, value)
+        if outside is not None:
+            return outside
     if isinstance(value, ObjectVariable) or (isinstance(value, Known) and _has_own_class(value)):
         found = _by_iter_method(frame, value)
         if found is not None:
@@ -66,37 +75,14 @@ def _has_own_class(value: Known) -> bool:
     return not (is_fixed(real) or listed or isinstance(real, type | enum.EnumMeta))
 
 
-def _iterate_keys(value: DictVariable | SetVariable) -> IteratorVariable:
-    """An iterator over the keys of a dict or the elements of a set, which may not change size."""
-    remaining = iter([key_variable(key) for key in value.items])
-    size = len(value.items)
-
-    def step() -> Variable | None:
-        if len(value.items) != size:
-            name = "Set" if isinstance(value, SetVariable) else "dictionary"
-            fails(RuntimeError, f"{name} changed size during iteration")
-        return next(remaining, None)
-
-    return IteratorVariable(step)
-
-
-def _iterate_view(value: ViewVariable) -> IteratorVariable:
-    keys = _iterate_keys(value.owner)
-
-    def step() -> Variable | None:
-        key = keys.next_()
-        if key is None or value.name == "keys":
-            return key
-        item = value.owner.items[constant_key(key)]
-        return item if value.name == "values" else SequenceVariable([key, item], tuple)
-
-    return IteratorVariable(step)
-
-
 def next_item(frame: Frame, iterator: Variable) -> Variable | None:
     """`next(iterator)`; None where Python raises StopIteration."""
     if isinstance(iterator, IteratorVariable):
         return iterator.next_()
+    if isinstance(iterator, Known):
+        outside = outside_iterator(frame, iterator)
+        if outside is not None:
+            return outside.next_()
     from plait_bytecode_tracer.calls import call
     from plait_bytecode_tracer.objects import special_method
 
@@ -121,29 +107,50 @@ def _by_iter_method(frame: Frame, value: Variable) -> IteratorVariable | None:
         made = call(frame, method, [], {})
         if isinstance(made, IteratorVariable):
             return made
-        return IteratorVariable(lambda: next_item(frame, made))
+        if not _is_iterator(frame, made):
+            fails(TypeError, f"iter() returned non-iterator of type {type_of(made).__name__!r}")
+        step = functools.partial(next_item, frame, made)
+        return IteratorVariable(step, type_of(made), lambda: Remake(None, [made]))
+    if static_attribute(type_of(value), "__iter__") is None:
+        fails(TypeError, f"{type_of(value).__name__!r} object is not iterable")
     getter = special_method(frame, value, "__getitem__")
-    if getter is None:
-        return None
-    position = -1
+    return None if getter is None else _by_position(frame, value, getter)
+
+
+def _is_iterator(frame: Frame, made: Variable) -> bool:
+    from plait_bytecode_tracer.objects import special_method
+
+    if isinstance(made, Known | ObjectVariable):
+        return special_method(frame, made, "__next__") is not None
+    return False
+
+
+def _by_position(frame: Frame, value: Variable, getter: Variable) -> IteratorVariable:
+    """An iterator that asks for one position after the other."""
+    from plait_bytecode_tracer.calls import call
+
+    position: int | None = 0
 
     def step() -> Variable | None:
         nonlocal position
-        position += 1
-        try:
-            return call(frame, getter, [constant(position)], {})
-        except PythonError as error:
-            if not issubclass(exception_class(error.value), IndexError):
-                raise
+        if position is None:
             return None
+        try:
+            found = call(frame, getter, [constant(position)], {})
+        except PythonError as error:
+            if not issubclass(exception_class(error.value), IndexError | StopIteration):
+                raise
+            position = None
+            return None
+        position += 1
+        return found
 
-    return IteratorVariable(step)
+    def again() -> Remake:
+        if position is None:
+            return Remake(iter, [SequenceVariable([], list)])
+        return Remake(iter, [value], state=position)
 
-
-def over(items: Sequence[Variable]) -> IteratorVariable:
-    """An iterator over given elements."""
-    remaining = iter(items)
-    return IteratorVariable(lambda: next(remaining, None))
+    return IteratorVariable(step, _SEQUENCE_ITERATOR, again)
 
 
 def elements(frame: Frame, value: Variable) -> Iterator[Variable]:
@@ -154,12 +161,8 @@ def elements(frame: Frame, value: Variable) -> Iterator[Variable]:
                 yield item
         case SequenceVariable():
             yield from list(value.items)
-        case DictVariable():
-            yield from [key_variable(key) for key in value.items]
-        case ViewVariable():
-            yield from elements(frame, _iterate_view(value))
-        case SetVariable():
-            yield from [key_variable(item) for item in value.items]
+        case DictVariable() | SetVariable() | ViewVariable():
+            yield from elements(frame, iterate(frame, value))
         case TensorVariable():
             yield from _rows(frame, value)
         case Known():
@@ -186,8 +189,8 @@ def _known_elements(frame: Frame, value: Known) -> Iterator[Variable]:
     from plait_bytecode_tracer.attributes import load_attribute
 
     real = value.value
-    if is_constant(real) and isinstance(real, str | bytes | range | tuple | frozenset):
-        yield from [constant(item) for item in real]
+    if is_constant(real) and isinstance(real, _CONSTANTS):
+        yield from elements(frame, over_known(frame, value))
         return
     if isinstance(real, torch.nn.ModuleList | torch.nn.Sequential) and value.source is not None:
         modules = load_attribute(frame, value, "_modules")
@@ -210,7 +213,9 @@ def _known_elements(frame: Frame, value: Known) -> Iterator[Variable]:
         members: list[Any] = list(real)
         yield from [constant(item) for item in members]
         return
-    made = None if isinstance(real, type) else _by_iter_method(frame, value)
+    made = outside_iterator(frame, value)
+    if made is None and not isinstance(real, type):
+        made = _by_iter_method(frame, value)
     if made is None:
         raise TraceBreakError("GB0009", f"iteration over a {type(real).__name__}")
     yield from elements(frame, made)

@@ -85,6 +85,8 @@ def call_method_variable(
             return found if found is not None else fails(StopIteration)
         case IteratorVariable() if method.name == "__iter__":
             return owner
+        case IteratorVariable() if method.name == "__length_hint__" and owner.remaining is not None:
+            return constant(owner.remaining())
         case Known() if isinstance(owner.value, type):
             return call(frame, constant(getattr(owner.value, method.name)), args, kwargs)
     raise TraceBreakError("GB0002", f"the method {method.name!r}")
@@ -344,12 +346,21 @@ def _remove(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
     return fails(ValueError, "list.remove(x): x not in list")
 
 
-def _sort(frame: Frame, owner: SequenceVariable, **options: Variable) -> Variable:
-    from plait_bytecode_tracer.calls import call
+def _sort(
+    frame: Frame,
+    owner: SequenceVariable,
+    *,
+    key: Variable | None = None,
+    reverse: Variable | None = None,
+) -> Variable:
+    from plait_bytecode_tracer.rules.sorting import sort_items
 
-    ordered = call(frame, constant(sorted), [owner], options)
-    owner.items[:] = hold(ordered, SequenceVariable).items
-    changed(frame, owner)
+    items = list(owner.items)
+    try:
+        sort_items(frame, items, key, reverse)
+    finally:
+        owner.items[:] = items
+        changed(frame, owner)
     return constant(None)
 
 

@@ -38,6 +38,10 @@ BUILTIN_BASES: tuple[type, ...] = (
 _LIBRARIES = frozenset({"torch", "builtins", "enum", "functools", "collections", "contextlib"})
 
 
+_IMMUTABLE = 1 << 8
+"""The flag of classes whose attributes cannot be set."""
+
+
 def static_attribute(cls: type, name: str) -> Any:
     """What a class or its bases define under a name, without binding; else MISSING."""
     for base in cls.__mro__:
@@ -104,7 +108,7 @@ def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | No
 
 def guard_class(frame: Frame, cls: type, name: str) -> None:
     """A class from outside keeps what it defines under a name; torch and Python stay fixed."""
-    if cls.__module__.split(".")[0] not in _LIBRARIES:
+    if cls.__module__.split(".")[0] not in _LIBRARIES and not cls.__flags__ & _IMMUTABLE:
         frame.state.guard_class(cls, name)
 
 

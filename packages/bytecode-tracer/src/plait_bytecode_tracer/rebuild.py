@@ -7,6 +7,7 @@ import contextvars
 import functools
 import inspect
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,7 @@ from plait_bytecode_tracer.variables import (
     ObjectVariable,
     PartialVariable,
     RecordVariable,
+    Remake,
     SequenceVariable,
     SetVariable,
     SliceVariable,
@@ -39,6 +41,14 @@ from plait_bytecode_tracer.variables import (
     Variable,
     ViewVariable,
 )
+
+
+def skip(iterator: Iterator[object], count: int) -> None:
+    """Take elements from an iterator that the trace has taken; with -1, all."""
+    if count < 0:
+        collections.deque(iterator, maxlen=0)
+    for _ in range(count):
+        next(iterator)
 
 
 @dataclass(slots=True)
@@ -51,11 +61,18 @@ class Rebuilder:
     """The graph's outputs, in order."""
     lines: list[str] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
+    named: list[Variable] = field(default_factory=list)
+    """The variables whose ids are keys of `names`."""
+    last: list[str] = field(default_factory=list)
+    """What is done when all values are made: iterators are moved to where they stand."""
+    unfinished: set[int] = field(default_factory=set)
+    """The ids of dicts that are being filled."""
 
     def value(self, variable: Variable) -> str:
         """The name of a variable's value."""
         known = self.names.get(id(variable))
         if known is None:
+            self.named.append(variable)
             known = self._make(variable)
             self.names[id(variable)] = known
         return known
@@ -115,11 +132,8 @@ class Rebuilder:
             case RecordVariable(arguments):
                 enter = self.state.constants.name(torch.ops.profiler._record_function_enter_new)
                 return self._assign(f"{enter}({', '.join(map(self.value, arguments))})")
-            case IteratorVariable() if variable.is_pure and variable.of_list:
-                remaining: list[Variable] = []
-                while (item := variable.next_()) is not None:
-                    remaining.append(item)
-                return self._assign(f"iter([{', '.join(map(self.value, remaining))}])")
+            case IteratorVariable(again=again) if again is not None:
+                return self._iterator(again())
         if variable is NULL:
             return "None"
         name = type(variable).__name__.removesuffix("Variable").lower()
@@ -174,8 +188,10 @@ class Rebuilder:
             made = "{}" if variable.kind is dict else f"{constants.name(variable.kind)}()"
         name = self._assign(made)
         self.names[id(variable)] = name
+        self.unfinished.add(id(variable))
         for key, item in variable.items.items():
             self.lines.append(f"{name}[{self._key(key)}] = {self.value(item)}")
+        self.unfinished.discard(id(variable))
         return name
 
     def _object(self, variable: ObjectVariable) -> str:
@@ -277,6 +293,26 @@ class Rebuilder:
         arguments = [self.value(frame.locals[name]) for name in code.co_varnames[:count]]
         return self._assign(f"{self._function(function)}({', '.join(arguments)})")
 
+    def _iterator(self, made: Remake) -> str:
+        """An iterator as far as it was consumed; it is moved there last, when all has its value."""
+        if made.function is None:
+            return self._moved(self.value(made.args[0]), made)
+        constants = self.state.constants
+        if made.skipped and any(id(arg) in self.unfinished for arg in made.args):
+            raise TraceBreakError("GB0009", "an iterator inside of what it iterates over")
+        given = [self.value(arg) for arg in made.args]
+        given += [f"{name}={self.value(value)}" for name, value in made.kwargs.items()]
+        name = self._assign(f"{constants.name(made.function)}({', '.join(given)})")
+        return self._moved(name, made)
+
+    def _moved(self, name: str, made: Remake) -> str:
+        if made.state is not None:
+            self.last.append(f"{name}.__setstate__({made.state})")
+        if made.skipped:
+            skipper = self.state.constants.name(skip)
+            self.last.append(f"{skipper}({name}, {int(made.skipped)})")
+        return name
+
     def effects(self) -> None:
         """Replay what the trace changed outside of itself."""
         for function, args, kwargs in self.state.deferred:
@@ -290,7 +326,7 @@ class Rebuilder:
             late += self._attribute_effects(self.state.owners[key], attributes)
         for context_variable, content in self.state.context.values():
             late += self._context_effect(context_variable, content)
-        self.lines += [*late, *self._modes_left()]
+        self.lines += [*late, *self.last, *self._modes_left()]
 
     def _modes_left(self) -> list[str]:
         """Modes that the call leaves switched, or opened and not closed."""
@@ -343,6 +379,9 @@ class Rebuilder:
     def _container_effect(self, variable: Variable) -> list[str]:
         constants = self.state.constants
         match variable:
+            case IteratorVariable(replay=replay) if replay is not None:
+                self._iterator(replay())
+                return []
             case SequenceVariable(items, _, source) if source is not None:
                 target = self.writer.value(source)
                 put = constants.name(list.__setitem__)

@@ -96,6 +96,8 @@ class TraceState:
     owners: dict[int, Known] = field(default_factory=dict)
     storages: dict[int, Variable] = field(default_factory=dict)
     """Builtin containers inside objects from outside, by the object's id."""
+    taken: dict[int, Any] = field(default_factory=dict)
+    """How far iterators from outside were read, by their ids."""
     context: dict[int, tuple[contextvars.ContextVar[Any], Variable | None]] = field(
         default_factory=dict
     )

@@ -129,15 +129,36 @@ class MethodVariable(Variable):
     name: str
 
 
+_TUPLE_ITERATOR = type(iter(()))
+
+
+@dataclass(frozen=True, slots=True)
+class Remake:
+    """How Python makes an iterator in the state that the trace left it in."""
+
+    function: Any
+    """What is called; None where the only argument is the iterator itself."""
+    args: list[Variable]
+    kwargs: dict[str, Variable] = field(default_factory=dict)
+    state: int | None = None
+    """What its `__setstate__` is called with: a position."""
+    skipped: int = 0
+    """How many elements are taken from it, to no effect; -1: all."""
+
+
 @dataclass(eq=False, slots=True)
 class IteratorVariable(Variable):
     """An iterator over tracked elements; `next_` gives the next one or None."""
 
     next_: Callable[[], Variable | None]
-    is_pure: bool = True
-    """Whether taking its elements early changes nothing."""
-    of_list: bool = False
-    """Whether Python has a list's iterator here."""
+    kind: type = _TUPLE_ITERATOR
+    """The class that Python's iterator has here."""
+    again: Callable[[], Remake] | None = None
+    """How to make it for the code after the graph, if that is possible."""
+    remaining: Callable[[], int] | None = None
+    """Its `__length_hint__`, if its class has one."""
+    replay: Callable[[], Remake] | None = None
+    """How an iterator of the caller's is moved to where the trace left it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -145,7 +166,6 @@ class GeneratorVariable(IteratorVariable):
     """A generator of the traced code."""
 
     frame: Any = None
-    started: bool = False
 
 
 @dataclass(eq=False, slots=True)

@@ -8,9 +8,11 @@ from plait_bytecode_tracer.rules import (
     definitions,
     environment,
     iterators,
+    itertools_,
     logs,
     modes,
     objects,
+    sorting,
 )
 
 __all__ = [
@@ -21,7 +23,9 @@ __all__ = [
     "definitions",
     "environment",
     "iterators",
+    "itertools_",
     "logs",
     "modes",
     "objects",
+    "sorting",
 ]

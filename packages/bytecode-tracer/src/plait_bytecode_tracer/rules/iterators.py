@@ -4,36 +4,76 @@ from __future__ import annotations
 
 import functools
 import operator
-import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import get_item, plain_value
-from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.iteration import elements, iterate, next_item, over
+from plait_bytecode_tracer.indices import as_index
+from plait_bytecode_tracer.iteration import elements, iterate, next_item
+from plait_bytecode_tracer.iterators import over_keys, over_reversed
 from plait_bytecode_tracer.objects import special_method
-from plait_bytecode_tracer.operations import _call, apply, truth
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.operations import _call, apply, element_equal, truth
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.rules.objects import len_
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.variables import (
+    DictVariable,
     GeneratorVariable,
     IteratorVariable,
     Known,
     ObjectVariable,
+    Remake,
     SequenceVariable,
+    SetVariable,
     Variable,
+    ViewVariable,
     is_fixed,
 )
 
 
 @builtin(iter)
-def iter_(frame: Frame, value: Variable) -> Variable:
+def iter_(frame: Frame, value: Variable, sentinel: Variable | None = None) -> Variable:
+    if sentinel is not None:
+        return _until(frame, value, sentinel)
     if isinstance(value, ObjectVariable):
         method = special_method(frame, value, "__iter__")
         if method is not None:
-            return _call(frame, method, [])
+            return _returned(frame, _call(frame, method, []))
     return iterate(frame, value)
+
+
+def _returned(frame: Frame, made: Variable) -> Variable:
+    """What an object's `__iter__` returned, which must be an iterator."""
+    if isinstance(made, Known | ObjectVariable) and special_method(frame, made, "__next__") is None:
+        fails(TypeError, f"iter() returned non-iterator of type {type_of(made).__name__!r}")
+    return made
+
+
+def _until(frame: Frame, function: Variable, sentinel: Variable) -> Variable:
+    """`iter(function, sentinel)`."""
+    ended = False
+
+    def step() -> Variable | None:
+        nonlocal ended
+        if ended:
+            return None
+        try:
+            found = _call(frame, function, [])
+        except PythonError as error:
+            if not issubclass(exception_class(error.value), StopIteration):
+                raise
+            ended = True
+            return None
+        ended = element_equal(frame, sentinel, found)
+        return None if ended else found
+
+    def again() -> Remake:
+        if ended:
+            return Remake(iter, [constant(int), constant(0)])
+        return Remake(iter, [function, sentinel])
+
+    return IteratorVariable(step, type(iter(int, 0)), again)
 
 
 @builtin(next)
@@ -54,9 +94,9 @@ def stop_iteration(iterator: Variable) -> NoReturn:
 
 
 @builtin(enumerate)
-def enumerate_(frame: Frame, values: Variable, start: Variable | None = None) -> Variable:
-    source = iterate(frame, values)
-    count = plain_value(start) if start is not None else 0
+def enumerate_(frame: Frame, iterable: Variable, start: Variable | None = None) -> Variable:
+    source = iterate(frame, iterable)
+    count = as_index(frame, start) if start is not None else 0
 
     def step() -> Variable | None:
         nonlocal count
@@ -66,7 +106,7 @@ def enumerate_(frame: Frame, values: Variable, start: Variable | None = None) ->
         count += 1
         return SequenceVariable([constant(count - 1), item], tuple)
 
-    return IteratorVariable(step, source.is_pure)
+    return IteratorVariable(step, enumerate, lambda: Remake(enumerate, [source, constant(count)]))
 
 
 @builtin(zip)
@@ -85,7 +125,8 @@ def zip_(frame: Frame, *values: Variable, strict: Variable | None = None) -> Var
             items.append(item)
         return SequenceVariable(items, tuple) if items else None
 
-    return IteratorVariable(step, all(source.is_pure for source in sources))
+    options: dict[str, Variable] = {"strict": constant(True)} if is_strict else {}
+    return IteratorVariable(step, zip, lambda: Remake(zip, [*sources], options))
 
 
 def _check_all_ended(sources: list[IteratorVariable], ended: int) -> None:
@@ -100,69 +141,82 @@ def _check_all_ended(sources: list[IteratorVariable], ended: int) -> None:
 
 
 @builtin(map)
-def map_(frame: Frame, function: Variable, *values: Variable) -> Variable:
-    from plait_bytecode_tracer.calls import call
-
-    sources = [iterate(frame, value) for value in values]
+def map_(frame: Frame, function: Variable, iterable: Variable, *others: Variable) -> Variable:
+    sources = [iterate(frame, value) for value in (iterable, *others)]
 
     def step() -> Variable | None:
-        items = [source.next_() for source in sources]
-        present = [item for item in items if item is not None]
-        return call(frame, function, present, {}) if len(present) == len(items) else None
+        items: list[Variable] = []
+        for source in sources:
+            item = source.next_()
+            if item is None:
+                return None
+            items.append(item)
+        return _call(frame, function, items)
 
-    return IteratorVariable(step, False)
+    return IteratorVariable(step, map, lambda: Remake(map, [function, *sources]))
 
 
 @builtin(filter)
 def filter_(frame: Frame, function: Variable, values: Variable) -> Variable:
-    from plait_bytecode_tracer.calls import call
-
     source = iterate(frame, values)
-    is_none = isinstance(function, Known) and function.value is None
+    is_none = isinstance(function, Known) and (function.value is None or function.value is bool)
 
     def step() -> Variable | None:
         while (item := source.next_()) is not None:
-            if truth(frame, item if is_none else call(frame, function, [item], {})):
+            if truth(frame, item if is_none else _call(frame, function, [item])):
                 return item
         return None
 
-    return IteratorVariable(step, False)
+    return IteratorVariable(step, filter, lambda: Remake(filter, [function, source]))
 
 
 @builtin(reversed)
 def reversed_(frame: Frame, values: Variable) -> Variable:
-    is_object = isinstance(values, ObjectVariable) or (
-        isinstance(values, Known) and not is_fixed(values.value)
-    )
-    if not is_object:
-        return over(list(reversed(list(elements(frame, values)))))
+    match values:
+        case SequenceVariable():
+            return over_reversed(values)
+        case DictVariable():
+            return over_keys(frame, values, backwards=True)
+        case ViewVariable(owner, name):
+            return over_keys(frame, owner, name, backwards=True)
+        case Known(real) if isinstance(real, range):
+            return iterate(frame, constant(real[::-1]))
+        case ObjectVariable() | Known():
+            if not (isinstance(values, Known) and is_fixed(values.value)):
+                return _reversed_object(frame, values)
+        case SetVariable() | IteratorVariable():
+            fails(TypeError, f"{type_of(values).__name__!r} object is not reversible")
+    if isinstance(values, Known) and not hasattr(type(values.value), "__getitem__"):
+        fails(TypeError, f"{type_of(values).__name__!r} object is not reversible")
+    return over_reversed(SequenceVariable(list(elements(frame, values)), tuple))
+
+
+def _reversed_object(frame: Frame, values: Variable) -> Variable:
     method = special_method(frame, values, "__reversed__")
     if method is not None:
         return _call(frame, method, [])
-    position = plain_value(len_(frame, values))
+    position = plain_value(len_(frame, values)) - 1
 
     def step() -> Variable | None:
         nonlocal position
+        if position < 0:
+            return None
+        try:
+            found = get_item(frame, values, constant(position))
+        except PythonError as error:
+            if not issubclass(exception_class(error.value), IndexError | StopIteration):
+                raise
+            position = -1
+            return None
         position -= 1
-        return None if position < 0 else get_item(frame, values, constant(position))
+        return found
 
-    return IteratorVariable(step, False)
+    def again() -> Remake:
+        if position < 0:
+            return Remake(reversed, [SequenceVariable([], tuple)])
+        return Remake(reversed, [values], state=position)
 
-
-@builtin(sorted)
-def sorted_(
-    frame: Frame, values: Variable, *, key: Variable | None = None, reverse: Variable | None = None
-) -> Variable:
-    from plait_bytecode_tracer.calls import call
-
-    items = list(elements(frame, values))
-    ranks = [item if key is None else call(frame, key, [item], {}) for item in items]
-    order = sorted(
-        range(len(items)),
-        key=lambda n: plain_value(ranks[n]),
-        reverse=bool(reverse is not None and plain_value(reverse)),
-    )
-    return SequenceVariable([items[n] for n in order], list)
+    return IteratorVariable(step, reversed, again, lambda: position + 1)
 
 
 @builtin(sum)
@@ -171,39 +225,6 @@ def sum_(frame: Frame, values: Variable, start: Variable | None = None) -> Varia
     for item in elements(frame, values):
         total = apply(frame, operator.add, [total, item])
     return total
-
-
-@builtin(min)
-def min_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
-    return _extreme(frame, min, values, options)
-
-
-@builtin(max)
-def max_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
-    return _extreme(frame, max, values, options)
-
-
-def _extreme(
-    frame: Frame, function: Any, values: tuple[Variable, ...], options: dict[str, Variable]
-) -> Variable:
-    items = list(elements(frame, values[0])) if len(values) == 1 else list(values)
-    default, key = options.pop("default", None), options.pop("key", None)
-    if not items:
-        if default is None:
-            new = sys.version_info >= (3, 12)
-            text = "iterable argument is empty" if new else "arg is an empty sequence"
-            fails(ValueError, f"{function.__name__}() {text}")
-        return default
-    if options:
-        raise TraceBreakError("GB0006", f"{function.__name__} with an unknown option")
-    is_none = key is None or (isinstance(key, Known) and key.value is None)
-    ranks = items if is_none or key is None else [_call(frame, key, [item]) for item in items]
-    wins = operator.lt if function is min else operator.gt
-    best = 0
-    for position in range(1, len(items)):
-        if truth(frame, apply(frame, wins, [ranks[position], ranks[best]])):
-            best = position
-    return items[best]
 
 
 @builtin(any)
@@ -220,12 +241,26 @@ def all_(frame: Frame, values: Variable) -> Variable:
 def reduce(
     frame: Frame, function: Variable, values: Variable, initial: Variable | None = None
 ) -> Variable:
-    from plait_bytecode_tracer.calls import call
-
-    items = list(elements(frame, values))
-    if initial is None and not items:
+    source = iterate(frame, values)
+    total = source.next_() if initial is None else initial
+    if total is None:
         fails(TypeError, "reduce() of empty iterable with no initial value")
-    total = items.pop(0) if initial is None else initial
-    for item in items:
-        total = call(frame, function, [total, item], {})
+    while (item := source.next_()) is not None:
+        total = _call(frame, function, [total, item])
     return total
+
+
+@builtin(operator.length_hint)
+def length_hint(frame: Frame, value: Variable, default: Variable | None = None) -> Variable:
+    if isinstance(value, IteratorVariable):
+        if value.remaining is not None:
+            return constant(value.remaining())
+        return constant(0) if default is None else default
+    if special_method(frame, value, "__len__") is not None:
+        return len_(frame, value)
+    method = special_method(frame, value, "__length_hint__")
+    if method is not None:
+        found = _call(frame, method, [])
+        if not (isinstance(found, Known) and found.value is NotImplemented):
+            return found
+    return constant(0) if default is None else default

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 import torch
@@ -19,8 +18,6 @@ from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
     FunctionVariable,
-    GeneratorVariable,
-    IteratorVariable,
     Known,
     MethodVariable,
     ObjectVariable,
@@ -64,10 +61,6 @@ def isinstance_(frame: Frame, value: Variable, classes: Variable) -> Variable:
         return constant(isinstance(sample, wanted))
     if isinstance(value, Known):
         return constant(isinstance(value.value, wanted))
-    if isinstance(value, IteratorVariable):
-        is_generator = isinstance(value, GeneratorVariable)
-        kind = types.GeneratorType if is_generator else type(iter(()))
-        return constant(issubclass(kind, wanted))
     return constant(issubclass(type_of(value), wanted))
 
 

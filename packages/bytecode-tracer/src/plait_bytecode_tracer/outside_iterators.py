@@ -1,0 +1,160 @@
+"""Iterators that the caller made: read through `__reduce__`, and moved on after the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.iterators import over_sequence
+from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.variables import (
+    DictVariable,
+    IteratorVariable,
+    Known,
+    Remake,
+    SequenceVariable,
+    SetVariable,
+    Variable,
+)
+
+_VIEWS: tuple[Any, ...] = ({}.keys(), {}.values(), {}.items())
+_SEQUENCES: tuple[Any, ...] = ([], (), "", "\xe9", b"", range(0), range(2**70))
+_POSITIONED = frozenset(
+    {
+        *map(type, map(iter, _SEQUENCES)),
+        *(type(reversed([])), type(reversed(()))),
+    }
+)
+"""Classes whose instances tell what they iterate over and where they stand."""
+_COPIED = frozenset({*map(type, map(iter, _VIEWS)), *map(type, map(reversed, _VIEWS)),
+                     type(iter(set()))})  # fmt: skip
+"""Classes whose instances tell what they have still to give."""
+_OVER_OTHERS = frozenset({enumerate, zip, map, filter})
+"""Classes whose instances tell the iterators below them."""
+
+
+def outside_iterator(frame: Frame, value: Known) -> IteratorVariable | None:
+    """An iterator of the caller as one of the trace; None if it cannot be looked into."""
+    real, source = value.value, value.source
+    kind = type(real)
+    if source is None or kind not in _POSITIONED | _COPIED | _OVER_OTHERS:
+        return None
+    known = frame.state.storages.get(id(real))
+    if isinstance(known, IteratorVariable):
+        return known
+    parts = real.__reduce__()
+    reduced = Source(f"{source.code}.__reduce__()", f"what {source.text} iterates over", source)
+    arguments = reduced.item("1", "")
+    if kind in _POSITIONED:
+        inner = _positioned(frame, parts, reduced, arguments)
+    elif kind in _COPIED:
+        inner = _copied(frame, parts[1][0], arguments.item("0", ""))
+    else:
+        inner = _over_others(frame, kind, parts, reduced, arguments)
+    made = _replayed(frame, value, inner, kind)
+    frame.state.storages[id(real)] = made
+    return made
+
+
+def _positioned(
+    frame: Frame, parts: tuple[Any, ...], reduced: Source, arguments: Source
+) -> IteratorVariable:
+    from plait_bytecode_tracer.iteration import iterate
+    from plait_bytecode_tracer.rules.iterators import reversed_
+
+    position = parts[2] if len(parts) > 2 else None
+    text = f"{reduced.text}, from position {position}"
+    where = frame.state.constants.name(parts[2:])
+    function = frame.state.constants.name(parts[0])
+    frame.state.guard(reduced, f"{{}}[0] is {function} and {{}}[2:] == {where}", text)
+    values = frame.state.wrap(parts[1][0], arguments.item("0", ""))
+    if parts[0] is not reversed:
+        inner = iterate(frame, values)
+        for _ in range(position or 0):
+            inner.next_()
+        return inner
+    inner = _as_iterator(reversed_(frame, values))
+    for _ in range(len(parts[1][0]) - 1 - position if position is not None else 0):
+        inner.next_()
+    return inner
+
+
+def _as_iterator(made: Variable) -> IteratorVariable:
+    if not isinstance(made, IteratorVariable):
+        raise TraceBreakError("GB0009", "an iterator that its object makes")
+    return made
+
+
+def _copied(frame: Frame, rest: list[Any], source: Source) -> IteratorVariable:
+    values = frame.state.wrap(rest, source)
+    assert isinstance(values, SequenceVariable)
+    inner = over_sequence(values)
+    following = inner.next_
+
+    def step() -> Variable | None:
+        changed = frame.state.changed.values()
+        if any(isinstance(other, DictVariable | SetVariable) for other in changed):
+            raise TraceBreakError("GB0009", "an iterator over a dict or set that may have changed")
+        return following()
+
+    inner.next_ = step
+    return inner
+
+
+def _over_others(
+    frame: Frame, kind: Any, parts: tuple[Any, ...], reduced: Source, arguments: Source
+) -> IteratorVariable:
+    from plait_bytecode_tracer.rules.iterators import enumerate_, filter_, map_, zip_
+
+    values = frame.state.wrap(parts[1], arguments)
+    text = f"{reduced.text}, {'strictly' if len(parts) > 2 else 'as it is'}"
+    frame.state.guard(reduced, f"{{}}[2:] == {parts[2:]!r}", text)
+    assert isinstance(values, SequenceVariable)
+    rules: dict[Any, Callable[..., Variable]] = {
+        enumerate: enumerate_,
+        zip: zip_,
+        map: map_,
+        filter: filter_,
+    }
+    strict = {"strict": constant(True)} if len(parts) > 2 else {}
+    return _as_iterator(rules[kind](frame, *values.items, **strict))
+
+
+@dataclass(slots=True)
+class _Taken:
+    """How far the trace has read an iterator of the caller's."""
+
+    count: int = 0
+    by_others: int = 0
+    """How many of these are taken where an `enumerate` over it is moved."""
+    ended: bool = False
+
+
+def _replayed(frame: Frame, value: Known, inner: IteratorVariable, kind: type) -> IteratorVariable:
+    """What is taken in the trace is taken from the caller's iterator after the graph."""
+    taken = frame.state.taken.setdefault(id(value.value), _Taken())
+    below = value.value.__reduce__()[1][0] if kind is enumerate else None
+
+    def step() -> Variable | None:
+        frame.state.changed[id(made)] = made
+        found = inner.next_()
+        taken.ended = found is None
+        taken.count += not taken.ended
+        if below is not None and found is not None:
+            frame.state.taken[id(below)].by_others += 1
+        return found
+
+    def replay() -> Remake:
+        if kind in (zip, map, filter):  # those below are moved, and nothing else is to be
+            return Remake(None, [value])
+        if below is not None and type(below) not in _POSITIONED:
+            raise TraceBreakError("GB0009", "an iterator that counts the elements of another")
+        if inner.again is not None:
+            inner.again()  # it says if there is no such place
+        return Remake(None, [value], skipped=-1 if taken.ended else taken.count - taken.by_others)
+
+    made = IteratorVariable(step, kind, lambda: Remake(None, [value]), inner.remaining, replay)
+    return made

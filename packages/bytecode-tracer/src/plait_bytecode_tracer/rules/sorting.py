@@ -1,0 +1,98 @@
+"""Sorting, the least and the greatest."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from typing import Any
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.indices import as_index
+from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.operations import _call, apply, truth
+from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.variables import Known, SequenceVariable, Variable
+
+
+class _Ranked:
+    """An element and what it is ordered by; Python's own sort compares them in its order."""
+
+    __slots__ = ("frame", "item", "rank")
+
+    def __init__(self, frame: Frame, item: Variable, rank: Variable) -> None:
+        self.frame = frame
+        self.item = item
+        self.rank = rank
+
+    def __lt__(self, other: _Ranked) -> bool:
+        return truth(self.frame, apply(self.frame, operator.lt, [self.rank, other.rank]))
+
+
+def sort_items(
+    frame: Frame, items: list[Variable], key: Variable | None, reverse: Variable | None
+) -> None:
+    """Sort in place; what was in order before an exception stays so, as in Python."""
+    backwards = reverse is not None and bool(as_index(frame, reverse))
+    ranks = items if key is None or _is_none(key) else [_call(frame, key, [i]) for i in items]
+    ranked = [_Ranked(frame, item, rank) for item, rank in zip(items, ranks, strict=True)]
+    try:
+        ranked.sort(reverse=backwards)
+    finally:
+        items[:] = [entry.item for entry in ranked]
+
+
+def _is_none(value: Variable) -> bool:
+    return isinstance(value, Known) and value.value is None
+
+
+@builtin(sorted)
+def sorted_(
+    frame: Frame,
+    iterable: Variable,
+    /,
+    *,
+    key: Variable | None = None,
+    reverse: Variable | None = None,
+) -> Variable:
+    items = list(elements(frame, iterable))
+    sort_items(frame, items, key, reverse)
+    return SequenceVariable(items, list)
+
+
+@builtin(min)
+def min_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
+    return _extreme(frame, min, values, options)
+
+
+@builtin(max)
+def max_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
+    return _extreme(frame, max, values, options)
+
+
+def _extreme(
+    frame: Frame, function: Any, values: tuple[Variable, ...], options: dict[str, Variable]
+) -> Variable:
+    items = list(elements(frame, values[0])) if len(values) == 1 else list(values)
+    default, key = options.pop("default", None), options.pop("key", None)
+    if not items:
+        if default is None:
+            new = sys.version_info >= (3, 12)
+            text = "iterable argument is empty" if new else "arg is an empty sequence"
+            fails(ValueError, f"{function.__name__}() {text}")
+        return default
+    if options:
+        raise TraceBreakError("GB0006", f"{function.__name__} with an unknown option")
+    ranker = None if key is None or _is_none(key) else key
+    wins = operator.lt if function is min else operator.gt
+    best, best_rank = items[0], _rank(frame, ranker, items[0])
+    for item in items[1:]:
+        rank = _rank(frame, ranker, item)
+        if truth(frame, apply(frame, wins, [rank, best_rank])):
+            best, best_rank = item, rank
+    return best
+
+
+def _rank(frame: Frame, key: Variable | None, item: Variable) -> Variable:
+    return item if key is None else _call(frame, key, [item])
