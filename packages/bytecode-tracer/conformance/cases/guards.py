@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import torch
+import builtins
+import contextlib
+import math
 
-from conformance.declare import call, case, only, t, tensors, with_x
+import torch
+from torch import nn
+
+from conformance.declare import call, case, only, scenario, t, tensors, with_x
 
 
 @case(with_x(1, 1.0, True, 2, 1))
@@ -374,3 +379,100 @@ def length_in_a_tensor(x, n):
 def sizes_in_a_tensor(x, grid):
     (one, two), *_ = grid.tolist()
     return torch.split(x, [one, two])
+
+
+@contextlib.contextmanager
+def _patched(owner, name, value):
+    before = owner.__dict__.get(name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+def _around(owner, name, value):
+    """Sets before, while and after an attribute of a module or class is another one."""
+
+    def sets(state=None):
+        yield (t(2, 3),)
+        with _patched(owner, name, value):
+            yield (t(2, 3),)
+        yield (t(2, 3),)
+
+    return sets
+
+
+@scenario(_around(nn.functional, "relu", lambda x, inplace=False: x - 100))
+def functional_relu_patched():
+    return nn.ReLU()
+
+
+@case(_around(nn.functional, "linear", lambda x, w, b=None: x * 7))
+def functional_linear_patched(x):
+    return nn.functional.linear(x, torch.ones(3, 3))
+
+
+@scenario(_around(nn.ReLU, "forward", lambda self, x: x - 100))
+def method_of_torch_class_patched():
+    return nn.Sequential(nn.ReLU(), nn.Identity())
+
+
+@case(_around(torch, "sin", torch.cos))
+def torch_function_patched(x):
+    return torch.sin(x)
+
+
+@scenario(_around(nn.Module, "__call__", lambda self, *args: self.forward(*args) * 3))
+def module_call_patched():
+    module = nn.Sequential(nn.ReLU(), nn.Identity())
+
+    def program(x):
+        return module(x) + 1
+
+    return program
+
+
+@scenario(_around(nn.Module, "__getattr__", lambda self, name: torch.ones(3) * 5))
+def module_getattr_patched():
+    module = nn.LayerNorm(3)
+
+    def program(x):
+        return x * module.weight
+
+    return program
+
+
+@case(_around(contextlib.nullcontext, "__enter__", lambda self: 42))
+def stdlib_class_patched(x):
+    with contextlib.nullcontext(3) as found:
+        return x * found
+
+
+@case(_around(math, "sqrt", lambda value: -1.0))
+def stdlib_function_patched(x):
+    return x * math.sqrt(4.0)
+
+
+@case(_around(torch.no_grad, "__enter__", lambda self: None))
+def grad_mode_class_patched(x):
+    with torch.no_grad():
+        return torch.is_grad_enabled(), x * 2
+
+
+@case(_around(builtins, "sorted", lambda values: list(values)))
+def builtin_patched(x):
+    return [x * n for n in sorted([3, 1])]
+
+
+@case(_around(torch.Tensor, "backward", lambda self: self - 100))
+def tensor_method_patched(x):
+    return x.backward() if torch.Tensor.backward.__name__ == "<lambda>" else x
+
+
+@case(_around(torch.Tensor, "softmax", lambda self, dim: self - dim))
+def inherited_tensor_method_patched(x):
+    return x.softmax(1)

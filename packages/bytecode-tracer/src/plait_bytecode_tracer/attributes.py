@@ -13,6 +13,7 @@ from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects import (
     MISSING,
+    MODULE_GETATTR,
     bind_attribute,
     class_value,
     fails_to_set,
@@ -186,6 +187,10 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
     if name in ("grad", "grad_fn", "_base", "__dict__"):
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")
     if hasattr(torch.Tensor, name):
+        guard_class(frame, torch.Tensor, name)
+        static = static_attribute(torch.Tensor, name)
+        if is_python(static) and not static.__module__.startswith("torch"):
+            return BoundVariable(constant(static), owner)
         if callable(getattr(torch.Tensor, name)):
             return MethodVariable(owner, name)
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")
@@ -277,9 +282,11 @@ def _module_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
         raise TraceBreakError("GB0007", f"{name} of a module whose attributes were set")
     getter = static_attribute(type(module), "__getattribute__")
     fallback = static_attribute(type(module), "__getattr__")
+    guard_class(frame, type(module), "__getattribute__")
+    guard_class(frame, type(module), "__getattr__")
     if is_python(getter):
         return object_attribute(frame, owner, name)
-    plain = fallback is torch.nn.Module.__getattr__
+    plain = fallback is MODULE_GETATTR
     if plain and name not in module.__dict__ and static_attribute(type(module), name) is MISSING:
         written = frame.state.attributes.get(id(module), {}).get(name)
         if written is not None:

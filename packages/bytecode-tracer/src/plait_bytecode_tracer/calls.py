@@ -18,7 +18,13 @@ from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.instances import call_class, new_instance
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
-from plait_bytecode_tracer.objects import generic_store, special_method, static_attribute
+from plait_bytecode_tracer.objects import (
+    MODULE_CALL,
+    generic_store,
+    guard_class,
+    special_method,
+    static_attribute,
+)
 from plait_bytecode_tracer.operations import apply_function, call_special, takes_object
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.rules.registry import builtin, find_builtin, signature_of
@@ -308,7 +314,8 @@ def _call_module(
     frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     called = static_attribute(type(function.value), "__call__")
-    if called is not torch.nn.Module.__call__:
+    guard_class(frame, type(function.value), "__call__")
+    if called is not MODULE_CALL:
         return inline(frame, called, [function, *args], kwargs)
     return module_call(frame, function, *args, **kwargs)
 

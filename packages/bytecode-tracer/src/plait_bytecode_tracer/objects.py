@@ -35,9 +35,9 @@ BUILTIN_BASES: tuple[type, ...] = (
     *(dict, list, tuple, set, frozenset, collections.OrderedDict, collections.defaultdict),
     BaseException,
 )
-_LIBRARIES = frozenset({"torch", "builtins", "enum", "functools", "collections", "contextlib"})
-
-
+MODULE_CALL: Any = torch.nn.Module.__call__
+"""As it is when this is imported: a program may replace it."""
+MODULE_GETATTR: Any = torch.nn.Module.__getattr__
 _IMMUTABLE = 1 << 8
 """The flag of classes whose attributes cannot be set."""
 
@@ -72,6 +72,8 @@ def object_attribute(frame: Frame, owner: Variable, name: str) -> Variable | Non
     cls = class_of(owner)
     getter = static_attribute(cls, "__getattribute__")
     fallback = static_attribute(cls, "__getattr__")
+    guard_class(frame, cls, "__getattribute__")
+    guard_class(frame, cls, "__getattr__")
     try:
         if is_python(getter):
             return _call_real(frame, getter, [owner, constant(name)])
@@ -107,8 +109,8 @@ def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | No
 
 
 def guard_class(frame: Frame, cls: type, name: str) -> None:
-    """A class from outside keeps what it defines under a name; torch and Python stay fixed."""
-    if cls.__module__.split(".")[0] not in _LIBRARIES and not cls.__flags__ & _IMMUTABLE:
+    """A class from outside keeps what it defines under a name, unless it cannot be changed."""
+    if not all(base.__flags__ & _IMMUTABLE for base in cls.__mro__):
         frame.state.guard_class(cls, name)
 
 
@@ -230,8 +232,8 @@ def own_attributes(frame: Frame, owner: Variable) -> Variable:
 
 
 def class_value(frame: Frame, cls: type, name: str, value: Any) -> Variable:
-    """An attribute of a class; functions and data of user classes are guarded."""
-    if cls.__module__.split(".")[0] in _LIBRARIES:
+    """An attribute of a class, guarded unless the class cannot be changed."""
+    if all(base.__flags__ & _IMMUTABLE for base in cls.__mro__):
         return constant(value)
     source = frame.state.constants.source(cls, cls.__qualname__).attribute(name)
     return frame.state.wrap(value, source)
@@ -310,11 +312,8 @@ def special_method(frame: Frame, owner: Variable, name: str) -> Variable | None:
         return find_attribute(frame, owner, name)
     cls = class_of(owner)
     static = static_attribute(cls, name)
+    guard_class(frame, cls, name)
     if static is MISSING:
-        if cls.__module__.split(".")[0] not in _LIBRARIES:
-            where = frame.state.constants.name(cls)
-            text = f"{cls.__qualname__} has no {name}"
-            frame.state.guard(None, f"not hasattr({where}, {name!r})", text)
         return None
     return bind_attribute(frame, owner, cls, name, static)
 
@@ -326,6 +325,7 @@ def store_object_attribute(frame: Frame, owner: Variable, name: str, value: Vari
     """`owner.name = value` by the object's class."""
     cls = class_of(owner)
     setter = static_attribute(cls, "__setattr__")
+    guard_class(frame, cls, "__setattr__")
     if is_python(setter):
         _call_real(frame, setter, [owner, constant(name), value])
     else:

@@ -154,27 +154,18 @@ def read_global(frame: Frame, name: str) -> Variable:
             return table.items[name]
     elif name in namespace:
         value = namespace[name]
-        if _is_library(namespace):
-            return Known(value)
         return state.wrap(value, state.constants.source(namespace, "globals").named(name))
     if not hasattr(builtins, name):
         if table is None:
             space = state.constants.source(namespace, "globals")
             state.require(space, Kind.LACKS, name, f"there is no {name}")
         fails(NameError, f"name {name!r} is not defined")
-    if not _is_library(namespace):
-        if table is None:
-            space = state.constants.source(namespace, "globals")
-            state.require(space, Kind.LACKS, name, f"{name} is the builtin")
-        own = state.constants.source(builtins.__dict__, "builtins").named(name)
-        state.guard_identity(own, getattr(builtins, name))
+    if table is None:
+        space = state.constants.source(namespace, "globals")
+        state.require(space, Kind.LACKS, name, f"{name} is the builtin")
+    own = state.constants.source(builtins.__dict__, "builtins").named(name)
+    state.guard_identity(own, getattr(builtins, name))
     return Known(getattr(builtins, name))
-
-
-def _is_library(namespace: dict[str, object]) -> bool:
-    """Whether the namespace belongs to torch, whose globals are taken as fixed."""
-    name = namespace.get("__name__")
-    return isinstance(name, str) and (name == "torch" or name.startswith("torch."))
 
 
 @opcode("STORE_GLOBAL")
