@@ -10,6 +10,7 @@ import torch
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.gradients import gradient, gradient_function, is_leaf, set_gradient
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects import (
     MISSING,
@@ -175,16 +176,16 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
         frame.state.guard_requires_grad()
         return constant(owner.fake.requires_grad)
     if name == "is_leaf":
-        if owner.source is not None:
-            leaf = owner.fake.is_leaf
-            text = f"{owner.source.text}.is_leaf is {leaf}"
-            frame.state.guard(owner.source, f"{{}}.is_leaf is {leaf}", text)
-        return constant(owner.fake.is_leaf)
+        return constant(is_leaf(frame.state, owner))
+    if name == "grad":
+        return gradient(frame, owner)
+    if name == "grad_fn":
+        return gradient_function(frame, owner)
     if name == "__class__":
         from plait_bytecode_tracer.classes import type_of
 
         return constant(type_of(owner))
-    if name in ("grad", "grad_fn", "_base", "__dict__"):
+    if name in ("_base", "__dict__"):
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")
     if hasattr(torch.Tensor, name):
         guard_class(frame, torch.Tensor, name)
@@ -356,6 +357,8 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
         owner.attributes[name] = value
     elif isinstance(owner, ObjectVariable | Known):
         store_object_attribute(frame, owner, name, value)
+    elif isinstance(owner, TensorVariable) and name == "grad":
+        set_gradient(frame, owner, value)
     elif isinstance(owner, TensorVariable):
         raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of a tensor")
     else:

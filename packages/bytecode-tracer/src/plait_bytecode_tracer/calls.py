@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+import weakref
 from typing import Any
 
 import torch
@@ -27,7 +28,14 @@ from plait_bytecode_tracer.objects import (
 )
 from plait_bytecode_tracer.operations import apply_function, call_special, takes_object
 from plait_bytecode_tracer.raising import fails, python_error
-from plait_bytecode_tracer.rules.registry import builtin, find_builtin, signature_of
+from plait_bytecode_tracer.rules.registry import (
+    builtin,
+    find_builtin,
+    find_named,
+    signature_of,
+    unwrapped,
+)
+from plait_bytecode_tracer.rules.weak import referent
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.state import HOOKS
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
@@ -112,10 +120,12 @@ def _call_known(
     if isinstance(real, type):
         frame.state.is_direct = False
         return call_class(frame, function, args, kwargs)
-    if _is_leaf(real):
+    if _is_leaf(real) and not _calls_back(real, args, kwargs):
         return _call_torch(frame, real, args, kwargs)
     if isinstance(real, types.FunctionType):
         return inline(frame, real, args, kwargs)
+    if type(real) is weakref.ReferenceType:
+        return referent(frame, function)
     if isinstance(real, types.MethodType):
         owner = _receiver(frame, function)
         return call(frame, constant(real.__func__), [owner, *args], kwargs)
@@ -245,6 +255,16 @@ def _is_leaf(real: Any) -> bool:
     if isinstance(real, types.MethodDescriptorType | types.WrapperDescriptorType):
         return issubclass(torch.Tensor, real.__objclass__) and real.__objclass__ is not object
     return False
+
+
+def _calls_back(real: Any, args: list[Variable], kwargs: dict[str, Variable]) -> bool:
+    """Whether a function of torch, in Python, is given a module or function to call."""
+    given = (*args, *kwargs.values())
+    return isinstance(real, types.FunctionType) and any(
+        isinstance(arg, FunctionVariable | BoundVariable | PartialVariable | ObjectVariable)
+        or (isinstance(arg, Known) and isinstance(arg.value, torch.nn.Module | types.FunctionType))
+        for arg in given
+    )
 
 
 def _call_torch(
@@ -415,7 +435,11 @@ def inline(
     frame: Frame, function: types.FunctionType, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """Trace through a real Python function."""
+    function = unwrapped(function)
     if function.__module__ and function.__module__.startswith(_UNTRACED_MODULES):
+        rule = find_named(function)
+        if rule is not None:
+            return rule(frame, *args, **kwargs)
         raise TraceBreakError("GB0002", f"a call of {function.__qualname__}")
     defaults, named = _defaults(frame, function)
     closure = [

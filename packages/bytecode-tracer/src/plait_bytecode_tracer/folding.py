@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import operator
 from typing import Any
@@ -28,6 +29,7 @@ FOLDED: frozenset[Any] = frozenset(
     {
         *(abs, bin, bool, bytes, chr, complex, divmod, float, format, hex, int, oct, ord),
         *(pow, repr, round, str, ascii, range, slice, hash, torch.finfo, torch.iinfo, torch.Size),
+        *(bisect.bisect_left, bisect.bisect_right),
         *(torch.device, torch.is_tensor, torch.promote_types, torch.can_cast),
         *(value for name, value in vars(math).items() if callable(value)),
         *(value for name, value in vars(operator).items() if callable(value) and name[0] != "_"),

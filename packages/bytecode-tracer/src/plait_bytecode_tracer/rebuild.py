@@ -21,6 +21,7 @@ from plait_bytecode_tracer.objects import DELETED, MISSING, builtin_base, static
 from plait_bytecode_tracer.state import TraceState, own_table
 from plait_bytecode_tracer.variables import (
     BoundVariable,
+    CallVariable,
     CellVariable,
     ContextVariable,
     DictVariable,
@@ -111,6 +112,9 @@ class Rebuilder:
                 return self._assign(
                     f"{self.state.constants.name(functools.partial)}({', '.join(parts)})"
                 )
+            case CallVariable(made_by, args):
+                given = ", ".join(map(self.value, args))
+                return self._assign(f"{self.state.constants.name(made_by)}({given})")
             case MethodVariable(owner, name):
                 return self._assign(f"{self.value(owner)}.{name}")
             case SliceVariable(parts):
@@ -355,9 +359,13 @@ class Rebuilder:
             return []
         return [f"{self.state.constants.name(variable)}.set({self.value(value)})"]
 
-    def _attribute_effects(self, owner: Known, attributes: dict[str, Variable]) -> list[str]:
+    def _attribute_effects(
+        self, owner: Known | TensorVariable, attributes: dict[str, Variable]
+    ) -> list[str]:
         constants = self.state.constants
         target = self.value(owner)
+        if isinstance(owner, TensorVariable):
+            return [f"{target}.{name} = {self.value(value)}" for name, value in attributes.items()]
         real = owner.value
         table = getattr(real, "__dict__", {}) if not isinstance(real, torch.nn.Module) else {}
         lines = []

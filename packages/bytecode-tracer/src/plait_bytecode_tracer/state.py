@@ -25,11 +25,19 @@ from plait_bytecode_tracer.guards import (
     tensor_facts,
 )
 from plait_bytecode_tracer.lazy import LazyDict, LazyList
+from plait_bytecode_tracer.object_keys import (
+    entry_source,
+    guard_key,
+    read_keys,
+    real_key,
+    tracked_key,
+)
 from plait_bytecode_tracer.sources import Constants, Source
 from plait_bytecode_tracer.variables import (
     CellVariable,
     DictVariable,
     Known,
+    ObjectKey,
     SequenceVariable,
     SetVariable,
     TensorVariable,
@@ -93,7 +101,7 @@ class TraceState:
     """Objects whose ids are keys of `wrapped`."""
     attributes: dict[int, dict[str, Variable]] = field(default_factory=dict)
     """Attributes that the trace has set on objects from outside, by the object's id."""
-    owners: dict[int, Known] = field(default_factory=dict)
+    owners: dict[int, Known | TensorVariable] = field(default_factory=dict)
     storages: dict[int, Variable] = field(default_factory=dict)
     """Builtin containers inside objects from outside, by the object's id."""
     taken: dict[int, Any] = field(default_factory=dict)
@@ -278,20 +286,25 @@ class TraceState:
         return Source(f"{getter}({source.code}, {place})", f"{source.text}[{key!r}]", source)
 
     def _wrap_dict(self, value: dict[Any, Any], kind: Any, source: Source) -> Variable:
-        keys = list(kind.keys(value))
+        keys = [tracked_key(key) for key in kind.keys(value)]
+        plain = type(value) is kind
 
         def wrap(key: Any) -> Variable:
-            item = dict.__getitem__(value, key)
+            item = dict.__getitem__(value, real_key(key))
+            if isinstance(key, ObjectKey) and plain:
+                return self.wrap(item, entry_source(source, key))
             return self.wrap(item, self._element(value, dict, source, key))
 
         def guard(key: Any, present: bool | None) -> None:
             if present is None:
-                self._guard_keys(keys, kind, type(value) is kind, source)
+                self._guard_keys(keys, kind, plain, source)
+            elif isinstance(key, ObjectKey) and plain:
+                guard_key(self, source, key, present)
             elif not (is_constant(key) or is_identity_key(key)):
                 raise TraceBreakError("GB0009", f"{source.text} read by a key that is an object")
             else:
                 text = f"{key!r} {'in' if present else 'not in'} {source.text}"
-                if type(value) is kind:
+                if plain:
                     self.require(source, Kind.HAS if present else Kind.LACKS, key, text)
                     return
                 contains = self._unbound(dict, "__contains__")
@@ -304,6 +317,9 @@ class TraceState:
         return made
 
     def _guard_keys(self, keys: list[Any], kind: Any, is_plain: bool, source: Source) -> None:
+        if is_plain and any(isinstance(key, ObjectKey) for key in keys):
+            read_keys(self, source, keys)
+            return
         if not all(is_constant(key) or is_identity_key(key) for key in keys):
             raise TraceBreakError("GB0009", f"{source.text} is a dict with keys that are objects")
         text = f"keys of {source.text} == {keys!r}"
@@ -409,7 +425,7 @@ class TraceState:
         node.meta["val"] = fake
         self.mark(node)
         node.meta["source"] = source.text
-        variable = TensorVariable(node, fake, source, type(value))
+        variable = TensorVariable(node, fake, source, type(value), value)
         self.inputs.append(GraphInput(source, node, value))
         self.wrapped[id(value)] = variable
         self.kept.append(value)

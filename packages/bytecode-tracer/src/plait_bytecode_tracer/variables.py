@@ -33,6 +33,8 @@ class TensorVariable(Variable):
     source: Source | None = None
     """Where it came in, for a graph input that is still itself."""
     cls: type = torch.Tensor
+    original: torch.Tensor | None = None
+    """The real tensor of the caller, for a graph input."""
 
 
 @dataclass(eq=False, slots=True)
@@ -231,6 +233,14 @@ class PartialVariable(Variable):
     kwargs: dict[str, Variable]
 
 
+@dataclass(eq=False, slots=True)
+class CallVariable(Variable):
+    """What a function without effects returns: it is called where Python needs the value."""
+
+    function: Callable[..., Any]
+    args: list[Variable]
+
+
 CONSTANT_TYPES: tuple[type, ...] = (
     int,
     float,
@@ -265,6 +275,8 @@ class ObjectKey:
 
     def _identity(self) -> int:
         held = self.variable
+        if isinstance(held, TensorVariable) and held.original is not None:
+            return id(held.original)
         return id(held.value) if isinstance(held, Known) else id(held)
 
     def __hash__(self) -> int:

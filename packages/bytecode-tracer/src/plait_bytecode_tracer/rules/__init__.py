@@ -12,7 +12,9 @@ from plait_bytecode_tracer.rules import (
     logs,
     modes,
     objects,
+    optimizers,
     sorting,
+    weak,
 )
 
 __all__ = [
@@ -27,5 +29,7 @@ __all__ = [
     "logs",
     "modes",
     "objects",
+    "optimizers",
     "sorting",
+    "weak",
 ]

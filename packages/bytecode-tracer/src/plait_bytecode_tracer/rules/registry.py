@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from plait_bytecode_tracer.variables import Variable
 
@@ -26,6 +29,37 @@ def builtin(*functions: Any) -> Callable[[Builtin], Builtin]:
         return rule
 
     return register
+
+
+_named: dict[tuple[str, str], Builtin] = {}
+
+
+def named_rule(module: str, name: str) -> Callable[[Builtin], Builtin]:
+    """Register a rule for a function of a module that is not to be imported for it."""
+
+    def register(rule: Builtin) -> Builtin:
+        if (module, name) in _named:
+            raise ValueError(f"{module}.{name} has two rules")
+        _named[module, name] = rule
+        return rule
+
+    return register
+
+
+def find_named(function: types.FunctionType) -> Builtin | None:
+    """The rule that a function has by its name, if there is one."""
+    return _named.get((function.__module__, function.__qualname__))
+
+
+_wrapper_code = torch._disable_dynamo(lambda: None).__code__
+
+
+def unwrapped(function: types.FunctionType) -> types.FunctionType:
+    """What a function calls that torch wraps only for a compiler of its own."""
+    while function.__code__ is _wrapper_code:
+        place = function.__code__.co_freevars.index("fn")
+        function = (function.__closure__ or ())[place].cell_contents
+    return function
 
 
 @functools.cache

@@ -1,0 +1,89 @@
+"""Dicts of the caller whose keys are objects that are equal to themselves only: tensors, modules.
+
+Such a key is looked up by the source of the object that the traced code asks for, so that
+each call asks for its own object.
+"""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.guards import Kind
+from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.variables import Known, ObjectKey, is_constant
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.state import TraceState
+
+_MAX_KEYS = 64
+"""How many keys that are objects are gone through; the n-th is found in n steps."""
+
+
+def tracked_key(key: Any) -> Any:
+    """A key of a real dict as tracked dicts hold it."""
+    cls: Any = type(key)
+    if is_constant(key) or cls is tuple:
+        return key
+    definition = isinstance(key, type | types.FunctionType)  # they are keys as they are
+    by_identity = cls.__eq__ is object.__eq__ and not definition
+    return ObjectKey(Known(key)) if by_identity or isinstance(key, torch.Tensor) else key
+
+
+def real_key(key: Any) -> Any:
+    """The key of the real dict."""
+    if not isinstance(key, ObjectKey):
+        return key
+    held = key.variable
+    return held.value if isinstance(held, Known) else getattr(held, "original", None)
+
+
+def key_code(key: ObjectKey) -> str | None:
+    """Python that reads the key's object in each call; None for an object made in the trace."""
+    source = getattr(key.variable, "source", None)
+    return None if source is None else source.code
+
+
+def guard_key(state: TraceState, source: Source, key: ObjectKey, present: bool) -> None:
+    """Guard that a dict has, or has not, an object as a key."""
+    code = key_code(key)
+    if code is None:
+        if present:
+            raise TraceBreakError("GB0009", f"{source.text} read by a key that is an object")
+        return
+    text = f"{key.variable.source.text} {'in' if present else 'not in'} {source.text}"  # type: ignore[attr-defined]  # it has one
+    state.guard(source, f"{code} {'in' if present else 'not in'} {{}}", text)
+
+
+def entry_source(source: Source, key: ObjectKey) -> Source:
+    """The value under a key that is an object."""
+    code = key_code(key)
+    if code is None:
+        raise TraceBreakError("GB0009", f"{source.text} read by a key that is an object")
+    shown: str = key.variable.source.text  # type: ignore[attr-defined]  # it has one
+    return Source(f"{source.code}[{code}]", f"{source.text}[{shown}]", source)
+
+
+def read_keys(state: TraceState, source: Source, keys: Sequence[Any]) -> None:
+    """Guard how many keys there are, and let each that is an object be read from its place."""
+    if len(keys) > _MAX_KEYS:
+        raise TraceBreakError("GB0009", f"{source.text} is a dict with many objects as keys")
+    state.require(source, Kind.LENGTH, len(keys), f"len({source.text}) == {len(keys)}")
+    reader = state.constants.name(nth_key)
+    for place, key in enumerate(keys):
+        where = Source(f"{reader}({source.code}, {place})", f"key {place} of {source.text}", source)
+        if isinstance(key, ObjectKey):
+            if key_code(key) is None:
+                key.variable = state.wrap(real_key(key), where)
+        else:
+            state.wrap(key, where)
+
+
+def nth_key(values: dict[Any, Any], place: int) -> Any:
+    """The key at a place in the order of a dict."""
+    return next(itertools.islice(values, place, None))

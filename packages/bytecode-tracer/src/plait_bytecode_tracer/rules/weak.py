@@ -1,0 +1,16 @@
+"""Weak references of the caller, called: what they point to is read anew in each call."""
+
+from __future__ import annotations
+
+from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.variables import Known, Variable
+
+
+def referent(frame: Frame, reference: Known) -> Variable:
+    """`reference()`: the object, or None where it is dead."""
+    source = reference.source
+    if source is None:
+        source = frame.state.constants.source(reference.value, "a weak reference")
+    read = Source(f"{source.code}()", f"{source.text}()", source)
+    return frame.state.wrap(reference.value(), read)
