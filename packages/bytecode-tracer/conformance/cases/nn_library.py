@@ -13,7 +13,7 @@ from conformance.declare import scenario, t
 COVERED = set()
 """The names of the classes that this file has a case for."""
 ABSTRACT = frozenset({"Container", "Module", "RNNBase", "RNNCellBase", "DataParallel"})
-"""Classes without a call of their own; DataParallel is in `nn_wrappers`, among calls left as they are."""
+"""Classes without a call of their own; DataParallel has its case in `nn_modules`."""
 
 
 def _grads(made):
@@ -21,7 +21,7 @@ def _grads(made):
 
 
 def _modes(inputs):
-    """Argument sets of a module: eval, training, without gradients, after a backward, eval again."""
+    """Argument sets of a module: eval, training, without gradients, eval again."""
 
     def sets(made):
         made.eval()
@@ -106,7 +106,10 @@ covers(nn.LazyLinear, lambda: nn.LazyLinear(3), ROWS)
 covers(nn.Bilinear, lambda: nn.Bilinear(6, 6, 3), ROWS, ROWS)
 covers(nn.Embedding, lambda: nn.Embedding(9, 4, padding_idx=1), torch.tensor([[1, 2], [8, 0]]))
 covers(
-    nn.Embedding, lambda: nn.Embedding(9, 4, max_norm=0.5), torch.tensor([1, 8]), name="Embedding_renorm"
+    nn.Embedding,
+    lambda: nn.Embedding(9, 4, max_norm=0.5),
+    torch.tensor([1, 8]),
+    name="Embedding_renorm",
 )
 for _mode in ("sum", "mean", "max"):
     covers(
@@ -131,7 +134,9 @@ for _n, _x in CHANNELS.items():
             lambda _cls=_cls, _given=_given: _cls(*_given, affine=True, track_running_stats=True),
             _x,
         )
-covers(nn.BatchNorm1d, lambda: nn.BatchNorm1d(6, momentum=None), ROWS, name="BatchNorm1d_cumulative")
+covers(
+    nn.BatchNorm1d, lambda: nn.BatchNorm1d(6, momentum=None), ROWS, name="BatchNorm1d_cumulative"
+)
 covers(
     nn.BatchNorm1d,
     lambda: nn.BatchNorm1d(6, affine=False, track_running_stats=False),
@@ -182,7 +187,10 @@ covers(
     name="Conv2d_circular",
 )
 covers(
-    nn.MaxPool2d, lambda: nn.MaxPool2d(2, return_indices=True), CHANNELS[2], name="MaxPool2d_indices"
+    nn.MaxPool2d,
+    lambda: nn.MaxPool2d(2, return_indices=True),
+    CHANNELS[2],
+    name="MaxPool2d_indices",
 )
 covers(nn.ChannelShuffle, lambda: nn.ChannelShuffle(2), CHANNELS[2])
 covers(nn.PixelShuffle, lambda: nn.PixelShuffle(2), CHANNELS[2])
@@ -273,9 +281,7 @@ covers(
     *(ROWS, torch.tensor([1, 4, 8, 0])),
 )
 if hasattr(nn, "LinearCrossEntropyLoss"):
-    covers(
-        nn.LinearCrossEntropyLoss, lambda: nn.LinearCrossEntropyLoss(6, 6), ROWS, LABELS
-    )
+    covers(nn.LinearCrossEntropyLoss, lambda: nn.LinearCrossEntropyLoss(6, 6), ROWS, LABELS)
 
 # Recurrent layers.
 
@@ -299,12 +305,8 @@ covers(
     *(WORDS, WORDS, WORDS, None, False),
     name="MultiheadAttention_options",
 )
-covers(
-    nn.TransformerEncoderLayer, lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1), WORDS
-)
-covers(
-    nn.TransformerDecoderLayer, lambda: nn.TransformerDecoderLayer(8, 2, 16), *(WORDS, WORDS)
-)
+covers(nn.TransformerEncoderLayer, lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1), WORDS)
+covers(nn.TransformerDecoderLayer, lambda: nn.TransformerDecoderLayer(8, 2, 16), *(WORDS, WORDS))
 covers(
     nn.TransformerEncoder,
     lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2),

@@ -1,4 +1,4 @@
-"""Optimizers, schedulers, clipping, scaling and averaging: whole training steps, and their parts."""
+"""Optimizers, schedulers, clipping, scaling, averaging: training steps, and their parts."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ _OPTIONS = {
     "asgd": (torch.optim.ASGD, {}),
     "adafactor": (torch.optim.Adafactor, {}),
 }
+_FOREACH = ("sgd", "adam", "adamw", "rmsprop", "adagrad", "radam")
 for _name, (_cls, _given) in _OPTIONS.items():
     steps_of(_name, lambda p, _cls=_cls, _given=_given: _cls(p, **_given))
-    if _name.split("_")[0] in ("sgd", "adam", "adamw", "rmsprop", "adagrad", "radam"):
+    if _name.split("_")[0] in _FOREACH and _name != "adam_lr_tensor":
         steps_of(
             f"{_name}_foreach",
             lambda p, _cls=_cls, _given=_given: _cls(p, **_given, foreach=True),

@@ -113,11 +113,11 @@ BREAKS = _table(
         "GB0007",
         "attribute that cannot be traced",
         "Read it outside of the compiled function.",
-        "The attribute is computed by C code, changes with what ran before, as `grad` does, or is "
-        "intercepted in a way that is not followed.",
+        "The attribute is computed by C code, changes with what ran before, as `_version` does, or "
+        "is intercepted in a way that is not followed.",
         """
         def function(x):
-            return x * 2 if x.grad is None else x.grad
+            return x * 2 if x._version else x
         """,
     ),
     BreakKind(

@@ -284,6 +284,7 @@ def _call_torch(
         or _has_mutable_schema(real)
     ):
         state.mutates_tensors = True
+        state.mark_changed(args)
     if not args and not kwargs and not _creates_tensor(name):
         return _read_setting(frame, real, name)
     node, result = state.emit("call_function", real, args, kwargs)

@@ -159,6 +159,13 @@ class TraceState:
         if self.files:
             node.meta["source_file"] = self.files[-1]
 
+    def mark_changed(self, args: Sequence[Variable]) -> None:
+        """Tensors in lists are written to: that of fake tensors does not change their version."""
+        for given in args:
+            for item in given.items if isinstance(given, SequenceVariable) else ():
+                if isinstance(item, TensorVariable):
+                    self.versions[item.node] = -2
+
     # Values from outside.
 
     def require(self, source: Source | None, kind: Kind, expected: object, text: str) -> None:
@@ -240,6 +247,10 @@ class TraceState:
             self.guard_type(source, value)
             return Known(value, source)
         if isinstance(value, types.MethodType):
+            if not isinstance(value.__self__, type | types.ModuleType | torch.nn.Module):
+                self.guard_type(source, value)  # what it is bound to is read where it is called
+                self.guard_identity(source.attribute("__func__"), value.__func__)
+                return Known(value, source)
             parts = (value.__func__, value.__self__)
             self.require(source, Kind.METHOD, parts, f"{source.text} is a method")
             return Known(value, source)

@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from torch._compile import _disable_dynamo
 
 from plait_bytecode_tracer.variables import Variable
 
@@ -51,7 +51,7 @@ def find_named(function: types.FunctionType) -> Builtin | None:
     return _named.get((function.__module__, function.__qualname__))
 
 
-_wrapper_code = torch._disable_dynamo(lambda: None).__code__
+_wrapper_code = _disable_dynamo(lambda: None).__code__
 
 
 def unwrapped(function: types.FunctionType) -> types.FunctionType:
