@@ -37,6 +37,7 @@ from plait_bytecode_tracer.variables import (
     CellVariable,
     DictVariable,
     Known,
+    MethodVariable,
     ObjectKey,
     SequenceVariable,
     SetVariable,
@@ -233,6 +234,11 @@ class TraceState:
             self.require(source, Kind.EQUAL, value, f"{source.text} == {value!r}")
 
     def _wrap_object(self, value: Any, source: Source) -> Variable:
+        if isinstance(value, types.BuiltinMethodType) and _is_bound_to_data(value):
+            self.guard_type(source, value)
+            self._guard_constant(value.__name__, source.attribute("__name__"))
+            owner = self.wrap(value.__self__, source.attribute("__self__"))
+            return MethodVariable(owner, value.__name__)
         if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
             self.guard_identity(source, value)
             return Known(value, source)
@@ -520,6 +526,11 @@ class TraceState:
             self.graph.erase_node(node)
             return Known(result)
         raise TraceBreakError("GB0009", f"a torch call that returns a {type(result).__name__}")
+
+
+def _is_bound_to_data(method: types.BuiltinMethodType) -> bool:
+    """Whether a method in C is one of a container or tensor, a new object at each look-up."""
+    return type(method.__self__) in (*STORED_KINDS, torch.Tensor, torch.nn.Parameter)
 
 
 class NamedResult(SequenceVariable):

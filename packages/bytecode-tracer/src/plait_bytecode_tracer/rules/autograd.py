@@ -34,3 +34,9 @@ def apply(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) ->
 def _function(cls: type, name: str) -> object:
     static = static_attribute(cls, name)
     return static.__func__ if isinstance(static, staticmethod) else static
+
+
+@builtin(torch.autograd.grad, torch.autograd.backward)
+def differentiate(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
+    """One break as a whole: what is inside talks to autograd's engine step by step."""
+    raise TraceBreakError("GB0002", "autograd goes backward")
