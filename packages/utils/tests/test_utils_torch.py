@@ -79,7 +79,16 @@ OPERATIONS = [
     lambda x: x.clone().add_(1),
     lambda x: F.gelu(x) + F.silu(x),
     lambda x: torch.einsum("ij,kj->ik", x, x),
+    lambda x: _grouped_mm(x.new_zeros(8, 32), x.new_zeros(4, 17, 32).mT, x),
+    lambda x: _grouped_mm(x.new_zeros(8, 8).T, x.new_zeros(8, 24), x),
+    lambda x: _grouped_mm(x.new_zeros(4, 5, 32), x.new_zeros(8, 32).T, x),
+    lambda x: torch._grouped_mm(x.new_zeros(4, 5, 32).half(), x.new_zeros(4, 32, 24).half()),
 ]
+
+
+def _grouped_mm(a, b, x):
+    ends = torch.arange(1, 5, dtype=torch.int32, device=x.device) * 2
+    return torch._grouped_mm(a, b, ends)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda f: f"{f.__code__.co_firstlineno}")

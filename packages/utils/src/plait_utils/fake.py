@@ -30,6 +30,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from plait_utils.fake_kernels import OWN_KERNELS
 from plait_utils.meta_kernels import call_meta_kernels_directly
 
 if TYPE_CHECKING:
@@ -140,6 +141,10 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         """Run the meta kernel of a builtin op directly; all else goes torch's way."""
         if self.allow_non_fake_inputs and self.shape_env is None:
             args, kwargs = pytree.tree_map_only(torch.Tensor, self._faked, (args, kwargs))
+        own = OWN_KERNELS.get(func)
+        if own is not None:
+            with self:
+                return own(*args, **kwargs)
         flat = pytree.arg_tree_leaves(*args, **kwargs)
         if not self._is_plain(func, flat):
             return super()._dispatch_impl(func, types, args, kwargs)

@@ -1,0 +1,77 @@
+"""Shapes of operators whose kernels in torch for tensors without data differ from the real ones."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+_ALIGNMENT = 16
+"""Bytes to which `_grouped_mm` wants rows aligned."""
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def grouped_mm(
+    mat_a: torch.Tensor,
+    mat_b: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`aten._grouped_mm`: torch's own takes no dtype but bfloat16, and pads no rows on CPUs."""
+    for matrix in (mat_a, mat_b):
+        _require(matrix.dtype in _DTYPES, "grouped_mm of another dtype")
+        _require(matrix.dim() in (2, 3), "matrices have 2 or 3 dimensions")
+        _check_strides(matrix)
+    _require(mat_a.dtype == mat_b.dtype, "the matrices have different dtypes")
+    batched = mat_a.dim() == 3, mat_b.dim() == 3
+    _require((offs is None) == all(batched), "offsets are for 2-D matrices")
+    _require(not any(batched) or mat_a.size(-1) == mat_b.size(-2), "the inner sizes differ")
+    rows, columns = mat_a.size(-2), mat_b.size(-1)
+    groups = None if offs is None else offs.size(0)
+    for matrix in (mat_a, mat_b):
+        if matrix.dim() == 3:
+            _require(groups in (None, matrix.size(0)), "the batch sizes differ")
+            groups = matrix.size(0)
+    _require(not all(batched) or mat_a.size(0) == mat_b.size(0), "batch sizes differ")
+    dtype = out_dtype or mat_a.dtype
+    unit = _ALIGNMENT // dtype.itemsize
+    padded = (columns + unit - 1) // unit * unit
+    size, stride = [rows, columns], [padded, 1]
+    if batched[0] == batched[1]:
+        assert groups is not None
+        size, stride = [groups, *size], [rows * padded, *stride]
+    return torch.empty_strided(size, stride, dtype=dtype, device=mat_a.device)
+
+
+def _require(holds: bool, text: str) -> None:
+    if not holds:
+        raise RuntimeError(text)
+
+
+def _check_strides(matrix: torch.Tensor) -> None:
+    unit = _ALIGNMENT // matrix.element_size()
+    (rows, columns), strides = matrix.shape[-2:], matrix.stride()[-2:]
+    if strides[1] == 1 and strides[0] >= max(1, columns):
+        aligned = strides[0] % unit == 0
+    else:
+        aligned = strides[0] == 1 and strides[1] >= max(1, rows) and strides[1] % unit == 0
+    _require(aligned, "strides should be multiple of 16 bytes")
+
+
+def _table() -> dict[OpOverload, Callable[..., Any]]:
+    named: dict[str, Callable[..., Any]] = {"aten._grouped_mm.default": grouped_mm}
+    made = {}
+    for name, kernel in named.items():
+        try:
+            made[operator.attrgetter(name)(torch.ops)] = kernel
+        except AttributeError:  # this torch has no such operator
+            continue
+    return made
+
+
+OWN_KERNELS = _table()
+"""What runs for an operator on fake tensors, under the mode."""
