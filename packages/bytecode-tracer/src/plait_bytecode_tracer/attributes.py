@@ -167,6 +167,8 @@ def _field_position(kind: Any, name: str) -> int | None:
 
 
 def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variable | None:
+    if owner.attributes is not None and name in owner.attributes:
+        return owner.attributes[name]
     if name in _TENSOR_CONSTANTS:
         return constant(getattr(owner.fake, name))
     if name in _TENSOR_TENSORS:
@@ -197,6 +199,8 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")
     if owner.source is not None:
         real = frame.state.input_tensor(owner)
+        if name in real.__dict__:
+            return frame.state.wrap(real.__dict__[name], owner.source.attribute(name))
         if hasattr(real, name):
             raise TraceBreakError("GB0007", f"the attribute {name!r} set on a tensor")
         text = f"no attribute {name}"
@@ -349,6 +353,16 @@ def call_method(frame: Frame, owner: Variable, name: str, args: list[Variable]) 
     return call(frame, load_attribute(frame, owner, name), args, {})
 
 
+def _store_on_tensor(frame: Frame, owner: TensorVariable, name: str, value: Variable) -> None:
+    """`tensor.name = value`, for a name that tensors do not define."""
+    if hasattr(owner.cls, name) or not name.isidentifier():
+        raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of a tensor")
+    if owner.attributes is None:
+        owner.attributes = {}
+        frame.state.marked_tensors.append(owner)
+    owner.attributes[name] = value
+
+
 def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
     """`owner.name = value`."""
     if isinstance(owner, FunctionVariable):
@@ -360,7 +374,7 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     elif isinstance(owner, TensorVariable) and name == "grad":
         set_gradient(frame, owner, value)
     elif isinstance(owner, TensorVariable):
-        raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of a tensor")
+        _store_on_tensor(frame, owner, name, value)
     else:
         kind = getattr(owner, "kind", None)  # of a container
         fails_to_set(kind.__name__ if isinstance(kind, type) else describe(owner), name)

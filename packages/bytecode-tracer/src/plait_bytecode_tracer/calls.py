@@ -39,6 +39,7 @@ from plait_bytecode_tracer.rules.weak import referent
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.state import HOOKS
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
+from plait_bytecode_tracer.texts import CONVERSIONS, text_of
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
@@ -66,6 +67,8 @@ _UNTRACED_MODULES = (
     *("torch._dynamo", "torch._inductor", "torch._functorch", "torch._higher_order_ops"),
     "torch.distributed",  # its functions read the state of the process
 )
+_PLAIN = frozenset({"mark_static_address"})
+"""Functions of those modules that only set attributes."""
 _DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
 _UNTRACED_TORCH = frozenset(
     {
@@ -221,6 +224,8 @@ def operator_on_tensors(
     if real in (abs, pow, round, divmod) and not kwargs:
         node, result = frame.state.emit("call_function", real, args, {})
         return frame.state.tensor_result(node, result)
+    if real in CONVERSIONS.values() and len(args) == 1:
+        return text_of(args[0], real)
     if real in (int, float, bool) and len(args) == 1:
         number = _number(frame, args[0], real.__name__)
         if not has_tensor(number):
@@ -251,6 +256,8 @@ def _is_leaf(real: Any) -> bool:
         from_torch = module.startswith("torch") or type(owner).__name__ == "_VariableFunctionsClass"
         return from_torch or getattr(owner, "__name__", "").startswith("torch")
     if isinstance(real, types.FunctionType):
+        if real.__name__.startswith("_check"):  # they read a value and raise
+            return False
         return real.__globals__.get("__name__") in _LEAF_MODULES
     if isinstance(real, types.MethodDescriptorType | types.WrapperDescriptorType):
         return issubclass(torch.Tensor, real.__objclass__) and real.__objclass__ is not object
@@ -437,7 +444,8 @@ def inline(
 ) -> Variable:
     """Trace through a real Python function."""
     function = unwrapped(function)
-    if function.__module__ and function.__module__.startswith(_UNTRACED_MODULES):
+    module = function.__module__
+    if module and module.startswith(_UNTRACED_MODULES) and function.__name__ not in _PLAIN:
         rule = find_named(function)
         if rule is not None:
             return rule(frame, *args, **kwargs)

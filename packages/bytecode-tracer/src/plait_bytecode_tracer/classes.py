@@ -18,6 +18,7 @@ from plait_bytecode_tracer.variables import (
     SetVariable,
     SliceVariable,
     TensorVariable,
+    TextVariable,
     Variable,
     ViewVariable,
 )
@@ -40,6 +41,8 @@ def type_of(value: Variable) -> type:
             return type(lambda: None)
         case SliceVariable():
             return slice
+        case TextVariable():
+            return str
         case BoundVariable():
             return type(_Probe().method)
         case PartialVariable():

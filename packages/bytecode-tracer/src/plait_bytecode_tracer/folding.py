@@ -20,6 +20,7 @@ from plait_bytecode_tracer.variables import (
     SetVariable,
     SliceVariable,
     TensorVariable,
+    TextVariable,
     Variable,
     is_constant,
     is_fixed,
@@ -41,7 +42,7 @@ FOLDED: frozenset[Any] = frozenset(
 def has_tensor(value: Any, seen: frozenset[int] = frozenset()) -> bool:
     """Whether a tensor occurs in a variable or container of variables."""
     match value:
-        case TensorVariable():
+        case TensorVariable() | TextVariable():
             return True
         case SequenceVariable(items=items) | DictVariable(items=items):
             if id(value) in seen:  # it contains itself

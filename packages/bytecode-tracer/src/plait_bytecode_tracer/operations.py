@@ -61,6 +61,13 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
     return _apply_objects(frame, function, args)
 
 
+def _constant_tuple(value: Variable) -> Any:
+    """A constant, or a tuple of constants; else something that is no constant."""
+    if isinstance(value, SequenceVariable) and value.kind is tuple:
+        return tuple(_constant_tuple(item) for item in value.items)
+    return value.value if isinstance(value, Known) else value
+
+
 _IN_PLACE = frozenset(
     {
         *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv),
@@ -78,6 +85,10 @@ def _plain_name(function: Any) -> str:
 
 def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> Variable:
     left = args[0]
+    if any(isinstance(arg, Known) and type(arg.value) is torch.Size for arg in args) and all(
+        is_constant(_constant_tuple(arg)) for arg in args
+    ):
+        return fold(function, args, {})
     if isinstance(left, SequenceVariable):
         other = args[1] if len(args) > 1 else None
         if function in (operator.add, operator.iadd) and isinstance(other, SequenceVariable):

@@ -19,6 +19,7 @@ from plait_bytecode_tracer.frame import NULL
 from plait_bytecode_tracer.guards import Reads
 from plait_bytecode_tracer.objects import DELETED, MISSING, builtin_base, static_attribute
 from plait_bytecode_tracer.state import TraceState, own_table
+from plait_bytecode_tracer.texts import CONVERSIONS
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CallVariable,
@@ -39,6 +40,7 @@ from plait_bytecode_tracer.variables import (
     SetVariable,
     SliceVariable,
     TensorVariable,
+    TextVariable,
     Variable,
     ViewVariable,
 )
@@ -117,6 +119,8 @@ class Rebuilder:
                 return self._assign(f"{self.state.constants.name(made_by)}({given})")
             case MethodVariable(owner, name):
                 return self._assign(f"{self.value(owner)}.{name}")
+            case TextVariable(parts):
+                return self._text(parts)
             case SliceVariable(parts):
                 return self._assign(f"slice({', '.join(self.value(part) for part in parts)})")
             case ViewVariable(owner, name):
@@ -142,6 +146,22 @@ class Rebuilder:
             return "None"
         name = type(variable).__name__.removesuffix("Variable").lower()
         raise TraceBreakError("GB0009", f"a {name} that leaves the traced code")
+
+    def _text(self, parts: list[Any]) -> str:
+        """A format string of tensors; that is pure as long as they are as they were."""
+        if self.state.mutates_tensors:
+            raise TraceBreakError("GB0004", "the text of a tensor that may change")
+        shown = []
+        for part in parts:
+            if isinstance(part, str):
+                shown.append(repr(part))
+                continue
+            tensor, kind, spec = part
+            value = self.value(tensor)
+            if kind:
+                value = f"{self.state.constants.name(CONVERSIONS[kind])}({value})"
+            shown.append(f"{self.state.constants.name(format)}({value}, {spec!r})")
+        return self._assign(f"''.join([{', '.join(shown)}])")
 
     def _key(self, key: Any) -> str:
         """A key of a dict."""
@@ -330,7 +350,19 @@ class Rebuilder:
             late += self._attribute_effects(self.state.owners[key], attributes)
         for context_variable, content in self.state.context.values():
             late += self._context_effect(context_variable, content)
-        self.lines += [*late, *self.last, *self._modes_left()]
+        self.lines += late
+        self._tensor_attributes()
+        self.lines += [*self.last, *self._modes_left()]
+
+    def _tensor_attributes(self) -> None:
+        """Set what the trace has set on tensors, where anybody else can see them."""
+        waiting = list(self.state.marked_tensors)
+        while seen := [t for t in waiting if t.source is not None or id(t) in self.names]:
+            for tensor in seen:
+                waiting.remove(tensor)
+                name = self.value(tensor)
+                for attribute, value in (tensor.attributes or {}).items():
+                    self.lines.append(f"{name}.{attribute} = {self.value(value)}")
 
     def _modes_left(self) -> list[str]:
         """Modes that the call leaves switched, or opened and not closed."""

@@ -113,6 +113,8 @@ class TraceState:
     """What the trace has set context variables to, by their ids; None: nothing."""
     changed: dict[int, Variable] = field(default_factory=dict)
     """Containers and cells from outside that the trace has changed, in order."""
+    marked_tensors: list[TensorVariable] = field(default_factory=list)
+    """Tensors on which the trace has set attributes."""
     deferred: list[tuple[Variable, list[Variable], dict[str, Variable]]] = field(
         default_factory=list
     )
@@ -474,7 +476,15 @@ class TraceState:
         node_args = self._nodes(tuple(args))
         node_kwargs = self._nodes(kwargs)
         fake_args, fake_kwargs = self._fakes(tuple(args)), self._fakes(kwargs)
-        result = self._run(kind, target, fake_args, fake_kwargs)
+        try:
+            result = self._run(kind, target, fake_args, fake_kwargs)
+        except TraceBreakError:
+            from plait_bytecode_tracer.tensor_values import with_numbers
+
+            given = with_numbers(self, args, kwargs)
+            if given is None:
+                raise
+            return self.emit(kind, target, *given)
         self.idle_since = self.steps
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta["val"] = result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,13 @@ from torch import fx
 
 from plait_bytecode_tracer.guards import Kind, TensorValue, plain_constant
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.variables import TensorVariable
+from plait_bytecode_tracer.variables import (
+    Known,
+    SequenceVariable,
+    SliceVariable,
+    TensorVariable,
+    Variable,
+)
 
 UNKNOWN = object()
 """That a value is known only when the graph has run."""
@@ -89,6 +95,35 @@ def value_of(state: TraceState, variable: TensorVariable, reader: str) -> Any:
     text = f"{_read_text(variable.node, reader)} is {value!r}"
     state.require(None, Kind.TENSOR_VALUE, expected, text)
     return value
+
+
+def with_numbers(
+    state: TraceState, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Sequence[Any], dict[str, Any]] | None:
+    """The arguments of a call that reads tensors of one element, with these as numbers.
+
+    As torch does it for `torch.arange(n)`. None if there are none, or the trace does not
+    know a value.
+    """
+    numbers: list[Variable] = []
+
+    def number(value: Any) -> Any:
+        if isinstance(value, TensorVariable) and value.fake.dim() == 0:
+            known = value_of(state, value, "item")
+            if known is UNKNOWN:
+                return value
+            numbers.append(Known(known))
+            return numbers[-1]
+        if isinstance(value, SequenceVariable):
+            return SequenceVariable([number(item) for item in value.items], value.kind)
+        if isinstance(value, SliceVariable):
+            return SliceVariable([number(part) for part in value.parts])
+        if isinstance(value, list | tuple):
+            return [number(item) for item in value]
+        return value
+
+    given = number(list(args)), {name: number(value) for name, value in kwargs.items()}
+    return given if numbers else None
 
 
 def _needed(last: fx.Node) -> set[fx.Node] | None:

@@ -35,6 +35,8 @@ class TensorVariable(Variable):
     cls: type = torch.Tensor
     original: torch.Tensor | None = None
     """The real tensor of the caller, for a graph input."""
+    attributes: dict[str, Variable] | None = None
+    """Attributes that the trace has set; None if there are none."""
 
 
 @dataclass(eq=False, slots=True)
@@ -168,6 +170,14 @@ class GeneratorVariable(IteratorVariable):
     """A generator of the traced code."""
 
     frame: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class TextVariable(Variable):
+    """A format string with the values of tensors in it; it is made when it leaves the trace."""
+
+    parts: list[str | tuple[TensorVariable, int, str]]
+    """Text, and tensors with the conversion (1: str, 2: repr, 3: ascii) and format of each."""
 
 
 @dataclass(eq=False, slots=True)

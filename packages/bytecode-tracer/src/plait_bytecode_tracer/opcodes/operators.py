@@ -9,13 +9,20 @@ from dis import Instruction
 from typing import Any
 
 from plait_bytecode_tracer.calls import call
-from plait_bytecode_tracer.containers import contains, delete_item, get_item, set_item
+from plait_bytecode_tracer.containers import contains, delete_item, get_item, plain_value, set_item
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.opcodes.control import as_bool
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.operations import apply, identical, truth
-from plait_bytecode_tracer.variables import Known, SliceVariable, TensorVariable, Variable
+from plait_bytecode_tracer.texts import CONVERSIONS, joined, tensor_text
+from plait_bytecode_tracer.variables import (
+    Known,
+    SliceVariable,
+    TensorVariable,
+    TextVariable,
+    Variable,
+)
 
 _BINARY: dict[str, Callable[..., Any]] = {
     "+": operator.add,
@@ -172,17 +179,22 @@ def format_with_spec(frame: Frame, instruction: Instruction) -> None:
 
 def _convert(frame: Frame, value: Variable, kind: int) -> Variable:
     if isinstance(value, TensorVariable):
-        raise TraceBreakError("GB0004", "a tensor formatted as text")
-    return call(frame, constant({1: str, 2: repr, 3: ascii}[kind]), [value], {})
+        return tensor_text(value, kind, "")
+    return call(frame, constant(CONVERSIONS[kind]), [value], {})
 
 
 def _format(frame: Frame, value: Variable, spec: Variable) -> Variable:
     if isinstance(value, TensorVariable):
-        raise TraceBreakError("GB0004", "a tensor formatted as text")
+        return tensor_text(value, 0, plain_value(spec))
+    if isinstance(value, TextVariable) and plain_value(spec) == "":
+        return value
     return call(frame, constant(format), [value, spec], {})
 
 
 @opcode("BUILD_STRING")
 def build_string(frame: Frame, instruction: Instruction) -> None:
     parts = frame.pop_many(instruction.arg or 0)
+    if any(isinstance(part, TextVariable) for part in parts):
+        frame.push(joined(parts))
+        return
     frame.push(constant("".join(part.value for part in parts if isinstance(part, Known))))
