@@ -10,8 +10,10 @@ import torch
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.functions import function_attribute, store_function_attribute
 from plait_bytecode_tracer.gradients import gradient, gradient_function, is_leaf, set_gradient
 from plait_bytecode_tracer.guards import Kind
+from plait_bytecode_tracer.made_classes import made_class_attribute
 from plait_bytecode_tracer.objects import (
     MISSING,
     MODULE_GETATTR,
@@ -94,7 +96,7 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
         case ContextVariable() if name in ("__enter__", "__exit__"):
             return MethodVariable(owner, name)
         case FunctionVariable():
-            return _function_attribute(frame, owner, name)
+            return function_attribute(frame, owner, name)
         case MethodVariable() if name in ("__name__", "__qualname__"):
             return constant(owner.name)
         case BoundVariable() if name == "__self__":
@@ -123,38 +125,6 @@ def _container_attribute(
         if is_python(static):
             return BoundVariable(constant(static), owner)
     return MethodVariable(owner, name)
-
-
-def _function_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Variable | None:
-    if name in owner.attributes:
-        return owner.attributes[name]
-    if name in ("__name__", "__qualname__"):
-        return constant(owner.name)
-    if name == "__code__":
-        return constant(owner.code)
-    if name == "__defaults__":
-        return SequenceVariable(list(owner.defaults), tuple) if owner.defaults else constant(None)
-    if name == "__kwdefaults__":
-        made = owner.keyword_defaults
-        return DictVariable(dict(made)) if made else constant(None)
-    if name == "__module__":
-        return constant(owner.globals.get("__name__"))
-    if name == "__dict__":
-        return DictVariable(owner.attributes)
-    if name == "__annotations__":
-        return DictVariable(dict(owner.annotations))
-    if name == "__doc__":
-        first = owner.code.co_consts[0] if owner.code.co_consts else None
-        return constant(first if isinstance(first, str) else None)
-    if name == "__type_params__" and hasattr(types.FunctionType, name):
-        return constant(())  # with parameters it is among the attributes
-    if name == "__globals__":
-        return frame.state.global_table(owner.globals)
-    if name == "__closure__":
-        raise TraceBreakError("GB0007", "__closure__ of a function made in the traced code")
-    if hasattr(types.FunctionType, name):
-        return MethodVariable(owner, name)
-    return None
 
 
 def _field_position(kind: Any, name: str) -> int | None:
@@ -210,6 +180,9 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
 
 def _known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     real = owner.value
+    stands_for = frame.state.made.variables.get(id(real))
+    if stands_for is not None and not isinstance(stands_for, Known):
+        return find_attribute(frame, stands_for, name)
     if is_constant(real) or isinstance(real, types.BuiltinFunctionType | types.CodeType):
         value = getattr(real, name, MISSING)
         return None if value is MISSING else constant(value)
@@ -245,6 +218,8 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
 def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     """`cls.name`, with the metaclass's data descriptors first."""
     cls: type = owner.value
+    if frame.state.made.is_made(cls):
+        return made_class_attribute(frame, owner, name)
     if name == "__mro__":
         return constant(cls.__mro__)
     meta_static = static_attribute(type(cls), name)
@@ -366,9 +341,7 @@ def _store_on_tensor(frame: Frame, owner: TensorVariable, name: str, value: Vari
 def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
     """`owner.name = value`."""
     if isinstance(owner, FunctionVariable):
-        if name in ("__code__", "__defaults__", "__kwdefaults__", "__dict__"):
-            raise TraceBreakError("GB0007", f"a write to {name} of a function")
-        owner.attributes[name] = value
+        store_function_attribute(owner, name, value)
     elif isinstance(owner, ObjectVariable | Known):
         store_object_attribute(frame, owner, name, value)
     elif isinstance(owner, TensorVariable) and name == "grad":

@@ -38,10 +38,10 @@ BREAKS = _table(
         "after it is compiled again.",
         """
         def function(x):
-            class Pair:
-                first = 1
-
-            return x + Pair.first
+            total = 0
+            for step in range(200_000):
+                total += step
+            return x + total
         """,
     ),
     BreakKind(

@@ -54,6 +54,7 @@ def break_steps(innermost: Frame, reason: GraphBreak) -> list[int]:
     found: list[int] = []
     for position, frame in enumerate(chain):
         looks_here = reason.code == "GB0013" and position == 0
+        looks_here |= frame.namespace is not None  # the body of a class, which has no locals
         inner = position + 1 < len(chain)
         if looks_here or frame.handling or (inner and not _can_resume(frame)):
             continue

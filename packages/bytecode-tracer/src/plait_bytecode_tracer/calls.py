@@ -120,6 +120,9 @@ def _call_known(
         except TypeError as error:
             raise TraceBreakError("GB0006", str(error)) from error
         return rule(frame, *args, **kwargs)
+    stands_for = frame.state.made.variables.get(id(real))
+    if stands_for is not None and not isinstance(stands_for, Known):
+        return call(frame, stands_for, args, kwargs)
     if isinstance(real, type):
         frame.state.is_direct = False
         return call_class(frame, function, args, kwargs)
@@ -131,12 +134,15 @@ def _call_known(
         return referent(frame, function)
     if isinstance(real, types.MethodType):
         owner = _receiver(frame, function)
-        return call(frame, constant(real.__func__), [owner, *args], kwargs)
+        return call(frame, frame.state.made.given(real.__func__), [owner, *args], kwargs)
     if isinstance(real, torch.nn.Module):
         return _call_module(frame, function, args, kwargs)
     compiled = getattr(type(real), "plait_traced_function", None)
     if compiled is not None:
         return call(frame, constant(compiled.__get__(real)), args, kwargs)
+    if isinstance(real, types.ClassMethodDescriptorType) and args:
+        of_class = MethodVariable(args[0], real.__name__)
+        return call_method_variable(frame, of_class, args[1:], kwargs)
     if isinstance(real, _DESCRIPTORS) and args:
         return call_descriptor(frame, real, args, kwargs)
     if isinstance(real, types.MethodWrapperType):
@@ -204,7 +210,7 @@ def _receiver(frame: Frame, method: Known) -> Variable:
     owner = method.value.__self__
     if method.source is not None:
         return frame.state.wrap(owner, method.source.attribute("__self__"))
-    return constant(owner)
+    return frame.state.made.given(owner)
 
 
 def _folds(real: Any) -> bool:

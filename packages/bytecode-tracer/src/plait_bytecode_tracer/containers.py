@@ -53,6 +53,8 @@ def constant_key(value: Variable) -> Any:
         return ObjectKey(value)
     if isinstance(value, ObjectVariable) and value.base is None:
         own = (static_attribute(value.cls, "__eq__"), static_attribute(value.cls, "__hash__"))
+        if own[1] is None:
+            fails(TypeError, f"unhashable type: {value.cls.__name__!r}")
         if own == (object.__dict__["__eq__"], object.__dict__["__hash__"]):
             return ObjectKey(value)
     plain = plain_value(value)

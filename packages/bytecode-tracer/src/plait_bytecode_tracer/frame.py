@@ -112,6 +112,8 @@ class Frame:
     cells: dict[str, CellVariable] = field(default_factory=dict)
     index: int = 0
     keyword_names: tuple[str, ...] = ()
+    namespace: Variable | None = None
+    """What the body of a class stores its names in."""
     handling: int = 0
     """How many exceptions are being handled."""
     result: Variable | None = None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import collections
 import enum
 import typing
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
+from plait_bytecode_tracer.building import call_metaclass, type_new
+from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import constant_key, extend, hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import FOLDED, fold, has_tensor
@@ -16,7 +18,7 @@ from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.objects import MISSING, builtin_base, is_python, static_attribute
 from plait_bytecode_tracer.operations import call_special, takes_object
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.variables import (
     DictVariable,
     Known,
@@ -39,16 +41,17 @@ def call_class(
     if cls in _DICTS:
         return _new_dict(frame, cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields") and not _has_own_new(cls):
-        return _named_tuple(cls, args, kwargs)
+        return _named_tuple(frame, cls, args, kwargs)
     if typing.is_typeddict(cls):
         return _new_dict(frame, dict, args, kwargs)
-    if isinstance(cls, enum.EnumMeta):
+    if isinstance(cls, enum.EnumMeta) and not issubclass(cls, type):
         return fold(cls, args, kwargs)
     metaclass_call = static_attribute(type(cls), "__call__")
     if is_python(metaclass_call):
-        from plait_bytecode_tracer.calls import inline
+        from plait_bytecode_tracer.calls import call
 
-        return inline(frame, metaclass_call, [function, *args], kwargs)
+        caller = frame.state.made.given(metaclass_call)
+        return call(frame, caller, [function, *args], kwargs)
     return instantiate(frame, cls, args, kwargs)
 
 
@@ -83,12 +86,15 @@ def _new_dict(
     return made
 
 
-def _named_tuple(cls: type, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
+def _named_tuple(
+    frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    given = frame.state.made.given
     fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]  # a NamedTuple
     defaults: dict[str, Any] = cls._field_defaults  # type: ignore[attr-defined]  # likewise
     values = dict(zip(fields, args, strict=False)) | kwargs
     for name, default in defaults.items():
-        values.setdefault(name, constant(default))
+        values.setdefault(name, given(default))
     if set(values) != set(fields) or len(args) > len(fields):
         raise TraceBreakError("GB0006", f"{cls.__name__} is made with other fields than it has")
     return SequenceVariable([values[name] for name in fields], cls)
@@ -98,19 +104,24 @@ def instantiate(
     frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """`type.__call__(cls, *args, **kwargs)`: `__new__`, then `__init__`."""
-    from plait_bytecode_tracer.calls import inline
+    from plait_bytecode_tracer.calls import call
 
+    if issubclass(cls, type):
+        return call_metaclass(frame, cls, args, kwargs)
+    given = frame.state.made.given
     maker = static_attribute(cls, "__new__")
     python_maker: Any = maker.__func__ if isinstance(maker, staticmethod) else maker
     if is_python(python_maker):
-        made = inline(frame, python_maker, [Known(cls), *args], kwargs)
+        made = call(frame, given(python_maker), [Known(cls), *args], kwargs)
         if not isinstance(made, ObjectVariable) or not issubclass(made.cls, cls):
             return made
     else:
         made = empty_instance(frame, cls, args)
     start = static_attribute(cls, "__init__")
     if is_python(start):
-        inline(frame, start, [made, *args], kwargs)
+        result = call(frame, given(start), [made, *args], kwargs)
+        if not isinstance(result, Known) or result.value is not None:
+            fails(TypeError, f"__init__() should return None, not '{type_of(result).__name__}'")
     elif isinstance(made, ObjectVariable):
         initialize(frame, made, args, kwargs)
     return made
@@ -123,6 +134,8 @@ def new_instance(
     cls = plain_value(args[0]) if args else None
     if not isinstance(cls, type):
         raise TraceBreakError("GB0009", "__new__ of something that is not a class")
+    if issubclass(cls, type):
+        return type_new(frame, cls, args[1:], kwargs)
     return empty_instance(frame, cls, args[1:])
 
 
@@ -139,9 +152,21 @@ def empty_instance(frame: Frame, cls: type, args: list[Variable]) -> ObjectVaria
         or (cls.__module__ == "builtins" and base is not BaseException)
     ):
         raise TraceBreakError("GB0009", f"a new {cls.__name__}")
-    if cls.__dict__.get("__abstractmethods__"):
-        raise TraceBreakError("GB0006", f"{cls.__name__} is an abstract class")
+    if cls.__flags__ & _ABSTRACT:
+        _fails_as_abstract(cls)
     return ObjectVariable(cls, {}, _empty_storage(frame, base, args))
+
+
+_ABSTRACT = 1 << 20
+"""The flag of classes with abstract methods: Py_TPFLAGS_IS_ABSTRACT."""
+
+
+def _fails_as_abstract(cls: type) -> NoReturn:
+    try:
+        object.__new__(cls)
+    except TypeError as error:
+        raise python_error(error) from error
+    raise TraceBreakError("GB0006", f"{cls.__name__} is an abstract class")
 
 
 def _builtin(cls: type) -> bool:

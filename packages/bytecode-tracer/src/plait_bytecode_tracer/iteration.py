@@ -72,7 +72,7 @@ def _has_own_class(value: Known) -> bool:
     """Whether a class of the user's decides how an object from outside iterates."""
     real = value.value
     listed = isinstance(real, torch.nn.ModuleList | torch.nn.Sequential | torch.nn.ModuleDict)
-    return not (is_fixed(real) or listed or isinstance(real, type | enum.EnumMeta))
+    return not (is_fixed(real) or listed or isinstance(real, type) or type(real) is tuple)
 
 
 def next_item(frame: Frame, iterator: Variable) -> Variable | None:
@@ -191,6 +191,9 @@ def _known_elements(frame: Frame, value: Known) -> Iterator[Variable]:
     real = value.value
     if is_constant(real) and isinstance(real, _CONSTANTS):
         yield from elements(frame, over_known(frame, value))
+        return
+    if type(real) is tuple:
+        yield from [frame.state.made.given(item) for item in real]
         return
     if isinstance(real, torch.nn.ModuleList | torch.nn.Sequential) and value.source is not None:
         modules = load_attribute(frame, value, "_modules")

@@ -90,7 +90,7 @@ def object_attribute(frame: Frame, owner: Variable, name: str) -> Variable | Non
 def _call_real(frame: Frame, function: Any, args: list[Variable]) -> Variable:
     from plait_bytecode_tracer.calls import call
 
-    return call(frame, constant(function), args, {})
+    return call(frame, frame.state.made.given(function), args, {})
 
 
 def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
@@ -110,8 +110,18 @@ def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | No
 
 def guard_class(frame: Frame, cls: type, name: str) -> None:
     """A class from outside keeps what it defines under a name, unless it cannot be changed."""
-    if not all(base.__flags__ & _IMMUTABLE for base in cls.__mro__):
+    if frame.state.made.is_made(cls):
+        for base in outer_bases(frame, cls):
+            guard_class(frame, base, name)
+    elif not all(base.__flags__ & _IMMUTABLE for base in cls.__mro__):
         frame.state.guard_class(cls, name)
+
+
+def outer_bases(frame: Frame, cls: type) -> list[type]:
+    """The classes from outside that classes of the trace inherit from."""
+    is_made = frame.state.made.is_made
+    inner = [base for base in cls.__mro__ if is_made(base)]
+    return [base for made in inner for base in made.__bases__ if not is_made(base)]
 
 
 def _is_data_descriptor(static: Any) -> bool:
@@ -143,7 +153,7 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
             frame.state.guard_no_own(owner.source, name, plain=not hidden)
         return None
     if owner.source is None:
-        return constant(table[name])
+        return frame.state.made.given(table[name])
     source = owner.source.entry(name)
     if is_python(static_attribute(type(real), "__getattribute__")):
         source = owner.source.own_attribute(name, frame.state.constants.name(own_table))
@@ -199,7 +209,7 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
             frame.state.require(owner.source, Kind.NO_ATTRIBUTE, name, text)
         return None
     if owner.source is None:
-        return constant(value)
+        return frame.state.made.given(value)
     return frame.state.wrap(value, owner.source.attribute(name))
 
 
@@ -233,6 +243,12 @@ def own_attributes(frame: Frame, owner: Variable) -> Variable:
 
 def class_value(frame: Frame, cls: type, name: str, value: Any) -> Variable:
     """An attribute of a class, guarded unless the class cannot be changed."""
+    made = frame.state.made
+    if made.is_made(cls):
+        holder = next((base for base in cls.__mro__ if name in base.__dict__), cls)
+        if made.is_made(holder):
+            return made.given(value, (holder, f"{{}}.__dict__[{name!r}]"))
+        cls = holder
     if all(base.__flags__ & _IMMUTABLE for base in cls.__mro__):
         return constant(value)
     source = frame.state.constants.source(cls, cls.__qualname__).attribute(name)
@@ -240,11 +256,15 @@ def class_value(frame: Frame, cls: type, name: str, value: Any) -> Variable:
 
 
 def bind_attribute(
-    frame: Frame, owner: Variable, cls: type, name: str, static: Any
+    frame: Frame, owner: Variable, cls: type, name: str, static: Any, kind: type | None = None
 ) -> Variable | None:
-    """A class attribute read through an instance: methods bound, properties called."""
+    """A class attribute read through an instance: methods bound, properties called.
+
+    `cls` is the class in which it was searched, `kind` that of the object where it is another.
+    """
     from plait_bytecode_tracer.calls import call
 
+    given = frame.state.made.given
     match static:
         case types.FunctionType():
             function = class_value(frame, cls, name, static)
@@ -252,11 +272,14 @@ def bind_attribute(
         case staticmethod():
             return class_value(frame, cls, name, static.__func__)
         case classmethod():
-            return BoundVariable(constant(static.__func__), constant(cls))
+            return BoundVariable(given(static.__func__), constant(kind or cls))
         case property():
             if static.fget is None:
-                fails(AttributeError, f"property {name!r} of {cls.__name__!r} object has no getter")
-            return call(frame, constant(static.fget), [owner], {})
+                fails(
+                    AttributeError,
+                    f"property {name!r} of {cls.__qualname__!r} object has no getter",
+                )
+            return call(frame, given(static.fget), [owner], {})
         case functools.cached_property():
             return _cached_property(frame, owner, static)
         case (
@@ -264,14 +287,15 @@ def bind_attribute(
             | types.MethodDescriptorType()
             | functools._lru_cache_wrapper()
         ):
-            return BoundVariable(constant(static), owner)
+            return BoundVariable(given(static), owner)
         case types.ClassMethodDescriptorType():
-            return MethodVariable(constant(cls), name)
+            return MethodVariable(constant(kind or cls), name)
         case types.BuiltinFunctionType() | type():
             return class_value(frame, cls, name, static)
     getter = static_attribute(type(static), "__get__")
     if is_python(getter):
-        return call(frame, constant(getter), [constant(static), owner, constant(cls)], {})
+        args = [given(static), owner, constant(kind or cls)]
+        return call(frame, given(getter), args, {})
     if getter is not MISSING:
         raise TraceBreakError("GB0007", f"the descriptor {name!r} of {cls.__name__}")
     return class_value(frame, cls, name, static)
@@ -289,16 +313,18 @@ def _cached_property(
 def super_attribute(frame: Frame, owner: SuperVariable, name: str) -> Variable | None:
     """`super().name`."""
     receiver = owner.self
-    is_class = isinstance(receiver, Known) and isinstance(receiver.value, type)
-    order = (receiver.value if is_class and isinstance(receiver, Known) else owner.cls).__mro__
+    order = owner.cls.__mro__
+    is_class = isinstance(receiver, Known) and receiver.value is owner.cls
     for cls in order[order.index(owner.after) + 1 :]:
         if name not in cls.__dict__:
             continue
         static = cls.__dict__[name]
         if not is_class:
-            return bind_attribute(frame, receiver, cls, name, static)
+            return bind_attribute(frame, receiver, cls, name, static, owner.cls)
         if isinstance(static, classmethod):
-            return BoundVariable(constant(static.__func__), receiver)
+            return BoundVariable(frame.state.made.given(static.__func__), receiver)
+        if isinstance(static, types.ClassMethodDescriptorType):
+            return BoundVariable(constant(static), receiver)
         plain = static.__func__ if isinstance(static, staticmethod) else static
         return class_value(frame, cls, name, plain)
     return None
@@ -334,25 +360,44 @@ def store_object_attribute(frame: Frame, owner: Variable, name: str, value: Vari
 
 def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
     """`object.__setattr__(owner, name, value)`."""
+    from plait_bytecode_tracer.building import set_class_attribute
+
     cls = class_of(owner)
-    if isinstance(owner, Known) and isinstance(owner.value, type):
-        raise TraceBreakError("GB0007", f"a write to {name!r} of the class {owner.value.__name__}")
+    is_class = isinstance(owner, Known) and isinstance(owner.value, type)
+    if is_class and not frame.state.made.is_made(plain_class(owner)):
+        raise TraceBreakError(
+            "GB0007", f"a write to {name!r} of the class {plain_class(owner).__name__}"
+        )
     static = static_attribute(cls, name)
     if static is not MISSING and hasattr(type(static), "__set__"):
         if isinstance(static, property):
             if static.fset is None:
-                fails(AttributeError, f"property {name!r} of {cls.__name__!r} object has no setter")
+                fails(
+                    AttributeError,
+                    f"property {name!r} of {cls.__qualname__!r} object has no setter",
+                )
             _call_real(frame, static.fset, [owner, value])
             return
         setter = static_attribute(type(static), "__set__")
         if is_python(setter):
-            _call_real(frame, setter, [constant(static), owner, value])
+            _call_real(frame, setter, [frame.state.made.given(static), owner, value])
+            return
+        if is_class and isinstance(owner, Known):
+            set_class_attribute(frame, owner, name, value)
             return
         if not isinstance(static, types.MemberDescriptorType) and not (
             issubclass(cls, BaseException) and name.startswith("__")
         ):
             raise TraceBreakError("GB0007", f"a write to {name!r}, which {cls.__name__} intercepts")
+    if is_class and isinstance(owner, Known):
+        set_class_attribute(frame, owner, name, value)
+        return
     write_attribute(frame, owner, name, value)
+
+
+def plain_class(owner: Variable) -> Any:
+    """The class that a variable is."""
+    return owner.value if isinstance(owner, Known) else None
 
 
 def fails_to_set(kind: str, name: str) -> NoReturn:
@@ -394,6 +439,9 @@ def delete_object_attribute(frame: Frame, owner: Variable, name: str) -> None:
     """`del owner.name` by the object's class."""
     cls = class_of(owner)
     remover = static_attribute(cls, "__delattr__")
+    if frame.state.made.is_made(plain_class(owner)) and not is_python(remover):
+        delete_attribute(frame, owner, name)
+        return
     if issubclass(cls, torch.nn.Module) or (isinstance(owner, Known) and owner.source is None):
         raise TraceBreakError("GB0007", f"deleting {name!r} of a {cls.__name__}")
     if is_python(remover):
@@ -404,12 +452,22 @@ def delete_object_attribute(frame: Frame, owner: Variable, name: str) -> None:
 
 def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:
     """`object.__delattr__(owner, name)`."""
+    from plait_bytecode_tracer.building import delete_class_attribute
+
     cls = class_of(owner)
+    if isinstance(owner, Known) and frame.state.made.is_made(owner.value):
+        delete_class_attribute(frame, owner, name)
+        return
     static = static_attribute(cls, name)
     if isinstance(static, property) and static.fdel is not None:
         _call_real(frame, static.fdel, [owner])
         return
-    if static is not MISSING and hasattr(type(static), "__delete__"):
+    remover = static_attribute(type(static), "__delete__")
+    if is_python(remover):
+        _call_real(frame, remover, [frame.state.made.given(static), owner])
+        return
+    is_slot = isinstance(static, types.MemberDescriptorType) and isinstance(owner, ObjectVariable)
+    if static is not MISSING and remover is not MISSING and not is_slot:
         raise TraceBreakError("GB0007", f"deleting {name!r}, which {cls.__name__} intercepts")
     if instance_attribute(frame, owner, name) is None:
         if not cls.__dictoffset__ and static is MISSING:

@@ -17,7 +17,7 @@ from plait_bytecode_tracer.folding import fold, has_tensor, tracked
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.objects import special_method
-from plait_bytecode_tracer.raising import python_error
+from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.rules.registry import Builtin
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
@@ -369,6 +369,8 @@ def call_special(frame: Frame, function: Any, args: list[Variable]) -> Variable:
         return constant(truth(frame, owner))
     name = SPECIAL_NAMES.get(function)
     method = special_method(frame, owner, name) if name is not None else None
+    if function is hash and isinstance(method, Known) and method.value is None:
+        fails(TypeError, f"unhashable type: {type_of(owner).__name__!r}")
     if method is None:
         raise TraceBreakError("GB0009", f"{getattr(function, '__name__', function)} of an object")
     result = _call(frame, method, args[1:])

@@ -30,7 +30,12 @@ class PythonError(Exception):
 
 
 def python_error(error: BaseException) -> PythonError:
-    """A real exception, as the traced program sees it."""
+    """A real exception, as the traced program sees it. Raises what is none of the program's."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TraceBreakError):
+            raise cause
+        cause = cause.__cause__
     items = [item if isinstance(item, Variable) else Known(item) for item in error.args]
     return PythonError(ObjectVariable(type(error), {}, SequenceVariable(items, tuple)))
 

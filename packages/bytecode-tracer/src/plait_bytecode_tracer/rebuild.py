@@ -18,6 +18,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL
 from plait_bytecode_tracer.guards import Reads
 from plait_bytecode_tracer.objects import DELETED, MISSING, builtin_base, static_attribute
+from plait_bytecode_tracer.rebuild_made import MadeObjects
 from plait_bytecode_tracer.state import TraceState, own_table
 from plait_bytecode_tracer.texts import CONVERSIONS
 from plait_bytecode_tracer.variables import (
@@ -70,6 +71,10 @@ class Rebuilder:
     """What is done when all values are made: iterators are moved to where they stand."""
     unfinished: set[int] = field(default_factory=set)
     """The ids of dicts that are being filled."""
+    made: MadeObjects = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.made = MadeObjects(self.state.made, self, self._assign)
 
     def value(self, variable: Variable) -> str:
         """The name of a variable's value."""
@@ -80,7 +85,15 @@ class Rebuilder:
             self.names[id(variable)] = known
         return known
 
+    def real(self, value: Any) -> str:
+        """The name of a real object, made anew where the trace has made it."""
+        found = self.made.text(value)
+        return self.state.constants.name(value) if found is None else found
+
     def _make(self, variable: Variable) -> str:
+        found = self.made.of_variable(variable)
+        if found is not None:
+            return found
         match variable:
             case TensorVariable(node, _, source):
                 if source is not None:
@@ -89,7 +102,7 @@ class Rebuilder:
             case Known(value, source):
                 if source is not None:
                     return self.writer.value(source)
-                name = self.state.constants.name(value)
+                name = self.real(value)
                 if type(value).__module__ == "numpy":  # each call makes a new one
                     return self._assign(f"{name}.copy()")
                 return name
@@ -167,11 +180,12 @@ class Rebuilder:
         """A key of a dict."""
         if isinstance(key, ObjectKey):
             return self.value(key.variable)
-        return self.state.constants.name(key)
+        return self.real(key)
 
     def _elements(self, items: set[Any]) -> str:
         """The elements of a set."""
-        if any(isinstance(item, ObjectKey) for item in items):
+        depends = self.state.made.depends
+        if any(isinstance(item, ObjectKey) or depends(item) for item in items):
             return f"[{', '.join(self._key(item) for item in items)}]"
         return self.state.constants.name(frozenset(items))
 
@@ -192,20 +206,26 @@ class Rebuilder:
         if kind is list:
             name = self._assign("[]")
             self.names[id(variable)] = name
-            self.lines.append(f"{name}.extend([{', '.join(map(self.value, variable.items))}])")
+            self.made.fill(lambda: self._extend(name, variable))
             return name
         items = ", ".join(self.value(item) for item in variable.items)
         if kind is tuple:
             return self._assign(f"({items}{',' if variable.items else ''})")
-        made = self.state.constants.name(kind)
+        made = self.real(kind)
         if hasattr(kind, "_fields"):
             return self._assign(f"{made}({items})")
         return self._assign(f"{made}(({items},))")
+
+    def _extend(self, name: str, variable: SequenceVariable) -> None:
+        self.lines.append(f"{name}.extend([{', '.join(map(self.value, variable.items))}])")
 
     def _dict(self, variable: DictVariable) -> str:
         if variable.source is not None:
             return self.writer.value(variable.source)
         constants = self.state.constants
+        if variable.kind is types.MappingProxyType:
+            pairs = [f"{self._key(k)}: {self.value(v)}" for k, v in variable.items.items()]
+            return self._assign(f"{constants.name(variable.kind)}({{{', '.join(pairs)}}})")
         if variable.kind is collections.defaultdict and variable.factory is not None:
             made = f"{constants.name(variable.kind)}({self.value(variable.factory)})"
         else:
@@ -213,21 +233,29 @@ class Rebuilder:
         name = self._assign(made)
         self.names[id(variable)] = name
         self.unfinished.add(id(variable))
+        self.made.fill(lambda: self._fill_dict(name, variable))
+        return name
+
+    def _fill_dict(self, name: str, variable: DictVariable) -> None:
         for key, item in variable.items.items():
             self.lines.append(f"{name}[{self._key(key)}] = {self.value(item)}")
         self.unfinished.discard(id(variable))
-        return name
 
     def _object(self, variable: ObjectVariable) -> str:
         constants = self.state.constants
-        cls = constants.name(variable.cls)
+        cls = self.real(variable.cls)
         base = builtin_base(variable.cls)
         new = constants.name((base or object).__new__)
         initial = self._initial_arguments(variable)
         name = self._assign(f"{new}({', '.join([cls, *initial])})")
         self.names[id(variable)] = name
         if base is not None and not initial:
-            self._fill(name, base, variable.base)
+            self.made.fill(lambda: self._fill(name, base, variable.base))
+        self.made.fill(lambda: self._fill_attributes(name, variable))
+        return name
+
+    def _fill_attributes(self, name: str, variable: ObjectVariable) -> None:
+        constants = self.state.constants
         table = constants.name(own_table)
         set_ = constants.name(object.__setattr__)
         for attribute, value in variable.attributes.items():
@@ -238,7 +266,6 @@ class Rebuilder:
             else:
                 line = f"{table}({name})[{attribute!r}] = {self.value(value)}"
             self.lines.append(line)
-        return name
 
     def _initial_arguments(self, variable: ObjectVariable) -> list[str]:
         """What `__new__` takes for immutable storage."""
@@ -282,15 +309,20 @@ class Rebuilder:
         made = f"{make}({code}, {space}, {variable.name!r}, {given}, {closure})"
         name = self._assign(made)
         self.names[id(variable)] = name
+        self.made.fill(lambda: self._describe(name, variable))
+        return name
+
+    def _describe(self, name: str, variable: FunctionVariable) -> None:
         if variable.keyword_defaults:
             pairs = [f"{n!r}: {self.value(v)}" for n, v in variable.keyword_defaults.items()]
             self.lines.append(f"{name}.__kwdefaults__ = {{{', '.join(pairs)}}}")
         if variable.annotations:
             pairs = [f"{n!r}: {self.value(v)}" for n, v in variable.annotations.items()]
             self.lines.append(f"{name}.__annotations__ = {{{', '.join(pairs)}}}")
-        for attribute, value in variable.attributes.items():
-            self.lines.append(f"{name}.{attribute} = {self.value(value)}")
-        return name
+        if "<locals>" in variable.code.co_qualname or variable.code.co_qualname != variable.name:
+            self.lines.append(f"{name}.__qualname__ = {variable.code.co_qualname!r}")
+        for attribute, value in (*variable.described.items(), *variable.attributes.items()):
+            self.lines.append(f"setattr({name}, {attribute!r}, {self.value(value)})")
 
     def _cell(self, variable: CellVariable) -> str:
         constants = self.state.constants
@@ -298,8 +330,11 @@ class Rebuilder:
             return constants.name(variable.original)
         name = self._assign(f"{constants.name(types.CellType)}()")
         self.names[id(variable)] = name
-        if variable.content is not None:
-            self.lines.append(f"{name}.cell_contents = {self.value(variable.content)}")
+        content = variable.content
+        if content is not None:
+            self.made.fill_cell(
+                lambda: self.lines.append(f"{name}.cell_contents = {self.value(content)}")
+            )
         return name
 
     def _generator(self, variable: GeneratorVariable) -> str:

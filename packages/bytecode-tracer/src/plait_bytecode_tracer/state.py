@@ -25,6 +25,7 @@ from plait_bytecode_tracer.guards import (
     tensor_facts,
 )
 from plait_bytecode_tracer.lazy import LazyDict, LazyList
+from plait_bytecode_tracer.made import Made
 from plait_bytecode_tracer.object_keys import (
     entry_source,
     guard_key,
@@ -107,6 +108,8 @@ class TraceState:
     """Builtin containers inside objects from outside, by the object's id."""
     taken: dict[int, Any] = field(default_factory=dict)
     """How far iterators from outside were read, by their ids."""
+    made: Made = field(default_factory=Made)
+    """Classes that the traced code defines, and what else is made for real."""
     context: dict[int, tuple[contextvars.ContextVar[Any], Variable | None]] = field(
         default_factory=dict
     )
@@ -201,7 +204,7 @@ class TraceState:
     def wrap(self, value: Any, source: Source | None) -> Variable:
         """A value from outside, guarded so that later calls find the same."""
         if source is None:
-            return Known(value)
+            return self.made.given(value)
         if isinstance(value, torch.Tensor):
             return self._wrap_tensor(value, source)
         if is_constant(value) and type(value) is not tuple:
@@ -211,6 +214,8 @@ class TraceState:
         if known is not None:
             self._guard_alias(known, value, source)
             return known
+        if self.made.depends(value):
+            return self.made.given(value)
         variable = self._wrap_object(value, source)
         self.wrapped[id(value)] = variable
         self.kept.append(value)
@@ -405,6 +410,7 @@ class TraceState:
         for table in (self.wrapped, self.attributes, self.owners, self.storages, self.changed):
             table.clear()
         self.context.clear()
+        self.made.clear()
         self.kept.clear()
         for graph_input in self.inputs:
             graph_input.tensor = None

@@ -115,6 +115,8 @@ class FunctionVariable(Variable):
     closure: list[CellVariable] = field(default_factory=list)
     annotations: dict[str, Variable] = field(default_factory=dict)
     attributes: dict[str, Variable] = field(default_factory=dict)
+    described: dict[str, Variable] = field(default_factory=dict)
+    """What the trace has set of `__name__`, `__qualname__`, `__doc__`, `__module__`..."""
 
 
 @dataclass(eq=False, slots=True)

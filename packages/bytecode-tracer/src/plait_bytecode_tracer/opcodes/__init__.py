@@ -3,6 +3,7 @@
 from plait_bytecode_tracer import rules
 from plait_bytecode_tracer.opcodes import (
     calls,
+    class_bodies,
     collections,
     control,
     exceptions,
@@ -16,6 +17,7 @@ from plait_bytecode_tracer.opcodes.untraced import UNTRACED
 
 __all__ = [
     "calls",
+    "class_bodies",
     "collections",
     "control",
     "exceptions",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import operator
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from dis import Instruction
 from typing import TypeAlias
 
+from plait_bytecode_tracer.building import make
 from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.opcodes.untraced import UNTRACED_INTRINSICS
@@ -53,6 +55,10 @@ def _type_parameter(frame: Frame, name: Variable) -> Variable:
     return TypeParameterVariable(name)
 
 
+def _generic_base(frame: Frame, parameters: Variable) -> Variable:
+    return make(frame, operator.getitem, [constant(typing.Generic), parameters], {})
+
+
 def _type_alias(frame: Frame, parts: Variable) -> Variable:
     return TypeParameterVariable(hold(parts, SequenceVariable).items[0])
 
@@ -77,6 +83,7 @@ _ONE: dict[str, Unary] = {
     "INTRINSIC_TYPEVAR": _type_parameter,
     "INTRINSIC_PARAMSPEC": _type_parameter,
     "INTRINSIC_TYPEVARTUPLE": _type_parameter,
+    "INTRINSIC_SUBSCRIPT_GENERIC": _generic_base,
     "INTRINSIC_TYPEALIAS": _type_alias,
 }
 _TWO: dict[str, Binary] = {

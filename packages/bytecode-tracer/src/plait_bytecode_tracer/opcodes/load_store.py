@@ -173,7 +173,7 @@ def store_global(frame: Frame, instruction: Instruction) -> None:
     write_global(frame, frame.function.globals, instruction.argval, frame.pop())
 
 
-@opcode("LOAD_DEREF", "LOAD_CLASSDEREF", until=(3, 12))
+@opcode("LOAD_DEREF", until=(3, 12))
 def load_deref_311(frame: Frame, instruction: Instruction) -> None:
     load_deref(frame, instruction)
 

@@ -1,20 +1,11 @@
 """Opcodes without a handler: the trace breaks at them, or no traced code has them."""
 
-_CLASS = "it is of class bodies, which Python runs"
 _MODULE = "it is of module code, which is not traced"
 _ASYNC = "it is of coroutines, which are not traced"
 _GROUP = "it is of exception groups, which are not traced"
 _INTERPRETER = "it is the interpreter's own, and in no function"
 
 UNTRACED: dict[str, str] = {
-    "LOAD_BUILD_CLASS": _CLASS,
-    "LOAD_NAME": _CLASS,
-    "STORE_NAME": _CLASS,
-    "DELETE_NAME": _CLASS,
-    "SETUP_ANNOTATIONS": _CLASS,
-    "LOAD_LOCALS": _CLASS,
-    "LOAD_FROM_DICT_OR_DEREF": _CLASS,
-    "LOAD_FROM_DICT_OR_GLOBALS": _CLASS,
     "IMPORT_STAR": _MODULE,
     "PRINT_EXPR": _MODULE,
     "ASYNC_GEN_WRAP": _ASYNC,
@@ -39,7 +30,6 @@ UNTRACED_INTRINSICS: dict[str, str] = {
     "INTRINSIC_PRINT": _MODULE,
     "INTRINSIC_IMPORT_STAR": _MODULE,
     "INTRINSIC_ASYNC_GEN_WRAP": _ASYNC,
-    "INTRINSIC_SUBSCRIPT_GENERIC": _CLASS,
     "INTRINSIC_PREP_RERAISE_STAR": _GROUP,
 }
 """The same for the intrinsics of 3.12 and newer."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
 
 from plait_bytecode_tracer.attributes import call_method, find_attribute, load_attribute
+from plait_bytecode_tracer.building import call_metaclass
 from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import MISSING, delete_object_attribute, static_attribute
-from plait_bytecode_tracer.raising import PythonError, exception_class
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.variables import (
     BoundVariable,
@@ -74,7 +76,9 @@ def issubclass_(frame: Frame, value: Variable, classes: Variable) -> Variable:
 
 
 @builtin(type)
-def type_(frame: Frame, value: Variable) -> Variable:
+def type_(frame: Frame, value: Variable, *rest: Variable, **kwargs: Variable) -> Variable:
+    if rest or kwargs:
+        return call_metaclass(frame, type, [value, *rest], kwargs)
     return constant(type_of(value))
 
 
@@ -126,17 +130,45 @@ def callable_(frame: Frame, value: Variable) -> Variable:
 
 @builtin(super)
 def super_(frame: Frame, cls: Variable | None = None, instance: Variable | None = None) -> Variable:
-    if cls is None or instance is None:
-        cls = frame.cells["__class__"].content
-        if cls is None:
-            original = frame.cells["__class__"].original
-            cls = constant(original.cell_contents if original else None)
-        first = frame.code.co_varnames[0]
-        held = frame.locals.get(first)
-        instance = held if held is not None else frame.cells[first].content
-    if instance is None:
+    if cls is None:
+        cls, instance = _implied(frame)
+    if not isinstance(cls, Known) or not isinstance(cls.value, type):
+        kind = type_of(cls).__name__
+        fails(TypeError, f"super() argument 1 must be a type, not {kind}")
+    if instance is None or (isinstance(instance, Known) and instance.value is None):
         raise TraceBreakError("GB0007", "super() without an object")
-    return SuperVariable(plain_value(cls), instance, type_of(instance))
+    is_class = isinstance(instance, Known) and isinstance(instance.value, type)
+    if isinstance(instance, Known) and is_class and issubclass(instance.value, cls.value):
+        return SuperVariable(cls.value, instance, instance.value)
+    kind_of_it = type_of(instance)
+    if not issubclass(kind_of_it, cls.value):
+        text = "obj must be an instance or subtype of type"
+        if sys.version_info >= (3, 13):
+            shown = plain_value(instance).__name__ if is_class else kind_of_it.__name__
+            text = f"obj ({'type' if is_class else 'instance of'} {shown}) is not an instance "
+            text += f"or subtype of type ({cls.value.__name__})."
+        fails(TypeError, f"super(type, obj): {text}")
+    return SuperVariable(cls.value, instance, kind_of_it)
+
+
+def _implied(frame: Frame) -> tuple[Variable, Variable]:
+    """What `super()` takes from the method that calls it."""
+    if not frame.code.co_argcount:
+        fails(RuntimeError, "super(): no arguments")
+    first = frame.code.co_varnames[0]
+    cell = frame.cells.get(first)
+    instance = frame.locals.get(first) or (cell.content if cell is not None else None)
+    if instance is None:
+        fails(RuntimeError, "super(): arg[0] deleted")
+    if "__class__" not in frame.code.co_freevars:
+        fails(RuntimeError, "super(): __class__ cell not found")
+    cls = frame.cells["__class__"]
+    if cls.content is not None:
+        return cls.content, instance
+    try:
+        return constant(cls.original.cell_contents if cls.original else None), instance
+    except ValueError:
+        fails(RuntimeError, "super(): empty __class__ cell")
 
 
 @builtin(id)

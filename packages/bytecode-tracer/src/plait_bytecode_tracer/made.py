@@ -1,0 +1,296 @@
+"""What the trace makes for real: classes, and objects that only real code can make.
+
+A class that the traced code defines is made while tracing, too, so that `isinstance`, the
+order of its bases and its special methods are Python's own; but it is only a prototype.
+Values that the trace merely tracks have stand-ins in it, which are read back as those
+values; a function's stand-in has its signature and is never run. Where such a class leaves
+the traced code, each call makes a new one by the same steps, its recipe.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.variables import (
+    BoundVariable,
+    DictVariable,
+    FunctionVariable,
+    Known,
+    ObjectKey,
+    ObjectVariable,
+    PartialVariable,
+    SequenceVariable,
+    SetVariable,
+    SliceVariable,
+    TensorVariable,
+    Variable,
+    ViewVariable,
+    is_constant,
+)
+
+
+class StandInCalledError(TraceBreakError):
+    """Real code has called the stand-in of a function of the trace."""
+
+    def __init__(self) -> None:
+        super().__init__("GB0002", "a function made in the trace, which C or library code calls")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A call that real code makes: `function(*args, **kwargs)`."""
+
+    function: Any
+    args: tuple[Variable, ...]
+    kwargs: dict[str, Variable] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Recipe:
+    """How an object comes to be: the call that makes it, and what is then done to it."""
+
+    make: Step
+    then: list[Step] = field(default_factory=list)
+
+
+class Opaque:
+    """Stands for a value of which real code needs nothing but its identity."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(slots=True)
+class Made:
+    """The objects that one trace has made for real."""
+
+    recipes: dict[int, Recipe] = field(default_factory=dict)
+    """By the object's id."""
+    variables: dict[int, Variable] = field(default_factory=dict)
+    """What an object stands for, by its id."""
+    stand_ins: dict[int, Any] = field(default_factory=dict)
+    """The stand-in of a tracked value, by the variable's id."""
+    paths: dict[int, tuple[Any, str]] = field(default_factory=dict)
+    """How code reaches an object that real code made: from which made object, and by what
+    expression over it."""
+    kept: list[object] = field(default_factory=list)
+
+    def is_made(self, value: object) -> bool:
+        """Whether an object has a recipe: each call makes its own."""
+        return id(value) in self.recipes
+
+    def add(self, value: object, recipe: Recipe) -> None:
+        self.recipes[id(value)] = recipe
+        self.kept.append(value)
+
+    def depends(self, value: Any) -> bool:
+        """Whether a constant or definition has to be made anew in each call."""
+        if not self.recipes:
+            return False
+        if type(value) in (tuple, frozenset):
+            return any(self.depends(item) for item in value)
+        if isinstance(value, types.MethodType):
+            return self.depends(value.__self__) or self.depends(value.__func__)
+        known = self.variables.get(id(value))
+        if known is not None:
+            return not isinstance(known, Known)
+        return self.is_made(value) or id(value) in self.paths or self.is_made(type(value))
+
+    def clear(self) -> None:
+        """Let go of everything; the prototypes are garbage then, like the classes of a call."""
+        for table in (self.recipes, self.variables, self.stand_ins, self.paths):
+            table.clear()
+        self.kept.clear()
+
+    # From real objects to variables.
+
+    def given(self, value: Any, path: tuple[Any, str] | None = None) -> Variable:
+        """A value that was found in a made object, as a variable."""
+        known = self.variables.get(id(value))
+        if known is not None:
+            return known
+        if not self.recipes or self.is_made(value) or is_constant(value):
+            return Known(value)
+        if path is not None and id(value) not in self.paths:
+            self.paths[id(value)] = path
+            self.kept.append(value)
+        if type(value) in (list, tuple, dict) and path is not None:
+            return self._container(value, path)
+        return Known(value)
+
+    def _container(self, value: Any, path: tuple[Any, str]) -> Variable:
+        owner, text = path
+        made: Variable
+        if isinstance(value, dict):
+            items = {k: self.given(v, (owner, f"{text}[{k!r}]")) for k, v in value.items()}
+            made = DictVariable(items)
+        else:
+            parts = [self.given(v, (owner, f"{text}[{n}]")) for n, v in enumerate(value)]
+            made = SequenceVariable(parts, type(value))
+        self.variables[id(value)] = made
+        self.stand_ins[id(made)] = value
+        self.kept.append(made)
+        return made
+
+    def is_changed(self) -> bool:
+        """Whether the trace has changed a container that real code made."""
+        for key in self.paths:
+            variable = self.variables.get(key)
+            real: Any = self.stand_ins.get(id(variable))
+            if isinstance(variable, SequenceVariable):
+                if len(real) != len(variable.items):
+                    return True
+            elif isinstance(variable, DictVariable) and list(real) != list(variable.items):
+                return True
+        return False
+
+    # From variables to real objects.
+
+    def stand_in(self, variable: Variable) -> Any:
+        """A real object for a variable. Raises TraceBreakError where there can be none."""
+        if isinstance(variable, Known):
+            if not is_constant(variable.value) and not self.is_made(variable.value):
+                self.variables.setdefault(id(variable.value), variable)
+                self.kept.append(variable.value)
+            return variable.value
+        known = self.stand_ins.get(id(variable))
+        if known is None:
+            known = self._new(variable)
+            self.stand_ins[id(variable)] = known
+            self.variables[id(known)] = variable
+            self.kept.extend((variable, known))
+            self._fill(variable, known)
+        return known
+
+    def _new(self, variable: Variable) -> Any:
+        match variable:
+            case FunctionVariable():
+                return function_stand_in(variable)
+            case SequenceVariable(items, kind) if issubclass(kind, tuple):
+                return tuple.__new__(kind, [self.stand_in(item) for item in items])
+            case SequenceVariable():
+                return []
+            case DictVariable(kind=kind):
+                return {} if kind is types.MappingProxyType else kind()
+            case SetVariable(items, kind=kind):
+                return kind(self._key(item) for item in items)
+            case SliceVariable(parts):
+                return slice(*[self.stand_in(part) for part in parts])
+            case ObjectVariable():
+                return _empty_object(variable)
+            case BoundVariable(function, owner) if isinstance(function, Variable):
+                return types.MethodType(self.stand_in(function), self.stand_in(owner))
+            case PartialVariable(function, args, kwargs):
+                named = {name: self.stand_in(value) for name, value in kwargs.items()}
+                return functools.partial(
+                    self.stand_in(function), *map(self.stand_in, args), **named
+                )
+            case TensorVariable():
+                return Opaque()
+            case ViewVariable(owner, name):
+                return getattr(self.stand_in(owner), name)()
+        name = type(variable).__name__.removesuffix("Variable").lower()
+        raise TraceBreakError("GB0009", f"a {name} in a class made in the trace")
+
+    def _key(self, key: Any) -> Any:
+        return self.stand_in(key.variable) if isinstance(key, ObjectKey) else key
+
+    def refresh(self) -> None:
+        """Give stand-ins what the trace has put into their values since."""
+        known = list(self._standing())
+        for variable, real in known:
+            self._fill(variable, real)
+
+    def _standing(self) -> Iterator[tuple[Variable, Any]]:
+        for key, variable in self.variables.items():
+            real = self.stand_ins.get(id(variable))
+            if real is not None and key not in self.paths:
+                yield variable, real
+
+    def _fill(self, variable: Variable, real: Any) -> None:
+        match variable:
+            case FunctionVariable():
+                self._fill_function(variable, real)
+            case SequenceVariable(items, kind) if issubclass(kind, list):
+                real[:] = [self.stand_in(item) for item in items]
+            case DictVariable(items) if isinstance(real, dict):
+                _fill_dict(real, {self._key(k): self.stand_in(v) for k, v in items.items()})
+            case ObjectVariable() if not isinstance(real, Opaque):
+                self._fill_object(variable, real)
+
+    def _fill_function(self, variable: FunctionVariable, real: Any) -> None:
+        real.__defaults__ = tuple(map(self.stand_in, variable.defaults)) or None
+        named = variable.keyword_defaults
+        real.__kwdefaults__ = {n: self.stand_in(v) for n, v in named.items()} or None
+        real.__annotations__ = {n: self.stand_in(v) for n, v in variable.annotations.items()}
+        for name, value in (*variable.described.items(), *variable.attributes.items()):
+            setattr(real, name, self.stand_in(value))
+
+    def _fill_object(self, variable: ObjectVariable, real: Any) -> None:
+        base = variable.base
+        if isinstance(base, DictVariable):
+            _fill_dict(real, {self._key(k): self.stand_in(v) for k, v in base.items.items()})
+        elif isinstance(base, SequenceVariable) and isinstance(real, list):
+            list.__setitem__(real, slice(None), [self.stand_in(item) for item in base.items])
+        for name, value in variable.attributes.items():
+            static = next((c.__dict__[name] for c in variable.cls.__mro__ if name in c.__dict__), 0)
+            if isinstance(static, types.MemberDescriptorType):
+                static.__set__(real, self.stand_in(value))
+            elif hasattr(real, "__dict__"):
+                table: dict[str, Any] = object.__getattribute__(real, "__dict__")
+                table[name] = self.stand_in(value)
+
+
+def _fill_dict(real: dict[Any, Any], items: dict[Any, Any]) -> None:
+    """Past what the dict's class would do."""
+    dict.clear(real)
+    dict.update(real, items)
+
+
+def _empty_object(variable: ObjectVariable) -> Any:
+    cls = variable.cls
+    hooks = ("__del__", "__getattribute__")
+    if any(isinstance(getattr(cls, name, None), types.FunctionType) for name in hooks):
+        return Opaque()
+    if isinstance(variable.base, SequenceVariable) and issubclass(cls, tuple):
+        raise TraceBreakError("GB0009", "a tuple of a class of its own in a class of the trace")
+    base: Any = next(b for b in cls.__mro__ if not b.__flags__ & HEAP_TYPE)
+    try:
+        return base.__new__(cls)
+    except TypeError:  # an abstract class
+        return Opaque()
+
+
+HEAP_TYPE = 1 << 9
+"""The flag of classes that Python code made: Py_TPFLAGS_HEAPTYPE."""
+
+
+def function_stand_in(variable: FunctionVariable) -> types.FunctionType:
+    """A function with the signature and description of one of the trace; it cannot be run."""
+    code = variable.code
+    documentation = code.co_consts[0] if code.co_consts else None
+    harmless = code.replace(
+        co_code=_STUB.co_code,
+        co_consts=(documentation, StandInCalledError),
+        co_names=(),
+        co_cellvars=(),
+        co_stacksize=2,
+        co_exceptiontable=b"",
+        co_linetable=_STUB.co_linetable,
+    )
+    cells = tuple(types.CellType() for _ in code.co_freevars)
+    made = types.FunctionType(harmless, variable.globals, variable.name, None, cells or None)
+    made.__qualname__ = code.co_qualname
+    return made
+
+
+def _stub() -> None:
+    raise "cannot run"  # type: ignore[misc]  # noqa: B016  # another constant takes its place
+
+
+_STUB = _stub.__code__
+"""Code that raises its second constant."""

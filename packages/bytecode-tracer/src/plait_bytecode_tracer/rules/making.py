@@ -1,0 +1,220 @@
+"""Functions that define classes, or make what only real code can make: run on stand-ins."""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import collections
+import dataclasses
+import enum
+import functools
+import typing
+from typing import Any
+
+from plait_bytecode_tracer.building import (
+    build_class,
+    change,
+    delete_class_attribute,
+    make,
+    set_class_attribute,
+)
+from plait_bytecode_tracer.containers import plain_value
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.made import Recipe, Step
+from plait_bytecode_tracer.objects import guard_class, is_python, static_attribute
+from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.rules.registry import Builtin, builtin
+from plait_bytecode_tracer.variables import DictVariable, Known, Variable
+
+
+@builtin(builtins.__build_class__)
+def build_class_(
+    frame: Frame, body: Variable, name: Variable, /, *bases: Variable, **kwargs: Variable
+) -> Variable:
+    return build_class(frame, body, name, list(bases), kwargs)
+
+
+@builtin(type.__call__)
+def call_type(frame: Frame, cls: Variable, /, *args: Variable, **kwargs: Variable) -> Variable:
+    from plait_bytecode_tracer.instances import instantiate
+
+    wanted = plain_value(cls)
+    if wanted is type:
+        from plait_bytecode_tracer.calls import call
+
+        return call(frame, cls, list(args), kwargs)
+    return instantiate(frame, wanted, list(args), kwargs)
+
+
+@builtin(type.__init__)
+def type_init(frame: Frame, cls: Variable, /, *args: Variable, **kwargs: Variable) -> Variable:
+    return constant(None)
+
+
+@builtin(type.__prepare__)
+def type_prepare(frame: Frame, /, *args: Variable, **kwargs: Variable) -> Variable:
+    return DictVariable({})
+
+
+@builtin(type.__setattr__)
+def type_setattr(frame: Frame, cls: Variable, name: Variable, value: Variable, /) -> Variable:
+    set_class_attribute(frame, _made_class(frame, cls), plain_value(name), value)
+    return constant(None)
+
+
+@builtin(type.__delattr__)
+def type_delattr(frame: Frame, cls: Variable, name: Variable, /) -> Variable:
+    delete_class_attribute(frame, _made_class(frame, cls), plain_value(name))
+    return constant(None)
+
+
+@builtin(object.__dict__["__init_subclass__"])
+def init_subclass(frame: Frame, cls: Variable, /, **kwargs: Variable) -> Variable:
+    if kwargs:
+        name = plain_value(cls).__name__
+        fails(TypeError, f"{name}.__init_subclass__() takes no keyword arguments")
+    return constant(None)
+
+
+def _made_class(frame: Frame, cls: Variable) -> Known:
+    if isinstance(cls, Known) and frame.state.made.is_made(cls.value):
+        return cls
+    raise TraceBreakError("GB0007", "a change of a class from elsewhere")
+
+
+# What is made of values of the trace.
+
+
+def _maker(function: Any) -> Builtin:
+    """A rule that calls a function for real, in the trace and in each call."""
+
+    def rule(frame: Frame, /, *args: Variable, **kwargs: Variable) -> Variable:
+        return make(frame, function, list(args), kwargs)
+
+    return rule
+
+
+for _function in (
+    *(property, classmethod, staticmethod, functools.cached_property),
+    *(dataclasses.field, functools.singledispatchmethod, functools.partialmethod),
+):
+    builtin(_function)(_maker(_function))
+
+
+def _made_here(frame: Frame, function: Any, args: list[Variable], kwargs: Any) -> Variable:
+    """Make an object that says in which module it was made."""
+    module = constant(frame.function.globals.get("__name__"))
+    return make(frame, in_module, [constant(function), module, *args], kwargs)
+
+
+def in_module(function: Any, module: str, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that notes the module of its caller."""
+    found = function(*args, **kwargs)
+    found.__module__ = module
+    return found
+
+
+@builtin(typing.TypeVar)
+def type_variable(frame: Frame, /, *args: Variable, **kwargs: Variable) -> Variable:
+    return _made_here(frame, typing.TypeVar, list(args), kwargs)
+
+
+@builtin(typing.ParamSpec)
+def parameter_specification(frame: Frame, /, *args: Variable, **kwargs: Variable) -> Variable:
+    return _made_here(frame, typing.ParamSpec, list(args), kwargs)
+
+
+@builtin(typing.NewType)
+def new_type(frame: Frame, /, *args: Variable, **kwargs: Variable) -> Variable:
+    return _made_here(frame, typing.NewType, list(args), kwargs)
+
+
+@builtin(collections.namedtuple)
+def named_tuple(frame: Frame, /, *args: Variable, **kwargs: Variable) -> Variable:
+    if "module" not in kwargs:
+        kwargs["module"] = constant(frame.function.globals.get("__name__"))
+    return make(frame, collections.namedtuple, list(args), kwargs)
+
+
+@builtin(typing.NamedTuple)
+def typed_named_tuple(frame: Frame, /, *args: Variable, **kwargs: Variable) -> Variable:
+    return _made_here(frame, typing.NamedTuple, list(args), kwargs)
+
+
+def _metaclass_maker(maker: Any) -> Builtin:
+    """A rule for the `__new__` of a metaclass of the standard library."""
+
+    def rule(frame: Frame, /, *args: Variable, **kwargs: Variable) -> Variable:
+        for base in elements(frame, args[2]):
+            _check_base(frame, base)
+        return make(frame, maker, list(args), kwargs)
+
+    return rule
+
+
+_PLAIN_MODULES = frozenset(
+    {"enum", "typing", "builtins", "abc", "collections", "typing_extensions"}
+)
+
+
+def _check_base(frame: Frame, base: Variable) -> None:
+    """Nothing of the user's may run while the metaclass makes a class."""
+    for cls in getattr(plain_value(base), "__mro__", ()):
+        if cls.__module__ in _PLAIN_MODULES or frame.state.made.is_made(cls):
+            continue
+        for name in _CALLED:
+            function = cls.__dict__.get(name)
+            if is_python(getattr(function, "__func__", function)):
+                text = f"{name} of {cls.__name__} while a class is made"
+                raise TraceBreakError("GB0009", text)
+
+
+_CALLED = (
+    *("__new__", "__init__", "__init_subclass__", "__set_name__", "_generate_next_value_"),
+    *("__eq__", "__hash__", "__or__", "__and__", "_missing_"),
+)
+
+_typing: Any = typing  # its metaclasses are not in the stubs
+for _meta in (enum.EnumMeta, _typing._TypedDictMeta, _typing.NamedTupleMeta):
+    builtin(_meta.__new__)(_metaclass_maker(_meta.__new__))
+
+
+# What changes a class that the trace has made.
+
+
+def _changer(function: Any) -> Builtin:
+    """A rule that calls a function for real on a class, in the trace and in each call."""
+
+    def rule(frame: Frame, cls: Variable, /, *args: Variable, **kwargs: Variable) -> Variable:
+        target = _made_class(frame, cls)
+        found = change(frame, target, function, [cls, *args], kwargs)
+        return frame.state.made.given(found)
+
+    return rule
+
+
+_abc: Any = abc  # its functions in C are not in the stubs
+for _function in (_abc._abc_init, _abc._abc_register):
+    builtin(_function)(_changer(_function))
+
+
+_process: Any = vars(dataclasses)["_process_class"]
+
+
+@builtin(_process)
+def process_class(frame: Frame, cls: Variable, /, *args: Variable, **kwargs: Variable) -> Variable:
+    """`@dataclass`: what it writes into the class comes of what the class holds."""
+    target = _made_class(frame, cls)
+    if is_python(static_attribute(type(target.value), "__setattr__")):
+        raise TraceBreakError("GB0007", "a dataclass whose metaclass intercepts writes")
+    guard_class(frame, target.value, "__dataclass_fields__")
+    found = change(frame, target, _process, [cls, *args], kwargs)
+    if found is target.value:
+        return target
+    made = frame.state.made
+    step = made.recipes[id(target.value)].then.pop()
+    made.add(found, Recipe(step))
+    made.recipes[id(target.value)].then.append(Step(None, (Known(found),)))
+    return Known(found)
