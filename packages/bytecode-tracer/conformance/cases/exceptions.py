@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
+
 import torch
 
 from conformance.declare import case, only, t, with_x
@@ -379,8 +382,6 @@ def index_error_in_torch(x, n):
 
 @case(with_x(0, 1))
 def exception_state_cleared(x, n):
-    import sys
-
     try:
         fail(KeyError, n)
     except KeyError:
@@ -405,3 +406,332 @@ def raise_on_data(x):
     if (x == 0).any():
         raise ValueError("a zero")
     return 1 / x
+
+
+def parts(error):
+    """What of an exception is seen without its traceback."""
+    fields = ("name", "obj", "path", "errno", "strerror", "filename", "value", "code", "msg")
+    found = {name: getattr(error, name, "none") for name in fields}
+    return type(error).__name__, error.args, str(error), found
+
+
+@case(with_x(0, 1, 2, 3, 4, 5, 6, 7, 8))
+def fields_of_builtin_exceptions(x, n):
+    makers = [
+        lambda: AttributeError("text", name="a", obj=x),
+        lambda: NameError("text", name="a"),
+        lambda: ImportError("text", name="a", path="b"),
+        lambda: OSError(2, "no such file", "name"),
+        lambda: OSError("only text"),
+        lambda: StopIteration(x),
+        lambda: SystemExit(n),
+        lambda: KeyError("k", n),
+        lambda: BlockingIOError(11, "again", 5),
+    ]
+    made = makers[n]()
+    return made, parts(made), x + n
+
+
+@case(with_x(1, 2))
+def fields_of_raised_exceptions(x, n):
+    found = []
+    actions = [
+        lambda: x.missing,
+        lambda: n.missing,
+        lambda: undefined_name,  # noqa: F821  # meant
+        lambda: [][n],
+        lambda: {}[n],
+        lambda: int("no"),
+        lambda: next(iter(())),
+        lambda: n / 0,
+    ]
+    for action in actions:
+        try:
+            action()
+        except Exception as error:
+            found.append((type(error).__name__, str(error), getattr(error, "name", "none")))
+    return found, x * n
+
+
+@case(with_x(1, 2))
+def syntax_and_unicode_errors(x, n):
+    first = SyntaxError("bad", ("file.py", n, 4, "text"))
+    second = UnicodeDecodeError("utf-8", b"abc", n, n + 1, "reason")
+    first.lineno = n + 5
+    return first, first.lineno, first.text, str(first), second, str(second), second.start, x + n
+
+
+class Located(OSError):
+    def __init__(self, number, place):
+        super().__init__(number, "located", place)
+        self.place = place
+
+
+class Wrapped(AttributeError):
+    def __init__(self, owner):
+        super().__init__("wrapped", name="w", obj=owner)
+
+
+@case(with_x(2, 13))
+def subclasses_of_builtin_exceptions(x, n):
+    one, two = Located(n, "here"), Wrapped(x)
+    return type(one).__name__, one.errno, one.filename, one.args, two.name, two.obj is x, two, one
+
+
+@case(with_x(0, 1, 2))
+def setters_of_exceptions(x, n):
+    error = ValueError(1)
+    actions = [
+        lambda: setattr(error, "__traceback__", 5),
+        lambda: setattr(error, "__cause__", 5),
+        lambda: setattr(error, "__context__", "text"),
+    ]
+    try:
+        actions[n]()
+    except TypeError as found:
+        text = str(found)
+    error.args = [n, 2]
+    error.__cause__ = KeyError(n)
+    return text, error.args, error.__suppress_context__, error.__cause__, repr(error), x + n
+
+
+@case(with_x(1, 2), traceback=True)
+def raised_from_in_handler(x, n):
+    try:
+        [][n]
+    except IndexError as error:
+        raise ValueError("from", n) from error
+
+
+def lines_of(error):
+    entries = traceback.extract_tb(error.__traceback__)
+    return [(entry.name, entry.line) for entry in entries if "conformance" in entry.filename]
+
+
+@case(with_x(1, 2), then=lambda error: (lines_of(error), lines_of(error.__context__)))
+def caught_exception_keeps_its_traceback(x, n):
+    try:
+        try:
+            fail(KeyError, n)
+        except KeyError:
+            fail(ValueError, x + n)
+    except ValueError as error:
+        saved = error
+    return saved
+
+
+@case(with_x(1, 2))
+def traceback_seen_inside(x, n):
+    try:
+        fail(KeyError, n)
+    except KeyError as error:
+        entry = error.__traceback__
+        found = [entry.tb_frame.f_code.co_name, entry.tb_next.tb_frame.f_code.co_name]
+        found += [entry.tb_next.tb_lineno - entry.tb_lineno, entry.tb_next.tb_next]
+        found.append(entry is error.__traceback__)
+        same = error.with_traceback(None)
+    traceback.clear_frames(entry)
+    return found, same.__traceback__, sys.exc_info(), x + n
+
+
+@case(with_x(1, 2))
+def what_is_being_handled(x, n):
+    found = [sys.exception()]
+    try:
+        raise KeyError(n)
+    except KeyError as outer:
+        found.append(sys.exception() is outer)
+        try:
+            raise ValueError(n)
+        except ValueError as inner:
+            found += [sys.exception() is inner, inner.__context__ is outer]
+            found.append(sys.exc_info()[:2] == (ValueError, inner))
+        found.append(sys.exc_info()[1] is outer)
+    return found, sys.exc_info(), x * n
+
+
+@case(with_x(1, 2), drive=lambda program, *args: handling(program, *args))
+def called_while_handling(x, n):
+    found = [type(sys.exception()).__name__, sys.exc_info()[1].args]
+    try:
+        fail(ValueError, n)
+    except ValueError as error:
+        found.append(error.__context__ is sys.exception().__context__)
+        found.append(type(error.__context__).__name__)
+    return found, x + n
+
+
+def handling(program, *args):
+    first = program_outside(program, args)
+    try:
+        raise LookupError(len(args))
+    except LookupError:
+        return first, program(*args)
+
+
+def program_outside(program, args):
+    try:
+        return program(*args)
+    except AttributeError as error:
+        return str(error)
+
+
+@case(with_x(1, 2))
+def same_exception_raised_again(x, n):
+    error = ValueError(n)
+    seen = []
+    for kind in (KeyError, IndexError):
+        try:
+            try:
+                raise kind(n)
+            except LookupError:
+                raise error
+        except ValueError as caught:
+            seen.append((caught is error, type(caught.__context__).__name__))
+    return seen, x + n
+
+
+@case(with_x(1, 2))
+def circle_of_contexts(x, n):
+    first, second = KeyError(1), ValueError(2)
+    try:
+        try:
+            raise first
+        except KeyError:
+            raise second
+    except ValueError:
+        try:
+            raise first
+        except KeyError:
+            pass
+    return first.__context__ is second, second.__context__, x + n
+
+
+@case(with_x(0, 1, 2, 3))
+def wrong_raises(x, n):
+    wrong = [5, int, "text", [ValueError]][n]
+    found = []
+    try:
+        raise wrong
+    except TypeError as error:
+        found.append(str(error))
+    try:
+        raise ValueError from wrong
+    except TypeError as error:
+        found.append(str(error))
+    try:
+        raise
+    except RuntimeError as error:
+        found.append(str(error))
+    return found, x + n
+
+
+def leaves(error):
+    if isinstance(error, BaseExceptionGroup):
+        return [error.message, *map(leaves, error.exceptions)]
+    return repr(error)
+
+
+def grouped(n):
+    return ExceptionGroup(
+        "outer", [ValueError(n), ExceptionGroup("inner", [KeyError(n), ValueError(7)]), OSError(n)]
+    )
+
+
+@case(with_x(1, 2))
+def group_split_and_subgroup(x, n):
+    group = grouped(n)
+    group.add_note("noted")
+    some, rest = group.split(ValueError)
+    few = group.subgroup(lambda e: isinstance(e, KeyError))
+    none, whole = group.split(AssertionError)
+    made = [leaves(part) for part in (some, rest, few, whole)]
+    return made, some.__notes__, some.__notes__ is group.__notes__, none, whole is group, str(group)
+
+
+@case(with_x(0, 1, 2))
+def group_handled_in_parts(x, n):
+    seen = []
+    try:
+        try:
+            raise grouped(n)
+        except* ValueError as part:
+            seen.append(("value", leaves(part)))
+            if n == 1:
+                raise AssertionError(n) from None
+        except* KeyError as part:
+            seen.append(("key", leaves(part)))
+            if n == 2:
+                raise
+    except ExceptionGroup as left:
+        seen.append(("left", leaves(left)))
+    return seen, x + n
+
+
+@case(with_x(KeyError(1), ValueError(2), grouped(3), BaseExceptionGroup("b", [SystemExit(1)])))
+def naked_exceptions_and_groups(x, error):
+    try:
+        raise error
+    except* ValueError as part:
+        seen = "value", leaves(part)
+    except* KeyError as part:
+        seen = "key", leaves(part)
+    except* (OSError, SystemExit) as part:
+        seen = "other", leaves(part)
+    return seen, x + 1
+
+
+class Labelled(ExceptionGroup):
+    def __new__(cls, message, members, label):
+        made = super().__new__(cls, message, members)
+        made.label = label
+        return made
+
+    def derive(self, members):
+        return Labelled(self.message, members, self.label)
+
+
+@case(with_x("a", "b"))
+def group_that_derives(x, label):
+    group = Labelled("many", [ValueError(1), KeyError(2), ValueError(3)], label)
+    some, rest = group.split(KeyError)
+    try:
+        raise group
+    except* KeyError as part:
+        seen = part.label, leaves(part)
+    except* ValueError as part:
+        other = type(part).__name__, part.label
+    return some.label, rest.label, leaves(rest), seen, other, x + 1
+
+
+@case(with_x(0, 1, 2, 3, 4))
+def wrong_groups(x, n):
+    makers = [
+        lambda: ExceptionGroup("text", []),
+        lambda: ExceptionGroup("text", [1]),
+        lambda: ExceptionGroup("text", [KeyboardInterrupt()]),
+        lambda: type(BaseExceptionGroup("text", [ValueError(n)])).__name__,
+        lambda: ExceptionGroup("text"),
+    ]
+    try:
+        return makers[n](), x
+    except (TypeError, ValueError) as error:
+        return type(error).__name__, str(error), x + n
+
+
+@case(with_x(1, 2))
+def handlers_in_generators(x, n):
+    def values():
+        try:
+            raise KeyError(n)
+        except KeyError:
+            yield type(sys.exception()).__name__
+            yield type(sys.exception()).__name__
+
+    found = []
+    made = values()
+    try:
+        raise ValueError(n)
+    except ValueError:
+        found += [next(made), type(sys.exception()).__name__, next(made)]
+    return found, sys.exception(), x + n

@@ -35,6 +35,7 @@ from plait_bytecode_tracer.variables import (
     BoundVariable,
     ContextVariable,
     DictVariable,
+    FrameVariable,
     FunctionVariable,
     IteratorVariable,
     Known,
@@ -44,6 +45,7 @@ from plait_bytecode_tracer.variables import (
     SetVariable,
     SuperVariable,
     TensorVariable,
+    TracebackVariable,
     Variable,
     ViewVariable,
     is_constant,
@@ -95,6 +97,14 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
         case ContextVariable() if name in ("__enter__", "__exit__"):
             return MethodVariable(owner, name)
+        case TracebackVariable():
+            from plait_bytecode_tracer.tracebacks import traceback_attribute
+
+            return traceback_attribute(frame, owner, name)
+        case FrameVariable():
+            from plait_bytecode_tracer.tracebacks import frame_attribute
+
+            return frame_attribute(owner, name)
         case FunctionVariable():
             return function_attribute(frame, owner, name)
         case MethodVariable() if name in ("__name__", "__qualname__"):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
-from plait_bytecode_tracer.frame import NULL, Frame, instructions_of
+from plait_bytecode_tracer.frame import NULL, Frame, Handled, instructions_of
 from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.resume import (
     STACK_PREFIX,
@@ -56,7 +56,7 @@ def break_steps(innermost: Frame, reason: GraphBreak) -> list[int]:
         looks_here = reason.code == "GB0013" and position == 0
         looks_here |= frame.namespace is not None  # the body of a class, which has no locals
         inner = position + 1 < len(chain)
-        if looks_here or frame.handling or (inner and not _can_resume(frame)):
+        if looks_here or frame.handled or (inner and not _can_resume(frame)):
             continue
         if all(_passes_on(frame) for frame in chain[position:-1]):
             found.append(frame.step)
@@ -81,7 +81,7 @@ def _passes_on(frame: Frame) -> bool:
     return (
         caller is not None
         and frame.is_direct
-        and not caller.handling
+        and not caller.handled
         and not caller.is_covered()
         and caller.instruction.opname in _CALLS
         and all(cell.original is not None for cell in frame.function.closure)
@@ -154,7 +154,7 @@ def go_on(root: types.FunctionType, frame: Frame, rebuilder: Rebuilder) -> Conti
 
 
 def _live(root: types.FunctionType, frame: Frame, rebuilder: Rebuilder) -> _Live:
-    stack = [rebuilder.value(value) for value in frame.stack]
+    stack = ["None" if isinstance(v, Handled) else rebuilder.value(v) for v in frame.stack]
     nulls = [value is NULL for value in frame.stack]
     held = {
         name: rebuilder.value(value)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import types
 
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
+    FrameVariable,
     FunctionVariable,
     IteratorVariable,
     Known,
@@ -19,6 +21,7 @@ from plait_bytecode_tracer.variables import (
     SliceVariable,
     TensorVariable,
     TextVariable,
+    TracebackVariable,
     Variable,
     ViewVariable,
 )
@@ -47,6 +50,10 @@ def type_of(value: Variable) -> type:
             return type(_Probe().method)
         case PartialVariable():
             return functools.partial
+        case TracebackVariable():
+            return types.TracebackType
+        case FrameVariable():
+            return types.FrameType
     raise TraceBreakError("GB0009", f"the class of a {describe(value)}")
 
 

@@ -60,26 +60,15 @@ def call_descriptor(
         initialize(frame, owner, rest, kwargs)
         return constant(None)
     if issubclass(cls, BaseException) and isinstance(owner, ObjectVariable):
-        return _exception_method(frame, owner, name, rest)
+        if name == "__setstate__" and isinstance(args[-1], Known) and args[-1].value is None:
+            return constant(None)
+        raise TraceBreakError("GB0002", f"the method {name} of an exception")
     storage = storage_of(frame, owner)
     if storage is not None:
         return call_method_variable(frame, MethodVariable(storage, name), rest, kwargs)
     if all(isinstance(a, Known) and is_fixed(a.value) for a in (*args, *kwargs.values())):
         return fold(descriptor, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of {cls.__name__}.{name}, which is not traced")
-
-
-def _exception_method(
-    frame: Frame, owner: ObjectVariable, name: str, args: list[Variable]
-) -> Variable:
-    if name == "with_traceback":
-        return owner
-    if name in ("__str__", "__repr__") and isinstance(owner.base, SequenceVariable):
-        made = owner.cls.__new__(owner.cls, *[plain_value(item) for item in owner.base.items])
-        return constant(getattr(owner.cls, name)(made))
-    if name == "__setstate__":
-        return constant(None)
-    raise TraceBreakError("GB0002", f"the method {name} of an exception")
 
 
 def _init(frame: Frame, owner: Variable, *args: Variable) -> Variable:

@@ -17,13 +17,11 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exception_table import HandlerRange, handler_at
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails, python_error
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import (
     CellVariable,
     Known,
-    ObjectVariable,
-    SequenceVariable,
     Variable,
 )
 
@@ -41,6 +39,15 @@ class _Null(Variable):
 
 
 NULL = _Null()
+
+
+class Handled(Variable):
+    """What lies on the stack below a handler: that it handles an exception."""
+
+    __slots__ = ("raised",)
+
+    def __init__(self, raised: Variable) -> None:
+        self.raised = raised
 
 
 class BreakHere(Exception):
@@ -68,7 +75,7 @@ def instructions_of(code: types.CodeType) -> tuple[tuple[dis.Instruction, ...], 
 
 
 @lru_cache(maxsize=4096)
-def _line_text(filename: str, number: int, function: str) -> str:
+def line_text(filename: str, number: int, function: str) -> str:
     """A source line for people."""
     text = linecache.getline(filename, number).strip()
     return f"{os.path.basename(filename)}:{number} in {function}: {text}"
@@ -114,8 +121,10 @@ class Frame:
     keyword_names: tuple[str, ...] = ()
     namespace: Variable | None = None
     """What the body of a class stores its names in."""
-    handling: int = 0
-    """How many exceptions are being handled."""
+    handled: list[Variable] = field(default_factory=list)
+    """The exceptions that are being handled, innermost last."""
+    shown: Variable | None = None
+    """The frame as an object of the program."""
     result: Variable | None = None
     running: bool = False
     sent: Variable | None = None
@@ -140,7 +149,7 @@ class Frame:
     def line(self) -> str:
         """The user's source line that is being traced."""
         code = self.code
-        return _line_text(code.co_filename, self._line_number(), code.co_name)
+        return line_text(code.co_filename, self._line_number(), code.co_name)
 
     def lines(self) -> tuple[str, ...]:
         """The lines being traced in this frame and in those that called it, innermost first."""
@@ -151,7 +160,11 @@ class Frame:
         return tuple(found) or (self.line(),)
 
     def _line_number(self) -> int:
-        positions = self.instruction.positions
+        return self.line_at(self.instruction)
+
+    def line_at(self, instruction: dis.Instruction) -> int:
+        """The line of an instruction."""
+        positions = instruction.positions
         found = positions.lineno if positions is not None else None
         return found or self.code.co_firstlineno
 
@@ -187,8 +200,6 @@ class Frame:
 
     def throw(self, raised: Variable) -> Variable | None:
         """Raise an exception in a generator's frame where it waits; the next yield or None."""
-        if isinstance(raised, Known) and isinstance(raised.value, type):
-            raised = ObjectVariable(raised.value, {}, SequenceVariable([], tuple))
         error = PythonError(raised)
         if self.result is not None:
             raise error
@@ -211,7 +222,7 @@ class Frame:
         if self.result is not None:
             return
         try:
-            found = self.throw(Known(GeneratorExit))
+            found = self.throw(python_error(GeneratorExit()).value)
         except PythonError as error:
             if not issubclass(exception_class(error.value), GeneratorExit | StopIteration):
                 raise
@@ -225,9 +236,11 @@ class Frame:
         if shown:
             self.state.lines.append(self.line)
             self.state.files.append(self.code.co_filename)
+        self.state.running.append(self)
         try:
             self._loop()
         finally:
+            self.state.running.pop()
             if shown:
                 self.state.lines.pop()
                 self.state.files.pop()
@@ -256,9 +269,9 @@ class Frame:
 
     def handle(self, error: PythonError, offset: int) -> int:
         """Unwind to the handler of an exception raised at `offset`; where to go on."""
-        handled, value = self.state.handled, error.value
-        if handled and isinstance(value, ObjectVariable) and handled[-1] is not value:
-            value.attributes.setdefault("__context__", handled[-1])
+        from plait_bytecode_tracer.tracebacks import enter_traceback
+
+        enter_traceback(self, error, offset)
         found = handler_of_exceptions(self.code, offset)
         if found is None:
             raise error

@@ -11,8 +11,9 @@ import torch
 
 from plait_bytecode_tracer.building import call_metaclass, type_new
 from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import constant_key, extend, hold, plain_value
+from plait_bytecode_tracer.containers import constant_key, extend, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.exception_objects import initialize_exception, new_exception
 from plait_bytecode_tracer.folding import FOLDED, fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
@@ -116,7 +117,7 @@ def instantiate(
         if not isinstance(made, ObjectVariable) or not issubclass(made.cls, cls):
             return made
     else:
-        made = empty_instance(frame, cls, args)
+        made = empty_instance(frame, cls, args, kwargs)
     start = static_attribute(cls, "__init__")
     if is_python(start):
         result = call(frame, given(start), [made, *args], kwargs)
@@ -136,21 +137,21 @@ def new_instance(
         raise TraceBreakError("GB0009", "__new__ of something that is not a class")
     if issubclass(cls, type):
         return type_new(frame, cls, args[1:], kwargs)
-    return empty_instance(frame, cls, args[1:])
+    return empty_instance(frame, cls, args[1:], kwargs)
 
 
-def empty_instance(frame: Frame, cls: type, args: list[Variable]) -> ObjectVariable:
+def empty_instance(
+    frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
+) -> ObjectVariable:
     """What the builtin `__new__` of a class gives. Raises TraceBreakError if it is not known."""
+    if issubclass(cls, BaseException):
+        return new_exception(cls, args, kwargs)
     base = builtin_base(cls)
     maker: Any = next(
         (b.__new__ for b in cls.__mro__ if "__new__" in b.__dict__ and _builtin(b)), None
     )
     known = maker is object.__new__ or (base is not None and maker is not None)
-    if (
-        not known
-        or issubclass(cls, torch.Tensor)
-        or (cls.__module__ == "builtins" and base is not BaseException)
-    ):
+    if not known or issubclass(cls, torch.Tensor) or cls.__module__ == "builtins":
         raise TraceBreakError("GB0009", f"a new {cls.__name__}")
     if cls.__flags__ & _ABSTRACT:
         _fails_as_abstract(cls)
@@ -177,8 +178,6 @@ def _builtin(cls: type) -> bool:
 def _empty_storage(frame: Frame, base: type | None, args: list[Variable]) -> Variable | None:
     if base is None:
         return None
-    if base is BaseException:
-        return SequenceVariable(list(args), tuple)
     if issubclass(base, dict):
         return DictVariable({}, base)
     if base is tuple:
@@ -203,9 +202,7 @@ def initialize(
                 fails(TypeError, f"{made.cls.__name__}() takes no arguments")
         return
     if issubclass(made.cls, BaseException):
-        hold(storage, SequenceVariable).items[:] = args
-        if issubclass(made.cls, StopIteration):
-            made.attributes["value"] = args[0] if args else constant(None)
+        initialize_exception(made, args, kwargs)
         return
     if isinstance(storage, DictVariable):
         if storage.kind is collections.defaultdict:

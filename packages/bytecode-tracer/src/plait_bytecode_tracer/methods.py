@@ -35,6 +35,7 @@ from plait_bytecode_tracer.tensor_values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
     ContextVariable,
     DictVariable,
+    FrameVariable,
     GeneratorVariable,
     IteratorVariable,
     Known,
@@ -76,6 +77,10 @@ def call_method_variable(
             from plait_bytecode_tracer.rules.ambient import context_method
 
             return context_method(frame, owner, method.name)
+        case FrameVariable():
+            from plait_bytecode_tracer.tracebacks import frame_method
+
+            return frame_method(frame, owner, method.name)
         case ViewVariable():
             return _view_method(frame, owner, method.name, args)
         case GeneratorVariable():

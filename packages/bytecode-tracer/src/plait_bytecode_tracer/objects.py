@@ -12,6 +12,11 @@ import torch
 
 from plait_bytecode_tracer.containers import describe, dict_delete, dict_set
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.exception_objects import (
+    exception_field,
+    keeps_field,
+    set_exception_field,
+)
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
@@ -22,7 +27,6 @@ from plait_bytecode_tracer.variables import (
     Known,
     MethodVariable,
     ObjectVariable,
-    SequenceVariable,
     SuperVariable,
     Variable,
 )
@@ -192,11 +196,9 @@ def _data_attribute(
 
 def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | None:
     if isinstance(owner, ObjectVariable):
-        if name in owner.attributes:
-            return owner.attributes[name]
-        if issubclass(static.__objclass__, BaseException):
-            return _exception_field(owner, name)
-        return None
+        if keeps_field(owner, static):
+            return exception_field(owner, name)
+        return owner.attributes.get(name)
     if not isinstance(owner, Known):
         return None
     written = frame.state.attributes.get(id(owner.value), {}).get(name)
@@ -211,19 +213,6 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
     if owner.source is None:
         return frame.state.made.given(value)
     return frame.state.wrap(value, owner.source.attribute(name))
-
-
-def _exception_field(owner: ObjectVariable, name: str) -> Variable | None:
-    """A field that BaseException keeps in C."""
-    if name == "args":
-        return owner.base
-    if name in ("__cause__", "__context__"):
-        return constant(None)
-    if name == "__suppress_context__":
-        return constant(False)
-    if name == "value" and isinstance(owner.base, SequenceVariable):  # of StopIteration
-        return owner.base.items[0] if owner.base.items else constant(None)
-    raise TraceBreakError("GB0007", f"{name!r} of an exception")
 
 
 def own_attributes(frame: Frame, owner: Variable) -> Variable:
@@ -384,6 +373,9 @@ def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> 
             return
         if is_class and isinstance(owner, Known):
             set_class_attribute(frame, owner, name, value)
+            return
+        if isinstance(owner, ObjectVariable) and keeps_field(owner, static):
+            set_exception_field(frame, owner, name, value)
             return
         if not isinstance(static, types.MemberDescriptorType) and not (
             issubclass(cls, BaseException) and name.startswith("__")

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import types
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.variables import (
+    ExceptionStorage,
     Known,
     ObjectVariable,
     SequenceVariable,
     Variable,
     is_constant,
 )
+
+_HEAP = 1 << 9
+"""The flag of types that Python code made."""
+_FIELDS = types.MemberDescriptorType | types.GetSetDescriptorType
 
 
 class PythonError(Exception):
@@ -21,12 +29,46 @@ class PythonError(Exception):
     is none, the trace breaks before the statement, and Python raises it.
     """
 
-    def __init__(self, value: Variable) -> None:
+    def __init__(self, value: Variable, *, is_new: bool = True) -> None:
         super().__init__()
         self.value = value
+        self.is_new = is_new
+        """Whether it is raised here: what is being handled becomes its context."""
+        self.is_reraised = not is_new
+        """Whether the instruction that raises it adds nothing to its traceback."""
 
     def __str__(self) -> str:
         return describe_exception(self.value)
+
+
+def native_class(cls: type) -> Any:
+    """The nearest class that C defines in an exception's order of bases."""
+    return next(b for b in cls.__mro__ if not b.__flags__ & _HEAP or b is ExceptionGroup)
+
+
+@functools.cache
+def native_fields(cls: type) -> tuple[str, ...]:
+    """The names under which a C class of exceptions keeps what it was made with."""
+    found: list[str] = []
+    for base in cls.__mro__:
+        if base is BaseException or base is object:
+            break
+        found += [n for n, v in vars(base).items() if isinstance(v, _FIELDS) and n[0] != "_"]
+    return tuple(found)
+
+
+def storage_of_real(error: BaseException, back: Callable[[Any], Variable]) -> ExceptionStorage:
+    """What a real exception keeps; `back` gives the variable of each value."""
+    storage = ExceptionStorage([back(item) for item in error.args])
+    for name in native_fields(native_class(type(error))):
+        value = getattr(error, name, None)
+        if value is not None:
+            storage.fields[name] = back(value)
+    return storage
+
+
+def _variable(value: Any) -> Variable:
+    return value if isinstance(value, Variable) else Known(value)
 
 
 def python_error(error: BaseException) -> PythonError:
@@ -36,13 +78,12 @@ def python_error(error: BaseException) -> PythonError:
         if isinstance(cause, TraceBreakError):
             raise cause
         cause = cause.__cause__
-    items = [item if isinstance(item, Variable) else Known(item) for item in error.args]
-    return PythonError(ObjectVariable(type(error), {}, SequenceVariable(items, tuple)))
+    return PythonError(ObjectVariable(type(error), {}, storage_of_real(error, _variable)))
 
 
-def fails(kind: type[BaseException], *args: Any) -> NoReturn:
+def fails(kind: type[BaseException], *args: Any, **fields: Any) -> NoReturn:
     """Raise an exception in the traced program."""
-    raise python_error(kind(*args))
+    raise python_error(kind(*args, **fields))
 
 
 def exception_class(value: Variable) -> type[BaseException]:
@@ -51,6 +92,12 @@ def exception_class(value: Variable) -> type[BaseException]:
     if isinstance(cls, type) and issubclass(cls, BaseException):
         return cls
     raise TraceBreakError("GB0006", "what is raised is not an exception")
+
+
+def is_exception(value: Variable) -> bool:
+    """Whether a value is an instance of an exception class."""
+    cls = type(value.value) if isinstance(value, Known) else getattr(value, "cls", object)
+    return issubclass(cls, BaseException)
 
 
 def describe_exception(value: Variable) -> str:

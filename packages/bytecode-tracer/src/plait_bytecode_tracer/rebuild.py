@@ -18,6 +18,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL
 from plait_bytecode_tracer.guards import Reads
 from plait_bytecode_tracer.objects import DELETED, MISSING, builtin_base, static_attribute
+from plait_bytecode_tracer.rebuild_exceptions import new_exception, new_traceback
 from plait_bytecode_tracer.rebuild_made import MadeObjects
 from plait_bytecode_tracer.state import TraceState, own_table
 from plait_bytecode_tracer.texts import CONVERSIONS
@@ -27,6 +28,7 @@ from plait_bytecode_tracer.variables import (
     CellVariable,
     ContextVariable,
     DictVariable,
+    ExceptionStorage,
     FunctionVariable,
     GeneratorVariable,
     IteratorVariable,
@@ -42,6 +44,7 @@ from plait_bytecode_tracer.variables import (
     SliceVariable,
     TensorVariable,
     TextVariable,
+    TracebackVariable,
     Variable,
     ViewVariable,
 )
@@ -74,7 +77,7 @@ class Rebuilder:
     made: MadeObjects = field(init=False)
 
     def __post_init__(self) -> None:
-        self.made = MadeObjects(self.state.made, self, self._assign)
+        self.made = MadeObjects(self.state.made, self, self.assign)
 
     def value(self, variable: Variable) -> str:
         """The name of a variable's value."""
@@ -104,7 +107,7 @@ class Rebuilder:
                     return self.writer.value(source)
                 name = self.real(value)
                 if type(value).__module__ == "numpy":  # each call makes a new one
-                    return self._assign(f"{name}.copy()")
+                    return self.assign(f"{name}.copy()")
                 return name
             case SequenceVariable():
                 return self._sequence(variable)
@@ -114,30 +117,34 @@ class Rebuilder:
                 if source is not None:
                     return self.writer.value(source)
                 made = variable.kind.__name__
-                return self._assign(f"{made}({self._elements(items)})")
+                return self.assign(f"{made}({self._elements(items)})")
+            case ObjectVariable(base=ExceptionStorage()):
+                return new_exception(self, variable)
             case ObjectVariable():
                 return self._object(variable)
+            case TracebackVariable():
+                return new_traceback(self, variable)
             case BoundVariable(function, owner) if isinstance(function, Known):
                 receiver = self.value(owner)  # methods in C need its type too: CPython reads it
                 bound = f"{self.value(function)}.__get__({receiver}, type({receiver}))"
-                return self._assign(bound)
+                return self.assign(bound)
             case PartialVariable(function, args, kwargs):
                 parts = [self.value(function), *map(self.value, args)]
                 parts += [f"{name}={self.value(value)}" for name, value in kwargs.items()]
-                return self._assign(
+                return self.assign(
                     f"{self.state.constants.name(functools.partial)}({', '.join(parts)})"
                 )
             case CallVariable(made_by, args):
                 given = ", ".join(map(self.value, args))
-                return self._assign(f"{self.state.constants.name(made_by)}({given})")
+                return self.assign(f"{self.state.constants.name(made_by)}({given})")
             case MethodVariable(owner, name):
-                return self._assign(f"{self.value(owner)}.{name}")
+                return self.assign(f"{self.value(owner)}.{name}")
             case TextVariable(parts):
                 return self._text(parts)
             case SliceVariable(parts):
-                return self._assign(f"slice({', '.join(self.value(part) for part in parts)})")
+                return self.assign(f"slice({', '.join(self.value(part) for part in parts)})")
             case ViewVariable(owner, name):
-                return self._assign(f"{self.value(owner)}.{name}()")
+                return self.assign(f"{self.value(owner)}.{name}()")
             case FunctionVariable():
                 return self._function(variable)
             case CellVariable():
@@ -146,13 +153,13 @@ class Rebuilder:
                 return self._generator(variable)
             case BoundVariable(function, owner):
                 make = self.state.constants.name(types.MethodType)
-                return self._assign(f"{make}({self.value(function)}, {self.value(owner)})")
+                return self.assign(f"{make}({self.value(function)}, {self.value(owner)})")
             case ContextVariable(make, args):
                 given = ", ".join(map(self.state.constants.name, args))
-                return self._assign(f"{self.state.constants.name(make)}({given})")
+                return self.assign(f"{self.state.constants.name(make)}({given})")
             case RecordVariable(arguments):
                 enter = self.state.constants.name(torch.ops.profiler._record_function_enter_new)
-                return self._assign(f"{enter}({', '.join(map(self.value, arguments))})")
+                return self.assign(f"{enter}({', '.join(map(self.value, arguments))})")
             case IteratorVariable(again=again) if again is not None:
                 return self._iterator(again())
         if variable is NULL:
@@ -174,7 +181,7 @@ class Rebuilder:
             if kind:
                 value = f"{self.state.constants.name(CONVERSIONS[kind])}({value})"
             shown.append(f"{self.state.constants.name(format)}({value}, {spec!r})")
-        return self._assign(f"''.join([{', '.join(shown)}])")
+        return self.assign(f"''.join([{', '.join(shown)}])")
 
     def _key(self, key: Any) -> str:
         """A key of a dict."""
@@ -194,7 +201,8 @@ class Rebuilder:
             self.outputs.append(node)
         return f"_out[{self.outputs.index(node)}]"
 
-    def _assign(self, text: str) -> str:
+    def assign(self, text: str) -> str:
+        """The name of the value of an expression."""
         name = f"_r{len(self.lines)}"
         self.lines.append(f"{name} = {text}")
         return name
@@ -204,17 +212,17 @@ class Rebuilder:
             return self.writer.value(variable.source)
         kind = variable.kind
         if kind is list:
-            name = self._assign("[]")
+            name = self.assign("[]")
             self.names[id(variable)] = name
             self.made.fill(lambda: self._extend(name, variable))
             return name
         items = ", ".join(self.value(item) for item in variable.items)
         if kind is tuple:
-            return self._assign(f"({items}{',' if variable.items else ''})")
+            return self.assign(f"({items}{',' if variable.items else ''})")
         made = self.real(kind)
         if hasattr(kind, "_fields"):
-            return self._assign(f"{made}({items})")
-        return self._assign(f"{made}(({items},))")
+            return self.assign(f"{made}({items})")
+        return self.assign(f"{made}(({items},))")
 
     def _extend(self, name: str, variable: SequenceVariable) -> None:
         self.lines.append(f"{name}.extend([{', '.join(map(self.value, variable.items))}])")
@@ -225,12 +233,12 @@ class Rebuilder:
         constants = self.state.constants
         if variable.kind is types.MappingProxyType:
             pairs = [f"{self._key(k)}: {self.value(v)}" for k, v in variable.items.items()]
-            return self._assign(f"{constants.name(variable.kind)}({{{', '.join(pairs)}}})")
+            return self.assign(f"{constants.name(variable.kind)}({{{', '.join(pairs)}}})")
         if variable.kind is collections.defaultdict and variable.factory is not None:
             made = f"{constants.name(variable.kind)}({self.value(variable.factory)})"
         else:
             made = "{}" if variable.kind is dict else f"{constants.name(variable.kind)}()"
-        name = self._assign(made)
+        name = self.assign(made)
         self.names[id(variable)] = name
         self.unfinished.add(id(variable))
         self.made.fill(lambda: self._fill_dict(name, variable))
@@ -247,14 +255,15 @@ class Rebuilder:
         base = builtin_base(variable.cls)
         new = constants.name((base or object).__new__)
         initial = self._initial_arguments(variable)
-        name = self._assign(f"{new}({', '.join([cls, *initial])})")
+        name = self.assign(f"{new}({', '.join([cls, *initial])})")
         self.names[id(variable)] = name
         if base is not None and not initial:
             self.made.fill(lambda: self._fill(name, base, variable.base))
-        self.made.fill(lambda: self._fill_attributes(name, variable))
+        self.made.fill(lambda: self.own_attributes(name, variable))
         return name
 
-    def _fill_attributes(self, name: str, variable: ObjectVariable) -> None:
+    def own_attributes(self, name: str, variable: ObjectVariable) -> None:
+        """Give an instance what the trace has set on it."""
         constants = self.state.constants
         table = constants.name(own_table)
         set_ = constants.name(object.__setattr__)
@@ -270,8 +279,6 @@ class Rebuilder:
     def _initial_arguments(self, variable: ObjectVariable) -> list[str]:
         """What `__new__` takes for immutable storage."""
         storage = variable.base
-        if issubclass(variable.cls, BaseException) and isinstance(storage, SequenceVariable):
-            return [self.value(item) for item in storage.items]
         if isinstance(storage, SequenceVariable) and storage.kind is tuple:
             items = "".join(f"{self.value(item)}, " for item in storage.items)
             return [f"({items})"]
@@ -307,7 +314,7 @@ class Rebuilder:
         given = f"({defaults},)" if variable.defaults else "None"
         code, space = constants.name(variable.code), constants.name(variable.globals)
         made = f"{make}({code}, {space}, {variable.name!r}, {given}, {closure})"
-        name = self._assign(made)
+        name = self.assign(made)
         self.names[id(variable)] = name
         self.made.fill(lambda: self._describe(name, variable))
         return name
@@ -328,7 +335,7 @@ class Rebuilder:
         constants = self.state.constants
         if variable.original is not None:
             return constants.name(variable.original)
-        name = self._assign(f"{constants.name(types.CellType)}()")
+        name = self.assign(f"{constants.name(types.CellType)}()")
         self.names[id(variable)] = name
         content = variable.content
         if content is not None:
@@ -350,7 +357,7 @@ class Rebuilder:
         count += sum(bool(code.co_flags & flag) for flag in (4, 8))
         function.code = plain.replace(co_argcount=count, co_posonlyargcount=0)
         arguments = [self.value(frame.locals[name]) for name in code.co_varnames[:count]]
-        return self._assign(f"{self._function(function)}({', '.join(arguments)})")
+        return self.assign(f"{self._function(function)}({', '.join(arguments)})")
 
     def _iterator(self, made: Remake) -> str:
         """An iterator as far as it was consumed; it is moved there last, when all has its value."""
@@ -361,7 +368,7 @@ class Rebuilder:
             raise TraceBreakError("GB0009", "an iterator inside of what it iterates over")
         given = [self.value(arg) for arg in made.args]
         given += [f"{name}={self.value(value)}" for name, value in made.kwargs.items()]
-        name = self._assign(f"{constants.name(made.function)}({', '.join(given)})")
+        name = self.assign(f"{constants.name(made.function)}({', '.join(given)})")
         return self._moved(name, made)
 
     def _moved(self, name: str, made: Remake) -> str:

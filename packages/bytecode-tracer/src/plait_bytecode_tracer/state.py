@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextvars
 import operator
+import sys
 import types
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
@@ -130,8 +131,10 @@ class TraceState:
     """The instruction at which the trace ends, by its number."""
     is_direct: bool = False
     """Whether the next frame's result is what the running call instruction gives."""
-    handled: list[Variable] = field(default_factory=list)
-    """The exceptions that are being handled, innermost last."""
+    running: list[Any] = field(default_factory=list)
+    """The frames that run now, innermost last: callers, but no generator that waits."""
+    outside: BaseException | None = field(default_factory=sys.exception)
+    """The exception that is being handled around the call."""
     grad_enabled: bool = True
     grad_enabled_before: bool = True
     ambient: Ambient = field(default_factory=Ambient)
@@ -411,6 +414,7 @@ class TraceState:
             table.clear()
         self.context.clear()
         self.made.clear()
+        self.outside = None
         self.kept.clear()
         for graph_input in self.inputs:
             graph_input.tensor = None

@@ -31,6 +31,7 @@ from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.sources import Source, argument
 from plait_bytecode_tracer.state import HOOKS, GraphInput, TraceState
+from plait_bytecode_tracer.tracebacks import raising_lines
 from plait_bytecode_tracer.variables import Variable
 from plait_utils import get_logger
 
@@ -119,7 +120,9 @@ def trace(
         except (TraceBreakError, PythonError) as caught:
             ended = _as_break(caught)
             innermost = _innermost_frame(ended, frame)
-            reason = GraphBreak(ended.kind.code, ended.reason, innermost.lines(), ended.kind.hint)
+            lines = (isinstance(caught, PythonError) and raising_lines(caught.value)) or ()
+            lines = lines or innermost.lines()
+            reason = GraphBreak(ended.kind.code, ended.reason, lines, ended.kind.hint)
             steps = break_steps(innermost, reason)
             if not steps or state.break_step >= 0:
                 raise WholeCallEagerError(reason, state) from caught

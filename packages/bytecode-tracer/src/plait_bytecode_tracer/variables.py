@@ -200,6 +200,34 @@ class ObjectVariable(Variable):
 
 
 @dataclass(eq=False, slots=True)
+class ExceptionStorage(SequenceVariable):
+    """What an exception of the trace keeps in C: its arguments, and the fields of its class."""
+
+    kind: type = tuple
+    fields: dict[str, Variable] = field(default_factory=dict)
+    """By name; the traceback, cause and context among them, where they are set."""
+
+
+@dataclass(eq=False, slots=True)
+class TracebackVariable(Variable):
+    """An entry of the traceback of an exception that was raised in the trace."""
+
+    frame: Any
+    offset: int
+    """Of the instruction, in bytes."""
+    line: int
+    following: Variable | None
+    """The entry of the frame that it called."""
+
+
+@dataclass(eq=False, slots=True)
+class FrameVariable(Variable):
+    """A frame of the trace as the program sees it."""
+
+    frame: Any
+
+
+@dataclass(eq=False, slots=True)
 class SuperVariable(Variable):
     """`super()`: attribute look-up after a class in an object's resolution order."""
 

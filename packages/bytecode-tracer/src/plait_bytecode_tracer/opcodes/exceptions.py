@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dis import Instruction
 
+from plait_bytecode_tracer.attributes import load_attribute, store_attribute
 from plait_bytecode_tracer.calls import call
+from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.exception_groups import group_to_raise, match_group
+from plait_bytecode_tracer.frame import Frame, Handled, constant
+from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.objects import special_method
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails
-from plait_bytecode_tracer.variables import Known, ObjectVariable, Variable
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails, is_exception
+from plait_bytecode_tracer.tracebacks import handled_exception
+from plait_bytecode_tracer.variables import Known, SequenceVariable, Variable
 
 
 @opcode("RAISE_VARARGS")
@@ -19,38 +24,47 @@ def raise_varargs(frame: Frame, instruction: Instruction) -> None:
     count = instruction.arg or 0
     cause = frame.pop() if count == 2 else None
     if count == 0:
-        if not frame.state.handled:
+        current = handled_exception(frame.state)
+        if current is None:
             fails(RuntimeError, "No active exception to reraise")
-        raise PythonError(frame.state.handled[-1])
-    raised = frame.pop()
-    if isinstance(raised, Known) and isinstance(raised.value, type):
-        raised = call(frame, raised, [], {})
-    exception_class(raised)
-    if cause is not None and isinstance(raised, ObjectVariable):
-        if isinstance(cause, Known) and isinstance(cause.value, type):
-            cause = call(frame, cause, [], {})
-        raised.attributes["__cause__"] = cause
-        raised.attributes["__suppress_context__"] = constant(True)
-    if frame.state.handled and isinstance(raised, ObjectVariable):
-        raised.attributes.setdefault("__context__", frame.state.handled[-1])
+        raise PythonError(current, is_new=False)
+    raised = _instance(frame, frame.pop(), "exceptions must derive from BaseException")
+    if cause is not None:
+        is_none = isinstance(cause, Known) and cause.value is None
+        if not is_none:
+            cause = _instance(frame, cause, "exception causes must derive from BaseException")
+        store_attribute(frame, raised, "__cause__", cause)
     raise PythonError(raised)
+
+
+def _instance(frame: Frame, value: Variable, otherwise: str) -> Variable:
+    """The exception that is raised: a class is called."""
+    if not (isinstance(value, Known) and isinstance(value.value, type)):
+        if not is_exception(value):
+            fails(TypeError, otherwise)
+        return value
+    cls = value.value
+    if not issubclass(cls, BaseException):
+        fails(TypeError, otherwise)
+    made = call(frame, value, [], {})
+    if not is_exception(made):
+        text = "should have returned an instance of BaseException"
+        fails(TypeError, f"calling {cls!r} {text}, not {type_of(made)!r}")
+    return made
 
 
 @opcode("PUSH_EXC_INFO")
 def push_exc_info(frame: Frame, instruction: Instruction) -> None:
     raised = frame.pop()
-    handled = frame.state.handled
-    frame.push(handled[-1] if handled else constant(None))
+    frame.push(Handled(raised))
     frame.push(raised)
-    handled.append(raised)
-    frame.handling += 1
+    frame.handled.append(raised)
 
 
 @opcode("POP_EXCEPT")
 def pop_except(frame: Frame, instruction: Instruction) -> None:
     frame.pop()
-    frame.state.handled.pop()
-    frame.handling -= 1
+    frame.handled.pop()
 
 
 @opcode("CHECK_EXC_MATCH")
@@ -65,7 +79,31 @@ def check_exc_match(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("RERAISE")
 def reraise(frame: Frame, instruction: Instruction) -> None:
-    raise PythonError(frame.pop())
+    raise PythonError(frame.pop(), is_new=False)
+
+
+@opcode("CHECK_EG_MATCH")
+def check_eg_match(frame: Frame, instruction: Instruction) -> None:
+    wanted = frame.pop()
+    kinds = elements(frame, wanted) if isinstance(wanted, SequenceVariable) else [wanted]
+    plain = [plain_value(kind) for kind in kinds]
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in plain):
+        fails(TypeError, "catching classes that do not inherit from BaseException is not allowed")
+    if any(issubclass(kind, BaseExceptionGroup) for kind in plain):
+        text = "catching ExceptionGroup with except* is not allowed. Use except instead."
+        fails(TypeError, text)
+    match, rest = match_group(frame, frame.pop(), wanted)
+    frame.push(rest)
+    frame.push(match)
+    if not (isinstance(match, Known) and match.value is None):
+        frame.handled[-1] = match
+        next(v for v in reversed(frame.stack) if isinstance(v, Handled)).raised = match
+
+
+@opcode("PREP_RERAISE_STAR", until=(3, 12))
+def prep_reraise_star(frame: Frame, instruction: Instruction) -> None:
+    raised, original = frame.pop(), frame.pop()
+    frame.push(group_to_raise(frame, original, raised))
 
 
 @opcode("BEFORE_WITH")
@@ -82,13 +120,5 @@ def before_with(frame: Frame, instruction: Instruction) -> None:
 @opcode("WITH_EXCEPT_START")
 def with_except_start(frame: Frame, instruction: Instruction) -> None:
     raised, leave = frame.stack[-1], frame.stack[-4]
-    frame.push(call(frame, leave, [constant(exception_class(raised)), raised, TRACEBACK], {}))
-
-
-class _Traceback(Variable):
-    """The traceback of a traced exception, which only Python could tell."""
-
-    __slots__ = ()
-
-
-TRACEBACK = _Traceback()
+    traceback = load_attribute(frame, raised, "__traceback__")
+    frame.push(call(frame, leave, [constant(exception_class(raised)), raised, traceback], {}))

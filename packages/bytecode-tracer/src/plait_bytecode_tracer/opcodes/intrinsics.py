@@ -12,6 +12,7 @@ from typing import TypeAlias
 from plait_bytecode_tracer.building import make
 from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.exception_groups import group_to_raise
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.opcodes.registry import opcode
@@ -87,6 +88,7 @@ _ONE: dict[str, Unary] = {
     "INTRINSIC_TYPEALIAS": _type_alias,
 }
 _TWO: dict[str, Binary] = {
+    "INTRINSIC_PREP_RERAISE_STAR": group_to_raise,
     "INTRINSIC_TYPEVAR_WITH_BOUND": _bounded_parameter,
     "INTRINSIC_TYPEVAR_WITH_CONSTRAINTS": _bounded_parameter,
     "INTRINSIC_SET_FUNCTION_TYPE_PARAMS": _set_type_parameters,

@@ -2,7 +2,6 @@
 
 _MODULE = "it is of module code, which is not traced"
 _ASYNC = "it is of coroutines, which are not traced"
-_GROUP = "it is of exception groups, which are not traced"
 _INTERPRETER = "it is the interpreter's own, and in no function"
 
 UNTRACED: dict[str, str] = {
@@ -14,8 +13,6 @@ UNTRACED: dict[str, str] = {
     "GET_AITER": _ASYNC,
     "GET_ANEXT": _ASYNC,
     "GET_AWAITABLE": _ASYNC,
-    "CHECK_EG_MATCH": _GROUP,
-    "PREP_RERAISE_STAR": _GROUP,
     "CACHE": _INTERPRETER,
     "ENTER_EXECUTOR": _INTERPRETER,
     "EXIT_INIT_CHECK": _INTERPRETER,
@@ -30,6 +27,5 @@ UNTRACED_INTRINSICS: dict[str, str] = {
     "INTRINSIC_PRINT": _MODULE,
     "INTRINSIC_IMPORT_STAR": _MODULE,
     "INTRINSIC_ASYNC_GEN_WRAP": _ASYNC,
-    "INTRINSIC_PREP_RERAISE_STAR": _GROUP,
 }
 """The same for the intrinsics of 3.12 and newer."""
