@@ -202,3 +202,154 @@ def big_integers(n):
 @case(with_x(2**40, 2**62))
 def big_integer_with_tensor(x, n):
     return x.to(torch.int64) + n, x * n
+
+
+class Number:
+    def __init__(self, value):
+        self.value = value
+
+    def __add__(self, other):
+        return ("add", self.value) if isinstance(other, int) else NotImplemented
+
+    def __radd__(self, other):
+        return ("radd", self.value)
+
+    def __divmod__(self, other):
+        return (self.value, other)
+
+    def __rdivmod__(self, other):
+        return (other, self.value)
+
+    def __lt__(self, other):
+        return self.value < other.value
+
+
+class Bigger(Number):
+    def __radd__(self, other):
+        return ("bigger", self.value)
+
+    def __gt__(self, other):
+        return "reflected first"
+
+
+class Plain(Number):
+    pass
+
+
+class Empty:
+    pass
+
+
+@case(with_x(2, 3))
+def operands_in_order(x, n):
+    one, bigger, plain = Number(n), Bigger(n + 1), Plain(n + 2)
+    return (
+        *(one + 1, 1 + one, one + one if False else None, one + bigger, one + plain),
+        *(divmod(one, 3), divmod(3, one), one < bigger, one < plain, x * n),
+    )
+
+
+def said(function, *args):
+    try:
+        return function(*args)
+    except TypeError as error:
+        return str(error)
+
+
+@case(with_x(2, 3))
+def operands_that_do_not_fit(x, n):
+    empty, items = Empty(), [n]
+    return (
+        *(said(operator.add, empty, n), said(operator.add, n, empty), said(operator.sub, items, 1)),
+        *(
+            said(operator.lt, empty, empty),
+            said(operator.lt, items, (n,)),
+            said(operator.neg, empty),
+        ),
+        *(
+            said(operator.add, items, (n,)),
+            said(operator.mul, items, "a"),
+            said(operator.mul, 1.5, items),
+        ),
+        *(said(operator.or_, {n}, [n]), said(operator.concat, n, n), said(operator.iadd, items, n)),
+        *(said(int, empty), said(float, empty), said(abs, empty), said(round, empty), x),
+    )
+
+
+class Like:
+    def __init__(self, **results):
+        self.__dict__.update(results)
+
+    def __index__(self):
+        return self.index
+
+    def __float__(self):
+        return self.float
+
+    def __repr__(self):
+        return self.text
+
+
+@case(with_x(2, 3))
+def conversions_of_objects(x, n):
+    like = Like(index=n, float=n / 2, text=f"<{n}>")
+    wrong = Like(index="a", float=1, text=5)
+    return (
+        *(int(like), float(like), complex(like), hex(like), operator.index(like), repr(like)),
+        *(str(like), f"{like} {like!r:>6}", "%s %r" % (like, [like]), "%5s" % like),
+        *(said(operator.index, wrong), said(float, wrong), said(repr, wrong), said(hex, wrong)),
+        *([1, 2] * like, "ab" * like, [like, (like,), {n: like}].__repr__(), x * n),
+    )
+
+
+@case(with_x(2, 3))
+def comparison_of_containers(x, n):
+    a, b = [1, n, Number(1)], [1, n, Number(2)]
+    return (
+        *(a < b, [1, n] <= [1, n], (1, n) > (1,), [n] == (n,), (1, 2) == (1, 2), [1] != [1, n]),
+        *(
+            {1: n} == {1: n},
+            {1: a} == {1: b},
+            {n} < {n, 1},
+            {n} == frozenset([n]),
+            {1: 2}.keys() == {1},
+        ),
+        *(sorted([(2, n), (1, n)]), max([n, 2], [n, 3]), x),
+    )
+
+
+@case(with_x(2, 3))
+def format_of_containers(x, n):
+    holder = [Like(text="h"), {"k": Like(text="i")}, (Like(text="j"),), {n}]
+    holder.append(holder)
+    return str(holder), f"{holder[1]}", "%s|%d|%5.1f|%%" % (holder[0], n, n), x * n
+
+
+@case(with_x(2, 3))
+def wrong_arguments(x, n):
+    def inner(a, b=1, *, c):
+        return a
+
+    return (
+        *(said(inner), said(inner, 1, 2, 3), said(lambda a: a), said({}.items, None)),
+        *(said([].append), said({n: 1}.get), said(len), said(isinstance, 1), x),
+    )
+
+
+@case(with_x(2, 3))
+def dict_changed_while_iterated(x, n):
+    found = []
+    for table in ({0: n}, {0: n, 1: n}):
+        try:
+            for key in table:
+                del table[key]
+                table[key] = n
+                table[key + 10] = n
+        except RuntimeError as error:
+            found.append(str(error))
+    try:
+        for item in (s := {n}):
+            s.add(item + 1)
+    except RuntimeError as error:
+        found.append(str(error))
+    return found, x

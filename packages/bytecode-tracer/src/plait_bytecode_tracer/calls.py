@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.arity import refuse, refuse_python
 from plait_bytecode_tracer.containers import describe, hold, plain_value
 from plait_bytecode_tracer.descriptors import call_descriptor
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import FOLDED, fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, Function, constant
+from plait_bytecode_tracer.getters import GETTERS, call_getter, known_getter
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.instances import call_class, new_instance
 from plait_bytecode_tracer.iteration import elements
@@ -26,17 +28,17 @@ from plait_bytecode_tracer.objects import (
     special_method,
     static_attribute,
 )
-from plait_bytecode_tracer.operations import apply_function, call_special, takes_object
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.rules.registry import (
     builtin,
     find_builtin,
     find_named,
-    signature_of,
+    fits,
     unwrapped,
 )
 from plait_bytecode_tracer.rules.weak import referent
 from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.specials import call_folded, canonical
 from plait_bytecode_tracer.state import HOOKS
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
 from plait_bytecode_tracer.texts import CONVERSIONS, text_of
@@ -45,6 +47,7 @@ from plait_bytecode_tracer.variables import (
     DictVariable,
     FunctionVariable,
     GeneratorVariable,
+    GetterVariable,
     Known,
     MethodVariable,
     ObjectVariable,
@@ -97,6 +100,8 @@ def call(
         case PartialVariable():
             merged = {**function.kwargs, **kwargs}
             return call(frame, function.function, [*function.args, *args], merged)
+        case GetterVariable():
+            return call_getter(frame, function, args, kwargs)
         case ObjectVariable():
             direct, frame.state.is_direct = frame.state.is_direct, False
             called = special_method(frame, function, "__call__")
@@ -110,15 +115,13 @@ def call(
 def _call_known(
     frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
-    real = function.value
+    real = canonical(function.value)
     rule = find_builtin(real)
     if rule is not None:
         if rule is not module_call:
             frame.state.is_direct = False
-        try:
-            signature_of(rule).bind(frame, *args, **kwargs)
-        except TypeError as error:
-            raise TraceBreakError("GB0006", str(error)) from error
+        if not fits(rule, frame, *args, **kwargs):
+            refuse(real, args, kwargs)
         return rule(frame, *args, **kwargs)
     stands_for = frame.state.made.variables.get(id(real))
     if stands_for is not None and not isinstance(stands_for, Known):
@@ -155,11 +158,7 @@ def _call_known(
     if _folds(real):
         if has_tensor([args, kwargs]):
             return operator_on_tensors(frame, real, args, kwargs)
-        if getattr(real, "__module__", "") == "_operator" and not kwargs:
-            return apply_function(frame, real, args)
-        if takes_object(args) and not kwargs:
-            return call_special(frame, real, args)
-        return fold(real, args, kwargs)
+        return call_folded(frame, real, args, kwargs)
     if isinstance(real, functools.partial):
         source = function.source
         if source is None:
@@ -169,6 +168,8 @@ def _call_known(
         bound = list(elements(frame, wrap(real.args, source.attribute("args"))))
         named = hold(wrap(real.keywords, source.attribute("keywords")), DictVariable)
         return call(frame, called, [*bound, *args], {**dict(named.items.items()), **kwargs})
+    if isinstance(real, GETTERS):
+        return call_getter(frame, known_getter(real), args, kwargs)
     scripted = getattr(real, "_torchdynamo_inline", None)  # the Python of a ScriptFunction
     if isinstance(scripted, types.FunctionType):
         return inline(frame, scripted, args, kwargs)
@@ -520,7 +521,7 @@ def bind(
     args: list[Variable],
     kwargs: dict[str, Variable],
 ) -> dict[str, Variable]:
-    """The locals that a call starts with. Breaks where Python would raise TypeError."""
+    """The locals that a call starts with. Raises TypeError in the trace where Python does."""
     count = code.co_argcount
     names = code.co_varnames
     positional, rest = names[:count], names[count:]
@@ -531,21 +532,21 @@ def bind(
     if code.co_flags & inspect.CO_VARARGS:
         values[next(extra)] = SequenceVariable(args[count:], tuple)
     elif len(args) > count:
-        raise TraceBreakError("GB0006", f"{code.co_name} is called with too many arguments")
+        refuse_python(code, defaults, keyword_defaults, args, kwargs)
     for name in (*positional[code.co_posonlyargcount :], *keyword_only):
         if name in remaining:
             if name in values:
-                raise TraceBreakError("GB0006", f"{code.co_name} gets {name} twice")
+                refuse_python(code, defaults, keyword_defaults, args, kwargs)
             values[name] = remaining.pop(name)
     if code.co_flags & inspect.CO_VARKEYWORDS:
         values[next(extra)] = DictVariable(dict(remaining))
     elif remaining:
-        raise TraceBreakError("GB0006", f"{code.co_name} has no argument {next(iter(remaining))}")
+        refuse_python(code, defaults, keyword_defaults, args, kwargs)
     for name, value in zip(reversed(positional), reversed(defaults), strict=False):
         values.setdefault(name, value)
     for name, value in keyword_defaults.items():
         values.setdefault(name, value)
     missing = [name for name in (*positional, *keyword_only) if name not in values]
     if missing:
-        raise TraceBreakError("GB0006", f"{code.co_name} is called without {missing[0]}")
+        refuse_python(code, defaults, keyword_defaults, args, kwargs)
     return values

@@ -12,6 +12,7 @@ from plait_bytecode_tracer.variables import (
     DictVariable,
     FrameVariable,
     FunctionVariable,
+    GetterVariable,
     IteratorVariable,
     Known,
     ObjectVariable,
@@ -54,6 +55,8 @@ def type_of(value: Variable) -> type:
             return types.TracebackType
         case FrameVariable():
             return types.FrameType
+        case GetterVariable():
+            return value.kind
     raise TraceBreakError("GB0009", f"the class of a {describe(value)}")
 
 

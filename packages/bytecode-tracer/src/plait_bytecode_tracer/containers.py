@@ -79,7 +79,10 @@ def plain_value(value: Variable) -> Any:
         case Known():
             return value.value
         case SequenceVariable():
-            return value.kind([plain_value(item) for item in value.items])
+            items = [plain_value(item) for item in value.items]
+            if issubclass(value.kind, tuple) and hasattr(value.kind, "_fields"):
+                return tuple.__new__(value.kind, items)
+            return value.kind(items)
         case SliceVariable():
             return slice(*[plain_value(part) for part in value.parts])
         case SetVariable():

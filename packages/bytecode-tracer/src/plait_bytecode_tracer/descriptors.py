@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.arity import refuse
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold
@@ -25,6 +26,7 @@ from plait_bytecode_tracer.objects import (
 from plait_bytecode_tracer.operations import same
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.ambient import device_method
+from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
@@ -52,6 +54,8 @@ def call_descriptor(
     if name in ("__enter__", "__exit__"):
         raise TraceBreakError("GB0002", f"{cls.__name__} as a context manager")
     if cls is object and name in _OBJECT and not kwargs:
+        if not fits(_OBJECT[name], frame, owner, *rest):
+            refuse(descriptor, args, kwargs)
         return _OBJECT[name](frame, owner, *rest)
     if name == "__get__" and cls is types.FunctionType and rest:
         unbound = isinstance(rest[0], Known) and rest[0].value is None
@@ -65,7 +69,8 @@ def call_descriptor(
         raise TraceBreakError("GB0002", f"the method {name} of an exception")
     storage = storage_of(frame, owner)
     if storage is not None:
-        return call_method_variable(frame, MethodVariable(storage, name), rest, kwargs)
+        made = call_method_variable(frame, MethodVariable(storage, name), rest, kwargs)
+        return owner if made is storage else made  # of operators in place
     if all(isinstance(a, Known) and is_fixed(a.value) for a in (*args, *kwargs.values())):
         return fold(descriptor, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of {cls.__name__}.{name}, which is not traced")
@@ -111,6 +116,27 @@ def _ne(frame: Frame, owner: Variable, other: Variable) -> Variable:
     return equal
 
 
+def _not_implemented(frame: Frame, owner: Variable, other: Variable) -> Variable:
+    return constant(NotImplemented)
+
+
+def _str(frame: Frame, owner: Variable) -> Variable:
+    return _text(frame, repr, owner)
+
+
+def _format(frame: Frame, owner: Variable, spec: Variable) -> Variable:
+    if not isinstance(spec, Known) or spec.value != "":
+        kind = class_of(owner).__name__
+        fails(TypeError, f"unsupported format string passed to {kind}.__format__")
+    return _text(frame, str, owner)
+
+
+def _text(frame: Frame, function: Any, owner: Variable) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    return call(frame, constant(function), [owner], {})
+
+
 def _nothing(frame: Frame, *args: Variable) -> Variable:
     return constant(None)
 
@@ -122,5 +148,8 @@ _OBJECT: dict[str, Callable[..., Variable]] = {
     "__getattribute__": _getattribute,
     "__eq__": _eq,
     "__ne__": _ne,
+    **dict.fromkeys(("__lt__", "__le__", "__gt__", "__ge__"), _not_implemented),
+    "__str__": _str,
+    "__format__": _format,
     "__init_subclass__": _nothing,
 }

@@ -18,8 +18,8 @@ from plait_bytecode_tracer.folding import FOLDED, fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.objects import MISSING, builtin_base, is_python, static_attribute
-from plait_bytecode_tracer.operations import call_special, takes_object
 from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.specials import call_folded
 from plait_bytecode_tracer.variables import (
     DictVariable,
     Known,
@@ -69,9 +69,7 @@ def _fold_class(
         from plait_bytecode_tracer.calls import operator_on_tensors
 
         return operator_on_tensors(frame, cls, args, kwargs)
-    if takes_object(args) and not kwargs:
-        return call_special(frame, cls, args)
-    return fold(cls, args, kwargs)
+    return call_folded(frame, cls, args, kwargs)
 
 
 def _new_dict(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.arity import refuse_method
+from plait_bytecode_tracer.binary import container_operator
+from plait_bytecode_tracer.comparison import COMPARISONS, compare_containers
 from plait_bytecode_tracer.containers import (
     changed,
     constant_key,
@@ -26,10 +30,11 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor, tracked
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements, iterate
-from plait_bytecode_tracer.operations import equal
+from plait_bytecode_tracer.operations import element_equal
 from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.representation import represent
 from plait_bytecode_tracer.rules.objects import len_ as length
-from plait_bytecode_tracer.rules.registry import signature_of
+from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensor_values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
@@ -208,19 +213,21 @@ def _container_method(
     kwargs: dict[str, Variable],
 ) -> Variable:
     special = _SPECIAL.get(name)
-    if special is not None and not kwargs:
+    if special is not None:
+        if not fits(special, frame, owner, *args, **kwargs):
+            refuse_method(owner.kind, name, args, kwargs)
         return special(frame, owner, *args)
     if isinstance(owner, SetVariable):
+        if kwargs:
+            refuse_method(owner.kind, name, args, kwargs)
         return _set_method(frame, owner, name, args)
     table: dict[str, Callable[..., Variable]]
     table = _LIST if isinstance(owner, SequenceVariable) else _DICT
     rule = table.get(name)
     if rule is None:
         raise TraceBreakError("GB0002", f"the {owner.kind.__name__} method {name}()")
-    try:
-        signature_of(rule).bind(frame, owner, *args, **kwargs)
-    except TypeError as error:
-        raise TraceBreakError("GB0006", f"{name}() with other arguments: {error}") from error
+    if not fits(rule, frame, owner, *args, **kwargs):
+        refuse_method(owner.kind, name, args, kwargs)
     return rule(frame, owner, *args, **kwargs)
 
 
@@ -234,6 +241,25 @@ def _delete_special(frame: Frame, owner: Variable, key: Variable) -> Variable:
     return constant(None)
 
 
+def _comparison(name: str) -> Callable[..., Variable]:
+    def method(frame: Frame, owner: Variable, other: Variable) -> Variable:
+        return compare_containers(frame, owner, name, other)
+
+    return method
+
+
+def _operator(name: str) -> Callable[..., Variable]:
+    def method(frame: Frame, owner: Variable, other: Variable) -> Variable:
+        return container_operator(frame, owner, name, other)
+
+    return method
+
+
+_OPERATORS = (
+    *("add", "mul", "rmul", "iadd", "imul", "or", "ror", "ior", "and", "rand", "iand"),
+    *("sub", "rsub", "isub", "xor", "rxor", "ixor"),
+)
+
 _SPECIAL: dict[str, Callable[..., Variable]] = {
     "__getitem__": get_item,
     "__setitem__": _set_special,
@@ -241,8 +267,9 @@ _SPECIAL: dict[str, Callable[..., Variable]] = {
     "__len__": lambda frame, owner: length(frame, owner),
     "__contains__": lambda frame, owner, item: constant(contains(frame, owner, item)),
     "__iter__": iterate,
-    "__eq__": lambda frame, owner, other: constant(equal(frame, owner, other)),
-    "__ne__": lambda frame, owner, other: constant(not equal(frame, owner, other)),
+    "__repr__": lambda frame, owner: constant(represent(frame, owner)),
+    **{name: _comparison(name) for name, _ in COMPARISONS.values()},
+    **{f"__{name}__": _operator(f"__{name}__") for name in _OPERATORS},
 }
 """Operators that a class calls by name, as `super().__setitem__`, on what it inherits."""
 
@@ -344,7 +371,7 @@ def _count(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
 
 def _remove(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
     for position, item in enumerate(owner.items):
-        if equal(frame, item, value):
+        if element_equal(frame, item, value):
             del owner.items[position]
             changed(frame, owner)
             return constant(None)
@@ -406,6 +433,8 @@ def _items(frame: Frame, owner: DictVariable) -> Variable:
 def _view_method(frame: Frame, owner: ViewVariable, name: str, args: list[Variable]) -> Variable:
     """A method of a view of a dict."""
     if name in _SPECIAL:
+        if not fits(_SPECIAL[name], frame, owner, *args):
+            refuse_method(owner.kind, name, args, {})
         return _SPECIAL[name](frame, owner, *args)
     if name == "isdisjoint" and owner.name == "keys":
         other = {constant_key(item) for item in elements(frame, args[0])}
@@ -478,11 +507,17 @@ _DICT: dict[str, Callable[..., Variable]] = {
 }
 
 
+_CONSTANT_CLASSES = (int, float, complex, str, bytes)
+"""Classes whose class methods, such as `float.fromhex`, give constants for constants."""
+
+
 def constant_method(function: Any) -> bool:
     """Whether a bound builtin method belongs to an immutable constant."""
     owner = getattr(function, "__self__", None)
     if isinstance(owner, torch.device) and function.__name__ in ("__enter__", "__exit__"):
         return False
+    if owner in _CONSTANT_CLASSES:
+        return isinstance(function, types.BuiltinMethodType) and function.__name__[0] != "_"
     return owner is not None and not isinstance(owner, type(torch)) and is_constant(owner)
 
 

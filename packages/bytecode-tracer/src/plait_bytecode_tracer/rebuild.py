@@ -31,6 +31,7 @@ from plait_bytecode_tracer.variables import (
     ExceptionStorage,
     FunctionVariable,
     GeneratorVariable,
+    GetterVariable,
     IteratorVariable,
     Known,
     MethodVariable,
@@ -137,6 +138,10 @@ class Rebuilder:
             case CallVariable(made_by, args):
                 given = ", ".join(map(self.value, args))
                 return self.assign(f"{self.state.constants.name(made_by)}({given})")
+            case GetterVariable(kind, args, kwargs):
+                parts = [*map(self.value, args)]
+                parts += [f"{name}={self.value(value)}" for name, value in kwargs.items()]
+                return self.assign(f"{self.state.constants.name(kind)}({', '.join(parts)})")
             case MethodVariable(owner, name):
                 return self.assign(f"{self.value(owner)}.{name}")
             case TextVariable(parts):

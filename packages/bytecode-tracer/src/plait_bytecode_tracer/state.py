@@ -135,6 +135,8 @@ class TraceState:
     """The frames that run now, innermost last: callers, but no generator that waits."""
     outside: BaseException | None = field(default_factory=sys.exception)
     """The exception that is being handled around the call."""
+    representing: list[Variable] = field(default_factory=list)
+    """The containers whose `repr` is being written."""
     grad_enabled: bool = True
     grad_enabled_before: bool = True
     ambient: Ambient = field(default_factory=Ambient)

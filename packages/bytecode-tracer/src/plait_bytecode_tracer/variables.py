@@ -281,6 +281,15 @@ class CallVariable(Variable):
     args: list[Variable]
 
 
+@dataclass(eq=False, slots=True)
+class GetterVariable(Variable):
+    """An `operator.attrgetter`, `itemgetter` or `methodcaller`."""
+
+    kind: type
+    args: list[Variable]
+    kwargs: dict[str, Variable] = field(default_factory=dict)
+
+
 CONSTANT_TYPES: tuple[type, ...] = (
     int,
     float,

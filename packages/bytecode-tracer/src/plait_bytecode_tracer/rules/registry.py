@@ -68,6 +68,15 @@ def signature_of(rule: Builtin) -> inspect.Signature:
     return inspect.signature(rule)
 
 
+def fits(rule: Builtin, *args: Any, **kwargs: Any) -> bool:
+    """Whether a rule takes these arguments."""
+    try:
+        signature_of(rule).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
 def find_builtin(function: Any) -> Builtin | None:
     """The rule of a builtin function, if there is one."""
     try:

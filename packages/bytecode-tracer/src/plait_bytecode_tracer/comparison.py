@@ -1,0 +1,203 @@
+"""Comparisons, in the order in which Python asks the classes of both operands."""
+
+from __future__ import annotations
+
+import collections
+import operator
+import types
+from typing import Any
+
+from plait_bytecode_tracer.classes import type_of
+from plait_bytecode_tracer.containers import plain_value
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.folding import fold
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.objects import (
+    is_python,
+    special_method,
+    static_attribute,
+    storage_of,
+)
+from plait_bytecode_tracer.operations import apply, element_equal, identical, same
+from plait_bytecode_tracer.standins import fails_for_real
+from plait_bytecode_tracer.variables import (
+    BoundVariable,
+    DictVariable,
+    Known,
+    ObjectVariable,
+    SequenceVariable,
+    SetVariable,
+    SliceVariable,
+    Variable,
+    ViewVariable,
+    is_constant,
+)
+
+COMPARISONS: dict[Any, tuple[str, str]] = {
+    operator.lt: ("__lt__", "__gt__"),
+    operator.le: ("__le__", "__ge__"),
+    operator.eq: ("__eq__", "__eq__"),
+    operator.ne: ("__ne__", "__ne__"),
+    operator.gt: ("__gt__", "__lt__"),
+    operator.ge: ("__ge__", "__le__"),
+}
+"""The method of the left operand that an operator calls, and that of the right one."""
+_FUNCTIONS = {names[0]: function for function, names in COMPARISONS.items()}
+_EQUALITY = ("__eq__", "__ne__")
+_SINGLE = (int, float, complex, str, bytes, bytearray, memoryview)
+"""Builtin classes whose instances compare with instances of a class that inherits from one."""
+
+
+def not_implemented() -> Variable:
+    """What a method returns that leaves the operation to the other operand."""
+    return constant(NotImplemented)
+
+
+def is_implemented(value: Variable) -> bool:
+    return not (isinstance(value, Known) and value.value is NotImplemented)
+
+
+def compare(frame: Frame, function: Any, left: Variable, right: Variable) -> Variable:
+    """`left < right` and its like, as PyObject_RichCompare does it."""
+    name, mirrored = COMPARISONS[function]
+    kinds = type_of(left), type_of(right)
+    tries = [(left, name, right), (right, mirrored, left)]
+    if kinds[0] is not kinds[1] and issubclass(kinds[1], kinds[0]):
+        tries.reverse()
+    for owner, method, other in tries:
+        found = ask(frame, owner, method, other)
+        if is_implemented(found):
+            return found
+    if name in _EQUALITY:
+        return constant(identical(frame, left, right) is (name == "__eq__"))
+    return fails_for_real(function, [left, right])
+
+
+def ask(frame: Frame, owner: Variable, name: str, other: Variable) -> Variable:
+    """What the class of one operand says; NotImplemented where it says nothing."""
+    from plait_bytecode_tracer.calls import call
+
+    match owner:
+        case Known() if is_constant(owner.value):
+            return _compare_constant(frame, owner, name, other)
+        case BoundVariable() | Known(value=types.MethodType()):
+            return _compare_methods(owner, name, other)
+        case Known() | ObjectVariable():
+            method = special_method(frame, owner, name)
+            return not_implemented() if method is None else call(frame, method, [other], {})
+        case SequenceVariable() | DictVariable() | SetVariable() | ViewVariable():
+            own = static_attribute(owner.kind, name)
+            if is_python(own):
+                return call(frame, constant(own), [owner, other], {})
+            return compare_containers(frame, owner, name, other)
+        case SliceVariable() if isinstance(other, SliceVariable):
+            pair = [SequenceVariable(side.parts, tuple) for side in (owner, other)]
+            return compare_containers(frame, pair[0], name, pair[1])
+    return not_implemented()
+
+
+def _compare_constant(frame: Frame, owner: Known, name: str, other: Variable) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    value = owner.value
+    method = static_attribute(type(value), name)
+    if is_python(method):  # of an enum
+        return call(frame, constant(method), [owner, other], {})
+    if isinstance(other, Known) and is_constant(other.value):
+        return fold(getattr(type(value), name), [owner, other], {})
+    container = tracked_container(owner)
+    if container is not None:
+        return compare_containers(frame, container, name, other)
+    if issubclass(type_of(other), _SINGLE) or type(value).__module__ == "numpy":
+        raise TraceBreakError("GB0008", f"{name} of a {type(value).__name__} and an object")
+    return not_implemented()
+
+
+def tracked_container(value: Variable) -> SequenceVariable | SetVariable | None:
+    """A constant tuple or frozenset by its elements."""
+    real = value.value if isinstance(value, Known) else None
+    if isinstance(real, tuple) and is_constant(real):
+        return SequenceVariable([constant(item) for item in real], type(real))
+    if type(real) is frozenset and is_constant(real):
+        return SetVariable(set(real), kind=frozenset)
+    return None
+
+
+def _compare_methods(owner: Variable, name: str, other: Variable) -> Variable:
+    """Bound methods are equal if they bind one function to one object."""
+    sides = [_parts(side) for side in (owner, other)]
+    if name not in _EQUALITY or None in sides:
+        return not_implemented()
+    (function, receiver), (function_, receiver_) = [side for side in sides if side is not None]
+    equal = same(receiver, receiver_) and same(function, function_)
+    return constant(equal is (name == "__eq__"))
+
+
+def _parts(method: Variable) -> tuple[Variable, Variable] | None:
+    if isinstance(method, BoundVariable) and isinstance(method.function, Variable):
+        return method.function, method.self
+    if isinstance(method, Known) and isinstance(method.value, types.MethodType):
+        return constant(method.value.__func__), constant(method.value.__self__)
+    return None
+
+
+def compare_containers(frame: Frame, owner: Variable, name: str, other: Variable) -> Variable:
+    """The comparison method of a builtin container."""
+    if isinstance(other, ObjectVariable | Known):
+        held = tracked_container(other) or storage_of(frame, other)
+        if held is None:
+            return not_implemented()
+        other = held
+    match owner, other:
+        case (SequenceVariable(), SequenceVariable()):
+            if issubclass(owner.kind, tuple) is issubclass(other.kind, tuple):
+                return _compare_sequences(frame, owner, name, other)
+        case (DictVariable(), DictVariable()) if name in _EQUALITY:
+            return constant(_equal_dicts(frame, owner, other) is (name == "__eq__"))
+        case (SetVariable(), SetVariable()):
+            return constant(getattr(set, name)(set(owner.items), set(other.items)))
+        case (ViewVariable(), SetVariable() | ViewVariable()):
+            sets = [set_of(frame, side) for side in (owner, other)]
+            if sets[0] is not None and sets[1] is not None:
+                return constant(getattr(set, name)(*sets))
+    return not_implemented()
+
+
+def set_of(frame: Frame, value: Variable) -> set[Any] | None:
+    """The elements of a set, or of a dict's keys or items; None for others."""
+    match value:
+        case SetVariable():
+            return set(value.items)
+        case ViewVariable(owner, "keys"):
+            return set(owner.items)
+        case ViewVariable(_, "items"):
+            return {plain_value(item) for item in elements(frame, value)}
+    return None
+
+
+def _compare_sequences(
+    frame: Frame, owner: SequenceVariable, name: str, other: SequenceVariable
+) -> Variable:
+    """The first elements that differ decide, else the lengths."""
+    if name in _EQUALITY and len(owner.items) != len(other.items):
+        return constant(name == "__ne__")
+    for one, two in zip(owner.items, other.items, strict=False):
+        if not element_equal(frame, one, two):
+            if name in _EQUALITY:
+                return constant(name == "__ne__")
+            return apply(frame, _FUNCTIONS[name], [one, two])
+    return constant(_FUNCTIONS[name](len(owner.items), len(other.items)))
+
+
+def _equal_dicts(frame: Frame, owner: DictVariable, other: DictVariable) -> bool:
+    ordered = collections.OrderedDict
+    if len(owner.items) != len(other.items):
+        return False
+    in_order = issubclass(owner.kind, ordered) and issubclass(other.kind, ordered)
+    if in_order and list(owner.items) != list(other.items):
+        return False
+    return all(
+        key in other.items and element_equal(frame, item, other.items[key])
+        for key, item in owner.items.items()
+    )
