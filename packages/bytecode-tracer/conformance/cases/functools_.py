@@ -217,3 +217,71 @@ def single_dispatch_method(x, value):
             return x * item
 
     return Local().show(value)
+
+
+class Point:
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def scaled(self, n, *, by=1):
+        return self.a * n + by
+
+
+@case(with_x(2, 3))
+def getters_as_keys(x, n):
+    points = [Point(3, "c"), Point(n, "b"), Point(1, "a")]
+    points.sort(key=operator.attrgetter("a"))
+    pick, call = operator.itemgetter(0, slice(1, n)), operator.methodcaller("scaled", n, by=5)
+    return [p.b for p in points], pick([x, 1, 2, 3]), call(points[0]), pick, call
+
+
+@case(with_x(2, -1))
+def partials_have_parts(x, n):
+    inner = functools.partial(pow, n)
+    outer = functools.partial(inner, 3, mod=5) if n > 0 else functools.partial(inner, 2)
+    inner.note = x
+    return inner.func, outer.args, outer.keywords, outer.func is pow, inner, outer()
+
+
+@case(only([3, 1, 2], ["b", "a"], []))
+def keys_of_comparisons(items):
+    key = functools.cmp_to_key(lambda a, b: (a < b) - (a > b))
+    keys = sorted(map(key, items))
+    return [k.obj for k in keys], [k < keys[0] for k in keys], type(key(0)).__name__
+
+
+@case(with_x(2, 3))
+def cache_of_a_local_function(x, n):
+    calls = []
+
+    @functools.lru_cache(maxsize=2)
+    def table(k, *, offset=0):
+        calls.append(k)
+        return k * n + offset
+
+    values = [table(k) for k in (1, 2, 1, 3, 1, 2)] + [table(1, offset=1)]
+    return x + sum(values), calls, table.cache_info(), table.__name__
+
+
+@functools.lru_cache(maxsize=None)
+def pure(n):
+    return n * n + 1
+
+
+@case(with_x(2, 3, 4))
+def cache_without_effects(x, n):
+    return x * pure(n) + pure(n)
+
+
+@functools.cache
+def failing(n):
+    CALLS.append(n)
+    raise ValueError(n)
+
+
+@case(with_x(2, 3))
+def cached_function_that_raises(x, n):
+    try:
+        return failing(n)
+    except ValueError as error:
+        return error.args, len(CALLS)

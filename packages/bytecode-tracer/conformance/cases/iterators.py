@@ -244,7 +244,7 @@ def length_hints(items):
     return before, operator.length_hint(iterator), len(items)
 
 
-@case(only([[1, 2, 3], 1], [[], 4], [[5, 6], 0]))
+@case(lambda: [([1, 2, 3], 1), ([], 4), ([5, 6], 0)])
 def list_iterator_sees_growth(items, more):
     iterator = iter(items)
     first = next(iterator, None)

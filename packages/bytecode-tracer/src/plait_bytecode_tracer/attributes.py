@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import Any
 
@@ -41,6 +42,7 @@ from plait_bytecode_tracer.variables import (
     Known,
     MethodVariable,
     ObjectVariable,
+    PartialVariable,
     SequenceVariable,
     SetVariable,
     SuperVariable,
@@ -107,6 +109,8 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return frame_attribute(owner, name)
         case FunctionVariable():
             return function_attribute(frame, owner, name)
+        case PartialVariable():
+            return _partial_attribute(owner, name)
         case MethodVariable() if name in ("__name__", "__qualname__"):
             return constant(owner.name)
         case BoundVariable() if name == "__self__":
@@ -116,6 +120,20 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
         case BoundVariable() if isinstance(owner.function, Variable):
             return find_attribute(frame, owner.function, name)
     raise TraceBreakError("GB0007", f"the attribute {name!r} of a {describe(owner)}")
+
+
+def _partial_attribute(owner: PartialVariable, name: str) -> Variable | None:
+    parts = {"func": owner.function, "args": owner.args, "keywords": owner.kwargs}
+    found = parts.get(name, owner.attributes.get(name))
+    if found is not None or not hasattr(functools.partial, name):
+        return found
+    if name == "__class__":
+        return constant(functools.partial)
+    if name == "__doc__":
+        return constant(functools.partial.__doc__)
+    if name == "__dict__":
+        return DictVariable(owner.attributes)
+    raise TraceBreakError("GB0007", f"the attribute {name!r} of a partial")
 
 
 def _container_attribute(
@@ -352,6 +370,10 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     """`owner.name = value`."""
     if isinstance(owner, FunctionVariable):
         store_function_attribute(owner, name, value)
+    elif isinstance(owner, PartialVariable) and name not in ("func", "args", "keywords"):
+        if hasattr(functools.partial, name):
+            raise TraceBreakError("GB0007", f"a write to {name} of a partial")
+        owner.attributes[name] = value
     elif isinstance(owner, ObjectVariable | Known):
         store_object_attribute(frame, owner, name, value)
     elif isinstance(owner, TensorVariable) and name == "grad":

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.arity import refuse, refuse_python
+from plait_bytecode_tracer.caches import call_cached
 from plait_bytecode_tracer.containers import describe, hold, plain_value
 from plait_bytecode_tracer.descriptors import call_descriptor
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -19,7 +20,6 @@ from plait_bytecode_tracer.frame import Frame, Function, constant
 from plait_bytecode_tracer.getters import GETTERS, call_getter, known_getter
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.instances import call_class, new_instance
-from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects import (
     MODULE_CALL,
@@ -28,7 +28,8 @@ from plait_bytecode_tracer.objects import (
     special_method,
     static_attribute,
 )
-from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.rules.callables import outside_partial
 from plait_bytecode_tracer.rules.registry import (
     builtin,
     find_builtin,
@@ -44,6 +45,7 @@ from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
 from plait_bytecode_tracer.texts import CONVERSIONS, text_of
 from plait_bytecode_tracer.variables import (
     BoundVariable,
+    CallableVariable,
     DictVariable,
     FunctionVariable,
     GeneratorVariable,
@@ -98,10 +100,12 @@ def call(
         case MethodVariable():
             return call_method_variable(frame, function, args, kwargs)
         case PartialVariable():
-            merged = {**function.kwargs, **kwargs}
-            return call(frame, function.function, [*function.args, *args], merged)
+            merged = {**dict(function.kwargs.items.items()), **kwargs}
+            return call(frame, function.function, [*function.args.items, *args], merged)
         case GetterVariable():
             return call_getter(frame, function, args, kwargs)
+        case CallableVariable():
+            return _call_made(frame, function, args, kwargs)
         case ObjectVariable():
             direct, frame.state.is_direct = frame.state.is_direct, False
             called = special_method(frame, function, "__call__")
@@ -154,20 +158,13 @@ def _call_known(
             return call_descriptor(frame, descriptor, [constant(real.__self__), *args], kwargs)
     if isinstance(real, functools._lru_cache_wrapper):
         frame.state.is_direct = False
-        return _call_cached(frame, real, args, kwargs)
+        return call_cached(frame, function, args, kwargs)
     if _folds(real):
         if has_tensor([args, kwargs]):
             return operator_on_tensors(frame, real, args, kwargs)
         return call_folded(frame, real, args, kwargs)
     if isinstance(real, functools.partial):
-        source = function.source
-        if source is None:
-            source = frame.state.constants.source(real, "a partial function")
-        wrap = frame.state.wrap
-        called = wrap(real.func, source.attribute("func"))
-        bound = list(elements(frame, wrap(real.args, source.attribute("args"))))
-        named = hold(wrap(real.keywords, source.attribute("keywords")), DictVariable)
-        return call(frame, called, [*bound, *args], {**dict(named.items.items()), **kwargs})
+        return call(frame, outside_partial(frame, function), args, kwargs)
     if isinstance(real, GETTERS):
         return call_getter(frame, known_getter(real), args, kwargs)
     scripted = getattr(real, "_torchdynamo_inline", None)  # the Python of a ScriptFunction
@@ -185,20 +182,13 @@ def _call_known(
     raise TraceBreakError("GB0002", f"a call of {name}, which is not traced")
 
 
-def _call_cached(
-    frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
+def _call_made(
+    frame: Frame, function: CallableVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
-    """A call of a function with a cache: Python computes it once, and so does the trace."""
-    if not all(isinstance(arg, Known) for arg in (*args, *kwargs.values())):
-        return call(frame, constant(real.__wrapped__), args, kwargs)
-    try:
-        result = real(*map(plain_value, args), **{n: plain_value(v) for n, v in kwargs.items()})
-    except Exception as error:
-        raise python_error(error) from error
-    if is_constant(result):
-        return constant(result)
-    name = frame.state.constants.name(result)
-    return frame.state.wrap(result, Source(name, f"a result of {real.__wrapped__.__name__}"))
+    frame.state.is_direct = False
+    if len(args) != 1 or kwargs:
+        raise TraceBreakError("GB0006", f"a {function.kind.__name__} called with other arguments")
+    return function.run(frame, *args)
 
 
 def _is_numpy_function(real: Any) -> bool:

@@ -7,8 +7,10 @@ import types
 
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     BoundVariable,
+    CallableVariable,
     DictVariable,
     FrameVariable,
     FunctionVariable,
@@ -37,12 +39,14 @@ def type_of(value: Variable) -> type:
             return type(value.value)
         case SequenceVariable() | DictVariable() | ViewVariable() | SetVariable():
             return value.kind
-        case IteratorVariable():
+        case IteratorVariable() | CallableVariable():
             return value.kind
         case ObjectVariable():
-            return value.cls
+            twin = TWINS.get(value.cls)
+            return value.cls if twin is None else twin.kind
         case FunctionVariable():
-            return type(lambda: None)
+            is_cached = "cache_parameters" in value.attributes and "__wrapped__" in value.attributes
+            return functools._lru_cache_wrapper if is_cached else types.FunctionType
         case SliceVariable():
             return slice
         case TextVariable():

@@ -185,9 +185,9 @@ class Made:
             case BoundVariable(function, owner) if isinstance(function, Variable):
                 return types.MethodType(self.stand_in(function), self.stand_in(owner))
             case PartialVariable(function, args, kwargs):
-                named = {name: self.stand_in(value) for name, value in kwargs.items()}
+                named = {name: self.stand_in(value) for name, value in kwargs.items.items()}
                 return functools.partial(
-                    self.stand_in(function), *map(self.stand_in, args), **named
+                    self.stand_in(function), *map(self.stand_in, args.items), **named
                 )
             case TensorVariable():
                 return Opaque()

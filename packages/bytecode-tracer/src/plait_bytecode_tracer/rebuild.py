@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from plait_bytecode_tracer.caches import WRAPPER_CODE, remake_cached
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL
 from plait_bytecode_tracer.guards import Reads
@@ -22,8 +23,10 @@ from plait_bytecode_tracer.rebuild_exceptions import new_exception, new_tracebac
 from plait_bytecode_tracer.rebuild_made import MadeObjects
 from plait_bytecode_tracer.state import TraceState, own_table
 from plait_bytecode_tracer.texts import CONVERSIONS
+from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     BoundVariable,
+    CallableVariable,
     CallVariable,
     CellVariable,
     ContextVariable,
@@ -130,18 +133,16 @@ class Rebuilder:
                 bound = f"{self.value(function)}.__get__({receiver}, type({receiver}))"
                 return self.assign(bound)
             case PartialVariable(function, args, kwargs):
-                parts = [self.value(function), *map(self.value, args)]
-                parts += [f"{name}={self.value(value)}" for name, value in kwargs.items()]
-                return self.assign(
-                    f"{self.state.constants.name(functools.partial)}({', '.join(parts)})"
-                )
+                name = self._call(functools.partial, [function, *args.items], kwargs.items)
+                for attribute, value in variable.attributes.items():
+                    self.lines.append(f"{name}.{attribute} = {self.value(value)}")
+                return name
+            case CallableVariable(kind, args, kwargs, make=make):
+                return self._call(make or kind, args, kwargs)
             case CallVariable(made_by, args):
-                given = ", ".join(map(self.value, args))
-                return self.assign(f"{self.state.constants.name(made_by)}({given})")
+                return self._call(made_by, args, {})
             case GetterVariable(kind, args, kwargs):
-                parts = [*map(self.value, args)]
-                parts += [f"{name}={self.value(value)}" for name, value in kwargs.items()]
-                return self.assign(f"{self.state.constants.name(kind)}({', '.join(parts)})")
+                return self._call(kind, args, kwargs)
             case MethodVariable(owner, name):
                 return self.assign(f"{self.value(owner)}.{name}")
             case TextVariable(parts):
@@ -150,7 +151,9 @@ class Rebuilder:
                 return self.assign(f"slice({', '.join(self.value(part) for part in parts)})")
             case ViewVariable(owner, name):
                 return self.assign(f"{self.value(owner)}.{name}()")
-            case FunctionVariable():
+            case FunctionVariable(code=code):
+                if code is WRAPPER_CODE:
+                    return self._cached(variable)
                 return self._function(variable)
             case CellVariable():
                 return self._cell(variable)
@@ -255,6 +258,9 @@ class Rebuilder:
         self.unfinished.discard(id(variable))
 
     def _object(self, variable: ObjectVariable) -> str:
+        twin = TWINS.get(variable.cls)
+        if twin is not None:
+            return self._iterator(twin.again(variable.attributes))
         constants = self.state.constants
         cls = self.real(variable.cls)
         base = builtin_base(variable.cls)
@@ -336,6 +342,14 @@ class Rebuilder:
         for attribute, value in (*variable.described.items(), *variable.attributes.items()):
             self.lines.append(f"setattr({name}, {attribute!r}, {self.value(value)})")
 
+    def _cached(self, variable: FunctionVariable) -> str:
+        name = self._iterator(remake_cached(variable))
+        self.names[id(variable)] = name
+        for attribute, value in variable.attributes.items():
+            if attribute not in ("cache_info", "cache_clear"):
+                self.lines.append(f"{name}.{attribute} = {self.value(value)}")
+        return name
+
     def _cell(self, variable: CellVariable) -> str:
         constants = self.state.constants
         if variable.original is not None:
@@ -368,13 +382,17 @@ class Rebuilder:
         """An iterator as far as it was consumed; it is moved there last, when all has its value."""
         if made.function is None:
             return self._moved(self.value(made.args[0]), made)
-        constants = self.state.constants
         if made.skipped and any(id(arg) in self.unfinished for arg in made.args):
             raise TraceBreakError("GB0009", "an iterator inside of what it iterates over")
-        given = [self.value(arg) for arg in made.args]
-        given += [f"{name}={self.value(value)}" for name, value in made.kwargs.items()]
-        name = self.assign(f"{constants.name(made.function)}({', '.join(given)})")
-        return self._moved(name, made)
+        return self._moved(self._call(made.function, made.args, made.kwargs), made)
+
+    def _call(self, function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> str:
+        """What a function returns for given arguments."""
+        given = [self.value(arg) for arg in args]
+        if kwargs:
+            named = ", ".join(f"{name!r}: {self.value(v)}" for name, v in kwargs.items())
+            given.append(f"**{{{named}}}")
+        return self.assign(f"{self.state.constants.name(function)}({', '.join(given)})")
 
     def _moved(self, name: str, made: Remake) -> str:
         if made.state is not None:

@@ -269,8 +269,24 @@ class PartialVariable(Variable):
     """`functools.partial` over tracked arguments."""
 
     function: Variable
+    args: SequenceVariable
+    kwargs: DictVariable
+    attributes: dict[str, Variable] = field(default_factory=dict)
+    """What the program has set on it."""
+
+
+@dataclass(eq=False, slots=True)
+class CallableVariable(Variable):
+    """An immutable callable object of a C class, such as an `itemgetter`."""
+
+    kind: type
     args: list[Variable]
+    """What it was made of."""
     kwargs: dict[str, Variable]
+    run: Callable[..., Variable]
+    """What its call does, in a frame."""
+    make: Any = None
+    """What makes it, if that is not its class."""
 
 
 @dataclass(eq=False, slots=True)

@@ -3,6 +3,7 @@
 from plait_bytecode_tracer.rules import (
     ambient,
     autograd,
+    callables,
     containers,
     copying,
     definitions,
@@ -22,6 +23,7 @@ from plait_bytecode_tracer.rules import (
 __all__ = [
     "ambient",
     "autograd",
+    "callables",
     "containers",
     "copying",
     "definitions",

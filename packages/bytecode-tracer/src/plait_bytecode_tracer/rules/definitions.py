@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import types
 from typing import Any
@@ -18,15 +17,9 @@ from plait_bytecode_tracer.variables import (
     BoundVariable,
     Known,
     ObjectVariable,
-    PartialVariable,
     SequenceVariable,
     Variable,
 )
-
-
-@builtin(functools.partial)
-def partial(frame: Frame, function: Variable, *args: Variable, **kwargs: Variable) -> Variable:
-    return PartialVariable(function, list(args), dict(kwargs))
 
 
 @builtin(inspect.signature)

@@ -18,6 +18,7 @@ from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.variables import (
     BoundVariable,
+    CallableVariable,
     DictVariable,
     FunctionVariable,
     Known,
@@ -125,7 +126,7 @@ def callable_(frame: Frame, value: Variable) -> Variable:
     if isinstance(value, Known):
         return constant(callable(value.value))
     callables = FunctionVariable | BoundVariable | MethodVariable | PartialVariable
-    return constant(isinstance(value, callables))
+    return constant(isinstance(value, callables | CallableVariable))
 
 
 @builtin(super)

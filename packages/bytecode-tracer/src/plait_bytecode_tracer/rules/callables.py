@@ -1,0 +1,56 @@
+"""Callable objects of C classes, made in the trace or outside: partials, comparison keys."""
+
+from __future__ import annotations
+
+import functools
+
+from plait_bytecode_tracer.containers import plain_value
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.rules.objects import callable_
+from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.twins import TWINS, ComparisonKey
+from plait_bytecode_tracer.variables import (
+    CallableVariable,
+    DictVariable,
+    Known,
+    ObjectVariable,
+    PartialVariable,
+    SequenceVariable,
+    Variable,
+)
+
+
+@builtin(functools.partial)
+def partial(frame: Frame, function: Variable, /, *args: Variable, **kwargs: Variable) -> Variable:
+    if not plain_value(callable_(frame, function)):
+        fails(TypeError, "the first argument must be callable")
+    if isinstance(function, PartialVariable) and not function.attributes:
+        args = (*function.args.items, *args)
+        kwargs = {**function.kwargs.items, **kwargs}
+        function = function.function
+    return PartialVariable(function, SequenceVariable(list(args), tuple), DictVariable(kwargs))
+
+
+def outside_partial(frame: Frame, function: Known) -> Variable:
+    """A partial of the caller's, by its parts."""
+    real, source = function.value, function.source
+    if source is None:
+        source = frame.state.constants.source(real, "a partial function")
+    wrap = frame.state.wrap
+    args = wrap(real.args, source.attribute("args"))
+    named = wrap(real.keywords, source.attribute("keywords"))
+    assert isinstance(named, DictVariable)
+    if isinstance(args, Known):
+        args = SequenceVariable([constant(item) for item in args.value], tuple)
+    assert isinstance(args, SequenceVariable)
+    return PartialVariable(wrap(real.func, source.attribute("func")), args, named)
+
+
+@builtin(functools.cmp_to_key)
+def cmp_to_key(frame: Frame, mycmp: Variable) -> Variable:
+    def run(frame: Frame, obj: Variable) -> Variable:
+        return ObjectVariable(ComparisonKey, {"_compare": mycmp, "obj": obj})
+
+    kind = TWINS[ComparisonKey].kind
+    return CallableVariable(kind, [mycmp], {}, run, functools.cmp_to_key)
