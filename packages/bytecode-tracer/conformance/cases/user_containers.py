@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections.abc
 
+import torch
+
 from conformance.declare import case, only, t, with_x
 
 
@@ -237,3 +239,86 @@ def iterable_with_state(items):
 
     once = Once()
     return list(once), list(once)
+
+
+class Named:
+    log = []
+
+    def __init__(self, name):
+        self.name = name
+
+    def __hash__(self):
+        self.log.append(("hash", self.name))
+        return len(self.name)
+
+    def __eq__(self, other):
+        self.log.append(("eq", self.name))
+        return isinstance(other, Named) and self.name == other.name
+
+
+@case(lambda: [("a", "b"), ("a", "a"), ("a", "bc"), ("", "")])
+def own_hash_and_equality(one, other):
+    Named.log.clear()
+    first, second = Named(one), Named(other)
+    table = {first: 1}
+    found = second in table, table.get(second), table.setdefault(second, 3)
+    members = {first, second, first}
+    return found, len(table), len(members), list(Named.log), [k.name for k in table]
+
+
+class Plain:
+    def __init__(self, tag):
+        self.tag = tag
+
+
+def _twice(tag):
+    made = Plain(tag)
+    return made, made
+
+
+@case(lambda: [(Plain(1), Plain(2)), (Plain(3), Plain(3)), _twice(4), (Plain(5), Plain(6))])
+def arguments_as_keys(a, b):
+    table = {a: "first"}
+    table[b] = "second"
+    return table[a], len(table), len({a, b}), (a, b) in {(b, a): 0}
+
+
+@case(with_x(1, 2))
+def tuples_of_objects_as_keys(x, n):
+    made = Plain(n)
+    table = {(made, 1): "one", (x.dtype, None): "dtype", (Plain, n): "class", frozenset({n}): 0}
+    table[made, 1] += "!"
+    return table[(made, 1)], table[(x.dtype, None)], (Plain, n) in table, (Plain(n), 1) in table
+
+
+@case(with_x([1], {"a": 1}, {1}))
+def unhashable_keys(x, value):
+    found = []
+    for key in (value, (1, value), [value]):
+        try:
+            found.append({key: x})
+        except TypeError as error:
+            found.append(str(error))
+    try:
+        return found, {1, 2}.add(value)
+    except TypeError as error:
+        return found, str(error)
+
+
+class Equal:
+    def __eq__(self, other):
+        return True
+
+
+@case(only(1, 2))
+def equality_without_hash(n):
+    try:
+        return {Equal(): n}
+    except TypeError as error:
+        return str(error)
+
+
+@case(with_x(len, print, min))
+def functions_as_keys(x, function):
+    table = {len: "len", print: "print", Plain: "class", torch: "module"}
+    return table.get(function, "none"), table[torch], {function: x}

@@ -293,9 +293,9 @@ def _combine_views(frame: Frame, owner: ViewVariable, name: str, other: Variable
         return not_implemented()
     theirs = set_of(frame, other)
     if theirs is None:
-        from plait_bytecode_tracer.containers import constant_key
+        from plait_bytecode_tracer.keys import constant_key
 
-        theirs = {constant_key(item) for item in elements(frame, other)}
+        theirs = {constant_key(frame, item) for item in elements(frame, other)}
     reflected = name.startswith("__r")
     first, second = (theirs, mine) if reflected else (mine, theirs)
     plain = f"__{name.strip('_').removeprefix('r' if reflected else '')}__"

@@ -8,9 +8,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from plait_bytecode_tracer.containers import constant_key, describe
+from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.keys import constant_key
 from plait_bytecode_tracer.raising import PythonError, describe_exception
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.sources import Source
@@ -51,10 +52,10 @@ def cached_result(function: Any, key: object) -> object:
     return _ABSENT
 
 
-def _key(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> object:
+def _key(frame: Frame, function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> object:
     """The key under which a cache holds the result of a call, as C makes it."""
-    plain = [_key_part(arg) for arg in args]
-    named = [_key_part(arg) for arg in kwargs.values()]
+    plain = [_key_part(frame, arg) for arg in args]
+    named = [_key_part(frame, arg) for arg in kwargs.values()]
     typed = function.cache_parameters()["typed"]
     if not typed and not kwargs and len(plain) == 1 and type(plain[0]) in (int, str):
         return plain[0]
@@ -68,8 +69,8 @@ def _key(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> ob
     return tuple(parts)
 
 
-def _key_part(value: Variable) -> Any:
-    key = constant_key(value)
+def _key_part(frame: Frame, value: Variable) -> Any:
+    key = constant_key(frame, value)
     if not isinstance(key, ObjectKey):
         return key
     if isinstance(key.variable, Known):
@@ -87,7 +88,7 @@ def call_cached(
     that it counts, keeps and drops what it does in Python.
     """
     real, state = function.value, frame.state
-    key = _key(real, args, kwargs)
+    key = _key(frame, real, args, kwargs)
     bounded = real.cache_parameters()["maxsize"] is not None
     if bounded and any(_is_call_of(called, real) for called, _, _ in state.deferred):
         raise TraceBreakError("GB0002", "two calls of a function whose cache is bounded")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import operator
-import types
 from typing import Any, TypeVar
 
 import torch
@@ -45,32 +44,10 @@ def describe(value: Variable) -> str:
     return type(value).__name__.removesuffix("Variable").lower()
 
 
-def constant_key(value: Variable) -> Any:
-    """A variable as a dict key or set element: a constant, or an object by its identity."""
-    from plait_bytecode_tracer.objects import static_attribute
+def _key(frame: Frame, value: Variable) -> Any:
+    from plait_bytecode_tracer.keys import constant_key
 
-    if isinstance(value, TensorVariable):
-        return ObjectKey(value)
-    if isinstance(value, ObjectVariable) and value.base is None:
-        own = (static_attribute(value.cls, "__eq__"), static_attribute(value.cls, "__hash__"))
-        if own[1] is None:
-            fails(TypeError, f"unhashable type: {value.cls.__name__!r}")
-        if own == (object.__dict__["__eq__"], object.__dict__["__hash__"]):
-            return ObjectKey(value)
-    plain = plain_value(value)
-    if _is_key(plain):
-        return plain
-    comparison: Any = type(plain).__eq__
-    if isinstance(value, Known) and comparison is object.__eq__:
-        return ObjectKey(value)
-    raise TraceBreakError("GB0009", f"a {type(plain).__name__} as a key")
-
-
-def _is_key(value: Any) -> bool:
-    """Whether an object is the same key in each call: by its value, or as a definition."""
-    if type(value) is tuple:
-        return all(_is_key(item) for item in value)
-    return is_constant(value) or isinstance(value, type | types.FunctionType)
+    return constant_key(frame, value)
 
 
 def plain_value(value: Variable) -> Any:
@@ -114,7 +91,7 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
         case SequenceVariable():
             return _sequence_item(container, plain_value(key))
         case DictVariable():
-            wanted = constant_key(key)
+            wanted = _key(frame, key)
             if wanted in container.items:
                 return container.items[wanted]
             return _missing_key(frame, container, wanted)
@@ -155,14 +132,14 @@ def _class_item(frame: Frame, container: Known, key: Variable) -> Variable:
         raise python_error(error) from error
 
 
-def _missing_key(frame: Frame, container: DictVariable, key: Any) -> Variable:
+def _missing_key(frame: Frame, container: DictVariable, key: Variable, wanted: Any) -> Variable:
     factory = container.factory
     if factory is None or (isinstance(factory, Known) and factory.value is None):
         fails(KeyError, key)
     from plait_bytecode_tracer.calls import call
 
     made = call(frame, factory, [], {})
-    dict_set(frame, container, key, made)
+    dict_set(frame, container, wanted, made)
     return made
 
 
@@ -209,7 +186,7 @@ def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) 
                 raise _of_kind(error, container) from error
             changed(frame, container)
         case DictVariable():
-            dict_set(frame, container, constant_key(key), value)
+            dict_set(frame, container, _key(frame, key), value)
         case Known() | ObjectVariable():
             from plait_bytecode_tracer.attributes import call_method
 
@@ -254,7 +231,7 @@ def delete_item(frame: Frame, container: Variable, key: Variable) -> None:
 
             call_method(frame, container, "__delitem__", [key])
         else:
-            dict_delete(frame, hold(container, DictVariable), constant_key(key))
+            dict_delete(frame, hold(container, DictVariable), _key(frame, key))
     except (IndexError, KeyError, TypeError) as error:
         raise _of_kind(error, container) from error
 
@@ -271,13 +248,13 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
 
     match container:
         case DictVariable():
-            return constant_key(item) in container.items
+            return _key(frame, item) in container.items
         case SetVariable():
-            return constant_key(item) in container.items
+            return _key(frame, item) in container.items
         case SequenceVariable():
             return any(element_equal(frame, member, item) for member in container.items)
         case ViewVariable(owner, "keys"):
-            return constant_key(item) in owner.items
+            return _key(frame, item) in owner.items
         case ViewVariable():
             from plait_bytecode_tracer.iteration import elements
 
@@ -336,8 +313,8 @@ def extend(frame: Frame, target: DictVariable, other: Variable) -> None:
 
         if special_method(frame, other, "keys") is not None:
             for name in elements(frame, call_method(frame, other, "keys", [])):
-                dict_set(frame, target, constant_key(name), get_item(frame, other, name))
+                dict_set(frame, target, _key(frame, name), get_item(frame, other, name))
             return
     for pair in elements(frame, other):
         one, value = list(elements(frame, pair))
-        dict_set(frame, target, constant_key(one), value)
+        dict_set(frame, target, _key(frame, one), value)

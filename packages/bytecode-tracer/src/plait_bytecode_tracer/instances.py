@@ -11,12 +11,13 @@ import torch
 
 from plait_bytecode_tracer.building import call_metaclass, type_new
 from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import constant_key, extend, plain_value
+from plait_bytecode_tracer.containers import extend, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exception_objects import initialize_exception, new_exception
 from plait_bytecode_tracer.folding import FOLDED, fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.keys import constant_key
 from plait_bytecode_tracer.objects import MISSING, builtin_base, is_python, static_attribute
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.specials import call_folded
@@ -184,7 +185,7 @@ def _empty_storage(frame: Frame, base: type | None, args: list[Variable]) -> Var
         return SequenceVariable([], list)
     if base is frozenset:
         items = [] if not args else list(elements(frame, args[0]))
-        return SetVariable({constant_key(item) for item in items}, kind=frozenset)
+        return SetVariable({constant_key(frame, item) for item in items}, kind=frozenset)
     return SetVariable(set())
 
 
@@ -215,4 +216,4 @@ def initialize(
         storage.items.clear()
         if not args:
             return
-        storage.items.update(constant_key(item) for item in elements(frame, args[0]))
+        storage.items.update(constant_key(frame, item) for item in elements(frame, args[0]))

@@ -14,7 +14,6 @@ from plait_bytecode_tracer.binary import container_operator
 from plait_bytecode_tracer.comparison import COMPARISONS, compare_containers
 from plait_bytecode_tracer.containers import (
     changed,
-    constant_key,
     contains,
     delete_item,
     dict_clear,
@@ -30,6 +29,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor, tracked
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements, iterate
+from plait_bytecode_tracer.keys import constant_key
 from plait_bytecode_tracer.operations import element_equal
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.representation import represent
@@ -301,8 +301,8 @@ _SET_CHANGES = frozenset(
 
 def _set_operand(frame: Frame, name: str, value: Variable) -> Any:
     if name in ("add", "discard", "remove"):
-        return constant_key(value)
-    return {constant_key(item) for item in elements(frame, value)}
+        return constant_key(frame, value)
+    return {constant_key(frame, item) for item in elements(frame, value)}
 
 
 def _append(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
@@ -414,8 +414,8 @@ _LIST: dict[str, Callable[..., Variable]] = {
 def _get(
     frame: Frame, owner: DictVariable, key: Variable, default: Variable | None = None
 ) -> Variable:
-    name = constant_key(key)
-    return owner.items[name] if name in owner.items else default or constant(None)
+    name = constant_key(frame, key)
+    return owner.items.get(name) or default or constant(None)
 
 
 def _keys(frame: Frame, owner: DictVariable) -> Variable:
@@ -437,7 +437,7 @@ def _view_method(frame: Frame, owner: ViewVariable, name: str, args: list[Variab
             refuse_method(owner.kind, name, args, {})
         return _SPECIAL[name](frame, owner, *args)
     if name == "isdisjoint" and owner.name == "keys":
-        other = {constant_key(item) for item in elements(frame, args[0])}
+        other = {constant_key(frame, item) for item in elements(frame, args[0])}
         return constant(other.isdisjoint(owner.owner.items))
     raise TraceBreakError("GB0002", f"the method {name} of a view of a dict")
 
@@ -445,12 +445,13 @@ def _view_method(frame: Frame, owner: ViewVariable, name: str, args: list[Variab
 def _pop_dict(
     frame: Frame, owner: DictVariable, key: Variable, default: Variable | None = None
 ) -> Variable:
-    name = constant_key(key)
-    if name in owner.items:
-        return dict_delete(frame, owner, name)
-    if default is None:
-        fails(KeyError, name)
-    return default
+    name = constant_key(frame, key)
+    found = owner.items.pop(name, None) if owner.original is None else None
+    if found is None and owner.original is not None and name in owner.items:
+        found = dict_delete(frame, owner, name)
+    if found is None and default is None:
+        fails(KeyError, key)
+    return found or default or constant(None)
 
 
 def _pop_item(frame: Frame, owner: DictVariable, last: Variable | None = None) -> Variable:
@@ -464,7 +465,9 @@ def _pop_item(frame: Frame, owner: DictVariable, last: Variable | None = None) -
 def _set_default(
     frame: Frame, owner: DictVariable, key: Variable, default: Variable | None = None
 ) -> Variable:
-    name = constant_key(key)
+    name = constant_key(frame, key)
+    if owner.original is None:  # asks each key once
+        return owner.items.setdefault(name, default or constant(None))
     if name not in owner.items:
         dict_set(frame, owner, name, default or constant(None))
     return owner.items[name]
@@ -483,9 +486,9 @@ def _update(
 def _move_to_end(
     frame: Frame, owner: DictVariable, key: Variable, last: Variable | None = None
 ) -> Variable:
-    name = constant_key(key)
+    name = constant_key(frame, key)
     if name not in owner.items:
-        fails(KeyError, name)
+        fails(KeyError, key)
     if last is not None and not plain_value(last):
         raise TraceBreakError("GB0002", "move_to_end with last=False")
     dict_set(frame, owner, name, dict_delete(frame, owner, name))

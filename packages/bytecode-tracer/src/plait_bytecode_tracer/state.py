@@ -111,6 +111,8 @@ class TraceState:
     """How far iterators from outside were read, by their ids."""
     made: Made = field(default_factory=Made)
     """Classes that the traced code defines, and what else is made for real."""
+    distinct: dict[str, Variable] = field(default_factory=dict)
+    """Objects from outside that are keys in the trace, by the code of their sources."""
     context: dict[int, tuple[contextvars.ContextVar[Any], Variable | None]] = field(
         default_factory=dict
     )

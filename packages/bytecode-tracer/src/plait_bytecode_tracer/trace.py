@@ -27,6 +27,7 @@ from plait_bytecode_tracer.guards import (
     guard_tree,
     storage_pattern,
 )
+from plait_bytecode_tracer.keys import all_distinct, key_object
 from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.sources import Source, argument
@@ -286,6 +287,7 @@ def _capture(
     graph.output(tuple(rebuilder.outputs))
     if not state.grad_enabled_before and _switches_gradients(graph):
         state.guard_requires_grad()
+    _guard_keys(state)
     if state.mutates_tensors:
         _guard_aliasing(state)
     else:
@@ -318,6 +320,14 @@ def _drop_dead_nodes(graph: fx.Graph) -> None:
             name = node.target if isinstance(node.target, str) else node.target.__name__
             if "rand" not in name and "dropout" not in name and "bernoulli" not in name:
                 graph.erase_node(node)
+
+
+def _guard_keys(state: TraceState) -> None:
+    """Objects from outside that are keys of the trace's dicts are different in each call."""
+    real = {id(key_object(value)): code for code, value in state.distinct.items()}
+    if len(real) > 1:
+        check = state.constants.name(all_distinct)
+        state.guard(None, f"{check}({', '.join(real.values())})", "keys are different objects")
 
 
 def _guard_aliasing(state: TraceState) -> None:

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from plait_bytecode_tracer.containers import (
     changed,
-    constant_key,
     dict_set,
     extend,
     hold,
@@ -16,6 +15,7 @@ from plait_bytecode_tracer.containers import (
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame
 from plait_bytecode_tracer.iteration import elements, iterate
+from plait_bytecode_tracer.keys import constant_key
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.variables import (
@@ -40,14 +40,14 @@ def build_list(frame: Frame, instruction: Instruction) -> None:
 @opcode("BUILD_SET")
 def build_set(frame: Frame, instruction: Instruction) -> None:
     items = frame.pop_many(instruction.arg or 0)
-    frame.push(SetVariable({constant_key(item) for item in items}))
+    frame.push(SetVariable({constant_key(frame, item) for item in items}))
 
 
 @opcode("BUILD_MAP")
 def build_map(frame: Frame, instruction: Instruction) -> None:
     parts = frame.pop_many(2 * (instruction.arg or 0))
     pairs = zip(parts[::2], parts[1::2], strict=True)
-    frame.push(DictVariable({constant_key(key): value for key, value in pairs}))
+    frame.push(DictVariable({constant_key(frame, key): value for key, value in pairs}))
 
 
 @opcode("BUILD_CONST_KEY_MAP")
@@ -89,21 +89,21 @@ def list_append(frame: Frame, instruction: Instruction) -> None:
 @opcode("SET_ADD")
 def set_add(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
-    _filled(frame, instruction, SetVariable).items.add(constant_key(value))
+    _filled(frame, instruction, SetVariable).items.add(constant_key(frame, value))
 
 
 @opcode("SET_UPDATE")
 def set_update(frame: Frame, instruction: Instruction) -> None:
     values = elements(frame, frame.pop())
     target = _filled(frame, instruction, SetVariable)
-    target.items.update(constant_key(value) for value in values)
+    target.items.update(constant_key(frame, value) for value in values)
 
 
 @opcode("MAP_ADD")
 def map_add(frame: Frame, instruction: Instruction) -> None:
     value, key = frame.pop(), frame.pop()
     target = hold(frame.stack[-(instruction.arg or 1)], DictVariable)
-    dict_set(frame, target, constant_key(key), value)
+    dict_set(frame, target, constant_key(frame, key), value)
 
 
 @opcode("DICT_MERGE")

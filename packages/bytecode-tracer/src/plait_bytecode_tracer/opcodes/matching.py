@@ -7,9 +7,9 @@ from dis import Instruction
 from plait_bytecode_tracer.attributes import load_attribute
 from plait_bytecode_tracer.calls import call
 from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import constant_key
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.keys import constant_key
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.operations import truth
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
@@ -74,7 +74,7 @@ def match_keys(frame: Frame, instruction: Instruction) -> None:
     seen = set()
     values: list[Variable] = []
     for key in keys:
-        plain = constant_key(key)
+        plain = constant_key(frame, key)
         if plain in seen:
             fails(ValueError, f"mapping pattern checks duplicate key ({plain!r})")
         seen.add(plain)
@@ -88,7 +88,7 @@ def match_keys(frame: Frame, instruction: Instruction) -> None:
 
 def _look_up(frame: Frame, subject: Variable, key: Variable) -> Variable:
     if isinstance(subject, DictVariable):
-        return subject.items.get(constant_key(key), _ABSENT)
+        return subject.items.get(constant_key(frame, key), _ABSENT)
     return call(frame, load_attribute(frame, subject, "get"), [key, _ABSENT], {})
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 
-from plait_bytecode_tracer.containers import constant_key, contains, extend, get_item
+from plait_bytecode_tracer.containers import contains, extend, get_item
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.keys import constant_key
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.variables import DictVariable, SequenceVariable, SetVariable, Variable
 
@@ -26,7 +27,7 @@ def tuple_(frame: Frame, values: Variable | None = None) -> Variable:
 @builtin(set)
 def set_(frame: Frame, values: Variable | None = None) -> Variable:
     items = [] if values is None else list(elements(frame, values))
-    return SetVariable({constant_key(item) for item in items})
+    return SetVariable({constant_key(frame, item) for item in items})
 
 
 @builtin(frozenset)
@@ -34,7 +35,7 @@ def frozenset_(frame: Frame, values: Variable | None = None) -> Variable:
     if isinstance(values, SetVariable) and values.kind is frozenset:
         return values
     items = [] if values is None else list(elements(frame, values))
-    return SetVariable({constant_key(item) for item in items}, kind=frozenset)
+    return SetVariable({constant_key(frame, item) for item in items}, kind=frozenset)
 
 
 @builtin(dict)
@@ -59,4 +60,4 @@ def operator_contains(frame: Frame, container: Variable, item: Variable) -> Vari
 @builtin(dict.fromkeys)
 def fromkeys(frame: Frame, keys: Variable, value: Variable | None = None) -> Variable:
     given = constant(None) if value is None else value
-    return DictVariable({constant_key(key): given for key in elements(frame, keys)})
+    return DictVariable({constant_key(frame, key): given for key in elements(frame, keys)})

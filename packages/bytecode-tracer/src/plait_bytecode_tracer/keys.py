@@ -1,0 +1,167 @@
+"""Values as keys of dicts and elements of sets, which are held in real dicts and sets.
+
+Constants and definitions are keys as they are. Other objects are held in a key that has the
+hash and the equality of the traced program's object, so that Python's own dict asks for
+them when, and as often as, it does in the program.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from typing import Any, NoReturn
+
+from plait_bytecode_tracer.containers import describe
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.objects import static_attribute
+from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.variables import (
+    CallableVariable,
+    DictVariable,
+    FunctionVariable,
+    IteratorVariable,
+    Known,
+    ObjectKey,
+    ObjectVariable,
+    SequenceVariable,
+    SetVariable,
+    TensorVariable,
+    Variable,
+    is_constant,
+    is_fixed,
+    key_variable,
+)
+
+_DEFINITIONS = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
+_BY_IDENTITY = (object.__dict__["__eq__"], object.__dict__["__hash__"])
+
+
+class GroupKey(ObjectKey):
+    """A tuple or frozenset of which elements are objects."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, variable: Variable, parts: Any) -> None:
+        super().__init__(variable)
+        self.parts = parts
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.parts == (other.parts if isinstance(other, GroupKey) else other))
+
+
+class HashedKey(ObjectKey):
+    """An object whose class defines its hash and equality."""
+
+    __slots__ = ("frame", "hash")
+
+    def __init__(self, frame: Frame, variable: Variable, hash_: int) -> None:
+        super().__init__(variable)
+        self.frame = frame
+        self.hash = hash_
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        from plait_bytecode_tracer.operations import apply, same, truth
+
+        theirs = key_variable(other)
+        if same(self.variable, theirs):
+            return True
+        try:
+            return truth(self.frame, apply(self.frame, operator.eq, [self.variable, theirs]))
+        except TraceBreakError as error:  # the frame that made the key may be gone
+            raise TraceBreakError(error.kind.code, error.reason) from None
+
+
+def constant_key(frame: Frame, value: Variable) -> Any:
+    """A variable as a dict key or set element."""
+    match value:
+        case TensorVariable() | FunctionVariable() | IteratorVariable() | CallableVariable():
+            return _by_identity(frame, value)
+        case SequenceVariable(kind=kind) if issubclass(kind, tuple):
+            return _group(value, tuple(constant_key(frame, item) for item in value.items))
+        case SetVariable(kind=kind) if kind is frozenset:
+            return _group(value, frozenset(value.items))
+        case SequenceVariable() | DictVariable() | SetVariable():
+            _unhashable(value.kind)
+        case Known(real):
+            if is_constant(real) or isinstance(real, _DEFINITIONS):
+                return real
+            if type(real) is tuple:
+                held = SequenceVariable([Known(item) for item in real], tuple)
+                return constant_key(frame, held)
+            return _object_key(frame, value, type(real))
+        case ObjectVariable(cls=cls):
+            return _object_key(frame, value, cls)
+    raise TraceBreakError("GB0009", f"a {describe(value)} as a key")
+
+
+def _unhashable(kind: type) -> NoReturn:
+    fails(TypeError, f"unhashable type: {kind.__name__!r}")
+
+
+def _group(value: SequenceVariable | SetVariable, parts: Any) -> Any:
+    """A tuple or frozenset as a key, by its elements' keys."""
+    if not any(isinstance(part, ObjectKey) for part in parts):
+        if value.kind in (tuple, frozenset):
+            return parts
+        return GroupKey(value, parts)
+    return GroupKey(value, parts)
+
+
+def _by_identity(frame: Frame, value: Variable) -> ObjectKey:
+    """An object that is equal to itself only; in each call it is to differ from the others."""
+    source = getattr(value, "source", None)
+    if source is not None:
+        frame.state.distinct.setdefault(source.code, value)
+    return ObjectKey(value)
+
+
+def _object_key(frame: Frame, value: Variable, cls: type) -> Any:
+    from plait_bytecode_tracer.objects import storage_of
+
+    own = (static_attribute(cls, "__eq__"), static_attribute(cls, "__hash__"))
+    if own[1] is None:
+        _unhashable(cls)
+    if own == _BY_IDENTITY:
+        return _by_identity(frame, value)
+    if isinstance(own[1], types.FunctionType):
+        return HashedKey(frame, value, _hash_of(frame, value))
+    storage = storage_of(frame, value)
+    if storage is not None and own[1] in (tuple.__hash__, frozenset.__hash__):
+        return HashedKey(frame, value, hash(constant_key(frame, storage)))
+    if isinstance(value, Known) and is_fixed(value.value):
+        return value.value
+    if own[1] is _BY_IDENTITY[1]:  # with an equality of its own, that was given a hash
+        return HashedKey(frame, value, id(value.value) if isinstance(value, Known) else id(value))
+    raise TraceBreakError("GB0009", f"a {cls.__name__} as a key")
+
+
+def _hash_of(frame: Frame, value: Variable) -> int:
+    """What the object's `__hash__` returns."""
+    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.objects import special_method
+
+    method = special_method(frame, value, "__hash__")
+    assert method is not None
+    found = call(frame, method, [], {})
+    if not isinstance(found, Known) or not isinstance(found.value, int):
+        fails(TypeError, "__hash__ method should return an integer")
+    return hash(found.value)
+
+
+def key_object(value: Variable) -> object:
+    """What the identity of a key from outside is told by."""
+    if isinstance(value, TensorVariable):
+        return value.original if value.original is not None else value
+    return value.value if isinstance(value, Known) else value
+
+
+def all_distinct(*values: object) -> bool:
+    """Whether no two of the objects are the same."""
+    return len(set(map(id, values))) == len(values)
