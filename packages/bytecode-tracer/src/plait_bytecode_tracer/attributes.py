@@ -286,26 +286,16 @@ def _module_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     module, source = owner.value, owner.source
     if source is None:
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a module made in the trace")
-    if name in ("_parameters", "_buffers", "_modules") and frame.state.attributes.get(id(module)):
-        raise TraceBreakError("GB0007", f"{name} of a module whose attributes were set")
     getter = static_attribute(type(module), "__getattribute__")
     fallback = static_attribute(type(module), "__getattr__")
     guard_class(frame, type(module), "__getattribute__")
     guard_class(frame, type(module), "__getattr__")
     if is_python(getter):
         return object_attribute(frame, owner, name)
-    plain = fallback is MODULE_GETATTR
-    if plain and name not in module.__dict__ and static_attribute(type(module), name) is MISSING:
-        written = frame.state.attributes.get(id(module), {}).get(name)
-        if written is not None:
-            return written
-        guard_class(frame, type(module), name)
-        frame.state.guard_no_own(source, name, plain=True)
-        return module_entry(frame, owner, name)
     found = generic_attribute(frame, owner, name)
     if found is not None:
         return found
-    if plain:
+    if fallback is MODULE_GETATTR:
         return module_entry(frame, owner, name)
     return bind_and_call_fallback(frame, owner, fallback, name)
 

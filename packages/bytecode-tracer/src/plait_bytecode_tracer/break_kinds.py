@@ -177,5 +177,29 @@ BREAKS = _table(
             return locals()["y"] * 2
         """,
     ),
+    BreakKind(
+        "GB0014",
+        "object with a destructor",
+        "Make the object outside of the compiled function.",
+        "Its class defines __del__, which runs when the last reference goes. What a compiled "
+        "call keeps for itself would delay that, so the whole call runs as plain Python.",
+        """
+        class Counted:
+            alive = []
+
+            def __init__(self):
+                self.alive.append(1)
+
+            def __del__(self):
+                self.alive.pop()
+
+
+        def function(x):
+            counted = Counted()
+            y = x + len(counted.alive)
+            del counted
+            return y
+        """,
+    ),
 )
 """Every cause of a graph break by its code."""

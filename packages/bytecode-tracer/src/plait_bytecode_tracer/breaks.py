@@ -48,6 +48,8 @@ class Continuation:
 
 def break_steps(innermost: Frame, reason: GraphBreak) -> list[int]:
     """Steps of the trace at which it can end, innermost frame first."""
+    if reason.code == "GB0014":
+        return []
     chain = [innermost]
     while chain[-1].parent is not None:
         chain.append(chain[-1].parent)

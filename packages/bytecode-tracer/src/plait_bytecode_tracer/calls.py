@@ -23,15 +23,14 @@ from plait_bytecode_tracer.instances import call_class, new_instance
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects import (
     MODULE_CALL,
-    generic_store,
     guard_class,
     special_method,
     static_attribute,
 )
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.callables import outside_partial
+from plait_bytecode_tracer.rules.modules import module_call
 from plait_bytecode_tracer.rules.registry import (
-    builtin,
     find_builtin,
     find_named,
     fits,
@@ -40,7 +39,6 @@ from plait_bytecode_tracer.rules.registry import (
 from plait_bytecode_tracer.rules.weak import referent
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.specials import call_folded, canonical
-from plait_bytecode_tracer.state import HOOKS
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
 from plait_bytecode_tracer.texts import CONVERSIONS, text_of
 from plait_bytecode_tracer.variables import (
@@ -343,94 +341,6 @@ def _call_module(
     if called is not MODULE_CALL:
         return inline(frame, called, [function, *args], kwargs)
     return module_call(frame, function, *args, **kwargs)
-
-
-@builtin(torch.nn.Module.__call__)
-def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
-    """`nn.Module.__call__`: hooks, if there are any, around `forward`."""
-    if isinstance(owner, ObjectVariable):
-        return _call_forward(frame, owner, list(args), kwargs)
-    module = owner.value if isinstance(owner, Known) else None
-    source = owner.source if isinstance(owner, Known) else None
-    if module is None or source is None:
-        raise TraceBreakError("GB0009", "a call of a module that the traced code made")
-    if module.__dict__.get("_compiled_call_impl") is not None:
-        raise TraceBreakError("GB0002", f"{source.text}, which is compiled by itself")
-    if any(_has_entries(frame, module.__dict__[name]) for name in HOOKS) or _has_global_hooks():
-        implementation: Any = torch.nn.Module._call_impl
-        return inline(frame, implementation, [owner, *args], dict(kwargs))
-    frame.state.guard_no_hooks(source)
-    return _call_forward(frame, owner, list(args), kwargs)
-
-
-def _call_forward(
-    frame: Frame, owner: Variable, args: list[Variable], kwargs: dict[str, Variable]
-) -> Variable:
-    from plait_bytecode_tracer.attributes import load_attribute
-
-    direct, frame.state.is_direct = frame.state.is_direct, False
-    forward = load_attribute(frame, owner, "forward")
-    frame.state.is_direct = direct
-    return call(frame, forward, args, kwargs)
-
-
-@builtin(torch.nn.Module.__getattr__)
-def module_getattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
-    """`nn.Module.__getattr__`: a parameter, buffer or submodule."""
-    from plait_bytecode_tracer.attributes import module_entry
-
-    wanted = plain_value(name)
-    if isinstance(owner, ObjectVariable):
-        fails(AttributeError, f"{owner.cls.__name__!r} object has no attribute {wanted!r}")
-    module = hold(owner, Known)
-    found = module_entry(frame, module, wanted)
-    if found is None:
-        kind = type(module.value).__name__
-        fails(AttributeError, f"{kind!r} object has no attribute {wanted!r}")
-    return found
-
-
-def _set_on_new_module(frame: Frame, owner: ObjectVariable, name: str, value: Variable) -> Variable:
-    """An attribute of a module that the traced code made: plain values only."""
-    is_module = isinstance(value, ObjectVariable) and issubclass(value.cls, torch.nn.Module)
-    is_module |= isinstance(value, Known) and isinstance(value.value, torch.nn.Module)
-    if is_module or isinstance(value, TensorVariable):
-        kind = owner.cls.__name__
-        raise TraceBreakError("GB0009", f"a {kind} with tensors or modules, made in the trace")
-    generic_store(frame, owner, name, value)
-    return constant(None)
-
-
-@builtin(torch.nn.Module.__setattr__)
-def module_setattr(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
-    """`nn.Module.__setattr__`: replayed on the real module."""
-    wanted = plain_value(name)
-    if isinstance(owner, ObjectVariable):
-        return _set_on_new_module(frame, owner, wanted, value)
-    module = hold(owner, Known).value
-    registered = [k for k in ("_parameters", "_modules") if wanted in module.__dict__.get(k, {})]
-    if registered and isinstance(value, TensorVariable) and value.cls is torch.Tensor:
-        raise TraceBreakError("GB0006", f"{wanted} is a parameter or module, and set to a tensor")
-    generic_store(frame, owner, plain_value(name), value)
-    return constant(None)
-
-
-def _has_entries(frame: Frame, table: dict[Any, Any]) -> bool:
-    """Whether a dict of the caller's has entries now, with what the trace did to it."""
-    known = frame.state.wrapped.get(id(table))
-    if isinstance(known, DictVariable) and known.writes:
-        return len(known.items) > 0
-    return bool(table)
-
-
-def _has_global_hooks() -> bool:
-    modules = torch.nn.modules.module
-    return bool(
-        modules._global_forward_hooks
-        or modules._global_forward_pre_hooks
-        or modules._global_backward_hooks
-        or modules._global_backward_pre_hooks
-    )
 
 
 # Inlining.

@@ -105,10 +105,6 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
         case Known() | ObjectVariable():
             from plait_bytecode_tracer.attributes import call_method
 
-            if isinstance(container, Known) and isinstance(
-                container.value, torch.nn.ModuleList | torch.nn.Sequential
-            ):
-                return _module_item(frame, container, plain_value(key))
             return call_method(frame, container, "__getitem__", [key])
     raise TraceBreakError("GB0009", f"an element of a {describe(container)}")
 
@@ -152,21 +148,6 @@ def _sequence_item(container: SequenceVariable, key: Any) -> Variable:
         return SequenceVariable(found, container.kind)
     item: Variable = found
     return item
-
-
-def _module_item(frame: Frame, container: Known, key: Any) -> Variable:
-    from plait_bytecode_tracer.attributes import load_attribute
-
-    modules = hold(load_attribute(frame, container, "_modules"), DictVariable)
-    found = list(modules.items.values())
-    try:
-        chosen = found[key]
-    except (IndexError, TypeError) as error:
-        raise python_error(error) from error
-    if isinstance(chosen, list):
-        return SequenceVariable(chosen, list)
-    module: Variable = chosen
-    return module
 
 
 def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) -> None:

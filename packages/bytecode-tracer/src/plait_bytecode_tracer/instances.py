@@ -18,7 +18,13 @@ from plait_bytecode_tracer.folding import FOLDED, fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.keys import constant_key
-from plait_bytecode_tracer.objects import MISSING, builtin_base, is_python, static_attribute
+from plait_bytecode_tracer.objects import (
+    MISSING,
+    builtin_base,
+    guard_class,
+    is_python,
+    static_attribute,
+)
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.specials import call_folded
 from plait_bytecode_tracer.variables import (
@@ -108,6 +114,9 @@ def instantiate(
 
     if issubclass(cls, type):
         return call_metaclass(frame, cls, args, kwargs)
+    guard_class(frame, cls, "__del__")
+    if is_python(static_attribute(cls, "__del__")):
+        raise TraceBreakError("GB0014", f"a new {cls.__name__}, which has a destructor")
     given = frame.state.made.given
     maker = static_attribute(cls, "__new__")
     python_maker: Any = maker.__func__ if isinstance(maker, staticmethod) else maker

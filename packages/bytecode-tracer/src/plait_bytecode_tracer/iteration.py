@@ -7,8 +7,6 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
 from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -71,8 +69,7 @@ def iterate(frame: Frame, value: Variable) -> IteratorVariable:
 def _has_own_class(value: Known) -> bool:
     """Whether a class of the user's decides how an object from outside iterates."""
     real = value.value
-    listed = isinstance(real, torch.nn.ModuleList | torch.nn.Sequential | torch.nn.ModuleDict)
-    return not (is_fixed(real) or listed or isinstance(real, type) or type(real) is tuple)
+    return not (is_fixed(real) or isinstance(real, type) or type(real) is tuple)
 
 
 def next_item(frame: Frame, iterator: Variable) -> Variable | None:
@@ -186,7 +183,6 @@ def _rows(frame: Frame, tensor: TensorVariable) -> Iterator[Variable]:
 
 
 def _known_elements(frame: Frame, value: Known) -> Iterator[Variable]:
-    from plait_bytecode_tracer.attributes import load_attribute
 
     real = value.value
     if is_constant(real) and isinstance(real, _CONSTANTS):
@@ -195,16 +191,6 @@ def _known_elements(frame: Frame, value: Known) -> Iterator[Variable]:
     if type(real) is tuple:
         yield from [frame.state.made.given(item) for item in real]
         return
-    if isinstance(real, torch.nn.ModuleList | torch.nn.Sequential) and value.source is not None:
-        modules = load_attribute(frame, value, "_modules")
-        if isinstance(modules, DictVariable):
-            yield from list(modules.items.values())
-            return
-    if isinstance(real, torch.nn.ModuleDict) and value.source is not None:
-        modules = load_attribute(frame, value, "_modules")
-        if isinstance(modules, DictVariable):
-            yield from [constant(key) for key in modules.items]
-            return
     if is_fixed(real) and hasattr(real, "__iter__"):
         yield from [constant(item) for item in real]
         return

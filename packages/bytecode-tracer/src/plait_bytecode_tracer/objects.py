@@ -219,11 +219,12 @@ def own_attributes(frame: Frame, owner: Variable) -> Variable:
     """`owner.__dict__`; for an object of the trace, the dict itself."""
     if isinstance(owner, ObjectVariable):
         return DictVariable(owner.attributes)
-    if isinstance(owner, Known):
-        if frame.state.attributes.get(id(owner.value)) or owner.source is None:
-            raise TraceBreakError("GB0007", "the __dict__ of an object that was changed")
-        table = object.__getattribute__(owner.value, "__dict__")
-        return frame.state.wrap(table, owner.source.instance_dict())
+    if isinstance(owner, Known) and owner.source is not None:
+        table = frame.state.own_dict(owner.value, owner.source)
+        written = frame.state.attributes.get(id(owner.value), {})
+        for name in [n for n in written if not _is_slot(type(owner.value), n)]:
+            write_entry(frame, table, name, written.pop(name))
+        return table
     raise TraceBreakError("GB0007", f"the __dict__ of a {describe(owner)}")
 
 
@@ -414,17 +415,32 @@ def write_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     if isinstance(owner.value, types.ModuleType):
         write_global(frame, owner.value.__dict__, name, value)
         return
+    table = None
+    if not _is_slot(cls, name) and cls.__dictoffset__:
+        table = state.wrapped.get(id(own_table(owner.value)))
+    if isinstance(table, DictVariable):
+        write_entry(frame, table, name, value)
+        return
     state.attributes.setdefault(id(owner.value), {})[name] = value
     state.owners[id(owner.value)] = owner
 
 
-def write_global(frame: Frame, namespace: dict[str, Any], name: str, value: Variable) -> None:
-    """Set or, with DELETED, delete a variable of a module."""
-    table = frame.state.global_table(namespace)
+def _is_slot(cls: type, name: str) -> bool:
+    """Whether instances hold an attribute outside of their `__dict__`."""
+    return isinstance(static_attribute(cls, name), types.MemberDescriptorType)
+
+
+def write_entry(frame: Frame, table: DictVariable, name: str, value: Variable) -> None:
+    """Set or, with DELETED, delete an entry of the dict in which an object holds its attributes."""
     if value is not DELETED:
         dict_set(frame, table, name, value)
     elif name in table.items:
         dict_delete(frame, table, name)
+
+
+def write_global(frame: Frame, namespace: dict[str, Any], name: str, value: Variable) -> None:
+    """Set or, with DELETED, delete a variable of a module."""
+    write_entry(frame, frame.state.global_table(namespace), name, value)
 
 
 def delete_object_attribute(frame: Frame, owner: Variable, name: str) -> None:
@@ -434,7 +450,7 @@ def delete_object_attribute(frame: Frame, owner: Variable, name: str) -> None:
     if frame.state.made.is_made(plain_class(owner)) and not is_python(remover):
         delete_attribute(frame, owner, name)
         return
-    if issubclass(cls, torch.nn.Module) or (isinstance(owner, Known) and owner.source is None):
+    if isinstance(owner, Known) and owner.source is None:
         raise TraceBreakError("GB0007", f"deleting {name!r} of a {cls.__name__}")
     if is_python(remover):
         _call_real(frame, remover, [owner, constant(name)])

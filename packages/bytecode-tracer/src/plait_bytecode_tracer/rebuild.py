@@ -464,7 +464,7 @@ class Rebuilder:
         if isinstance(owner, TensorVariable):
             return [f"{target}.{name} = {self.value(value)}" for name, value in attributes.items()]
         real = owner.value
-        table = getattr(real, "__dict__", {}) if not isinstance(real, torch.nn.Module) else {}
+        table = getattr(real, "__dict__", {})
         lines = []
         for name, value in attributes.items():
             before = table.get(name, MISSING) if isinstance(table, dict) else MISSING
@@ -474,7 +474,7 @@ class Rebuilder:
                 if before is not MISSING:
                     remove = constants.name(object.__delattr__)
                     lines.append(f"{remove}({target}, {name!r})")
-            elif isinstance(real, torch.nn.Module | types.FunctionType):
+            elif isinstance(real, types.FunctionType):
                 lines.append(f"{target}.{name} = {self.value(value)}")
             else:
                 set_ = constants.name(object.__setattr__)

@@ -44,9 +44,7 @@ def len_(frame: Frame, value: Variable) -> Variable:
             return constant(len(value.owner.items))
         case TensorVariable():
             return constant(len(value.fake))
-        case Known(real) if is_constant(real) or isinstance(real, torch.nn.Module):
-            if isinstance(real, torch.nn.Module) and value.source is not None:
-                load_attribute(frame, value, "_modules")
+        case Known(real) if is_constant(real):
             return constant(len(real))
     found = call_method(frame, value, "__len__", [])
     if not isinstance(found, Known) or not isinstance(found.value, int) or found.value < 0:
