@@ -12,7 +12,7 @@ import torch
 
 from plait_bytecode_tracer.arity import refuse, refuse_python
 from plait_bytecode_tracer.caches import call_cached
-from plait_bytecode_tracer.containers import describe, hold, plain_value
+from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.descriptors import call_descriptor
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import FOLDED, fold, has_tensor
