@@ -168,13 +168,16 @@ BREAKS = _table(
         "GB0013",
         "function that looks into its caller's frame",
         "Name the values instead of asking for the frame's variables.",
-        "locals(), vars(), eval() and their like see the variables of the frame that calls them, "
-        "and a weak reference sees what keeps an object alive. Only Python's own frame has those, "
-        "so the frame runs as plain Python.",
+        "sys._getframe() and its like see the frames that call them, as does eval() of code that "
+        "cannot be traced, and a weak reference sees what keeps an object alive. Only Python's own "
+        "frames have those, so the frame runs as plain Python.",
         """
+        import sys
+
+
         def function(x):
             y = x + 1
-            return locals()["y"] * 2
+            return sys._getframe().f_locals["y"] * 2
         """,
     ),
     BreakKind(

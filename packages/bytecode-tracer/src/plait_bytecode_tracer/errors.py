@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from plait_bytecode_tracer.break_kinds import BREAKS, BreakKind
 from plait_utils import PlaitError
@@ -15,6 +16,8 @@ class TraceBreakError(Exception):
         super().__init__(reason)
         self.kind = BREAKS[code]
         self.reason = reason
+        self.frame: Any = None
+        """The innermost frame that was being traced."""
 
 
 class FullGraphError(PlaitError):

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.raising import PythonError, exception_class, fails, p
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import (
     CellVariable,
+    DictVariable,
     Known,
     Variable,
 )
@@ -121,6 +122,8 @@ class Frame:
     keyword_names: tuple[str, ...] = ()
     namespace: Variable | None = None
     """What the body of a class stores its names in."""
+    snapshot: DictVariable | None = None
+    """The dict that `locals()` gives, once it has been asked for."""
     handled: list[Variable] = field(default_factory=list)
     """The exceptions that are being handled, innermost last."""
     shown: Variable | None = None
@@ -239,6 +242,10 @@ class Frame:
         self.state.running.append(self)
         try:
             self._loop()
+        except (TraceBreakError, PythonError) as error:
+            if error.frame is None:
+                error.frame = self
+            raise
         finally:
             self.state.running.pop()
             if shown:

@@ -27,7 +27,7 @@ def function_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Vari
     for table in (owner.described, owner.attributes):
         if name in table:
             return table[name]
-    known = _of_code(owner, name)
+    known = _of_code(frame, owner, name)
     if known is not None:
         return known
     if name == "__globals__":
@@ -37,7 +37,7 @@ def function_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Vari
     return MethodVariable(owner, name) if hasattr(types.FunctionType, name) else None
 
 
-def _of_code(owner: FunctionVariable, name: str) -> Variable | None:
+def _of_code(frame: Frame, owner: FunctionVariable, name: str) -> Variable | None:
     """What the function is made of."""
     match name:
         case "__name__":
@@ -52,6 +52,9 @@ def _of_code(owner: FunctionVariable, name: str) -> Variable | None:
             named = owner.keyword_defaults
             return DictVariable(named) if named else _none()
         case "__module__":
+            table = frame.state.written_globals(owner.globals)
+            if table is not None:
+                return table.items.get("__name__", constant(None))
             return constant(owner.globals.get("__name__"))
         case "__dict__":
             return DictVariable(owner.attributes)

@@ -159,13 +159,16 @@ def empty_instance(
         (b.__new__ for b in cls.__mro__ if "__new__" in b.__dict__ and _builtin(b)), None
     )
     known = maker is object.__new__ or (base is not None and maker is not None)
-    if not known or issubclass(cls, torch.Tensor) or cls.__module__ == "builtins":
+    in_c = cls.__module__ == "builtins" and not cls.__flags__ & _HEAP_TYPE
+    if not known or issubclass(cls, torch.Tensor) or in_c:
         raise TraceBreakError("GB0009", f"a new {cls.__name__}")
     if cls.__flags__ & _ABSTRACT:
         _fails_as_abstract(cls)
     return ObjectVariable(cls, {}, _empty_storage(frame, base, args))
 
 
+_HEAP_TYPE = 1 << 9
+"""The flag of types that are made while a program runs: Py_TPFLAGS_HEAPTYPE."""
 _ABSTRACT = 1 << 20
 """The flag of classes with abstract methods: Py_TPFLAGS_IS_ABSTRACT."""
 

@@ -36,6 +36,8 @@ class PythonError(Exception):
         """Whether it is raised here: what is being handled becomes its context."""
         self.is_reraised = not is_new
         """Whether the instruction that raises it adds nothing to its traceback."""
+        self.frame: Any = None
+        """The innermost frame that was being traced."""
 
     def __str__(self) -> str:
         return describe_exception(self.value)

@@ -323,7 +323,10 @@ class Rebuilder:
         closure = f"({', '.join(cells)},)" if cells else "None"
         defaults = ", ".join(self.value(value) for value in variable.defaults)
         given = f"({defaults},)" if variable.defaults else "None"
-        code, space = constants.name(variable.code), constants.name(variable.globals)
+        code = constants.name(variable.code)
+        table = self.state.wrapped.get(id(variable.globals))
+        made_here = isinstance(table, DictVariable) and table.source is None
+        space = self.value(table) if table and made_here else constants.name(variable.globals)
         made = f"{make}({code}, {space}, {variable.name!r}, {given}, {closure})"
         name = self.assign(made)
         self.names[id(variable)] = name

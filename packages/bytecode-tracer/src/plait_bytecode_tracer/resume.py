@@ -24,6 +24,8 @@ from plait_bytecode_tracer.frame import instructions_of
 STACK_PREFIX = "__stack"
 """Parameters of continuations that carry the stack; they are dead once it is rebuilt."""
 STOPPED = "__stopped"
+RESUMED = " (resumed)"
+"""The end of the qualified names of code that begins in the middle."""
 RESULT_PREFIX = "__result"
 
 
@@ -136,6 +138,11 @@ def resume_function(
     """
     body = _body_of(function.__code__)
     passed = _enter_at(body, function.__code__, offset, stack_nulls)
+    start = _after_resume(body)
+    for place in range(len(stack_nulls), 0, -1):  # what is on the stack is no local of the user's
+        item = body[start + place - 1]
+        if isinstance(item, Instr) and item.name == "LOAD_FAST":
+            body.insert(start + place, Instr("DELETE_FAST", item.arg))
     return _function(function, body, [*passed, *local_names], "resumed")
 
 
@@ -224,6 +231,8 @@ def _function(
     _name_arguments_of_super(body, function.__code__)
     size = function.__code__.co_stacksize + pushed + len(("__class__", "self"))
     code = body.to_code(stacksize=size, compute_exception_stack_depths=False)
+    qualname = f"{function.__code__.co_qualname.removesuffix(RESUMED)}{RESUMED}"
+    code = code.replace(co_qualname=qualname)
     made = types.FunctionType(
         code, function.__globals__, function.__name__, None, function.__closure__
     )

@@ -403,7 +403,19 @@ class TraceState:
     def written_globals(self, namespace: dict[str, Any]) -> DictVariable | None:
         """The variables of a module if the trace has changed any."""
         found = self.wrapped.get(id(namespace))
-        return found if isinstance(found, DictVariable) and found.writes else None
+        if not isinstance(found, DictVariable):
+            return None
+        return found if found.writes or found.source is None else None
+
+    def stand_for(self, table: DictVariable) -> dict[str, Any]:
+        """An empty dict under which code finds the globals that the trace keeps in a table."""
+        for value in self.kept:
+            if self.wrapped.get(id(value)) is table and isinstance(value, dict):
+                return value
+        stand_in: dict[str, Any] = {}
+        self.wrapped[id(stand_in)] = table
+        self.kept.append(stand_in)
+        return stand_in
 
     def guard_storage_offsets(self) -> None:
         """All inputs keep the offset at which they begin in their storage."""

@@ -120,7 +120,7 @@ def trace(
                 raise WholeCallEagerError(found, state) from cause
         except (TraceBreakError, PythonError) as caught:
             ended = _as_break(caught)
-            innermost = _innermost_frame(ended, frame)
+            innermost: Frame = frame if caught.frame is None else caught.frame
             lines = (isinstance(caught, PythonError) and raising_lines(caught.value)) or ()
             lines = lines or innermost.lines()
             reason = GraphBreak(ended.kind.code, ended.reason, lines, ended.kind.hint)
@@ -133,21 +133,7 @@ def _as_break(error: TraceBreakError | PythonError) -> TraceBreakError:
     """An exception that nothing in the traced code handles breaks the trace before it."""
     if isinstance(error, TraceBreakError):
         return error
-    made = TraceBreakError("GB0006", f"{error} is raised")
-    made.__traceback__ = error.__traceback__
-    return made
-
-
-def _innermost_frame(error: TraceBreakError, root: Frame) -> Frame:
-    """The deepest frame that was being traced."""
-    found = root
-    traceback = error.__traceback__
-    while traceback is not None:
-        frame = traceback.tb_frame.f_locals.get("self")
-        if isinstance(frame, Frame):
-            found = frame
-        traceback = traceback.tb_next
-    return found
+    return TraceBreakError("GB0006", f"{error} is raised")
 
 
 def _whole(

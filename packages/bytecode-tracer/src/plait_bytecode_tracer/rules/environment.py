@@ -38,11 +38,10 @@ def weak_reference(frame: Frame, *args: Variable, **kwargs: Variable) -> Variabl
     raise TraceBreakError("GB0013", "a weak reference is made")
 
 
-@builtin(locals, vars, dir, eval, exec, sys._getframe, inspect.currentframe, inspect.stack)
+@builtin(sys._getframe, inspect.currentframe, inspect.stack)
 def frame_dependent(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
-    """What looks at the variables of its caller, which only Python's own frame has."""
-    name = "vars" if args else "locals"
-    raise TraceBreakError("GB0013", f"{name}(), or a function like it, looks into the frame")
+    """What looks at the frames that call it, which only Python itself has."""
+    raise TraceBreakError("GB0013", "sys._getframe(), or a function like it, looks into the frame")
 
 
 @builtin(globals)
