@@ -1,4 +1,4 @@
-"""Traces tiny models of `transformers` and compares them with eager: `python -m suites.models`."""
+"""Traces small models of several libraries, against eager: `python -m suites.models`."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _grouped(found: list[tuple[str, Break]]) -> list[tuple[Break, list[str]]]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m suites.models", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
-    parser.add_argument("--family", help="text, moe, vision, audio ...")
+    parser.add_argument("--family", help="text, moe, vision, audio, timm, torchvision ...")
     parser.add_argument("--parts", action="store_true", help="also compile modules inside alone")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds a model")
     parser.add_argument("--jobs", type=int, default=1)

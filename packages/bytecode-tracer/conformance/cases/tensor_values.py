@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
 from conformance.declare import case, only, t
 
@@ -101,3 +102,40 @@ def sums_of_sizes(x):
     size = x.shape[:1] + (1, 1) + x.shape[1:]
     more = (2, *size[:1]) + x.shape
     return x.reshape(size), type(size).__name__, type(more).__name__, x.shape == (2, 3)
+
+
+def _statistics():
+    return [(t(4, 3) + n, torch.zeros(3), torch.ones(3)) for n in (0, 1, 0)]
+
+
+@case(_statistics)
+def statistics_of_unused_results(x, mean, variance):
+    F.batch_norm(x, mean, variance, None, None, True)
+    torch.batch_norm(x, None, None, mean, variance, True, 0.1, 1e-5, False)
+    F.instance_norm(x[None].transpose(1, 2), mean, variance)
+    return x + 1
+
+
+@case(only(t(4, 3) - 4, t(2, 3) - 2, t(4, 3) - 4))
+def changes_by_an_argument(x):
+    F.hardswish(x, True)
+    y = x * 2
+    F.relu(y, True)
+    z = F.threshold(x.clone(), 0.5, 7.0, inplace=True)
+    F.dropout(y, 1.0, True, True)
+    return x + 1, y, z
+
+
+@case(only(t(4, 3), t(2, 3), t(4, 3)))
+def rows_that_are_normalized(x):
+    F.embedding(torch.tensor([0]), x, max_norm=0.5)
+    return x * 1
+
+
+@case(only(t(4, 3), t(2, 3), t(4, 3)))
+def changes_in_inference_mode(x):
+    with torch.inference_mode():
+        y = x * 2
+        F.hardswish(y, True)
+        F.embedding(torch.tensor([0]), y, max_norm=0.5)
+        return y.sum().item(), y + 1

@@ -282,8 +282,10 @@ def _call_torch(
     if (
         name.endswith("_")
         or "out" in kwargs
-        or _plain_true(kwargs.get("inplace"))
+        or _plain_true(_argument(real, "inplace", args, kwargs))
         or _has_mutable_schema(real)
+        or _keeps_statistics(real, name, args, kwargs)
+        or _renormalizes(_argument(real, "max_norm", args, kwargs))
     ):
         state.mutates_tensors = True
         state.mark_changed(args)
@@ -294,6 +296,43 @@ def _call_torch(
         if isinstance(given, TensorVariable) and given.fake is result:
             return given
     return state.tensor_result(node, result)
+
+
+def _argument(
+    real: Any, name: str, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable | None:
+    """An argument of a Python function of torch's, by position or name; None if not given."""
+    if name in kwargs or not isinstance(real, types.FunctionType):
+        return kwargs.get(name)
+    names = real.__code__.co_varnames[: real.__code__.co_argcount]
+    place = names.index(name) if name in names else len(args)
+    return args[place] if place < len(args) else None
+
+
+def _keeps_statistics(
+    real: Any, name: str, args: list[Variable], kwargs: dict[str, Variable]
+) -> bool:
+    """Whether a normalization may update the running mean that it is given.
+
+    That leaves no trace in versions. The running mean is the second argument in
+    `torch.nn.functional`, the fourth in `torch`; the sixth says whether to update it.
+    """
+    if name not in ("batch_norm", "instance_norm", "native_batch_norm"):
+        return False
+    place = 1 if isinstance(real, types.FunctionType) else 3
+    mean = args[place] if place < len(args) else kwargs.get("running_mean")
+    if not isinstance(mean, TensorVariable):
+        return False
+    switch = "training" if name == "batch_norm" else "use_input_stats"
+    updates = args[5] if len(args) > 5 else kwargs.get(switch)
+    if updates is None:
+        return name != "batch_norm"
+    return not (isinstance(updates, Known) and updates.value is False)
+
+
+def _renormalizes(max_norm: Variable | None) -> bool:
+    """Whether an embedding shortens the rows that it reads."""
+    return isinstance(max_norm, Known) and max_norm.value is not None
 
 
 def _has_mutable_schema(real: Any) -> bool:

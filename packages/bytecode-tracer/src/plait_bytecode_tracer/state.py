@@ -515,7 +515,14 @@ class TraceState:
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta["val"] = result
         self.mark(node)
+        if not self.mutates_tensors:
+            self.mutates_tensors = any(map(self._is_changed, node.all_input_nodes))
         return node, result
+
+    def _is_changed(self, node: fx.Node) -> bool:
+        """Whether a tensor's version has grown since its node came."""
+        version = self.versions.get(node, -1)
+        return version >= 0 and node.meta["val"]._version != version
 
     def _run(self, kind: str, target: Any, args: Any, kwargs: Any) -> Any:
         with (

@@ -29,7 +29,7 @@ _MAX_ELEMENTS = 1 << 17
 _MAX_READ = 64
 """How many elements of a tensor that depends on inputs are read."""
 _UNDECIDED = (
-    *("rand", "normal", "bernoulli", "multinomial", "dropout", "poisson", "empty", "new_"),
+    *("rand", "normal", "bernoulli", "multinomial", "dropout", "poisson", "empty"),
     *("attention", "rrelu", "gumbel", "uniform", "exponential"),
 )
 """Parts of the names of functions whose results differ from call to call."""

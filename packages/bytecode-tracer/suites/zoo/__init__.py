@@ -1,7 +1,8 @@
-"""Tiny models of `transformers` with random weights, by modality."""
+"""Small models with random weights: of `transformers` by modality, of `timm`, `torchvision`."""
 
 from suites.zoo.audio import AUDIO
 from suites.zoo.entry import Entry
+from suites.zoo.images import installed
 from suites.zoo.joint import JOINT
 from suites.zoo.mixtures import MIXTURES, STATE_SPACES
 from suites.zoo.pairs import ENCODER_DECODERS
@@ -20,5 +21,10 @@ def _by_name(entries: tuple[Entry, ...]) -> dict[str, Entry]:
     return found
 
 
-MODELS = _by_name((*TEXT, *MIXTURES, *STATE_SPACES, *ENCODER_DECODERS, *VISION, *AUDIO, *JOINT))
+MODELS = _by_name(
+    (
+        *(*TEXT, *MIXTURES, *STATE_SPACES, *ENCODER_DECODERS, *VISION, *AUDIO, *JOINT),
+        *installed(),
+    )
+)
 """Every model of the suite by its name."""
