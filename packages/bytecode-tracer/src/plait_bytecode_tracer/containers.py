@@ -94,7 +94,7 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
             wanted = _key(frame, key)
             if wanted in container.items:
                 return container.items[wanted]
-            return _missing_key(frame, container, wanted)
+            return _missing_key(frame, container, key, wanted)
         case Known(real) if is_fixed(real):
             try:
                 return constant(real[plain_value(key)])
