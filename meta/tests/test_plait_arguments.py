@@ -120,11 +120,33 @@ def test_torch_compile_modes_are_taken():
         assert torch.equal(fast(torch.ones(2)), torch.full((2,), 2.0))
 
 
-def test_dynamic_shapes_are_said_to_be_static(caplog):
-    fast = plait.compile(twice, dynamic=True)
-    assert "each new shape compiles anew" in caplog.text
-    assert torch.equal(fast(torch.ones(3)), torch.full((3,), 2.0))
-    assert torch.equal(fast(torch.ones(4)), torch.full((4,), 2.0))
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_dynamic_captures_once_and_compiles_each_set_of_sizes(dynamic):
+    fast = plait.compile(twice, dynamic=dynamic)
+    for rows in (3, 4, 5, 4, 3):
+        assert torch.equal(fast(torch.ones(rows)), torch.full((rows,), 2.0))
+    assert len(plait.report(fast).graphs) == 3
+    assert len(fast.entries) == {None: 2, True: 1, False: 3}[dynamic]
+
+
+def test_sizes_beyond_the_limit_run_as_captured():
+    fast = plait.compile(lambda x, n: x * n, dynamic=True, options={"shape_limit": 2})
+    for rows in (2, 3, 4, 5):
+        assert torch.equal(fast(torch.ones(rows), rows), torch.full((rows,), float(rows)))
+    graphs = plait.report(fast).graphs
+    assert [graph.runs for graph in graphs] == ["compiled", "compiled", "eager"]
+    assert "2 sets of sizes" in str(plait.report(fast))
+
+
+def test_marks_reach_the_tracer():
+    x = torch.ones(4, 3)
+    plait.mark_dynamic(x, 0, max=8)
+    fast = plait.compile(twice)
+    for rows in (4, 8, 5):
+        assert torch.equal(
+            fast(torch.ones(rows, 3) if rows != 4 else x), torch.full((rows, 3), 2.0)
+        )
+    assert len(fast.entries) == 1
 
 
 def test_options_reach_the_stages():

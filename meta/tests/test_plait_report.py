@@ -135,7 +135,7 @@ def mixed():
 def test_the_runs_say_what_a_call_does(mixed):
     first, second, third = mixed.runs
     assert first.inputs == ("x: float32[4, 8]",)
-    assert second.inputs == ("x: float32[5, 8]",)
+    assert re.fullmatch(r"x: float32\[s\d+, 8\]", *second.inputs)
     assert not first.made_for
     assert "x: torch.float32 [4, 8]" in second.made_for
     assert "now torch.float32 [5, 8]" in second.made_for

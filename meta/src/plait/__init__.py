@@ -8,7 +8,7 @@ print(plait.report(fast))
 """
 
 from plait._version import __version__
-from plait.compile import compile, reset
+from plait.compile import compile, mark_dynamic, mark_static, reset
 from plait.errors import BackendError, OptionError, StageError
 from plait.lint import lint
 from plait.options import CompileOptions
@@ -23,6 +23,8 @@ __all__ = [
     "__version__",
     "compile",
     "lint",
+    "mark_dynamic",
+    "mark_static",
     "report",
     "reset",
 ]

@@ -7,6 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plait.codegen import Target
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from torch import fx
 
 _TARGETS = {target.value: target for target in Target}
+
+_ANY_SIZES = ("eager", "noop")
+"""Backends that run the graph as it is, with whatever sizes."""
 
 TRAINING_REASON = (
     "an output needs gradients, and training graphs are not compiled yet; "
@@ -78,10 +82,36 @@ class GraphCompiler:
         with self._lock:
             name = f"{self.name}-{self._started}"
             self._started += 1
-        compiled = self.compile(name, captured, example_inputs, capture)
+        if isinstance(self.request.backend, str) and self.request.backend not in _ANY_SIZES:
+            from plait.shapes import is_symbolic
+
+            if is_symbolic(captured) and not needs_gradients(captured):
+                return self._by_shape(name, captured, capture)
+        return self._keep(self.compile(name, captured, example_inputs, capture))
+
+    def _keep(self, compiled: CompiledGraph) -> Runner:
         with self._lock:
             self._graphs.append(compiled)
         return compiled.run
+
+    def _by_shape(self, name: str, captured: fx.GraphModule, capture: object) -> Runner:
+        """What compiles a graph with symbolic sizes for the sizes that occur."""
+        from plait.shapes import REASON, ByShape
+
+        limit = self.request.options.shape_limit
+
+        def compile_one(static: fx.GraphModule, examples: Sequence[Any], number: int) -> Runner:
+            made = self.compile(f"{name}.{number}", static, examples, capture)
+            return self._keep(replace(made, origin=captured))
+
+        def otherwise() -> Runner:
+            folder = dump_folder(_folder_name(f"{name}.any"))
+            stages = Stages(f"{name}.any", Profile(), folder, verify=False)
+            reason = REASON.format(limit=limit)
+            run = at_user_lines(captured)
+            return self._keep(stages.finish(captured, Outcome.EAGER, run, reason=reason))
+
+        return ByShape(captured, compile_one, otherwise, limit)
 
     def compile(
         self,

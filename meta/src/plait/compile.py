@@ -61,7 +61,9 @@ def compile(
             instance.
         fullgraph: raise `FullGraphError` where a part cannot be captured, instead of
             running that part as Python.
-        dynamic: accepted for compatibility; this release specialises on shapes.
+        dynamic: whether sizes and numbers are symbolic: None, those that have changed; True,
+            all that is passed, from the first call; False, none. Code is generated for each set
+            of sizes that occurs, behind one capture; see the option `shape_limit`.
         mode: one of the modes of `torch.compile`; on the CPU all mean the same.
         backend: None or "plait" for the whole compiler; "python" for readable Python over
             ATen; "triton"; "eager", "noop", "aten", "checking", "printing" or "dumping"; or a
@@ -107,6 +109,33 @@ def _compile_function(
     with _lock:
         _compiled.add(compiled)
     return compiled
+
+
+def mark_dynamic(
+    target: Any, dim: int | str, *, min: int | None = None, max: int | None = None
+) -> None:
+    """Say that a size changes from call to call: it is symbolic from the next compilation on.
+
+    Args:
+        target: a tensor that is passed; or what `compile` returned, for its arguments that are
+            ints or floats.
+        dim: the tensor's dimension, or the argument's name.
+        min: the least value that the compiled code is for; others compile anew.
+        max: the greatest.
+    """
+    import plait_bytecode_tracer
+
+    plait_bytecode_tracer.mark_dynamic(target, dim, min=min, max=max)
+
+
+def mark_static(target: Any, dim: int | str | None = None) -> None:
+    """Say that a size, or without `dim` every size, stays: each value compiles anew.
+
+    Takes what `mark_dynamic` takes.
+    """
+    import plait_bytecode_tracer
+
+    plait_bytecode_tracer.mark_static(target, dim)
 
 
 def reset() -> None:

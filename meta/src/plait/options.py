@@ -49,6 +49,12 @@ class CompileOptions(Settings):
     recompile_limit: int = setting(
         8, "specialisations of one function before further calls run eagerly", in_cache_key=False
     )
+    shape_limit: int = setting(
+        16,
+        "sets of sizes for which one graph with symbolic sizes is compiled before others run "
+        "as captured",
+        in_cache_key=False,
+    )
     fusion: bool = setting(True, "fuse loops into kernels", env="PLAIT_FUSION")
     numeric_rewrites: bool = setting(
         False,
@@ -122,7 +128,7 @@ def check_arguments(
             hint="A backend is a function of these two that returns a function.",
         )
     settings = parse_options(options)
-    say_ignored(dynamic, str(chosen_mode))
+    say_ignored(str(chosen_mode))
     return CompileRequest(fullgraph, dynamic, str(chosen_mode), chosen, settings)
 
 
@@ -226,11 +232,7 @@ def _stage_options(group: str, kind: type[S], chosen: tuple[tuple[str, Any], ...
         raise OptionError(f"options for {group}: {error.message}", hint=error.hint) from None
 
 
-def say_ignored(dynamic: bool | None, mode: str) -> None:
+def say_ignored(mode: str) -> None:
     """Say of arguments that are taken for compatibility that they change nothing yet."""
-    if dynamic:
-        get_logger("compile").warning(
-            "dynamic=True: sizes are static in this release; each new shape compiles anew"
-        )
     if mode != "default":
         get_logger("compile").info("mode=%r does what the default mode does in this release", mode)

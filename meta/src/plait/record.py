@@ -67,3 +67,5 @@ class CompiledGraph:
     code: HostCode | None = None
     failure: StageFailure | None = None
     reason: str | None = None
+    origin: fx.GraphModule | None = None
+    """The graph with symbolic sizes that this one is, for some sizes."""

@@ -164,6 +164,12 @@ CHANGES: dict[str, Change] = {
     "set": switch(lambda w: w.items, 2, lambda w: {3.0}),
     "nested list": switch(lambda w: w.items, 3, lambda w: [5.0]),
     "tuple for list": toggle(lambda w: w, "items", lambda w: tuple(w.items)),
+    "size, negative": toggle(lambda w: w.thing, "size", lambda w: -3),
+    "size, huge": toggle(lambda w: w.thing, "size", lambda w: 2**63 + 1),
+    "size, float": toggle(lambda w: w.thing, "size", lambda w: 3.5),
+    "length of view": _data(lambda w: w.view, lambda t: torch.ones(9)),
+    "stride of view": _data(lambda w: w.view, lambda t: torch.ones(3, 2)[:, 0]),
+    "no rows": _data(_tensor, lambda t: torch.ones(0, 3)),
     "dtype": _data(_tensor, lambda t: t.double()),
     "shape": _data(_tensor, lambda t: torch.ones(3, 2)),
     "rank": _data(_tensor, lambda t: t[None]),
@@ -209,7 +215,9 @@ MODES: dict[str, Callable[[], Any]] = {
     "default dtype": _set_default_dtype,
 }
 
-UNNOTICED = frozenset({"unrelated global", "parameter replaced", "keyword defaults"})
+UNNOTICED = frozenset(
+    {"stride of view", "unrelated global", "parameter replaced", "keyword defaults"}
+)
 """Changes after which every guard may still hold."""
 
 __all__ = ["CHANGES", "MODES", "UNNOTICED", "types"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,8 @@ from plait_bytecode_tracer.guards import (
     GuardTree,
     Kind,
     Mode,
+    Range,
+    Relation,
     StoragePattern,
     TensorValue,
     class_attribute,
@@ -24,6 +26,7 @@ from plait_bytecode_tracer.guards import (
     storage_pattern,
     tensor_facts,
 )
+from plait_bytecode_tracer.shapes.expressions import Applied, Leaf
 from plait_bytecode_tracer.sources import Constants, Source, argument
 
 
@@ -136,7 +139,8 @@ def _assumptions(
     yield from _containers(world, at)
     yield from _module(world, at)
     yield at["tensor"], Kind.TENSOR, tensor_facts(world.tensor, with_grad=True)
-    yield at["view"], Kind.TENSOR, tensor_facts(world.view, with_grad=False)
+    facts = tensor_facts(world.view, with_grad=False)
+    yield at["view"], Kind.TENSOR, replace(facts, shape=(Range(2, 5),), stride=(None,))
     first, second = (at["pair"].element(n, str(n)) for n in (0, 1))
     yield second, Kind.SAME_OBJECT, first
     tensors = (at["tensor"], at["view"])
@@ -144,6 +148,10 @@ def _assumptions(
     yield None, Kind.STORAGE_PATTERN, StoragePattern(tensors, pattern)
     value = TensorValue((at["tensor"],), lambda t: int(t.detach().sum()), 6, "sum")
     yield None, Kind.TENSOR_VALUE, value
+    rows, columns = (Leaf(at["tensor"], "size", dim) for dim in (0, 1))
+    yield None, Kind.RELATION, Relation(Applied("{0} * {1} == 6", (rows, columns)))
+    size = Leaf(at["thing"].entry("size"))
+    yield None, Kind.RELATION, Relation(Applied("{0} // {1} < 2 and {0} % 2", (size, rows)))
     yield None, Kind.PYTHON, f"{at['thing'].code}.size == 3"
 
 

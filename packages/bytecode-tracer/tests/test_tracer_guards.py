@@ -195,7 +195,7 @@ def test_module_copies_and_pickles():
 
 
 def test_threads_share_a_compiled_function():
-    made = compiled(lambda x, n: (x * n).sum(0))
+    made = compiled(lambda x, n: (x * n).sum(0), dynamic=False)
     failures = []
 
     def work(n):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from plait.backend import GraphCompiler
@@ -37,7 +38,9 @@ def collect(compiled: object) -> CompileReport:
     compiler = root.backend
     functions = root.family()
     graphs = compiler.graphs
-    names = {id(graph.captured): graph.name for graph in graphs}
+    names: dict[int, list[str]] = {}
+    for graph in graphs:
+        names.setdefault(id(graph.origin or graph.captured), []).append(graph.name)
     return CompileReport(
         function=compiler.name,
         backend=_backend_name(compiler),
@@ -84,19 +87,19 @@ def _notices(functions: list[CompiledFunction], compiler: GraphCompiler) -> list
     ]
 
 
-def _runs(function: CompiledFunction, names: dict[int, str]) -> tuple[RunFact, ...]:
+def _runs(function: CompiledFunction, names: Mapping[int, Sequence[str]]) -> tuple[RunFact, ...]:
     reasons = ["", *(_reason(each) for each in tuple(function.recompiles))]
     entries = function.entries
     reasons += [""] * (len(entries) - len(reasons))
     return tuple(_run(entry, why, names) for entry, why in zip(entries, reasons, strict=False))
 
 
-def _run(entry: Entry, made_for: str, names: dict[int, str]) -> RunFact:
+def _run(entry: Entry, made_for: str, names: Mapping[int, Sequence[str]]) -> RunFact:
     capture = entry.capture
     return RunFact(
         inputs=_inputs(capture.graph_module),
         made_for=made_for,
-        graph=names.get(id(capture.graph_module)),
+        graphs=tuple(names.get(id(capture.graph_module), ())),
         lines=line_range(capture.graph_module),
         ends_at=None if capture.graph_break is None else _break(capture.graph_break),
         then=tuple(run for function in entry.resumed for run in _runs(function, names)),

@@ -62,14 +62,19 @@ class RunFact:
     """Tensors that the caller passed: "x: float32[4, 8]"."""
     made_for: str
     """Why it was made besides earlier ones; empty for the first."""
-    graph: str | None
-    """The name of the graph that runs first; None where Python runs from the start."""
+    graphs: tuple[str, ...]
+    """The names of the graphs of which one runs first, by the sizes; none where Python does."""
     lines: str
     """The user's lines in the graph: "model.py:10-23"."""
     ends_at: BreakFact | None
     """The break at which Python goes on."""
     then: tuple[RunFact, ...]
     """What runs of what follows the break, one for each of its specialisations."""
+
+    @property
+    def graph(self) -> str | None:
+        """The name of the first of the graphs."""
+        return self.graphs[0] if self.graphs else None
 
 
 @dataclass(frozen=True)

@@ -137,10 +137,10 @@ def _run(run: RunFact, graphs: Mapping[str, tuple[int, GraphReport]]) -> str:
     parts = [f"for <code>{_text(given(run))}</code>"]
     if run.made_for:
         parts.append(f"<p class='where'>made because {_text(run.made_for)}</p>")
-    if run.graph is not None:
-        number, graph = graphs[run.graph]
+    for name in run.graphs:
+        number, graph = graphs[name]
         parts.append(
-            f"<p><a href='#graph{number}'>{_text(run.graph)}</a> {_badge(graph)} "
+            f"<p><a href='#graph{number}'>{_text(name)}</a> {_badge(graph)} "
             f"<span class='where'>{_text(run.lines)}</span></p>"
         )
     if run.ends_at is not None:
@@ -148,7 +148,7 @@ def _run(run: RunFact, graphs: Mapping[str, tuple[int, GraphReport]]) -> str:
             f"<p>then Python, because of <code>{_text(run.ends_at.code)}</code> "
             f"<span class='where'>{_text(run.ends_at.line)}</span></p>"
         )
-    if run.graph is None and run.ends_at is None:
+    if not run.graphs and run.ends_at is None:
         parts.append("<p>Python: there are no tensor operations</p>")
     if run.then:
         parts.append(f"<ol>{''.join(_run(rest, graphs) for rest in run.then)}</ol>")

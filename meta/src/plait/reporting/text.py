@@ -52,12 +52,12 @@ def _runs(report: CompileReport) -> list[str]:
 def _run_lines(run: RunFact, number: int, outcomes: Mapping[str, str]) -> Iterator[str]:
     yield f"{number}. for {given(run)}"
     details = [f"made because {run.made_for}"] if run.made_for else []
-    if run.graph is not None:
+    for name in run.graphs:
         lines = f": {run.lines}" if run.lines else ""
-        details.append(f"graph {run.graph}, {outcomes[run.graph]}{lines}")
+        details.append(f"graph {name}, {outcomes[name]}{lines}")
     if run.ends_at is not None:
         details.append(f"Python, because of [{run.ends_at.code}] at {run.ends_at.line}")
-    if run.graph is None and run.ends_at is None:
+    if not run.graphs and run.ends_at is None:
         details.append("Python: there are no tensor operations")
     for position, rest in enumerate(run.then, 1):
         details += _run_lines(rest, position, outcomes)

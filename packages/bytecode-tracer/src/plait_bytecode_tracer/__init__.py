@@ -16,6 +16,7 @@ from plait_bytecode_tracer.guards import Guard
 from plait_bytecode_tracer.guards.native import wait_for_native_guards
 from plait_bytecode_tracer.lint import LintReport, lint
 from plait_bytecode_tracer.modules import compile_module, compiled_function_of
+from plait_bytecode_tracer.shapes.marks import mark_dynamic, mark_static
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, trace
 
@@ -41,6 +42,8 @@ __all__ = [
     "compile_object",
     "compiled_function_of",
     "lint",
+    "mark_dynamic",
+    "mark_static",
     "trace",
     "wait_for_native_guards",
 ]

@@ -32,6 +32,7 @@ from plait_bytecode_tracer.objects import (
     super_attribute,
 )
 from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.shapes.attributes import number_attribute, symbolic_attribute
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     ContextVariable,
@@ -46,6 +47,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SuperVariable,
+    SymbolVariable,
     TensorVariable,
     TracebackVariable,
     Variable,
@@ -87,6 +89,8 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return _known_attribute(frame, owner, name)
         case ObjectVariable():
             return object_attribute(frame, owner, name)
+        case SymbolVariable():
+            return number_attribute(frame, owner, name)
         case SuperVariable():
             return super_attribute(frame, owner, name)
         case ViewVariable():
@@ -168,6 +172,8 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
     if owner.attributes is not None and name in owner.attributes:
         return owner.attributes[name]
     if name in _TENSOR_CONSTANTS:
+        if owner.fake._has_symbolic_sizes_strides and name in ("shape", "nbytes"):
+            return symbolic_attribute(frame, owner, name)
         return constant(getattr(owner.fake, name))
     if name in _TENSOR_TENSORS:
         node, result = frame.state.emit("call_function", getattr, [owner, constant(name)], {})

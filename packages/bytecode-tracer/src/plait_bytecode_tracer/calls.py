@@ -37,6 +37,7 @@ from plait_bytecode_tracer.rules.registry import (
     unwrapped,
 )
 from plait_bytecode_tracer.rules.weak import referent
+from plait_bytecode_tracer.shapes.calls import call_with_numbers
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.specials import call_folded, canonical
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
@@ -118,6 +119,10 @@ def _call_known(
     frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     real = canonical(function.value)
+    if frame.state.symbols is not None:
+        found = call_with_numbers(frame, real, args, kwargs)
+        if found is not None:
+            return found
     rule = find_builtin(real)
     if rule is not None:
         if rule is not module_call:

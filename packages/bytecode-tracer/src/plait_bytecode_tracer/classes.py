@@ -22,6 +22,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SliceVariable,
+    SymbolVariable,
     TensorVariable,
     TextVariable,
     TracebackVariable,
@@ -44,6 +45,8 @@ def type_of(value: Variable) -> type:
         case ObjectVariable():
             twin = TWINS.get(value.cls)
             return value.cls if twin is None else twin.kind
+        case SymbolVariable():
+            return value.kind
         case FunctionVariable():
             is_cached = "cache_parameters" in value.attributes and "__wrapped__" in value.attributes
             return functools._lru_cache_wrapper if is_cached else types.FunctionType

@@ -20,6 +20,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SliceVariable,
+    SymbolVariable,
     TensorVariable,
     Variable,
     ViewVariable,
@@ -60,6 +61,8 @@ def plain_value(value: Variable) -> Any:
             if issubclass(value.kind, tuple) and hasattr(value.kind, "_fields"):
                 return tuple.__new__(value.kind, items)
             return value.kind(items)
+        case SymbolVariable():
+            return value.owner.specialise(value)
         case SliceVariable():
             return slice(*[plain_value(part) for part in value.parts])
         case SetVariable():
@@ -240,6 +243,8 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
             from plait_bytecode_tracer.iteration import elements
 
             return any(element_equal(frame, m, item) for m in elements(frame, container))
+        case Known(real) if isinstance(item, SymbolVariable) and type(real) is tuple:
+            return any(element_equal(frame, constant(member), item) for member in real)
         case Known(real) if is_constant(real):
             return plain_value(item) in real
         case Known() | ObjectVariable():

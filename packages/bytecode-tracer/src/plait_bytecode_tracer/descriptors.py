@@ -23,7 +23,7 @@ from plait_bytecode_tracer.objects import (
     special_method,
     storage_of,
 )
-from plait_bytecode_tracer.operations import same
+from plait_bytecode_tracer.operations import same, truth
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.ambient import device_method
 from plait_bytecode_tracer.rules.registry import fits
@@ -35,6 +35,7 @@ from plait_bytecode_tracer.variables import (
     ObjectVariable,
     SequenceVariable,
     SetVariable,
+    SymbolVariable,
     TensorVariable,
     Variable,
     is_fixed,
@@ -111,6 +112,8 @@ def _ne(frame: Frame, owner: Variable, other: Variable) -> Variable:
     if method is None:
         return constant(NotImplemented)
     equal = call(frame, method, [other], {})
+    if isinstance(equal, SymbolVariable):
+        return constant(not truth(frame, equal))
     if isinstance(equal, Known) and isinstance(equal.value, bool):
         return constant(not equal.value)
     return equal

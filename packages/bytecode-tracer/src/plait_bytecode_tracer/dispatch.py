@@ -26,6 +26,8 @@ from plait_bytecode_tracer.entries import (
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
 from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.guards.native import NATIVE
+from plait_bytecode_tracer.shapes.marks import Mark
+from plait_bytecode_tracer.shapes.policy import History, Policy
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.trace import (
     Capture,
@@ -49,6 +51,14 @@ class Settings:
     recompile_limit: int = 8
     native_guards: bool = True
     profile: Profile = field(default_factory=Profile)
+    histories: dict[Any, History] = field(default_factory=dict)
+    """What continuations were called with, by their code: each specialisation has its own."""
+
+    def history_of(self, function: types.FunctionType) -> History:
+        """What a function has been called with, and others of the same code."""
+        code = function.__code__
+        key = (function.__qualname__, code.co_firstlineno, code.co_code)
+        return self.histories.setdefault(key, History())
 
 
 class CompiledFunction:
@@ -89,6 +99,9 @@ class CompiledFunction:
         self.breaks: list[GraphBreak] = []
         self.eager_reason: GraphBreak | None = None
         """Why calls run as plain Python, if they do."""
+        self.marks: dict[str, Mark] = {}
+        """What was said of arguments by name: see `mark_dynamic`."""
+        self._history = self._settings.history_of(function)
         self._binder: tuple[tuple[Any, ...], Binder] | None = None
         self._is_full = False
         """Whether a call has been refused a further specialisation."""
@@ -230,6 +243,7 @@ class CompiledFunction:
             compiled = self._settings.backend(capture.graph_module, inputs, capture)
             if capture.state.ambient.is_switched:
                 compiled = restoring(compiled, dict(capture.state.ambient.before))
+            capture.guard_rest()
             profile.count("graphs")
         with profile.phase("residual"):
             entry = self._entry(capture, compiled)
@@ -242,8 +256,7 @@ class CompiledFunction:
         A fault of the tracer's own becomes such a call too, and a warning.
         """
         try:
-            known = [entry.capture for entry in self.entries]
-            return trace(self.function, values, undecided(known, self._settings.recompile_limit))
+            return self._trace_with(values, self._settings.dynamic)
         except WholeCallEagerError as error:
             graph_break, state = error.graph_break, error.state
         except Exception as error:
@@ -254,6 +267,36 @@ class CompiledFunction:
             graph_break, state = GraphBreak(kind.code, reason, (where,), kind.hint), None
         self.eager_reason = graph_break
         return eager_capture(self.function, state or TraceState(), graph_break)
+
+    def _trace_with(self, values: tuple[Any, ...], dynamic: bool | None) -> Capture:
+        """Trace with what has changed as symbolic numbers; without any where that fails."""
+
+        def policy() -> Policy:
+            return Policy(dynamic, self._history, self.marks)
+
+        capture: Capture | None = None
+        try:
+            known = [entry.capture for entry in self.entries]
+            limit = self._settings.recompile_limit
+            capture = trace(self.function, values, undecided(known, limit), policy)
+        except Exception as error:
+            state = error.state if isinstance(error, WholeCallEagerError) else None
+            if dynamic is False or (state is not None and state.symbols is None):
+                raise
+            get_logger("tracer").debug("sizes stay static: %s", error, exc_info=True)
+        if capture is None or self._breaks_over_symbols(capture):
+            return self._trace_with(values, False)
+        capture.state.policy.remember()
+        return capture
+
+    def _breaks_over_symbols(self, capture: Capture) -> bool:
+        """Whether a trace breaks where one without symbolic numbers may go on."""
+        found = capture.graph_break
+        return (
+            found is not None
+            and capture.state.symbols is not None
+            and found.code in ("GB0008", "GB0009")
+        )
 
     def _entry(self, capture: Capture, compiled: Any) -> Entry:
         continuation = capture.continuation

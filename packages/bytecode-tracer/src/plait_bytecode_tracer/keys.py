@@ -26,6 +26,7 @@ from plait_bytecode_tracer.variables import (
     ObjectVariable,
     SequenceVariable,
     SetVariable,
+    SymbolVariable,
     TensorVariable,
     Variable,
     is_constant,
@@ -81,6 +82,8 @@ class HashedKey(ObjectKey):
 def constant_key(frame: Frame, value: Variable) -> Any:
     """A variable as a dict key or set element."""
     match value:
+        case SymbolVariable():
+            return value.owner.specialise(value)
         case TensorVariable() | FunctionVariable() | IteratorVariable() | CallableVariable():
             return _by_identity(frame, value)
         case SequenceVariable(kind=kind) if issubclass(kind, tuple):

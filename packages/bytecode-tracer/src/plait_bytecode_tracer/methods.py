@@ -35,6 +35,7 @@ from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.representation import represent
 from plait_bytecode_tracer.rules.objects import len_ as length
 from plait_bytecode_tracer.rules.registry import fits
+from plait_bytecode_tracer.shapes.attributes import shape_of
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensor_values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
@@ -138,6 +139,10 @@ def _tensor_method(
         made = _tensor_special(frame, owner, name, args)
         if made is not None:
             return made
+    if name == "size" and owner.fake._has_symbolic_sizes_strides and not kwargs:
+        found = _size(frame, owner, args)
+        if found is not None:
+            return found
     if name == "storage_offset":
         state.guard_storage_offsets()
     if name in _METADATA_METHODS:
@@ -163,6 +168,17 @@ def _tensor_method(
         state.graph.erase_node(node)
         return owner
     return state.tensor_result(node, result)
+
+
+def _size(frame: Frame, owner: TensorVariable, args: list[Variable]) -> Variable | None:
+    """`tensor.size()` and `tensor.size(dim)`; None where it fails."""
+    shape = shape_of(frame, owner)
+    if not args:
+        return shape
+    dim = plain_value(args[0])
+    count = owner.fake.dim()
+    valid = type(dim) is int and -count <= dim < count and len(args) == 1
+    return get_item(frame, shape, constant(dim)) if valid else None
 
 
 _METADATA_METHODS = frozenset(

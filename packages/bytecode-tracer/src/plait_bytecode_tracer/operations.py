@@ -24,6 +24,7 @@ from plait_bytecode_tracer.variables import (
     ObjectVariable,
     SequenceVariable,
     SetVariable,
+    SymbolVariable,
     TensorVariable,
     Variable,
     ViewVariable,
@@ -48,6 +49,11 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
         if isinstance(target, TensorVariable) and result is target.fake:
             return target
         return frame.state.tensor_result(node, result)
+    if any(isinstance(a, SymbolVariable) for a in args):
+        from plait_bytecode_tracer.shapes.arithmetic import apply_symbolic, concrete
+
+        found = apply_symbolic(function, args)
+        return apply(frame, function, [concrete(a) for a in args]) if found is None else found
     if all(isinstance(a, Known) and is_constant(a.value) for a in args):
         if function in (operator.invert, operator.inv) and isinstance(plain_value(args[0]), bool):
             raise TraceBreakError("GB0005", "~ of a bool, which warns in newer Pythons")
@@ -170,6 +176,8 @@ def _call(frame: Frame, function: Variable, args: list[Variable]) -> Variable:
 
 def identical(frame: Frame, left: Variable, right: Variable) -> bool:
     """`left is right`, guarded where later calls may give other objects."""
+    if isinstance(left, SymbolVariable) or isinstance(right, SymbolVariable):
+        return _identical_numbers(left, right)
     found = same(left, right)
     one: Source | None = getattr(left, "source", None)
     other: Source | None = getattr(right, "source", None)
@@ -179,6 +187,15 @@ def identical(frame: Frame, left: Variable, right: Variable) -> bool:
             text = f"{one.text} is not {other.text}"
             frame.state.guard(one, f"{{}} is not {other.code}", text)
     return found
+
+
+def _identical_numbers(left: Variable, right: Variable) -> bool:
+    """`left is right` for numbers, of which one at least is symbolic."""
+    from plait_bytecode_tracer.classes import type_of
+
+    if type_of(left) is not type_of(right):
+        return False
+    return left is right or plain_value(left) is plain_value(right)
 
 
 def same(left: Variable, right: Variable) -> bool:
@@ -203,6 +220,8 @@ def truth(frame: Frame, value: Variable) -> bool:
             if known is not UNKNOWN:
                 return bool(known)
             raise TraceBreakError("GB0003", "the code branches on the value of a tensor")
+        case SymbolVariable():
+            return value.owner.decide(value)
         case SequenceVariable() | DictVariable() | SetVariable():
             return bool(value.items)
         case ViewVariable():

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.guards import Reads
 from plait_bytecode_tracer.objects import DELETED, MISSING, builtin_base, static_attribute
 from plait_bytecode_tracer.rebuild_exceptions import new_exception, new_traceback
 from plait_bytecode_tracer.rebuild_made import MadeObjects
+from plait_bytecode_tracer.shapes.expressions import Applied, Computed, Leaf, render
 from plait_bytecode_tracer.state import TraceState, own_table
 from plait_bytecode_tracer.texts import CONVERSIONS
 from plait_bytecode_tracer.twins import TWINS
@@ -46,6 +47,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SliceVariable,
+    SymbolVariable,
     TensorVariable,
     TextVariable,
     TracebackVariable,
@@ -113,6 +115,8 @@ class Rebuilder:
                 if type(value).__module__ == "numpy":  # each call makes a new one
                     return self.assign(f"{name}.copy()")
                 return name
+            case SymbolVariable():
+                return self._number(variable)
             case SequenceVariable():
                 return self._sequence(variable)
             case DictVariable():
@@ -190,6 +194,17 @@ class Rebuilder:
                 value = f"{self.state.constants.name(CONVERSIONS[kind])}({value})"
             shown.append(f"{self.state.constants.name(format)}({value}, {spec!r})")
         return self.assign(f"''.join([{', '.join(shown)}])")
+
+    def _number(self, variable: SymbolVariable) -> str:
+        """A number, computed from the call's numbers or those that the graph gives."""
+
+        def read(leaf: Leaf | Computed) -> str:
+            if isinstance(leaf, Computed):
+                return self._output(leaf.node)
+            return leaf.code(self.writer.value(leaf.source))
+
+        text = render(variable.expression, read, self.state.constants.name)
+        return self.assign(text) if isinstance(variable.expression, Applied) else text
 
     def _key(self, key: Any) -> str:
         """A key of a dict."""

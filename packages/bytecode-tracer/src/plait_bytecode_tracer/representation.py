@@ -5,10 +5,13 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+import torch
+
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import is_python, static_attribute
 from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.shapes.arithmetic import concrete
 from plait_bytecode_tracer.variables import (
     DictVariable,
     Known,
@@ -43,7 +46,7 @@ def _called(frame: Frame, method: Any, value: Variable) -> str:
 
     if not is_python(method):
         raise TraceBreakError("GB0008", f"repr of a {getattr(value, 'kind', object).__name__}")
-    found = call(frame, constant(method), [value], {})
+    found = concrete(call(frame, constant(method), [value], {}))
     if not isinstance(found, Known) or not isinstance(found.value, str):
         fails(TypeError, "__repr__ returned non-string")
     return found.value
@@ -65,6 +68,8 @@ def _written(frame: Frame, value: Variable) -> str:
             left, right = _BRACKETS[kind][0], _BRACKETS[kind][1]
             comma = "," if kind is tuple and len(value.items) == 1 else ""
             return f"{left}{inner}{comma}{right}"
+        case SequenceVariable(kind=kind) if kind is torch.Size:
+            return f"torch.Size([{', '.join(_of(frame, item) for item in value.items)}])"
         case DictVariable(kind=kind) if kind is dict:
             pairs = [
                 f"{_of(frame, key_variable(key))}: {_of(frame, item)}"
@@ -90,7 +95,7 @@ def _of(frame: Frame, value: Variable) -> str:
 
     if isinstance(value, SequenceVariable | DictVariable | SetVariable | ViewVariable):
         return represent(frame, value)
-    found = call(frame, constant(repr), [value], {})
+    found = concrete(call(frame, constant(repr), [value], {}))
     if isinstance(found, Known) and isinstance(found.value, str):
         return found.value
     raise TraceBreakError("GB0008", "repr of an element that is not known")

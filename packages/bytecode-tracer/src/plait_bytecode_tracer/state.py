@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import contextvars
+import functools
 import operator
 import sys
 import types
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -21,6 +22,7 @@ from plait_bytecode_tracer.guards import (
     ABSENT,
     GuardSet,
     Kind,
+    TensorFacts,
     class_attribute,
     same_order,
     tensor_facts,
@@ -34,6 +36,7 @@ from plait_bytecode_tracer.object_keys import (
     real_key,
     tracked_key,
 )
+from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.sources import Constants, Source
 from plait_bytecode_tracer.variables import (
     CellVariable,
@@ -43,11 +46,16 @@ from plait_bytecode_tracer.variables import (
     ObjectKey,
     SequenceVariable,
     SetVariable,
+    SliceVariable,
+    SymbolVariable,
     TensorVariable,
     Variable,
     is_constant,
 )
 from plait_utils.fake import FakeMode
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.shapes.symbols import Symbols
 
 STORED_KINDS: frozenset[type] = frozenset(
     {list, tuple, dict, set, frozenset, collections.OrderedDict, collections.defaultdict}
@@ -98,6 +106,11 @@ class TraceState:
     constants: Constants = field(default_factory=Constants)
     graph: fx.Graph = field(default_factory=fx.Graph)
     fake_mode: FakeMode = field(default_factory=FakeMode)
+    policy: Policy = field(default_factory=Policy)
+    symbols: Symbols | None = None
+    """The numbers that differ from call to call, if there are any."""
+    sizes: dict[tuple[fx.Node, int], fx.Node] = field(default_factory=dict)
+    """Nodes of sizes, by the tensor's node and the dimension."""
     inputs: list[GraphInput] = field(default_factory=list)
     wrapped: dict[int, Variable] = field(default_factory=dict)
     kept: list[object] = field(default_factory=list)
@@ -214,6 +227,10 @@ class TraceState:
             return self.made.given(value)
         if isinstance(value, torch.Tensor):
             return self._wrap_tensor(value, source)
+        if type(value) in (int, float):
+            mark = self.policy.number(source, value)
+            if mark is not None:
+                return self.need_symbols().number(value, source, mark)
         if is_constant(value) and type(value) is not tuple:
             self._guard_constant(value, source)
             return Known(value, source)
@@ -419,7 +436,7 @@ class TraceState:
 
     def guard_storage_offsets(self) -> None:
         """All inputs keep the offset at which they begin in their storage."""
-        for graph_input in self.inputs:
+        for graph_input in self.tensor_inputs:
             offset = graph_input.real.storage_offset()
             text = f"{graph_input.source.text} begins at element {offset} of its storage"
             self.guard(graph_input.source, f"{{}}.storage_offset() == {offset}", text)
@@ -464,8 +481,7 @@ class TraceState:
             )
         if value.layout is not torch.strided or value.is_conj() or value.is_neg():
             raise TraceBreakError("GB0009", f"{source.text} is not a plain strided tensor")
-        self._guard_tensor(value, source)
-        fake = self.fake_mode.from_tensor(value)
+        fake = self._fake(value, source)
         node = self.graph.placeholder(f"arg{len(self.inputs)}")
         node.meta["val"] = fake
         self.mark(node)
@@ -476,9 +492,62 @@ class TraceState:
         self.kept.append(value)
         return variable
 
-    def _guard_tensor(self, value: torch.Tensor, source: Source) -> None:
+    def _fake(self, value: torch.Tensor, source: Source) -> torch.Tensor:
+        """The fake of an input, and the guard on it."""
         facts = tensor_facts(value, with_grad=self.grad_enabled or value.is_inference())
-        shape, stride = list(facts.shape), list(facts.stride)
+        chosen = self.policy.sizes(source, value)
+        if not chosen:
+            self._guard_tensor(value, source, facts)
+            return self.fake_mode.with_sizes(value)
+        symbols = self.need_symbols()
+        from plait_bytecode_tracer.shapes.inputs import symbolic_sizes
+
+        made = symbolic_sizes(symbols, self.policy, value, source, chosen)
+        facts = replace(facts, shape=made.ranges, stride=tuple(made.fixed_strides))
+        self._guard_tensor(value, source, facts)
+        made.relate(symbols)
+        return self.fake_mode.with_sizes(value, made.sizes, made.strides)
+
+    def need_symbols(self) -> Symbols:
+        """The symbolic numbers of this trace, from now on."""
+        if self.symbols is None:
+            from plait_bytecode_tracer.shapes.symbols import Symbols
+
+            self.symbols = Symbols(self)
+            self.fake_mode.use_symbols(self.symbols.environment)
+        return self.symbols
+
+    def add_number(self, source: Source, value: Any) -> fx.Node:
+        """A number of the call as an input of the graph."""
+        node = self.graph.placeholder(f"arg{len(self.inputs)}")
+        node.meta["val"] = value
+        self.mark(node)
+        node.meta["source"] = source.text
+        self.inputs.append(GraphInput(source, node, None))
+        return node
+
+    @property
+    def tensor_inputs(self) -> list[GraphInput]:
+        """The inputs of the graph that are tensors."""
+        return [i for i in self.inputs if isinstance(i.node.meta["val"], torch.Tensor)]
+
+    def size_node(self, node: fx.Node, dim: int) -> fx.Node:
+        """A size of a tensor of the graph, as an int in it."""
+        known = self.sizes.get((node, dim))
+        if known is None:
+            known = self.graph.call_method("size", (node, dim))
+            known.meta["val"] = node.meta["val"].size(dim)
+            self.mark(known)
+            self.sizes[node, dim] = known
+        return known
+
+    def input_at(self, source: Source) -> GraphInput:
+        """The input of the graph that a source gives."""
+        return next(i for i in self.inputs if i.source.code == source.code)
+
+    def _guard_tensor(self, value: torch.Tensor, source: Source, facts: TensorFacts) -> None:
+        shape = list(facts.shape)
+        stride = ["*" if each is None else each for each in facts.stride]
         text = f"{source.text}: {facts.dtype} {shape} stride {stride} {facts.device}"
         if type(value) is not torch.Tensor:
             text += f" {type(value).__name__}"
@@ -488,8 +557,10 @@ class TraceState:
 
     def guard_requires_grad(self) -> None:
         """The inputs keep whether they require grad, though gradients are off at the call."""
-        for graph_input in self.inputs:
-            facts = tensor_facts(graph_input.real, with_grad=True)
+        for graph_input in self.tensor_inputs:
+            facts = self.guards.find(graph_input.source, Kind.TENSOR).expected
+            assert isinstance(facts, TensorFacts)
+            facts = replace(facts, requires_grad=graph_input.real.requires_grad)
             self.guards.replace(graph_input.source, Kind.TENSOR, facts)
 
     def emit(
@@ -543,16 +614,20 @@ class TraceState:
                 raise TraceBreakError("GB0008", f"{name} fails: {first}") from error
 
     def _nodes(self, value: Any) -> Any:
-        return map_variables(value, lambda tensor: tensor.node)
+        return map_variables(value, lambda tensor: tensor.node, lambda n: n.owner.node(n))
 
     def _fakes(self, value: Any) -> Any:
-        return map_variables(value, lambda tensor: tensor.fake)
+        return map_variables(value, lambda tensor: tensor.fake, lambda n: n.owner.symbolic(n))
 
     def tensor_result(self, node: fx.Node, result: Any) -> Variable:
         """What a torch call returned, as a variable; elements of tuples become nodes."""
         if isinstance(result, torch.Tensor):
             return TensorVariable(node, result)
-        if isinstance(result, tuple | list) and any(isinstance(r, torch.Tensor) for r in result):
+        if isinstance(result, _SYMBOLIC):
+            return self._number_result(node, result)
+        if isinstance(result, torch.Size):
+            return self._size_result(node, result)
+        if isinstance(result, tuple | list) and any(isinstance(r, _PARTS) for r in result):
             items: list[Variable] = []
             for position, item in enumerate(result):
                 part = self.graph.call_function(operator.getitem, (node, position))
@@ -570,6 +645,39 @@ class TraceState:
             return Known(result)
         raise TraceBreakError("GB0009", f"a torch call that returns a {type(result).__name__}")
 
+    def _number_result(self, node: fx.Node, result: Any) -> Variable:
+        made = self.need_symbols().result(result, node)
+        if isinstance(made, Known) and not node.users:
+            self.graph.erase_node(node)
+        return made
+
+    def _size_result(self, node: fx.Node, result: torch.Size) -> Variable:
+        """A size, of which each symbolic element becomes a node where it is used."""
+        if not any(isinstance(size, torch.SymInt) for size in result):
+            self.graph.erase_node(node)
+            return Known(result)
+        items = [
+            self.number(size, functools.partial(self._element_node, node, place))
+            for place, size in enumerate(result)
+        ]
+        return SequenceVariable(items, torch.Size)
+
+    def _element_node(self, node: fx.Node, place: int) -> fx.Node:
+        with self.graph.inserting_after(node):
+            part = self.graph.call_function(operator.getitem, (node, place))
+        self.mark(part)
+        return part
+
+    def number(self, value: Any, node: Callable[[], fx.Node]) -> Variable:
+        """An int or float that torch gives, symbolic or not; `node` puts it into the graph."""
+        if isinstance(value, _SYMBOLIC):
+            return self.need_symbols().result(value, node)
+        return Known(value)
+
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_PARTS = (torch.Tensor, *_SYMBOLIC)
+
 
 def _is_bound_to_data(method: types.BuiltinMethodType) -> bool:
     """Whether a method in C is one of a container or tensor, a new object at each look-up."""
@@ -582,13 +690,17 @@ class NamedResult(SequenceVariable):
     __slots__ = ()
 
 
-def map_variables(value: Any, tensor: Callable[[TensorVariable], Any]) -> Any:
-    """Tracked values as plain ones, tensors through `tensor`."""
-    from plait_bytecode_tracer.variables import SliceVariable
-
+def map_variables(
+    value: Any,
+    tensor: Callable[[TensorVariable], Any],
+    symbol: Callable[[SymbolVariable], Any],
+) -> Any:
+    """Tracked values as plain ones, tensors through `tensor`, symbolic numbers by `symbol`."""
     match value:
         case TensorVariable():
             return tensor(value)
+        case SymbolVariable():
+            return symbol(value)
         case Known():
             if not is_constant(value.value) and not callable(value.value):
                 if isinstance(value.value, torch.Generator):
@@ -600,18 +712,18 @@ def map_variables(value: Any, tensor: Callable[[TensorVariable], Any]) -> Any:
                 return value.value.item()
             return value.value
         case SequenceVariable():
-            items = [map_variables(item, tensor) for item in value.items]
+            items = [map_variables(item, tensor, symbol) for item in value.items]
             return items if value.kind is list else tuple(items)
         case DictVariable():
-            return {key: map_variables(item, tensor) for key, item in value.items.items()}
+            return {key: map_variables(item, tensor, symbol) for key, item in value.items.items()}
         case SliceVariable():
-            return slice(*[map_variables(part, tensor) for part in value.parts])
+            return slice(*[map_variables(part, tensor, symbol) for part in value.parts])
         case tuple():
-            return tuple(map_variables(item, tensor) for item in value)
+            return tuple(map_variables(item, tensor, symbol) for item in value)
         case list():
-            return [map_variables(item, tensor) for item in value]
+            return [map_variables(item, tensor, symbol) for item in value]
         case dict():
-            return {key: map_variables(item, tensor) for key, item in value.items()}
+            return {key: map_variables(item, tensor, symbol) for key, item in value.items()}
         case Variable():
             raise TraceBreakError(
                 "GB0009", f"a {type(value).__name__} as an argument of a torch call"

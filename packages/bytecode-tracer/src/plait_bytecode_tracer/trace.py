@@ -30,6 +30,7 @@ from plait_bytecode_tracer.guards import (
 from plait_bytecode_tracer.keys import all_distinct, key_object
 from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rebuild import Rebuilder
+from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.sources import Source, argument
 from plait_bytecode_tracer.state import HOOKS, GraphInput, TraceState
 from plait_bytecode_tracer.tracebacks import raising_lines
@@ -76,19 +77,31 @@ class Capture:
         """How each placeholder is read from the call."""
         return tuple(graph_input.source for graph_input in self.inputs)
 
+    def guard_rest(self) -> None:
+        """Guard what a backend has assumed of symbolic sizes while it compiled."""
+        symbols = self.state.symbols
+        if symbols is not None and symbols.has_more():
+            symbols.guard_rest()
+            outputs = [*self.sources, *self.reads.sources.values()]
+            self.tree = guard_tree(self.state.guards, outputs)
+
     @property
-    def example_inputs(self) -> tuple[torch.Tensor, ...]:
-        """The fake tensor of each placeholder."""
+    def example_inputs(self) -> tuple[Any, ...]:
+        """The fake tensor of each placeholder; a SymInt or float of one that is a number."""
         return tuple(i.node.meta["val"] for i in self.inputs)
 
 
 def trace(
-    function: types.FunctionType, values: Sequence[Any], undecided: Container[str] = ()
+    function: types.FunctionType,
+    values: Sequence[Any],
+    undecided: Container[str] = (),
+    policy: Callable[[], Policy] = Policy,
 ) -> Capture:
     """Trace a call of `function` with `values`, one for each parameter in local order.
 
     `undecided` are the values of input tensors that are not to be guarded: a branch on
-    one breaks the graph.
+    one breaks the graph. `policy` makes what decides, in one trace, which sizes and numbers
+    are symbolic.
 
     Raises WholeCallEagerError where not even a part of the call can be captured.
     """
@@ -98,7 +111,9 @@ def trace(
     steps: list[int] = []
     reason: GraphBreak | None = None
     while True:
-        state = TraceState(break_step=steps[0] if steps else -1, undecided=undecided)
+        state = TraceState(
+            break_step=steps[0] if steps else -1, undecided=undecided, policy=policy()
+        )
         try:
             frame = _root_frame(function, values, state)
         except TraceBreakError as error:
@@ -271,6 +286,8 @@ def _capture(
     graph = state.graph
     state.ambient.close(graph)
     graph.output(tuple(rebuilder.outputs))
+    if state.symbols is not None:
+        state.symbols.guard_rest()
     if not state.grad_enabled_before and _switches_gradients(graph):
         state.guard_requires_grad()
     _guard_keys(state)
@@ -318,9 +335,10 @@ def _guard_keys(state: TraceState) -> None:
 
 def _guard_aliasing(state: TraceState) -> None:
     """With in-place operations, the same inputs must share storage as when traced."""
-    if state.inputs:
-        pattern = storage_pattern(tuple(i.real for i in state.inputs))
-        expected = StoragePattern(tuple(i.source for i in state.inputs), pattern)
+    if state.tensor_inputs:
+        inputs = state.tensor_inputs
+        pattern = storage_pattern(tuple(i.real for i in inputs))
+        expected = StoragePattern(tuple(i.source for i in inputs), pattern)
         state.require(None, Kind.STORAGE_PATTERN, expected, "which inputs share storage")
 
 
@@ -342,5 +360,7 @@ def eager_capture(
     graph = fx.Graph()
     graph.output(())
     module = fx.GraphModule(torch.nn.Module(), graph, function.__name__)
+    if state.symbols is not None:
+        state.symbols.guard_rest()
     tree = guard_tree(state.guards, ())
     return Capture(module, (), tree, graph_break, None, state, (call,))

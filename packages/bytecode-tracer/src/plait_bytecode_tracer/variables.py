@@ -10,12 +10,16 @@ import re
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
 from plait_bytecode_tracer.sources import Source
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.shapes.expressions import Expression
+    from plait_bytecode_tracer.shapes.symbols import Symbols
 
 
 class Variable:
@@ -45,6 +49,21 @@ class Known(Variable):
 
     value: Any
     source: Source | None = None
+
+
+@dataclass(eq=False, slots=True)
+class SymbolVariable(Variable):
+    """An int, float, bool or text that differs from call to call; see `shapes`."""
+
+    expression: Expression
+    hint: Any
+    """Its value in the call that is traced; None where only the graph's run gives it."""
+    kind: type
+    owner: Symbols
+    sym: Any = None
+    """As torch's operators take it: a SymInt, SymFloat or SymBool."""
+    node: fx.Node | Callable[[], fx.Node] | None = None
+    """In the graph, or what puts it there; made from the expression without."""
 
 
 @dataclass(eq=False, slots=True)

@@ -100,18 +100,38 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             return tensor
         if options or self.shape_env is not None or not _is_plain_tensor(tensor):
             return super().from_tensor(tensor, **options)
+        return self.with_sizes(tensor)
+
+    def use_symbols(self, shape_env: ShapeEnv) -> None:
+        """Let sizes be symbolic from now on; the fakes that exist keep theirs."""
+        self.shape_env = shape_env
+        self.static_shapes = False
+
+    def with_sizes(
+        self,
+        tensor: torch.Tensor,
+        sizes: Sequence[int | torch.SymInt] | None = None,
+        strides: Sequence[int | torch.SymInt] | None = None,
+    ) -> FakeTensor:
+        """A fake of a plain tensor with these sizes and strides; its own without any.
+
+        With sizes given it has a storage of its own.
+        """
         converter = self.fake_tensor_converter
         known = converter._get_memo(tensor)
         if known is not None:
             return known
         with torch.inference_mode(tensor.is_inference()), no_dispatch():
-            meta = torch.empty(0, dtype=tensor.dtype, device="meta")
-            meta.set_(
-                self._fake_storage(tensor),
-                tensor.storage_offset(),
-                tensor.size(),
-                tensor.stride(),
-            )
+            if sizes is not None and strides is not None:
+                meta = _strided(sizes, strides, tensor.storage_offset(), tensor.dtype)
+            else:
+                meta = torch.empty(0, dtype=tensor.dtype, device="meta")
+                meta.set_(
+                    self._fake_storage(tensor),
+                    tensor.storage_offset(),
+                    tensor.size(),
+                    tensor.stride(),
+                )
         if isinstance(tensor, torch.nn.Parameter):
             meta._is_param = True
         meta.requires_grad_(tensor.requires_grad)
@@ -173,7 +193,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
 
     def _is_plain(self, func: OpOverload, flat_args: Sequence[object]) -> bool:
         """Static shapes, only fake tensors without known values, nothing data-dependent."""
-        if self.shape_env is not None or func.namespace not in ("aten", "prims"):
+        if func.namespace not in ("aten", "prims"):
+            return False
+        if self.shape_env is not None and any(map(_is_symbolic, flat_args)):
             return False
         tensors = [a for a in flat_args if isinstance(a, torch.Tensor)]
         by_position = func is torch.ops.aten.index.Tensor and all(
@@ -206,6 +228,20 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         return template[name]
 
 
+def _strided(
+    sizes: Sequence[int | torch.SymInt],
+    strides: Sequence[int | torch.SymInt],
+    offset: int | torch.SymInt,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """A tensor on the meta device; what is before it in its storage is as long as `offset`."""
+    if offset == 0:
+        return torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    last = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    storage = torch.empty(offset + 1 + last, dtype=dtype, device="meta").untyped_storage()
+    return torch.empty(0, dtype=dtype, device="meta").set_(storage, offset, sizes, strides)
+
+
 def _is_plain_tensor(tensor: torch.Tensor) -> bool:
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
@@ -216,6 +252,12 @@ def _is_plain_tensor(tensor: torch.Tensor) -> bool:
         and not torch._is_functional_tensor(tensor)
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )
+
+
+def _is_symbolic(value: object) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value._has_symbolic_sizes_strides
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 def is_fake(value: object) -> bool:

@@ -12,6 +12,8 @@ from plait_bytecode_tracer.guards.guard import Guard, GuardSet
 from plait_bytecode_tracer.guards.kinds import (
     Kind,
     Mode,
+    Range,
+    Relation,
     StoragePattern,
     TensorFacts,
     TensorValue,
@@ -33,7 +35,9 @@ __all__ = [
     "Kind",
     "Mode",
     "Node",
+    "Range",
     "Reads",
+    "Relation",
     "StoragePattern",
     "TensorFacts",
     "TensorValue",

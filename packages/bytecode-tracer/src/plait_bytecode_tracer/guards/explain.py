@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,13 +14,17 @@ from plait_bytecode_tracer.guards.guard import Guard
 from plait_bytecode_tracer.guards.kinds import (
     Kind,
     Mode,
+    Relation,
     StoragePattern,
     TensorFacts,
     TensorValue,
+    holds_sizes,
     storage_pattern,
     tensor_facts,
 )
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
+from plait_bytecode_tracer.shapes.expressions import Leaf
+from plait_bytecode_tracer.shapes.expressions import shown as shown_leaf
 from plait_bytecode_tracer.sources import Access, Source
 
 _MISSING = object()
@@ -147,17 +151,39 @@ class _Evaluation:
                 return bool(storage_pattern(tensors) == expected.pattern)
             case Kind.TENSOR_VALUE:
                 return bool(expected.holds(*(self.values[s.code] for s in expected.sources)))
+            case Kind.RELATION:
+                return bool(self._evaluate(expected))
             case Kind.MODE:
                 return same_constant(expected.function(), expected.value)
             case Kind.PYTHON:
                 condition = expected.replace("{}", "_value")
                 return bool(eval(condition, self.namespace, {**self.named, "_value": value}))
 
+    def _leaf(self, leaf: Leaf) -> str:
+        value = self.values[leaf.source.code]
+        if not leaf.read:
+            return shown(value)
+        return str(getattr(value, leaf.read)(leaf.dim))
+
+    def _evaluate(self, relation: Relation) -> Any:
+        space: dict[str, Any] = {}
+
+        def name(value: object, kind: str = "_k") -> str:
+            text = f"{kind}{len(space)}"
+            space[text] = value
+            return text
+
+        code = relation.code(lambda source: name(self.values[source.code], "_v"), name)
+        return eval(code, space)
+
     def _found(self, guard: Guard, value: object) -> str:
         expected = guard.expected
         plain = type(value) in (torch.Tensor, torch.nn.Parameter)  # others may run code
         if isinstance(expected, TensorFacts) and plain and isinstance(value, torch.Tensor):
             return describe_tensor(value)
+        if isinstance(expected, Relation):
+            read = dict.fromkeys(expected.leaves)
+            return ", ".join(f"{shown_leaf(leaf)} = {self._leaf(leaf)}" for leaf in read)
         if isinstance(expected, Mode) and callable(expected.function):
             return repr(expected.function())
         if isinstance(expected, StoragePattern):
@@ -183,7 +209,10 @@ def holds_facts(value: object, facts: TensorFacts) -> bool:
         return False
     if value.layout is not torch.strided or value.is_neg() or value.is_conj():
         return False
-    return tensor_facts(value, with_grad=facts.requires_grad is not None) == facts
+    if not holds_sizes(value, facts):
+        return False
+    found = tensor_facts(value, with_grad=facts.requires_grad is not None)
+    return replace(found, shape=facts.shape, stride=facts.stride) == facts
 
 
 def describe_tensor(value: torch.Tensor) -> str:

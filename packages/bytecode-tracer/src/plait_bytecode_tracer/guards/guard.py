@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
-from plait_bytecode_tracer.guards.kinds import Kind, Mode, StoragePattern, TensorValue
+from plait_bytecode_tracer.guards.kinds import (
+    Kind,
+    Mode,
+    Relation,
+    StoragePattern,
+    TensorValue,
+)
 from plait_bytecode_tracer.sources import Constants, Source
 
 
@@ -28,7 +34,7 @@ class Guard:
         first = () if self.source is None else (self.source,)
         if isinstance(self.expected, Source):
             return (*first, self.expected)
-        if isinstance(self.expected, StoragePattern | TensorValue):
+        if isinstance(self.expected, StoragePattern | TensorValue | Relation):
             return self.expected.sources
         return first
 
@@ -47,6 +53,10 @@ class GuardSet:
         if key not in self.guards:
             self.guards[key] = Guard(source, kind, expected, text, line)
 
+    def find(self, source: Source, kind: Kind) -> Guard:
+        """The guard of this kind that a source has."""
+        return self.guards[source.code, kind, None]
+
     def replace(self, source: Source, kind: Kind, expected: object) -> None:
         """Assume more of a source than the guard of this kind that it has."""
         key = (source.code, kind, _discriminator(kind, expected))
@@ -62,6 +72,8 @@ def _discriminator(kind: Kind, expected: object) -> Hashable:
         return expected.code
     if isinstance(expected, TensorValue):
         return expected.key
+    if isinstance(expected, Relation):
+        return expected.key()
     if isinstance(expected, Mode):
         return id(expected.function)
     if kind is Kind.CLASS_ATTRIBUTE and isinstance(expected, tuple):

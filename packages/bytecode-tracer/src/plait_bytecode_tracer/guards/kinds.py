@@ -9,6 +9,7 @@ from enum import Enum
 import torch
 
 from plait_bytecode_tracer.guards.exact import same_constant
+from plait_bytecode_tracer.shapes.expressions import Applied, Computed, Leaf, leaves, render
 from plait_bytecode_tracer.sources import Source
 
 
@@ -43,6 +44,8 @@ class Kind(Enum):
     """It is the same object as this other source."""
     STORAGE_PATTERN = "storage pattern"
     """These tensors share storage in this `StoragePattern`; the guard has no source."""
+    RELATION = "relation"
+    """This `Relation` of sizes and numbers holds; the guard has no source."""
     MODE = "mode"
     """This `Mode` of the process holds; the guard has no source."""
     TENSOR_VALUE = "tensor value"
@@ -52,14 +55,28 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """A size that may be any int between these, both included; no upper bound is None."""
+
+    low: int
+    high: int | None = None
+
+    def __contains__(self, value: int) -> bool:
+        return value >= self.low and (self.high is None or value <= self.high)
+
+    def __repr__(self) -> str:
+        return f"{self.low}..{'' if self.high is None else self.high}"
+
+
+@dataclass(frozen=True, slots=True)
 class TensorFacts:
     """The metadata of a tensor."""
 
     cls: type
     dtype: torch.dtype
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    """In elements."""
+    shape: tuple[int | Range, ...]
+    stride: tuple[int | None, ...]
+    """In elements; None for any, which a relation then says more of."""
     device: torch.device
     requires_grad: bool | None
     """None where nothing depends on it."""
@@ -96,6 +113,37 @@ def plain_constant(value: object) -> object:
 
 
 @dataclass(frozen=True, slots=True)
+class Relation:
+    """A condition over numbers of the call: `expression` gives a true value."""
+
+    expression: Applied
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The numbers, each once."""
+        found = dict.fromkeys(leaves(self.expression))
+        return tuple(leaf for leaf in found if isinstance(leaf, Leaf))
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """What the numbers are read from, each once."""
+        return tuple({leaf.source.code: leaf.source for leaf in self.leaves}.values())
+
+    def code(self, value: Callable[[Source], str], name: Callable[[object], str]) -> str:
+        """The condition as Python; `value` names the values of sources."""
+
+        def read(leaf: Leaf | Computed) -> str:
+            assert isinstance(leaf, Leaf), "guards are checked before the graph runs"
+            return leaf.code(value(leaf.source))
+
+        return render(self.expression, read, name)
+
+    def key(self) -> str:
+        """What tells it from other relations."""
+        return self.code(lambda source: source.code, lambda found: f"<{id(found)}>")
+
+
+@dataclass(frozen=True, slots=True)
 class Mode:
     """A function without arguments, and what it returned."""
 
@@ -111,6 +159,17 @@ def storage_pattern(tensors: tuple[torch.Tensor, ...]) -> tuple[tuple[int, int],
         (first, tensor.data_ptr() - tensors[first].data_ptr())
         for first, tensor in zip(firsts, tensors, strict=True)
     )
+
+
+def holds_sizes(value: torch.Tensor, facts: TensorFacts) -> bool:
+    """Whether a tensor has the sizes and strides of some facts."""
+    if value.dim() != len(facts.shape):
+        return False
+    sizes = zip(value.shape, facts.shape, strict=True)
+    strides = zip(value.stride(), facts.stride, strict=True)
+    return all(
+        size in wanted if isinstance(wanted, Range) else size == wanted for size, wanted in sizes
+    ) and all(wanted is None or stride == wanted for stride, wanted in strides)
 
 
 def tensor_facts(value: torch.Tensor, *, with_grad: bool) -> TensorFacts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -14,6 +14,8 @@ from plait_bytecode_tracer.guards.guard import Guard
 from plait_bytecode_tracer.guards.kinds import (
     Kind,
     Mode,
+    Range,
+    Relation,
     StoragePattern,
     TensorFacts,
     TensorValue,
@@ -155,8 +157,7 @@ def _tensor(writer: CheckWriter, guard: Guard, value: str) -> str:
     checks = [
         f"type({value}) is {writer.name(facts.cls)}",
         f"{value}.dtype is {writer.name(facts.dtype)}",
-        f"{value}.shape == {facts.shape!r}",
-        f"{value}.stride() == {facts.stride!r}",
+        *_sizes(facts, value),
         f"{value}.device == {writer.name(facts.device)}",
         f"{value}.layout is {writer.name(torch.strided)}",
         f"not {value}.is_neg()",
@@ -166,6 +167,33 @@ def _tensor(writer: CheckWriter, guard: Guard, value: str) -> str:
     if facts.requires_grad is not None:
         checks.append(f"{value}.requires_grad is {facts.requires_grad}")
     return " and ".join(checks)
+
+
+def _sizes(facts: TensorFacts, value: str) -> Iterator[str]:
+    if not any(isinstance(size, Range) for size in facts.shape):
+        yield f"{value}.shape == {facts.shape!r}"
+    else:
+        yield f"{value}.dim() == {len(facts.shape)}"
+        for dim, size in enumerate(facts.shape):
+            read = f"{value}.size({dim})"
+            if not isinstance(size, Range):
+                yield f"{read} == {size}"
+            elif size.high is None:
+                yield f"{read} >= {size.low}"
+            else:
+                yield f"{size.low} <= {read} <= {size.high}"
+    if None not in facts.stride:
+        yield f"{value}.stride() == {facts.stride!r}"
+        return
+    for dim, stride in enumerate(facts.stride):
+        if stride is not None:
+            yield f"{value}.stride({dim}) == {stride}"
+
+
+def _relation(writer: CheckWriter, guard: Guard, value: str) -> str:
+    relation = guard.expected
+    assert isinstance(relation, Relation)
+    return relation.code(writer.value, writer.constants.name)
 
 
 def _same_object(writer: CheckWriter, guard: Guard, value: str) -> str:
@@ -217,6 +245,7 @@ _CONDITIONS: dict[Kind, Callable[[CheckWriter, Guard, str], str]] = {
     Kind.SAME_OBJECT: _same_object,
     Kind.STORAGE_PATTERN: _storage,
     Kind.TENSOR_VALUE: _tensor_value,
+    Kind.RELATION: _relation,
     Kind.MODE: _mode,
     Kind.PYTHON: _python,
 }

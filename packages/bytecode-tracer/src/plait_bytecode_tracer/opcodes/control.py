@@ -14,6 +14,7 @@ from plait_bytecode_tracer.raising import PythonError, exception_class
 from plait_bytecode_tracer.variables import (
     GeneratorVariable,
     Known,
+    SymbolVariable,
     TensorVariable,
     Variable,
 )
@@ -108,7 +109,8 @@ def as_bool(frame: Frame, value: Variable) -> Variable:
     The jump has a continuation for each side. Where an exception of `bool` has a handler
     it is this instruction that breaks, under that handler.
     """
-    if isinstance(value, TensorVariable) and not frame.is_covered():
+    waits = isinstance(value, SymbolVariable) and value.hint is None
+    if (waits or isinstance(value, TensorVariable)) and not frame.is_covered():
         following = instructions_of(frame.code)[0][frame.index + 1].opname
         if following in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
             return value

@@ -19,6 +19,7 @@ from plait_bytecode_tracer.texts import CONVERSIONS, joined, tensor_text
 from plait_bytecode_tracer.variables import (
     Known,
     SliceVariable,
+    SymbolVariable,
     TensorVariable,
     TextVariable,
     Variable,
@@ -196,5 +197,11 @@ def build_string(frame: Frame, instruction: Instruction) -> None:
     parts = frame.pop_many(instruction.arg or 0)
     if any(isinstance(part, TextVariable) for part in parts):
         frame.push(joined(parts))
+        return
+    if any(isinstance(part, SymbolVariable) for part in parts):
+        text: Variable = constant("")
+        for part in parts:
+            text = apply(frame, operator.add, [text, part])
+        frame.push(text)
         return
     frame.push(constant("".join(part.value for part in parts if isinstance(part, Known))))

@@ -16,6 +16,7 @@ from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import MISSING, delete_object_attribute, static_attribute
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.shapes.attributes import size_of
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CallableVariable,
@@ -28,6 +29,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SuperVariable,
+    SymbolVariable,
     TensorVariable,
     Variable,
     ViewVariable,
@@ -43,6 +45,8 @@ def len_(frame: Frame, value: Variable) -> Variable:
         case ViewVariable():
             return constant(len(value.owner.items))
         case TensorVariable():
+            if value.fake._has_symbolic_sizes_strides and value.fake.dim():
+                return size_of(frame, value, 0)
             return constant(len(value.fake))
         case Known(real) if is_constant(real):
             return constant(len(real))
@@ -60,9 +64,17 @@ def isinstance_(frame: Frame, value: Variable, classes: Variable) -> Variable:
         if value.cls is torch.nn.Parameter:
             sample = torch.nn.Parameter(sample, requires_grad=False)
         return constant(isinstance(sample, wanted))
+    if isinstance(value, SymbolVariable) and not _asks_types(wanted):
+        value = constant(plain_value(value))
     if isinstance(value, Known):
         return constant(isinstance(value.value, wanted))
     return constant(issubclass(type_of(value), wanted))
+
+
+def _asks_types(wanted: Any) -> bool:
+    """Whether only the type of an object decides whether it is an instance."""
+    given = wanted if isinstance(wanted, tuple) else (wanted,)
+    return all(type(cls) is type or cls.__module__ in ("numbers", "typing") for cls in given)
 
 
 def _classes(value: Variable) -> Any:

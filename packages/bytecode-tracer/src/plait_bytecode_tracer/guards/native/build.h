@@ -1,27 +1,4 @@
-/* Building. Specifications come from flatten.py and are not otherwise checked. */
-
-static Py_ssize_t number(PyObject *tuple, Py_ssize_t place)
-{
-    return PyLong_AsSsize_t(PyTuple_GET_ITEM(tuple, place));
-}
-
-static void *array(Py_ssize_t count, size_t size)
-{
-    void *made = PyMem_Calloc((size_t)count + 1, size);
-    if (made == NULL)
-        PyErr_NoMemory();
-    return made;
-}
-
-/* The ints of a tuple; NULL with an exception. */
-static Py_ssize_t *numbers(PyObject *tuple, Py_ssize_t *count)
-{
-    *count = PyTuple_GET_SIZE(tuple);
-    Py_ssize_t *made = array(*count, sizeof(Py_ssize_t));
-    for (Py_ssize_t n = 0; made && n < *count; n++)
-        made[n] = number(tuple, n);
-    return made;
-}
+/* Building. */
 
 static Node **node_list(Guarded *self, PyObject *tuple, Py_ssize_t *count)
 {
@@ -53,6 +30,8 @@ static Facts *build_facts(PyObject *spec)
     if (facts == NULL)
         return NULL;
     PyObject *shape = PyTuple_GET_ITEM(spec, 6), *strides = PyTuple_GET_ITEM(spec, 7);
+    PyObject *high = PyTuple_GET_ITEM(spec, 10);
+    facts->is_exact = PyTuple_GET_SIZE(high) == 0;
     facts->cls = (PyTypeObject *)PyTuple_GET_ITEM(spec, 0);
     facts->dtype.code = (uint8_t)number(spec, 1);
     facts->dtype.bits = (uint8_t)number(spec, 2);
@@ -62,11 +41,13 @@ static Facts *build_facts(PyObject *spec)
     facts->ndim = (int32_t)PyTuple_GET_SIZE(shape);
     facts->is_complex = (int)number(spec, 8);
     facts->requires_grad = (int)number(spec, 9);
-    facts->shape = array(2 * facts->ndim, sizeof(int64_t));
+    facts->shape = array(4 * facts->ndim, sizeof(int64_t));
     for (int32_t n = 0; facts->shape && n < facts->ndim; n++) {
         facts->shape[n] = (int64_t)number(shape, n);
         facts->shape[facts->ndim + n] = (int64_t)number(strides, n);
     }
+    for (Py_ssize_t n = 0; facts->shape && n < PyTuple_GET_SIZE(high); n++)
+        facts->shape[2 * facts->ndim + n] = (int64_t)number(high, n);
     return facts;
 }
 
@@ -80,6 +61,8 @@ static int build_guard(Guard *guard, PyObject *spec)
     guard->slots = numbers(PyTuple_GET_ITEM(spec, 5), &guard->slot_count);
     if (guard->kind == TENSOR)
         guard->facts = build_facts(guard->expected);
+    if (guard->kind == RELATION && guard->expected != Py_None)
+        guard->program = build_program(guard->expected);
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -160,6 +143,7 @@ static void guarded_dealloc(PyObject *object)
         if (facts)
             PyMem_Free(facts->shape);
         PyMem_Free(facts);
+        free_program(self->guards[n].program);
         PyMem_Free(self->guards[n].slots);
         PyMem_Free(self->guards[n].last_data);
     }

@@ -192,6 +192,7 @@ def _load(path: Path) -> ModuleType:
         module.setup(
             *(table, tensor.requires_grad, tensor.is_neg, tensor.is_conj),
             *(same_constant, same_order, storage_pattern, ABSENT),
+            *(torch.Tensor, torch.nn.Parameter),
         )
     except (TypeError, RuntimeError, ValueError) as error:
         raise BuildError(str(error)) from error

@@ -13,7 +13,16 @@ import torch
 
 from plait_bytecode_tracer.guards.explain import holds_facts
 from plait_bytecode_tracer.guards.guard import Guard
-from plait_bytecode_tracer.guards.kinds import Kind, Mode, StoragePattern, TensorFacts, TensorValue
+from plait_bytecode_tracer.guards.kinds import (
+    Kind,
+    Mode,
+    Range,
+    Relation,
+    StoragePattern,
+    TensorFacts,
+    TensorValue,
+)
+from plait_bytecode_tracer.guards.programs import program
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
 from plait_bytecode_tracer.sources import Access, Constants, Source
 
@@ -40,7 +49,7 @@ _KINDS = {
                 Kind.TENSOR,
                 Kind.SAME_OBJECT,
             ),
-            *(Kind.STORAGE_PATTERN, Kind.MODE, Kind.PYTHON),
+            *(Kind.STORAGE_PATTERN, Kind.RELATION, Kind.MODE, Kind.PYTHON),
         )
     )
 }
@@ -57,6 +66,7 @@ _HELD = frozenset({Access.ITEM, Access.ATTRIBUTE})
 """How values are read that a dict or class holds."""
 _HEAP_TYPE = 1 << 9
 _DEVICES = ("cpu", "cuda")
+_MOST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +185,9 @@ class _Flat:
                 given, second = function, value
             case StoragePattern(sources, pattern) if kind is Kind.STORAGE_PATTERN:
                 given, slots = pattern, tuple(self.slots[source.code] for source in sources)
+            case Relation() as relation:
+                given, second = self._relation(relation)
+                slots = tuple(self.slots[source.code] for source in relation.sources)
             case Source() if kind is Kind.SAME_OBJECT:
                 given, slots = None, tuple(self.slots[source.code] for source in guard.sources)
             case (function, owner) if kind is Kind.METHOD:
@@ -213,10 +226,11 @@ class _Flat:
             described = _dlpack(self.native, facts.dtype, device)
         if described is None:
             return Kind.PYTHON, lambda value, *_: holds_facts(value, facts)
+        low, high = _bounds(facts)
         requires_grad = -1 if facts.requires_grad is None else int(facts.requires_grad)
         return Kind.TENSOR, (
-            *(facts.cls, *described, facts.shape, facts.stride),
-            *(int(facts.dtype.is_complex), requires_grad),
+            *(facts.cls, *described, *low),
+            *(int(facts.dtype.is_complex), requires_grad, high),
         )
 
     def _named(self, value: object) -> str:
@@ -224,10 +238,29 @@ class _Flat:
         self.namespace[name] = value
         return name
 
+    def _relation(self, relation: Relation) -> tuple[object, object]:
+        """The relation as a program, if there is one, and as a function of its values."""
+        names = {source.code: f"_s{n}" for n, source in enumerate(relation.sources)}
+        constants = self.constants
+        code = relation.code(lambda source: names[source.code], constants.name)
+        space = dict(constants.objects)
+        made: object = eval(f"lambda {', '.join(names.values())}: {code}", space)
+        return program(code, list(names.values())), made
+
     def _python(self, expression: str) -> object:
         """A function of a value and the call's arguments."""
         names = ", ".join(["_value", *(f"_a{n}" for n in range(self.argument_count))])
         return eval(f"lambda {names}: {expression}", self.namespace)
+
+
+def _bounds(facts: TensorFacts) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]]:
+    """Least sizes and strides; the greatest of both, or nothing where they are the same."""
+    shape = [size if isinstance(size, Range) else Range(size, size) for size in facts.shape]
+    stride = [Range(-_MOST, _MOST) if s is None else Range(s, s) for s in facts.stride]
+    low = tuple(size.low for size in shape), tuple(each.low for each in stride)
+    if all(each.low == each.high for each in (*shape, *stride)):
+        return low, ()
+    return low, tuple(_MOST if each.high is None else each.high for each in (*shape, *stride))
 
 
 def _by_holder(guard: Guard) -> bool:

@@ -6,6 +6,21 @@
  * and a conjugated or negated view of the tensor's own memory, of its dtype, has none. */
 enum { LOOSE, PINNED, QUICK }; /* quick: fail rather than let other threads run meanwhile */
 
+static int has_sizes(Facts *facts, DLTensor *found)
+{
+    int32_t count = facts->ndim;
+    size_t bytes = (size_t)count * sizeof(int64_t);
+    if (facts->is_exact)
+        return !bytes || (memcmp(found->shape, facts->shape, bytes) == 0 &&
+                          memcmp(found->strides, facts->shape + count, bytes) == 0);
+    int64_t *low = facts->shape, *high = facts->shape + 2 * count;
+    for (int32_t n = 0; n < count; n++)
+        if (found->shape[n] < low[n] || found->shape[n] > high[n] ||
+            found->strides[n] < low[count + n] || found->strides[n] > high[count + n])
+            return 0;
+    return 1;
+}
+
 static int check_tensor(Check *check, Facts *facts, PyObject *value, int pinned, void **data)
 {
     DLTensor found;
@@ -17,9 +32,7 @@ static int check_tensor(Check *check, Facts *facts, PyObject *value, int pinned,
         found.ndim != facts->ndim || found.device.device_type != facts->device.device_type ||
         found.device.device_id != facts->device.device_id)
         return 0;
-    size_t bytes = (size_t)found.ndim * sizeof(int64_t);
-    if (bytes && (memcmp(found.shape, facts->shape, bytes) != 0 ||
-                  memcmp(found.strides, facts->shape + found.ndim, bytes) != 0))
+    if (!has_sizes(facts, &found))
         return 0;
     if (facts->requires_grad >= 0) {
         PyObject *needs = requires_grad_get(value, requires_grad_closure);
@@ -112,6 +125,8 @@ static int check_guard(Check *check, Guard *guard, Node *node, PyObject *value, 
         return check->held[guard->slots[0]] == check->held[guard->slots[1]];
     case STORAGE_PATTERN:
         return check_storage(check, guard);
+    case RELATION:
+        return check_relation(check, guard);
     case MODE: {
         PyObject *now = PyObject_CallNoArgs(guard->expected);
         if (now == NULL)

@@ -28,6 +28,8 @@
 #include "tree.h"
 #include "versions.h"
 #include "compare.h"
+#include "specs.h"
+#include "relation.h"
 #include "guard.h"
 #include "visit.h"
 #include "short_way.h"
@@ -36,14 +38,14 @@
 #include "caller.h"
 
 /* setup(exchange table, requires_grad, is_neg, is_conj, same_constant, same_order,
- * storage_pattern, ABSENT): what is needed of torch and of the Python side. */
+ * storage_pattern, ABSENT, Tensor, Parameter): what is needed of torch and of the Python side. */
 static PyObject *setup(PyObject *module, PyObject *arguments)
 {
     PyObject *table, *requires_grad, *is_neg, *is_conj, *constants, *order, *pattern,
-        *nothing;
-    if (!PyArg_ParseTuple(arguments, "OO!O!O!OOOO", &table, &PyGetSetDescr_Type, &requires_grad,
+        *nothing, *tensor, *parameter;
+    if (!PyArg_ParseTuple(arguments, "OO!O!O!OOOOOO", &table, &PyGetSetDescr_Type, &requires_grad,
                           &PyMethodDescr_Type, &is_neg, &PyMethodDescr_Type, &is_conj, &constants,
-                          &order, &pattern, &nothing))
+                          &order, &pattern, &nothing, &tensor, &parameter))
         return NULL;
     exchange = PyCapsule_GetPointer(table, "dlpack_exchange_api");
     if (exchange == NULL)
@@ -63,6 +65,8 @@ static PyObject *setup(PyObject *module, PyObject *arguments)
     Py_XSETREF(same_order, Py_NewRef(order));
     Py_XSETREF(storage_pattern, Py_NewRef(pattern));
     Py_XSETREF(absent, Py_NewRef(nothing));
+    Py_XSETREF(tensor_class, (PyTypeObject *)Py_NewRef(tensor));
+    Py_XSETREF(parameter_class, (PyTypeObject *)Py_NewRef(parameter));
     Py_RETURN_NONE;
 }
 

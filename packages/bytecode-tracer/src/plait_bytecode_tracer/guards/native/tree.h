@@ -43,6 +43,8 @@ static PyObject *same_constant;
 static PyObject *same_order;
 static PyObject *storage_pattern;
 static PyObject *absent;
+static PyTypeObject *tensor_class;
+static PyTypeObject *parameter_class;
 
 /* The tree. */
 
@@ -63,6 +65,7 @@ enum Kind {
     TENSOR,
     SAME_OBJECT,
     STORAGE_PATTERN,
+    RELATION,
     MODE,
     PYTHON_CONDITION
 };
@@ -74,10 +77,25 @@ typedef struct {
     int32_t ndim;
     int is_complex;
     int requires_grad; /* -1: whatever it is */
-    int64_t *shape;    /* the strides follow */
+    int is_exact;      /* one shape and strides; else they lie between bounds */
+    int64_t *shape;    /* the strides follow; unless exact, then the upper bounds of both */
     PyObject *last;    /* what was found not to be negated; compared, never followed */
     void *last_data;
 } Facts;
+
+/* A number that a relation reads: of which value, a size or stride or itself, and where. */
+typedef struct {
+    Py_ssize_t place;
+    int read;
+    int dim;
+} Leaf;
+
+typedef struct {
+    Py_ssize_t *ops, *operands;
+    Py_ssize_t count;
+    Leaf *leaves;
+    Py_ssize_t leaf_count;
+} Program;
 
 typedef struct {
     int kind;
@@ -86,10 +104,11 @@ typedef struct {
                     * STORAGE_PATTERN: from where the tensors are, which other guards found */
     PyObject *expected;
     PyObject *second;
-    Py_ssize_t *slots; /* SAME_OBJECT, STORAGE_PATTERN: the values */
+    Py_ssize_t *slots; /* SAME_OBJECT, STORAGE_PATTERN, RELATION: the values */
     Py_ssize_t slot_count;
     void **last_data; /* STORAGE_PATTERN: where the tensors were */
     Facts *facts;
+    Program *program; /* RELATION: NULL where only Python can tell */
 } Guard;
 
 struct Watched;

@@ -1,0 +1,60 @@
+"""Attributes of symbolic numbers, and of tensors with symbolic sizes."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.variables import (
+    BoundVariable,
+    Known,
+    SequenceVariable,
+    SymbolVariable,
+    TensorVariable,
+    Variable,
+)
+
+_METHODS = {int: ("bit_length", "bit_count", "__index__"), float: ("is_integer",)}
+
+
+def number_attribute(frame: Frame, owner: SymbolVariable, name: str) -> Variable | None:
+    """An attribute of a number: a method that is known, or one of the number's value."""
+    if name == "__class__":
+        return constant(owner.kind)
+    if name in _METHODS.get(owner.kind, ()):
+        return BoundVariable(Known(getattr(owner.kind, name)), owner)
+    if not hasattr(owner.kind, name):
+        return None
+    return constant(getattr(owner.owner.specialise(owner), name))
+
+
+def symbolic_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variable:
+    """`shape` or `nbytes` of a tensor with symbolic sizes."""
+    if name == "shape":
+        return shape_of(frame, owner)
+    node = functools.partial(_attribute_node, frame, owner.node, name)
+    return frame.state.number(getattr(owner.fake, name), node)
+
+
+def _attribute_node(frame: Frame, node: torch.fx.Node, name: str) -> torch.fx.Node:
+    made = frame.state.graph.call_function(getattr, (node, name))
+    frame.state.mark(made)
+    return made
+
+
+def shape_of(frame: Frame, owner: TensorVariable) -> Variable:
+    """The sizes of a tensor."""
+    if not owner.fake._has_symbolic_sizes_strides:
+        return constant(owner.fake.shape)
+    items = [size_of(frame, owner, dim) for dim in range(owner.fake.dim())]
+    if all(isinstance(item, Known) for item in items):
+        return constant(torch.Size([item.value for item in items if isinstance(item, Known)]))
+    return SequenceVariable(items, torch.Size)
+
+
+def size_of(frame: Frame, owner: TensorVariable, dim: int) -> Variable:
+    """One size of a tensor."""
+    node = functools.partial(frame.state.size_node, owner.node, dim)
+    return frame.state.number(owner.fake.size(dim), node)

@@ -1,0 +1,74 @@
+"""Calls with symbolic numbers among the arguments."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.folding import FOLDED
+from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.shapes.arithmetic import (
+    METHODS,
+    call_symbolic,
+    concrete,
+    extreme,
+    is_symbolic,
+)
+from plait_bytecode_tracer.variables import (
+    SequenceVariable,
+    SliceVariable,
+    SymbolVariable,
+    Variable,
+)
+
+
+def call_with_numbers(
+    frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable | None:
+    """A builtin function of symbolic numbers; None where the call goes its usual way."""
+    if real is torch.Size and len(args) == 1 and not isinstance(args[0], SymbolVariable):
+        items = list(elements(frame, args[0]))
+        return SequenceVariable(items, torch.Size) if is_symbolic(items) else None
+    if not is_symbolic(args) and not is_symbolic(kwargs.values()):
+        return None
+    if real is slice and not kwargs:
+        return _slice(args)
+    if real in (min, max) and len(args) > 1 and not kwargs:
+        return extreme(real, args)
+    found = call_symbolic(real, args, kwargs) if _is_plain(real) else None
+    if found is not None or not _takes_values(real):
+        return found
+    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frame import constant
+
+    named = {name: concrete(value) for name, value in kwargs.items()}
+    return call(frame, constant(real), [concrete(arg) for arg in args], named)
+
+
+def _takes_values(real: Any) -> bool:
+    """Whether a function is one of constants, which is called while tracing."""
+    if isinstance(real, functools._lru_cache_wrapper):
+        return True
+    if not _is_plain(real):
+        return False
+    is_operator = getattr(real, "__module__", "") in ("_operator", "operator")
+    return (real in FOLDED or real in METHODS) and not is_operator
+
+
+def _is_plain(real: Any) -> bool:
+    """Whether a callable is a class or function in C, and so can be looked up."""
+    kinds = types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType
+    return isinstance(real, type | kinds)
+
+
+def _slice(args: list[Variable]) -> Variable:
+    from plait_bytecode_tracer.frame import constant
+
+    none = constant(None)
+    if len(args) == 1:
+        return SliceVariable([none, args[0], none])
+    return SliceVariable([*args, *[none] * (3 - len(args))])

@@ -1,0 +1,71 @@
+"""torch's environment of symbolic sizes, without torch's own compiler behind it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+_VALIDATOR = "torch.fx.experimental.validator"
+_lock = threading.Lock()
+_made: list[type[ShapeEnv]] = []
+
+
+class Noted(list[Any]):
+    """A list that calls somebody for each element that is added."""
+
+    def __init__(self, notice: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._notice = notice
+
+    def append(self, item: Any) -> None:
+        super().append(item)
+        self._notice(item)
+
+
+def make_environment(on_guard: Callable[[Any], None]) -> ShapeEnv:
+    """An environment in which no two sizes are taken for equal because they are so now.
+
+    Its constructor imports torch's validator of translations, which needs the compiler and
+    stays off: an empty one stands in for it meanwhile.
+    """
+    with _lock:
+        if not _made:
+            _made.append(_environment_class())
+        stands_in = _VALIDATOR not in sys.modules
+        if stands_in:
+            validator: Any = types.ModuleType(_VALIDATOR)
+            validator.translation_validation_enabled = lambda: False
+            sys.modules[_VALIDATOR] = validator
+        try:
+            made = _made[0](duck_shape=False, specialize_zero_one=True, should_record_events=False)
+        finally:
+            if stands_in:
+                del sys.modules[_VALIDATOR]
+    made.guards = Noted(on_guard)
+    return made
+
+
+def _environment_class() -> type[ShapeEnv]:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv, SLoc  # type: ignore[attr-defined]  # not listed
+
+    class Environment(ShapeEnv):
+        """It asks no Python frames where guards come from: the trace knows the user's line."""
+
+        def _get_stack_summary(
+            self, is_debug: bool = False, framework_loc: str | None = None
+        ) -> tuple[SLoc, str]:
+            return SLoc(framework_loc, None), ""
+
+        def _get_user_frame(self) -> types.FrameType | None:
+            return None
+
+        def _log_guard(self, prefix: str, g: Any, forcing_spec: bool) -> None:
+            """Nothing is logged."""
+
+    return Environment

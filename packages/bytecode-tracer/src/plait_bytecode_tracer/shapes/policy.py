@@ -1,0 +1,119 @@
+"""Which sizes and numbers of a call are symbolic."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+
+from plait_bytecode_tracer.shapes.marks import Mark, marks_of
+from plait_bytecode_tracer.sources import Access, Source
+
+Seen: TypeAlias = dict[str, tuple[int | float, ...]]
+"""What earlier calls had at each place: a number, or a tensor's sizes and then its strides."""
+
+_UNKNOWN = float("nan")
+"""Stands for a number that has changed already."""
+_NUMBERED = re.compile(r"_c\d+")
+_INT64 = 1 << 63
+
+
+@dataclass(slots=True)
+class History:
+    """What the calls that were compiled so far have had."""
+
+    seen: Seen = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Policy:
+    """Decides for one trace.
+
+    Args:
+        dynamic: True, whatever a caller passes; None, what has changed since earlier traces;
+            False, nothing.
+        history: the earlier traces; this one is added to it by `remember`.
+        marks: what was said of arguments by name.
+    """
+
+    dynamic: bool | None = False
+    history: History = field(default_factory=History)
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    found: Seen = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def number(self, source: Source, value: int | float) -> Mark | None:
+        """The bounds of an int or float that is to be symbolic; None if it is a constant."""
+        before = self._compare(source, (value,))
+        if self.dynamic is False or (isinstance(value, int) and abs(value) >= _INT64):
+            return None
+        mark = self.marks.get(source.text) if source.access is Access.ARGUMENT else None
+        if mark is not None:
+            return mark if mark.changes and mark.allows(value) else None
+        changes = before is not None and before[0] != value
+        if changes or (self.dynamic and _is_passed(source)):
+            return Mark(True)
+        return None
+
+    def sizes(self, source: Source, tensor: torch.Tensor) -> dict[int, Mark]:
+        """The dimensions of a tensor that are to be symbolic."""
+        before = self._compare(source, (*tensor.shape, *tensor.stride()))
+        if self.dynamic is False:
+            return {}
+        marks = marks_of(tensor)
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        chosen: dict[int, Mark] = {}
+        for dim, size in enumerate(tensor.shape):
+            mark = marks.get(dim)
+            if mark is None and not is_parameter:
+                changes = before is not None and before[dim] != size
+                if changes or (self.dynamic and _is_passed(source)):
+                    mark = Mark(True)
+            if mark is not None and mark.changes and size > 1 and mark.allows(size):
+                chosen[dim] = mark
+        return chosen
+
+    def stride_changes(self, source: Source, tensor: torch.Tensor, dim: int) -> bool | None:
+        """Whether a stride has changed; None if nothing is known of it."""
+        before = self.history.seen.get(self._key(source))
+        if before is None or len(before) != 2 * tensor.dim():
+            return None
+        return before[tensor.dim() + dim] != tensor.stride(dim)
+
+    def remember(self) -> None:
+        """Let later traces know what this call had."""
+        for key, now in self.found.items():
+            before = self.history.seen.get(key)
+            if before is None or len(before) != len(now):
+                self.history.seen[key] = now
+            else:
+                pairs = zip(before, now, strict=True)
+                self.history.seen[key] = tuple(a if a == b else _UNKNOWN for a, b in pairs)
+
+    def _compare(self, source: Source, now: tuple[int | float, ...]) -> tuple[float, ...] | None:
+        key = self._key(source)
+        self.found[key] = now
+        before = self.history.seen.get(key)
+        return before if before is not None and len(before) == len(now) else None
+
+    def _key(self, source: Source) -> str:
+        """A name of the place that is the same in every trace."""
+        known = self.keys.get(source.code)
+        if known is None:
+            plain = f"{_NUMBERED.sub('_c', source.code)} {source.text}"
+            self.counts[plain] += 1
+            known = f"{plain} {self.counts[plain]}"
+            self.keys[source.code] = known
+        return known
+
+
+def _is_passed(source: Source) -> bool:
+    """Whether the caller passes it: as an argument, or in a container among these."""
+    while source.access is Access.ITEM and source.base is not None:
+        source = source.base
+    return source.access is Access.ARGUMENT

@@ -1,0 +1,351 @@
+"""The symbolic numbers of one trace: where they come from, and what is guarded of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch._guards
+from torch import fx
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.guards import Kind, Range, Relation
+from plait_bytecode_tracer.shapes.environment import make_environment
+from plait_bytecode_tracer.shapes.expressions import (
+    OPPOSITE,
+    Applied,
+    Computed,
+    Constant,
+    Expression,
+    Leaf,
+    applied,
+    bare,
+    leaves,
+    shown,
+)
+from plait_bytecode_tracer.shapes.marks import Mark
+from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.variables import Known, SymbolVariable, Variable
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.state import TraceState
+
+_KINDS: dict[type, Any] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+_SPECIAL_BELOW = 2
+"""Sizes 0 and 1 behave as no other does: a symbolic size is none of these."""
+
+
+@dataclass(slots=True)
+class Symbols:
+    """The symbolic numbers of one trace."""
+
+    state: TraceState
+    environment: Any = field(init=False)
+    """torch's ShapeEnv."""
+    expressions: dict[Any, Expression] = field(default_factory=dict)
+    """What each of the environment's symbols is."""
+    numbers: dict[str, SymbolVariable] = field(default_factory=dict)
+    """Ints and floats of the call, by the code of their source."""
+    lines: list[str] = field(default_factory=list)
+    """The user's line of each guard of the environment."""
+    covered: int = 0
+    """How many of the environment's guards are guards of the trace."""
+
+    def __post_init__(self) -> None:
+        self.environment = make_environment(lambda guard: self.lines.append(self.state.line))
+
+    # Where numbers come from.
+
+    def number(self, value: int | float, source: Source, mark: Mark) -> SymbolVariable:
+        """An int or float of the call."""
+        known = self.numbers.get(source.code)
+        if known is None:
+            self.state.guard_type(source, value)
+            leaf = Leaf(source)
+            known = SymbolVariable(leaf, value, type(value), self)
+            known.node = functools.partial(self._placeholder, known, source)
+            self.numbers[source.code] = known
+            if type(value) is int:
+                low = -(1 << 63) if mark.low is None else mark.low
+                high = (1 << 63) - 1 if mark.high is None else mark.high
+                self._relate(
+                    f"{low} <= {{0}} <= {high}", (leaf,), f"{low} <= {source.text} <= {high}"
+                )
+        return known
+
+    def _placeholder(self, variable: SymbolVariable, source: Source) -> fx.Node:
+        value = variable.hint if variable.kind is not int else self.symbolic(variable)
+        return self.state.add_number(source, value)
+
+    def size(self, source: Source, dim: int, value: int) -> torch.SymInt:
+        """A size of a tensor of the call."""
+        leaf = Leaf(source, "size", dim)
+        return self._symbol(leaf, value, is_size=True)
+
+    def size_range(self, mark: Mark) -> Range:
+        """What the guard on a tensor says of a symbolic size."""
+        return Range(max(_SPECIAL_BELOW, mark.low or 0), mark.high)
+
+    def stride(self, source: Source, dim: int, value: int) -> torch.SymInt:
+        """A stride of a tensor of the call that follows from no size."""
+        return self._symbol(Leaf(source, "stride", dim), value)
+
+    def _symbol(self, expression: Expression, value: int, *, is_size: bool = False) -> torch.SymInt:
+        """A symbol of the environment for an int that can be computed before the graph runs.
+
+        A size is guarded to be neither 0 nor 1.
+        """
+        from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+        environment = self.environment
+        place = _Place(f"n{len(self.expressions)}")
+        symbol = environment.create_symbol(
+            value,
+            place,
+            dynamic_dim=DimDynamic.DYNAMIC,
+            constraint_dim=None,
+            positive=True if is_size else None,
+            do_not_specialize_zero_one=not is_size,
+        )
+        self.expressions[symbol] = expression
+        made: torch.SymInt = environment.create_symintnode(symbol, hint=value, source=place)
+        return made
+
+    def result(self, value: Any, node: fx.Node | Callable[[], fx.Node]) -> Variable:
+        """A number that an operation of torch gives, and the node that gives it."""
+        expression = self._expression(value, node)
+        if isinstance(expression, Constant):
+            return Known(expression.value)
+        hint = None if isinstance(expression, Computed) else self._hint(value)
+        return SymbolVariable(expression, hint, _KINDS[type(value)], self, value, node)
+
+    def _expression(self, value: Any, node: fx.Node | Callable[[], fx.Node]) -> Expression:
+        expr = value.node.expr
+        if expr.is_number or (expr.is_Boolean and not expr.free_symbols):
+            return Constant(_KINDS[type(value)](expr))
+        symbols = sorted(expr.free_symbols, key=str)
+        known = [self.expressions.get(symbol) for symbol in symbols]
+        if None in known or type(value) is torch.SymFloat:
+            return Computed(node if isinstance(node, fx.Node) else node())
+        return self._formula(expr)
+
+    def _formula(self, expr: Any) -> Expression:
+        """An expression of the environment over what its symbols are."""
+        from plait_bytecode_tracer.shapes.printing import template
+
+        if expr in self.expressions:
+            return self.expressions[expr]
+        symbols = sorted(expr.free_symbols, key=str)
+        text = template(expr, symbols)
+        return Applied(f"({text})", tuple(self.expressions[symbol] for symbol in symbols))
+
+    def _hint(self, value: Any) -> Any:
+        if value.node.expr.free_symbols <= self.environment.backed_var_to_val.keys():
+            return _KINDS[type(value)](value.node.hint)
+        return None
+
+    def derive(
+        self, function: Callable[..., Any], arguments: list[Variable], sym: Any = None
+    ) -> Variable:
+        """A pure function of numbers, of which one at least is symbolic.
+
+        Where it raises for some values, the caller has decided before that these have none.
+        """
+        hints = [a.hint if isinstance(a, SymbolVariable) else _plain(a) for a in arguments]
+        expression = applied(function, tuple(_expression_of(a) for a in arguments))
+        if any(isinstance(a, SymbolVariable) and a.hint is None for a in arguments):
+            if sym is None:
+                raise TraceBreakError("GB0004", "a number that depends on data is needed")
+            kind = _KINDS.get(type(sym))
+            if kind is None:
+                return Known(sym)
+            return SymbolVariable(expression, None, kind, self, sym)
+        hint = function(*hints)
+        return SymbolVariable(expression, hint, type(hint), self, sym)
+
+    # What operators take.
+
+    def symbolic(self, variable: SymbolVariable) -> Any:
+        """The number as an operator of torch takes it while tracing."""
+        if variable.sym is None and variable.kind is int:
+            variable.sym = self._symbol(variable.expression, variable.hint)
+        if variable.kind is int or variable.hint is None:
+            return variable.sym
+        if variable.kind is float:
+            return variable.hint
+        return self.specialise(variable)
+
+    def node(self, variable: SymbolVariable) -> fx.Node:
+        """The number in the graph."""
+        made = variable.node
+        if not isinstance(made, fx.Node):
+            made = self._node(variable.expression) if made is None else made()
+            variable.node = made
+        if "val" not in made.meta:
+            value = variable.hint if variable.kind is not int else self.symbolic(variable)
+            made.meta["val"] = variable.sym if value is None else value
+        return made
+
+    def _node(self, expression: Expression) -> Any:
+        match expression:
+            case Constant(value):
+                return value
+            case Computed(node):
+                return node
+            case Leaf(source, "size", dim):
+                return self.state.size_node(self.state.input_at(source).node, dim)
+            case Leaf(source, ""):
+                return self.node(self.numbers[source.code])
+            case Applied(_, arguments, function) if function is not None:
+                made = self.state.graph.call_function(
+                    function, tuple(self._node(argument) for argument in arguments)
+                )
+                self.state.mark(made)
+                return made
+        raise TraceBreakError("GB0009", f"{shown(expression)} as an argument of a torch call")
+
+    # What is decided.
+
+    def decide(self, variable: SymbolVariable) -> bool:
+        """Whether a number is true in this call, and a guard that it is so in others."""
+        if variable.hint is None:
+            known = self._known_truth(variable)
+            if known is None:
+                reason = f"the code branches on {bare(shown(variable.expression))}"
+                raise TraceBreakError("GB0003", f"{reason}, which depends on data")
+            return known
+        truth = bool(variable.hint)
+        if variable.sym is not None and self._settles(variable, truth):
+            return truth
+        self._relate_truth(variable, truth)
+        return truth
+
+    def _known_truth(self, variable: SymbolVariable) -> bool | None:
+        """What the environment knows of a number that depends on data."""
+        from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+        condition = variable.sym if variable.kind is bool else variable.sym != 0
+        if statically_known_true(condition):
+            return True
+        opposite: Any = torch.sym_not
+        return False if statically_known_true(opposite(condition)) else None
+
+    def _settles(self, variable: SymbolVariable, truth: bool) -> bool:
+        """Tell the environment; whether it knew already, from ranges and earlier guards."""
+        before = len(self.lines)
+        sym = variable.sym
+        found = bool(sym) if variable.kind is bool else bool(sym != 0)
+        if found is not truth:
+            raise TraceBreakError("GB0012", f"{shown(variable.expression)} is decided twice")
+        settled = len(self.lines) == before
+        self._cover(before)
+        return settled
+
+    def _cover(self, before: int) -> None:
+        """The guards of the environment from `before` on are said by guards of the trace."""
+        for place in range(before, len(self.lines)):
+            self.lines[place] = ""
+
+    def _relate_truth(self, variable: SymbolVariable, truth: bool) -> None:
+        expression = variable.expression
+        text = bare(shown(expression))
+        if truth:
+            self._relate("{0}", (expression,), text if variable.kind is bool else f"{text} != 0")
+            return
+        if variable.kind is not bool:
+            self._relate("not {0}", (expression,), f"{text} == 0")
+            return
+        template = expression.template if isinstance(expression, Applied) else ""
+        words = bare(template).split()
+        integral = all(type(_hint_of(leaf, self)) is int for leaf in leaves(expression))
+        if integral and len(words) == 3 and words[1] in OPPOSITE:
+            assert isinstance(expression, Applied)
+            sides = [bare(shown(side)) for side in expression.arguments]
+            text = f"{sides[0]} {OPPOSITE[words[1]]} {sides[1]}"
+        else:
+            text = f"not ({text})"
+        self._relate("not {0}", (expression,), text)
+
+    def specialise(self, variable: SymbolVariable) -> Any:
+        """The number's value in this call, and a guard that others have the same."""
+        if variable.hint is None:
+            what = bare(shown(variable.expression))
+            raise TraceBreakError("GB0004", f"the value of {what}, which depends on data")
+        expression = variable.expression
+        if isinstance(expression, Leaf) and not expression.read:
+            text = f"{expression.source.text} == {variable.hint!r}"
+            self.state.require(expression.source, Kind.EQUAL, variable.hint, text)
+        elif variable.kind is int or variable.kind is bool:
+            text = f"{bare(shown(expression))} == {variable.hint!r}"
+            self._relate(f"{{0}} == {variable.hint!r}", (expression,), text)
+        else:
+            for leaf in leaves(expression):
+                if isinstance(leaf, Leaf):
+                    hint = _hint_of(leaf, self)
+                    self.specialise(SymbolVariable(leaf, hint, type(hint), self))
+        if isinstance(variable.sym, torch.SymInt):
+            before = len(self.lines)
+            int(variable.sym)
+            self._cover(before)
+        return variable.hint
+
+    def relate(self, condition: Applied, text: str) -> None:
+        """Guard a condition over numbers of the call."""
+        if any(isinstance(leaf, Computed) for leaf in leaves(condition)):
+            raise TraceBreakError("GB0004", f"{text} is needed, which depends on data")
+        self.state.require(None, Kind.RELATION, Relation(condition), text)
+
+    def _relate(self, template: str, arguments: tuple[Expression, ...], text: str) -> None:
+        self.relate(Applied(template, arguments), text)
+
+    def guard_rest(self) -> None:
+        """Make guards of what the environment has assumed by itself."""
+        guards = self.environment.guards
+        while self.covered < len(guards):
+            place = self.covered
+            self.covered += 1
+            line = self.lines[place]
+            if line:
+                formula = self._formula(guards[place].expr)
+                if not isinstance(formula, Applied):
+                    continue
+                text = bare(shown(formula))
+                self.state.guards.require(None, Kind.RELATION, Relation(formula), text, line)
+
+    def has_more(self) -> bool:
+        """Whether the environment has assumed something since `guard_rest`."""
+        return self.covered < len(self.environment.guards)
+
+
+class _Place(torch._guards.Source):
+    """Where the environment thinks that a symbol is from."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+
+def _plain(variable: Variable) -> Any:
+    assert isinstance(variable, Known)
+    return variable.value
+
+
+def _expression_of(variable: Variable) -> Expression:
+    if isinstance(variable, SymbolVariable):
+        return variable.expression
+    return Constant(_plain(variable))
+
+
+def _hint_of(leaf: Leaf | Computed, symbols: Symbols) -> Any:
+    if isinstance(leaf, Computed):
+        return None
+    if not leaf.read:
+        return symbols.numbers[leaf.source.code].hint
+    tensor = symbols.state.input_at(leaf.source).real
+    return getattr(tensor, leaf.read)(leaf.dim)
