@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+import io
+import types
+
 from conformance.declare import case, only, t, with_x
 
 
@@ -342,3 +346,82 @@ def builders(x, n):
             queue.append(item + len(stack))
             graph.setdefault(len(stack), []).append(item)
     return stack, graph
+
+
+@case(with_x([1, 2, 3], [], [5]))
+def double_ended_queue(x, items):
+    window = collections.deque(maxlen=2)
+    for item in items:
+        window.append(item)
+    line = collections.deque(items)
+    line.appendleft(x)
+    line.rotate(1)
+    line.extendleft([7, 8])
+    popped = line.pop(), line.popleft()
+    return window, window.maxlen, popped, line, len(line), 8 in line, line[0], repr(window)
+
+
+@case(with_x([1, 2, 3], [1, 2], [2]))
+def queue_compared_and_changed(x, items):
+    first, second = collections.deque(items), collections.deque([1, 2], 5)
+    found = [first == second, first < second, first == items, first + second, second * 2]
+    del first[0]
+    second[-1] = x
+    try:
+        first[4]
+    except IndexError as error:
+        found.append(str(error))
+    return found, first, second.count(1), type(first).__name__, isinstance(first, list)
+
+
+@case(with_x(0, 1, 2))
+def queue_changed_while_read(x, n):
+    line = collections.deque("abc")
+    seen = []
+    try:
+        for letter in line:
+            seen.append(letter)
+            if len(seen) == n:
+                line.append("d")
+    except RuntimeError as error:
+        return seen, str(error), x
+    return seen, list(reversed(line)), x
+
+
+@case(with_x("ab", "a\nb", ""))
+def text_stream(x, text):
+    stream = io.StringIO()
+    stream.write(text)
+    print(text, len(text), file=stream)
+    size = stream.tell()
+    stream.seek(1)
+    first = stream.readline()
+    return first, stream.read(), size, stream.getvalue(), stream, x
+
+
+@case(with_x(b"ab", b"", b"a\nbc"))
+def byte_stream(x, data):
+    with io.BytesIO(data) as stream:
+        lines = list(stream)
+        stream.seek(4)
+        stream.write(b"z")
+        value = stream.getvalue()
+    try:
+        stream.read()
+    except ValueError as error:
+        return lines, value, str(error), stream.closed, x
+
+
+@case(with_x(1, 2))
+def namespaces(x, n):
+    made = types.SimpleNamespace(a=n, x=x)
+    made.b = made.a + 1
+    other = types.SimpleNamespace(a=n, x=x, b=n + 1)
+    return made.b, hasattr(made, "c"), vars(made) == {}, made == n, made, type(other).__name__
+
+
+@case(with_x(1, 2))
+def plain_objects(x, n):
+    marker, other = object(), object()
+    table = {marker: n}
+    return marker in table, other in table, marker is marker, marker == other, type(marker), marker

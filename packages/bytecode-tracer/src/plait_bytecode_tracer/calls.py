@@ -448,7 +448,8 @@ def _inline_traced(
 
 def _run(frame: Frame, target: Function, values: dict[str, Variable]) -> Variable:
     state = frame.state
-    inner = Frame(state, target, values, frame.depth + 1, parent=frame, is_direct=state.is_direct)
+    direct = state.is_direct and "IS_TWIN" not in target.globals
+    inner = Frame(state, target, values, frame.depth + 1, parent=frame, is_direct=direct)
     state.is_direct = False
     if target.code.co_flags & inspect.CO_GENERATOR:
         inner.is_direct = False

@@ -95,9 +95,8 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
             return _sequence_item(container, plain_value(key))
         case DictVariable():
             wanted = _key(frame, key)
-            if wanted in container.items:
-                return container.items[wanted]
-            return _missing_key(frame, container, key, wanted)
+            held = container.items.get(wanted)
+            return _missing_key(frame, container, key, wanted) if held is None else held
         case Known(real) if is_fixed(real):
             try:
                 return constant(real[plain_value(key)])

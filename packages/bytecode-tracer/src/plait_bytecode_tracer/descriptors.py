@@ -20,16 +20,20 @@ from plait_bytecode_tracer.objects import (
     delete_attribute,
     generic_attribute,
     generic_store,
+    is_python,
     special_method,
+    static_attribute,
     storage_of,
 )
 from plait_bytecode_tracer.operations import same, truth
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.ambient import device_method
 from plait_bytecode_tracer.rules.registry import fits
+from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
+    IteratorVariable,
     Known,
     MethodVariable,
     ObjectVariable,
@@ -46,9 +50,17 @@ def call_descriptor(
     frame: Frame, descriptor: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """`descriptor(owner, *args, **kwargs)` for a method or slot wrapper of a C class."""
+    from plait_bytecode_tracer.calls import call
+
     owner, rest = args[0], args[1:]
     name, cls = descriptor.__name__, descriptor.__objclass__
     if isinstance(owner, TensorVariable | SequenceVariable | DictVariable | SetVariable):
+        return call_method_variable(frame, MethodVariable(owner, name), rest, kwargs)
+    if isinstance(owner, ObjectVariable) and owner.cls in TWINS:
+        method = static_attribute(owner.cls, name)
+        if is_python(method):
+            return call(frame, constant(method), args, kwargs)
+    if isinstance(owner, IteratorVariable):
         return call_method_variable(frame, MethodVariable(owner, name), rest, kwargs)
     if name in ("__enter__", "__exit__") and cls is torch.device and isinstance(owner, Known):
         return device_method(frame, owner, name)

@@ -27,6 +27,7 @@ from plait_bytecode_tracer.objects import (
 )
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.specials import call_folded
+from plait_bytecode_tracer.twins import MADE
 from plait_bytecode_tracer.variables import (
     DictVariable,
     Known,
@@ -46,6 +47,8 @@ def call_class(
     cls: type = function.value
     if cls in FOLDED:
         return _fold_class(frame, cls, args, kwargs)
+    if cls in MADE:
+        return instantiate(frame, MADE[cls], args, kwargs)
     if cls in _DICTS:
         return _new_dict(frame, cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields") and not _has_own_new(cls):

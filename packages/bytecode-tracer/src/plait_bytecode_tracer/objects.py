@@ -188,7 +188,9 @@ def _data_attribute(
     if name == "__dict__":
         return own_attributes(frame, owner)
     if name == "__class__":
-        return constant(cls)
+        from plait_bytecode_tracer.classes import type_of
+
+        return constant(type_of(owner))
     if isinstance(static, types.MemberDescriptorType | types.GetSetDescriptorType):
         return _slot(frame, owner, name, static)
     return bind_attribute(frame, owner, cls, name, static)

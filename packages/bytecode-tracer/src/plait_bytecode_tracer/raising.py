@@ -15,6 +15,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     Variable,
     is_constant,
+    key_variable,
 )
 
 _HEAP = 1 << 9
@@ -70,7 +71,7 @@ def storage_of_real(error: BaseException, back: Callable[[Any], Variable]) -> Ex
 
 
 def _variable(value: Any) -> Variable:
-    return value if isinstance(value, Variable) else Known(value)
+    return value if isinstance(value, Variable) else key_variable(value)
 
 
 def python_error(error: BaseException) -> PythonError:

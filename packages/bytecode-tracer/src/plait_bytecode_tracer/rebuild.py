@@ -132,6 +132,8 @@ class Rebuilder:
                 return self._object(variable)
             case TracebackVariable():
                 return new_traceback(self, variable)
+            case BoundVariable(Known(value), ObjectVariable(cls=cls) as owner) if cls in TWINS:
+                return self.assign(f"{self.value(owner)}.{value.__name__}")
             case BoundVariable(function, owner) if isinstance(function, Known):
                 receiver = self.value(owner)  # methods in C need its type too: CPython reads it
                 bound = f"{self.value(function)}.__get__({receiver}, type({receiver}))"

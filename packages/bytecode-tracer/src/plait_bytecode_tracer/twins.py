@@ -6,12 +6,17 @@ for the program its class is the C class, and where it escapes it is made as one
 
 from __future__ import annotations
 
+import collections
 import functools
+import io
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from plait_bytecode_tracer.variables import Remake, Variable
+from plait_bytecode_tracer import twin_classes
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.variables import Known, Remake, Variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,43 +26,56 @@ class Twin:
     kind: type
     again: Callable[[dict[str, Variable]], Remake]
     """How to make the real object, by the twin's attributes."""
-
-
-TWINS: dict[type, Twin] = {}
-"""By the Python class."""
-
-
-class ComparisonKey:
-    """What `functools.cmp_to_key` makes of an object: it compares by a function."""
-
-    __slots__ = ("_compare", "obj")
-    __hash__ = None  # type: ignore[assignment]  # as of the original
-
-    def __init__(self, compare: Callable[[Any, Any], Any], obj: Any) -> None:
-        self._compare = compare
-        self.obj = obj
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(self.obj, other.obj) < 0
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(self.obj, other.obj) > 0
-
-    def __eq__(self, other: Any) -> Any:
-        return self._compare(self.obj, other.obj) == 0
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare(self.obj, other.obj) <= 0
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(self.obj, other.obj) >= 0
+    is_made: bool = True
+    """Whether calls of the C class make it."""
 
 
 def _key(compare: Callable[[Any, Any], Any], obj: Any) -> Any:
     return functools.cmp_to_key(compare)(obj)
 
 
-TWINS[ComparisonKey] = Twin(
-    type(functools.cmp_to_key(int.__sub__)),
-    lambda own: Remake(_key, [own["_compare"], own["obj"]]),
-)
+def _deque(items: list[Any], maxlen: int | None) -> collections.deque[Any]:
+    return collections.deque(items, maxlen)
+
+
+def _stream(cls: Callable[[Any], Any], value: Any, position: int, closed: bool) -> Any:
+    made = cls(value)
+    made.seek(position)
+    if closed:
+        made.close()
+    return made
+
+
+def _deque_iterator(own: dict[str, Variable]) -> Remake:
+    raise TraceBreakError("GB0009", "an iterator over a deque that leaves the traced code")
+
+
+def _text_again(own: dict[str, Variable]) -> Remake:
+    return Remake(_stream, [Known(io.StringIO), own["_value"], own["_position"], own["closed"]])
+
+
+def _bytes_again(own: dict[str, Variable]) -> Remake:
+    return Remake(_stream, [Known(io.BytesIO), own["_value"], own["_position"], own["closed"]])
+
+
+TWINS: dict[type, Twin] = {
+    twin_classes.ComparisonKey: Twin(
+        type(functools.cmp_to_key(int.__sub__)),
+        lambda own: Remake(_key, [own["_compare"], own["obj"]]),
+        is_made=False,
+    ),
+    twin_classes.deque: Twin(
+        collections.deque, lambda own: Remake(_deque, [own["_items"], own["maxlen"]])
+    ),
+    twin_classes.DequeIterator: Twin(
+        type(iter(collections.deque())), _deque_iterator, is_made=False
+    ),
+    twin_classes.SimpleNamespace: Twin(
+        types.SimpleNamespace, lambda own: Remake(types.SimpleNamespace, [], dict(own))
+    ),
+    twin_classes.StringIO: Twin(io.StringIO, _text_again),
+    twin_classes.BytesIO: Twin(io.BytesIO, _bytes_again),
+}
+"""By the Python class."""
+MADE: dict[type, type] = {twin.kind: cls for cls, twin in TWINS.items() if twin.is_made}
+"""The twins that calls of C classes make, by the C class."""

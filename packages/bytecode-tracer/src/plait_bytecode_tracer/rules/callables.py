@@ -9,7 +9,8 @@ from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.objects import callable_
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.twins import TWINS, ComparisonKey
+from plait_bytecode_tracer.twin_classes import ComparisonKey
+from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     CallableVariable,
     DictVariable,

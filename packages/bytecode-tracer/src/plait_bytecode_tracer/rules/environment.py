@@ -9,15 +9,25 @@ import weakref
 
 import torch
 
+from plait_bytecode_tracer.attributes import load_attribute
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.operations import truth
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.variables import Known, TensorVariable, Variable, is_constant
+from plait_bytecode_tracer.variables import (
+    Known,
+    ObjectVariable,
+    TensorVariable,
+    Variable,
+    is_constant,
+)
 
 
 @builtin(print)
 def print_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
     """Printed after the graph has run, in the order of the program."""
+    if isinstance(options.get("file"), ObjectVariable):
+        return _print_to(frame, options.pop("file"), values, options)
     simple = all(isinstance(value, Known) and is_constant(value.value) for value in values)
     if frame.state.written_globals(vars(sys)) is not None:
         raise TraceBreakError("GB0005", "the code prints after it has replaced sys.stdout")
@@ -25,6 +35,32 @@ def print_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
         raise TraceBreakError("GB0005", "the code prints a value that only the graph's run gives")
     frame.state.deferred.append((constant(print), list(values), dict(options)))
     return constant(None)
+
+
+def _print_to(
+    frame: Frame, file: Variable, values: tuple[Variable, ...], options: dict[str, Variable]
+) -> Variable:
+    """Printed into an object of the trace, in the pieces in which Python writes them."""
+    from plait_bytecode_tracer.calls import call
+
+    between = options.pop("sep", constant(None))
+    last = options.pop("end", constant(None))
+    flush = options.pop("flush", constant(False))
+    if options:
+        raise TraceBreakError("GB0006", "print with other arguments")
+    pieces: list[Variable] = []
+    for value in values:
+        pieces += [_or_default(between, " ")] if pieces else []
+        pieces.append(call(frame, constant(str), [value], {}))
+    for piece in (*pieces, _or_default(last, "\n")):
+        call(frame, load_attribute(frame, file, "write"), [piece], {})
+    if truth(frame, flush):
+        call(frame, load_attribute(frame, file, "flush"), [], {})
+    return constant(None)
+
+
+def _or_default(given: Variable, default: str) -> Variable:
+    return constant(default) if isinstance(given, Known) and given.value is None else given
 
 
 @builtin(builtins.input, builtins.open)

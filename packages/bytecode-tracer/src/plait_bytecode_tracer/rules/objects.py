@@ -17,6 +17,7 @@ from plait_bytecode_tracer.objects import MISSING, delete_object_attribute, stat
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.shapes.attributes import size_of
+from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CallableVariable,
@@ -68,6 +69,8 @@ def isinstance_(frame: Frame, value: Variable, classes: Variable) -> Variable:
         value = constant(plain_value(value))
     if isinstance(value, Known):
         return constant(isinstance(value.value, wanted))
+    if isinstance(wanted, type) and wanted in TWINS:  # a twin asks
+        return constant(isinstance(value, ObjectVariable) and issubclass(value.cls, wanted))
     return constant(issubclass(type_of(value), wanted))
 
 
@@ -180,6 +183,11 @@ def _implied(frame: Frame) -> tuple[Variable, Variable]:
         return constant(cls.original.cell_contents if cls.original else None), instance
     except ValueError:
         fails(RuntimeError, "super(): empty __class__ cell")
+
+
+@builtin(object)
+def object_(frame: Frame) -> Variable:
+    return ObjectVariable(object)
 
 
 @builtin(id)

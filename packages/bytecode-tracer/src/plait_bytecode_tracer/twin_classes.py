@@ -1,0 +1,450 @@
+"""Python twins of C classes of the standard library, followed by the tracer as they are.
+
+Each does what CPython's class does, in terms of lists and strings. They are written for
+tracing, not to be used: `twins` says what each stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
+
+IS_TWIN = True
+"""Frames of this module's code are never resumed: the real object has no such code."""
+
+
+class ComparisonKey:
+    """What `functools.cmp_to_key` makes of an object: it compares by a function."""
+
+    __slots__ = ("_compare", "obj")
+    __hash__ = None  # type: ignore[assignment]  # as of the original
+
+    def __init__(self, compare: Callable[[Any, Any], Any], obj: Any) -> None:
+        self._compare = compare
+        self.obj = obj
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare(self.obj, other.obj) < 0
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(self.obj, other.obj) > 0
+
+    def __eq__(self, other: Any) -> Any:
+        return self._compare(self.obj, other.obj) == 0
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare(self.obj, other.obj) <= 0
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(self.obj, other.obj) >= 0
+
+
+class deque:  # the name of the original, which errors tell
+    """`collections.deque`."""
+
+    __slots__ = ("_changes", "_items", "maxlen")
+    __hash__ = None  # type: ignore[assignment]  # as of the original
+
+    def __init__(self, iterable: Iterable[Any] = (), maxlen: Any = None) -> None:
+        if maxlen is not None:
+            if not isinstance(maxlen, int):
+                raise TypeError("an integer is required")
+            if maxlen < 0:
+                raise ValueError("maxlen must be non-negative")
+        self.maxlen = maxlen
+        self._items: list[Any] = []
+        self._changes = 0
+        self.extend(iterable)
+
+    def append(self, item: Any, /) -> None:
+        self._changes += 1
+        self._items.append(item)
+        if self.maxlen is not None and len(self._items) > self.maxlen:
+            del self._items[0]
+
+    def appendleft(self, item: Any, /) -> None:
+        self._changes += 1
+        self._items.insert(0, item)
+        if self.maxlen is not None and len(self._items) > self.maxlen:
+            del self._items[-1]
+
+    def extend(self, iterable: Iterable[Any], /) -> None:
+        for item in list(iterable) if iterable is self else iterable:
+            self.append(item)
+
+    def extendleft(self, iterable: Iterable[Any], /) -> None:
+        for item in list(iterable) if iterable is self else iterable:
+            self.appendleft(item)
+
+    def pop(self) -> Any:
+        if not self._items:
+            raise IndexError("pop from an empty deque")
+        self._changes += 1
+        return self._items.pop()
+
+    def popleft(self) -> Any:
+        if not self._items:
+            raise IndexError("pop from an empty deque")
+        self._changes += 1
+        return self._items.pop(0)
+
+    def clear(self) -> None:
+        self._changes += 1
+        self._items.clear()
+
+    def rotate(self, n: Any = 1, /) -> None:
+        self._changes += 1
+        if self._items:
+            cut = -n % len(self._items)
+            self._items[:] = self._items[cut:] + self._items[:cut]
+
+    def reverse(self) -> None:
+        self._items.reverse()
+
+    def insert(self, index: Any, item: Any, /) -> None:
+        if self.maxlen is not None and len(self._items) >= self.maxlen:
+            raise IndexError("deque already at its maximum size")
+        self._changes += 1
+        self._items.insert(index, item)
+
+    def remove(self, value: Any, /) -> None:
+        for position, item in enumerate(self._items):
+            if item is value or item == value:
+                self._changes += 1
+                del self._items[position]
+                return
+        raise ValueError("deque.remove(x): x not in deque")
+
+    def index(self, value: Any, start: Any = 0, stop: Any = None, /) -> int:
+        size = len(self._items)
+        start = max(start + size, 0) if start < 0 else start
+        stop = size if stop is None else max(stop + size, 0) if stop < 0 else min(stop, size)
+        changes = self._changes
+        for position in range(start, stop):
+            item = self._items[position]
+            if item is value or item == value:
+                return position
+            if changes != self._changes:
+                raise RuntimeError("deque mutated during iteration")
+        raise ValueError(f"{value!r} is not in deque")
+
+    def count(self, value: Any, /) -> int:
+        changes, found = self._changes, 0
+        for item in self._items:
+            found += bool(item is value or item == value)
+            if changes != self._changes:
+                raise RuntimeError("deque mutated during iteration")
+        return found
+
+    def copy(self) -> deque:
+        return deque(self._items, self.maxlen)
+
+    __copy__ = copy
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, value: Any) -> bool:
+        changes = self._changes
+        for item in self._items:
+            if item is value or item == value:
+                return True
+            if changes != self._changes:
+                raise RuntimeError("deque mutated during iteration")
+        return False
+
+    def _place(self, index: Any) -> Any:
+        if not hasattr(type(index), "__index__"):
+            name = type(index).__name__
+            raise TypeError(f"sequence index must be integer, not {name!r}")
+        size = len(self._items)
+        if not -size <= index < size:
+            raise IndexError("deque index out of range")
+        return index
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[self._place(index)]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._items[self._place(index)] = value
+
+    def __delitem__(self, index: Any) -> None:
+        place = self._place(index)
+        self._changes += 1
+        del self._items[place]
+
+    def __iter__(self) -> Iterator[Any]:
+        return DequeIterator(self, self._items, 1)
+
+    def __reversed__(self) -> Iterator[Any]:
+        return DequeIterator(self, self._items, -1)
+
+    def __add__(self, other: Any) -> deque:
+        if not isinstance(other, deque):
+            name = type(other).__name__
+            raise TypeError(f'can only concatenate deque (not "{name}") to deque')
+        made = self.copy()
+        made.extend(other)
+        return made
+
+    def __iadd__(self, other: Any) -> deque:
+        self.extend(other)
+        return self
+
+    def __mul__(self, count: Any) -> deque:
+        return deque(self._items * count, self.maxlen)
+
+    __rmul__ = __mul__
+
+    def __imul__(self, count: Any) -> deque:
+        self._changes += 1
+        made = self._items * count
+        self._items[:] = made if self.maxlen is None else made[len(made) - self.maxlen :]
+        return self
+
+    def __eq__(self, other: Any) -> Any:
+        return self._items == other._items if isinstance(other, deque) else NotImplemented
+
+    def __ne__(self, other: Any) -> Any:
+        return self._items != other._items if isinstance(other, deque) else NotImplemented
+
+    def __lt__(self, other: Any) -> Any:
+        return self._items < other._items if isinstance(other, deque) else NotImplemented
+
+    def __le__(self, other: Any) -> Any:
+        return self._items <= other._items if isinstance(other, deque) else NotImplemented
+
+    def __gt__(self, other: Any) -> Any:
+        return self._items > other._items if isinstance(other, deque) else NotImplemented
+
+    def __ge__(self, other: Any) -> Any:
+        return self._items >= other._items if isinstance(other, deque) else NotImplemented
+
+    def __repr__(self) -> str:
+        end = "" if self.maxlen is None else f", maxlen={self.maxlen}"
+        return f"deque({self._items!r}{end})"
+
+
+class DequeIterator:
+    """An iterator over a deque, which may not change meanwhile."""
+
+    __slots__ = ("_changes", "_deque", "_left", "_place", "_step")
+
+    def __init__(self, values: deque, items: list[Any], step: int) -> None:
+        self._deque = values
+        self._changes = values._changes
+        self._left = len(items)
+        self._place = 0 if step > 0 else len(items) - 1
+        self._step = step
+
+    def __iter__(self) -> DequeIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if self._left == 0:
+            raise StopIteration
+        if self._changes != self._deque._changes:
+            self._left = 0
+            raise RuntimeError("deque mutated during iteration")
+        item = self._deque._items[self._place]
+        self._place += self._step
+        self._left -= 1
+        return item
+
+    def __length_hint__(self) -> int:
+        return self._left
+
+
+class SimpleNamespace:
+    """`types.SimpleNamespace`."""
+
+    __hash__ = None  # type: ignore[assignment]  # as of the original
+
+    def __init__(self, **attributes: Any) -> None:
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def __eq__(self, other: Any) -> Any:
+        if isinstance(other, SimpleNamespace):
+            return self.__dict__ == other.__dict__
+        return NotImplemented
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={value!r}" for name, value in self.__dict__.items()]
+        return f"namespace({', '.join(parts)})"
+
+
+class _Stream:
+    """What streams in memory share: a value, a position and whether they are closed."""
+
+    __slots__ = ("_position", "_value", "closed")
+    _newline: Any = "\n"
+    _closed_text = "I/O operation on closed file"
+
+    def _start(self, value: Any) -> None:
+        self._value = value
+        self._position = 0
+        self.closed = False
+
+    def _check(self) -> None:
+        if self.closed:
+            raise ValueError(self._closed_text)
+
+    def getvalue(self) -> Any:
+        self._check()
+        return self._value
+
+    def read(self, size: Any = -1, /) -> Any:
+        self._check()
+        rest = len(self._value) - self._position
+        if size is None or size < 0 or size > rest:
+            size = max(rest, 0)
+        start = self._position
+        self._position = start + size
+        return self._value[start : start + size]
+
+    def readline(self, size: Any = -1, /) -> Any:
+        self._check()
+        start = self._position
+        found = self._value.find(self._newline, start)
+        end = len(self._value) if found < 0 else found + 1
+        if size is not None and 0 <= size < end - start:
+            end = start + size
+        self._position = max(end, start)
+        return self._value[start:end]
+
+    def readlines(self, hint: Any = -1, /) -> list[Any]:
+        lines, total = [], 0
+        while line := self.readline():
+            lines.append(line)
+            total += len(line)
+            if hint is not None and 0 < hint <= total:
+                break
+        return lines
+
+    def _put(self, text: Any, padding: Any) -> int:
+        self._check()
+        if not text:
+            return 0
+        gap = self._position - len(self._value)
+        before = self._value[: self._position] + padding * max(gap, 0)
+        self._value = before + text + self._value[self._position + len(text) :]
+        self._position += len(text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[Any], /) -> None:
+        for line in lines:
+            self.write(line)
+
+    def write(self, text: Any, /) -> int:
+        raise NotImplementedError
+
+    def tell(self) -> int:
+        self._check()
+        return self._position
+
+    def truncate(self, size: Any = None, /) -> int:
+        self._check()
+        if size is None:
+            size = self._position
+        elif size < 0:
+            raise ValueError(f"Negative size value {size}")
+        self._value = self._value[:size]
+        return int(size)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def flush(self) -> None:
+        self._check()
+
+    def isatty(self) -> bool:
+        self._check()
+        return False
+
+    def readable(self) -> bool:
+        self._check()
+        return True
+
+    writable = readable
+    seekable = readable
+
+    def __iter__(self) -> Any:
+        self._check()
+        return self
+
+    def __next__(self) -> Any:
+        line = self.readline()
+        if not line:
+            raise StopIteration
+        return line
+
+    def __enter__(self) -> Any:
+        self._check()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class StringIO(_Stream):
+    """`io.StringIO` that translates no line ends."""
+
+    __slots__ = ()
+
+    def __init__(self, initial_value: Any = "") -> None:
+        if initial_value is not None and not isinstance(initial_value, str):
+            name = type(initial_value).__name__
+            raise TypeError(f"initial_value must be str or None, not {name}")
+        self._start(initial_value or "")
+
+    def write(self, text: Any, /) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"string argument expected, got {type(text).__name__!r}")
+        return self._put(text, "\0")
+
+    def seek(self, offset: Any, whence: Any = 0, /) -> int:
+        self._check()
+        if whence not in (0, 1, 2):
+            raise ValueError(f"Invalid whence ({whence}, should be 0, 1 or 2)")
+        if whence == 0 and offset < 0:
+            raise ValueError(f"Negative seek position {offset}")
+        if whence and offset:
+            raise OSError("Can't do nonzero cur-relative seeks")
+        if whence != 1:
+            self._position = len(self._value) if whence else offset
+        return int(self._position)
+
+
+class BytesIO(_Stream):
+    """`io.BytesIO`."""
+
+    __slots__ = ()
+    _newline = b"\n"
+    _closed_text = "I/O operation on closed file."
+
+    def __init__(self, initial_bytes: Any = b"") -> None:
+        self._start(_bytes_of(initial_bytes) if initial_bytes is not None else b"")
+
+    def write(self, data: Any, /) -> int:
+        return self._put(_bytes_of(data), b"\0")
+
+    def seek(self, offset: Any, whence: Any = 0, /) -> int:
+        self._check()
+        if whence == 0 and offset < 0:
+            raise ValueError(f"negative seek value {offset}")
+        if whence not in (0, 1, 2):
+            raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
+        base = 0 if whence == 0 else self._position if whence == 1 else len(self._value)
+        self._position = max(base + offset, 0)
+        return int(self._position)
+
+
+def _bytes_of(data: Any) -> Any:
+    if isinstance(data, str):
+        _no_bytes(data)
+    return data if isinstance(data, bytes) else bytes(data)
+
+
+def _no_bytes(data: Any) -> NoReturn:
+    raise TypeError(f"a bytes-like object is required, not {type(data).__name__!r}")
