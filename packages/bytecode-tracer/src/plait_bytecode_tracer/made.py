@@ -9,6 +9,7 @@ the traced code, each call makes a new one by the same steps, its recipe.
 
 from __future__ import annotations
 
+import dis
 import functools
 import types
 from collections.abc import Iterator
@@ -272,9 +273,11 @@ HEAP_TYPE = 1 << 9
 def function_stand_in(variable: FunctionVariable) -> types.FunctionType:
     """A function with the signature and description of one of the trace; it cannot be run."""
     code = variable.code
+    count = len(code.co_freevars)  # debuggers read them, from where this instruction puts them
+    start = bytes([dis.opmap["COPY_FREE_VARS"], min(count, 255)]) if count else b""
     documentation = code.co_consts[0] if code.co_consts else None
     harmless = code.replace(
-        co_code=_STUB.co_code,
+        co_code=start + _STUB.co_code,
         co_consts=(documentation, StandInCalledError),
         co_names=(),
         co_cellvars=(),

@@ -139,10 +139,7 @@ class MadeObjects:
             if isinstance(target, Known) and id(target.value) not in self.begun:
                 self.writer.real(target.value)
             return
-        if step.function in _WRITES:
-            self.is_patient = True
-        else:
-            self._fill_all()
+        self.is_patient = step.function in _WRITES
         self.writer.lines.append(self._call(step))
         self.is_patient = False
 
@@ -150,6 +147,8 @@ class MadeObjects:
         value = self.writer.value
         given = [value(arg) for arg in step.args]
         given += [f"**{{{name!r}: {value(arg)}}}" for name, arg in step.kwargs.items()]
+        if step.function not in _WRITES:  # it may look at what it is given
+            self._fill_all()
         return f"{self.writer.real(step.function)}({', '.join(given)})"
 
 
