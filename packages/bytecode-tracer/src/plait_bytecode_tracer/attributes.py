@@ -11,7 +11,12 @@ import torch
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.functions import function_attribute, store_function_attribute
+from plait_bytecode_tracer.functions import (
+    cell_content,
+    function_attribute,
+    set_cell_content,
+    store_function_attribute,
+)
 from plait_bytecode_tracer.gradients import gradient, gradient_function, is_leaf, set_gradient
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.made_classes import made_class_attribute
@@ -35,6 +40,7 @@ from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.shapes.attributes import number_attribute, symbolic_attribute
 from plait_bytecode_tracer.variables import (
     BoundVariable,
+    CellVariable,
     ContextVariable,
     DictVariable,
     FrameVariable,
@@ -121,6 +127,8 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return owner.self
         case BoundVariable() if name == "__func__" and isinstance(owner.function, Variable):
             return owner.function
+        case CellVariable() if name == "cell_contents":
+            return cell_content(frame, owner)
         case BoundVariable() if isinstance(owner.function, Variable):
             return find_attribute(frame, owner.function, name)
     raise TraceBreakError("GB0007", f"the attribute {name!r} of a {describe(owner)}")
@@ -154,6 +162,8 @@ def _container_attribute(
         return None
     if isinstance(owner, SequenceVariable) and hasattr(kind, "_fields"):
         static = static_attribute(kind, name)
+        if isinstance(static, classmethod):
+            return BoundVariable(constant(static.__func__), constant(kind))
         if is_python(static):
             return BoundVariable(constant(static), owner)
     return MethodVariable(owner, name)
@@ -246,7 +256,7 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
     own = getattr(real, "__dict__", {})
     if name in own and owner.source is not None and isinstance(real, types.FunctionType):
         return frame.state.wrap(value, owner.source.attribute(name))
-    return constant(value)
+    return frame.state.made.part(real, value, f"{{}}.{name}")
 
 
 def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
@@ -370,6 +380,8 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
         if hasattr(functools.partial, name):
             raise TraceBreakError("GB0007", f"a write to {name} of a partial")
         owner.attributes[name] = value
+    elif isinstance(owner, CellVariable) and name == "cell_contents":
+        set_cell_content(frame, owner, value)
     elif isinstance(owner, ObjectVariable | Known):
         store_object_attribute(frame, owner, name, value)
     elif isinstance(owner, TensorVariable) and name == "grad":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import types
-from typing import Any
+from typing import Any, NoReturn
 
+from plait_bytecode_tracer.classes import type_of
+from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, Function, constant
 from plait_bytecode_tracer.iteration import elements
@@ -53,6 +56,8 @@ def make(frame: Frame, function: Any, args: list[Variable], kwargs: dict[str, Va
     found = run_real(frame, function, args, kwargs)
     if not frame.state.made.is_made(found):
         frame.state.made.add(found, Recipe(Step(function, tuple(args), dict(kwargs))))
+    if isinstance(found, type):
+        frame.state.made.adopt(found)
     return Known(found)
 
 
@@ -63,6 +68,9 @@ def change(
     found = run_real(frame, function, args, kwargs)
     step = Step(function, tuple(args), dict(kwargs))
     frame.state.made.recipes[id(target.value)].then.append(step)
+    for cls in (target.value, found):
+        if isinstance(cls, type):
+            frame.state.made.adopt(cls)
     return found
 
 
@@ -91,9 +99,20 @@ def build_class(
     cls = call(frame, meta, [name, bases_tuple, namespace], kwargs)
     if isinstance(cell, CellVariable) and isinstance(cls, Known) and isinstance(cls.value, type):
         content = cell.content
+        if content is None:
+            shown = plain_class_repr(cls.value)
+            text = f"__class__ not set defining {plain_value(name)!r} as {shown}. "
+            fails(RuntimeError, f"{text}Was __classcell__ propagated to type.__new__?")
         if not isinstance(content, Known) or content.value is not cls.value:
-            raise TraceBreakError("GB0006", "__class__ is not set by the metaclass")
+            raise TraceBreakError("GB0006", "__class__ is set to another class")
     return cls
+
+
+def plain_class_repr(cls: type) -> str:
+    """`repr(cls)`. Raises TraceBreakError where the metaclass has another."""
+    if is_python(static_attribute(type(cls), "__repr__")):
+        raise TraceBreakError("GB0006", "an exception that shows a class with a metaclass")
+    return repr(cls)
 
 
 def _resolve_bases(frame: Frame, bases: list[Variable]) -> list[Variable]:
@@ -205,7 +224,7 @@ def type_new(
     name, bases, space = args
     parents = list(elements(frame, bases))
     if not all(isinstance(base, Known) and isinstance(base.value, type) for base in parents):
-        raise TraceBreakError("GB0009", "a base that is not a class")
+        _refuse_bases(frame, parents)
     winner = _metaclass(Known(meta), parents)
     assert isinstance(winner, Known)
     if winner.value is not meta:
@@ -233,11 +252,24 @@ def type_new(
         ],
         {},
     )
+    if cells[0] is not None and not isinstance(cells[0], CellVariable):
+        kind = type_of(cells[0]).__name__
+        fails(TypeError, f"type.__new__ __classcell__ must be a nonlocal cell, not {kind}")
     for cell, content in zip(cells, (made, DictVariable(items)), strict=True):
         if isinstance(cell, CellVariable):
             cell.content = content
     _call_hooks(frame, made, late, kwargs if shielded else None)
     return made
+
+
+def _refuse_bases(frame: Frame, bases: list[Variable]) -> NoReturn:
+    """Raise what `type.__new__` raises where a base is not a class."""
+    for base in bases:
+        kind = base.cls if isinstance(base, ObjectVariable) else object
+        if static_attribute(kind, "__mro_entries__") is not MISSING:
+            text = "type() doesn't support MRO entry resolution; use types.new_class()"
+            fails(TypeError, text)
+    raise TraceBreakError("GB0009", "a base that is not a class")
 
 
 def _namespace_items(frame: Frame, space: Variable) -> dict[str, Variable]:
@@ -285,13 +317,28 @@ def _call_hooks(
             continue
         try:
             call(frame, method, [made, constant(key)], {})
-        except PythonError as error:  # Python adds to the exception what it was about
-            raise TraceBreakError("GB0006", "__set_name__ raises an exception") from error
+        except PythonError as error:
+            raise _about_name(made.value, key, value, error) from error
     if kwargs is None:
         return
     found = super_attribute(frame, SuperVariable(made.value, made, made.value), "__init_subclass__")
     if found is not None:
         call(frame, found, [], kwargs)
+
+
+def _about_name(
+    cls: type, key: str, value: Variable, error: PythonError
+) -> PythonError | TraceBreakError:
+    """What Python makes of an exception of `__set_name__`."""
+    if sys.version_info >= (3, 12):  # it adds a note to the exception
+        return TraceBreakError("GB0006", "__set_name__ raises an exception")
+    kind = type_of(value).__name__
+    text = f"Error calling __set_name__ on {kind!r} instance {key!r} in {cls.__name__!r}"
+    raised = python_error(RuntimeError(text))
+    if isinstance(raised.value, ObjectVariable):
+        raised.value.attributes.update(__cause__=error.value, __context__=error.value)
+        raised.value.attributes["__suppress_context__"] = constant(True)
+    return raised
 
 
 # Attributes of classes that the trace has made.

@@ -402,12 +402,14 @@ def inline(
             return rule(frame, *args, **kwargs)
         raise TraceBreakError("GB0002", f"a call of {function.__qualname__}")
     defaults, named = _defaults(frame, function)
-    closure = [
-        frame.state.wrap_cell(cell, name)
-        for cell, name in zip(
-            function.__closure__ or (), function.__code__.co_freevars, strict=True
-        )
-    ]
+    closure = frame.state.made.closure(function)
+    if closure is None:
+        closure = [
+            frame.state.wrap_cell(cell, name)
+            for cell, name in zip(
+                function.__closure__ or (), function.__code__.co_freevars, strict=True
+            )
+        ]
     target = Function(function.__code__, function.__globals__, closure)
     return _run(frame, target, bind(function.__code__, defaults, named, args, kwargs))
 
@@ -419,6 +421,9 @@ def _defaults(
     given, named = function.__defaults__ or (), function.__kwdefaults__ or {}
     if (function.__module__ or "").split(".")[0] == "torch":
         return [constant(value) for value in given], {n: constant(v) for n, v in named.items()}
+    if frame.state.made.depends(function):
+        inner = frame.state.made.given
+        return [inner(value) for value in given], {n: inner(v) for n, v in named.items()}
     frame.state.guard_function(function)
     where = frame.state.constants.name(function)
     source = Source(where, function.__qualname__)

@@ -11,6 +11,7 @@ from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CallableVariable,
+    CellVariable,
     DictVariable,
     FrameVariable,
     FunctionVariable,
@@ -50,6 +51,8 @@ def type_of(value: Variable) -> type:
         case FunctionVariable():
             is_cached = "cache_parameters" in value.attributes and "__wrapped__" in value.attributes
             return functools._lru_cache_wrapper if is_cached else types.FunctionType
+        case CellVariable():
+            return types.CellType
         case SliceVariable():
             return slice
         case TextVariable():

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.arity import refuse
+from plait_bytecode_tracer.building import make
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold
@@ -73,6 +74,8 @@ def call_descriptor(
     if name == "__get__" and cls is types.FunctionType and rest:
         unbound = isinstance(rest[0], Known) and rest[0].value is None
         return owner if unbound else BoundVariable(owner, rest[0])
+    if cls is property and name in ("getter", "setter", "deleter"):
+        return make(frame, descriptor, args, kwargs)
     if name == "__init__" and isinstance(owner, ObjectVariable):
         initialize(frame, owner, rest, kwargs)
         return constant(None)

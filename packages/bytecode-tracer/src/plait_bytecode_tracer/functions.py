@@ -8,8 +8,9 @@ from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.variables import (
+    CellVariable,
     DictVariable,
     FunctionVariable,
     Known,
@@ -62,6 +63,8 @@ def _of_code(frame: Frame, owner: FunctionVariable, name: str) -> Variable | Non
             return DictVariable(owner.annotations)
         case "__class__":
             return constant(types.FunctionType)
+        case "__closure__":
+            return SequenceVariable(list(owner.closure), tuple) if owner.closure else _none()
         case "__doc__":
             return constant(documentation(owner.code))
         case "__type_params__" if sys.version_info >= (3, 12):
@@ -106,3 +109,24 @@ def delete_function_attribute(owner: FunctionVariable, name: str) -> None:
             raise TraceBreakError("GB0007", f"deleting {name} of a function")
         fails(AttributeError, f"'function' object has no attribute {name!r}")
     del owner.attributes[name]
+
+
+# Cells.
+
+
+def cell_content(frame: Frame, cell: CellVariable) -> Variable:
+    """What a cell holds. Raises ValueError in the traced program if it is empty."""
+    if cell.content is None and cell.original is not None:
+        try:
+            value = cell.original.cell_contents
+        except ValueError as error:
+            raise python_error(error) from error
+        cell.content = frame.state.wrap(value, cell.source)
+    return cell.content if cell.content is not None else fails(ValueError, "Cell is empty")
+
+
+def set_cell_content(frame: Frame, cell: CellVariable, value: Variable) -> None:
+    """`cell.cell_contents = value`."""
+    cell.content = value
+    if cell.original is not None:
+        frame.state.changed[id(cell)] = cell

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import collections
 import enum
+import types
 import typing
 from typing import Any, NoReturn
 
 import torch
 
-from plait_bytecode_tracer.building import call_metaclass, type_new
+from plait_bytecode_tracer.building import call_metaclass, make, type_new
 from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import extend, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -20,6 +21,7 @@ from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.keys import constant_key
 from plait_bytecode_tracer.objects import (
     MISSING,
+    bind_attribute,
     builtin_base,
     guard_class,
     is_python,
@@ -120,6 +122,8 @@ def instantiate(
     guard_class(frame, cls, "__del__")
     if is_python(static_attribute(cls, "__del__")):
         raise TraceBreakError("GB0014", f"a new {cls.__name__}, which has a destructor")
+    if issubclass(cls, _DESCRIPTORS) and not _has_python(cls, "__new__", "__init__"):
+        return make(frame, cls, args, kwargs)
     given = frame.state.made.given
     maker = static_attribute(cls, "__new__")
     python_maker: Any = maker.__func__ if isinstance(maker, staticmethod) else maker
@@ -130,13 +134,23 @@ def instantiate(
     else:
         made = empty_instance(frame, cls, args, kwargs)
     start = static_attribute(cls, "__init__")
-    if is_python(start):
-        result = call(frame, given(start), [made, *args], kwargs)
+    if is_python(start) or not isinstance(start, types.WrapperDescriptorType):
+        method = bind_attribute(frame, made, cls, "__init__", start)
+        result = constant(None) if method is None else call(frame, method, args, kwargs)
         if not isinstance(result, Known) or result.value is not None:
             fails(TypeError, f"__init__() should return None, not '{type_of(result).__name__}'")
     elif isinstance(made, ObjectVariable):
         initialize(frame, made, args, kwargs)
     return made
+
+
+_DESCRIPTORS = (property, classmethod, staticmethod)
+"""What can only be made for real."""
+
+
+def _has_python(cls: type, *names: str) -> bool:
+    found = [static_attribute(cls, name) for name in names]
+    return any(is_python(getattr(function, "__func__", function)) for function in found)
 
 
 def new_instance(
@@ -148,6 +162,8 @@ def new_instance(
         raise TraceBreakError("GB0009", "__new__ of something that is not a class")
     if issubclass(cls, type):
         return type_new(frame, cls, args[1:], kwargs)
+    if maker.__self__ is tuple and hasattr(cls, "_fields") and len(args) == 2:
+        return SequenceVariable(list(elements(frame, args[1])), cls)
     return empty_instance(frame, cls, args[1:], kwargs)
 
 

@@ -69,6 +69,8 @@ def iterate(frame: Frame, value: Variable) -> IteratorVariable:
 def _has_own_class(value: Known) -> bool:
     """Whether a class of the user's decides how an object from outside iterates."""
     real = value.value
+    if isinstance(real, type) and not isinstance(real, enum.EnumMeta):
+        return type(real) is not type and hasattr(type(real), "__iter__")
     return not (is_fixed(real) or isinstance(real, type) or type(real) is tuple)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.variables import (
     BoundVariable,
+    CellVariable,
     DictVariable,
     FunctionVariable,
     Known,
@@ -32,6 +33,7 @@ from plait_bytecode_tracer.variables import (
     Variable,
     ViewVariable,
     is_constant,
+    key_variable,
 )
 
 
@@ -59,6 +61,10 @@ class Recipe:
     then: list[Step] = field(default_factory=list)
 
 
+_EMPTY: tuple[()] = ()
+"""The one empty tuple, which stands for nothing else."""
+
+
 class Opaque:
     """Stands for a value of which real code needs nothing but its identity."""
 
@@ -78,6 +84,10 @@ class Made:
     paths: dict[int, tuple[Any, str]] = field(default_factory=dict)
     """How code reaches an object that real code made: from which made object, and by what
     expression over it."""
+    snapshots: dict[int, list[Variable]] = field(default_factory=dict)
+    """What the trace found in a container that real code made, by the container's id."""
+    cells: dict[int, CellVariable] = field(default_factory=dict)
+    """The cells of functions that real code made, by their ids."""
     kept: list[object] = field(default_factory=list)
 
     def is_made(self, value: object) -> bool:
@@ -105,6 +115,8 @@ class Made:
         """Let go of everything; the prototypes are garbage then, like the classes of a call."""
         for table in (self.recipes, self.variables, self.stand_ins, self.paths):
             table.clear()
+        self.snapshots.clear()
+        self.cells.clear()
         self.kept.clear()
 
     # From real objects to variables.
@@ -119,9 +131,38 @@ class Made:
         if path is not None and id(value) not in self.paths:
             self.paths[id(value)] = path
             self.kept.append(value)
-        if type(value) in (list, tuple, dict) and path is not None:
+        if type(value) in (list, tuple, dict, set) and path is not None:
             return self._container(value, path)
         return Known(value)
+
+    def part(self, owner: Any, value: Any, text: str) -> Variable:
+        """What was found in an object, which `text` reads from it."""
+        path = self.paths.get(id(owner))
+        if path is not None:
+            return self.given(value, (path[0], text.replace("{}", path[1], 1)))
+        return self.given(value, (owner, text) if self.depends(owner) else None)
+
+    def adopt(self, cls: Any) -> None:
+        """Note by which way code reaches the functions that real code put into a class."""
+        for key, value in vars(cls).items():
+            function = getattr(value, "__func__", value)
+            if isinstance(function, types.FunctionType) and id(function) not in self.variables:
+                text = f"{{}}.__dict__[{key!r}]" + (".__func__" if function is not value else "")
+                self.given(function, (cls, text))
+
+    def closure(self, function: types.FunctionType) -> list[CellVariable] | None:
+        """The cells of a function that real code made; None of others."""
+        if id(function) not in self.paths:
+            return None
+        found = []
+        for number, cell in enumerate(function.__closure__ or ()):
+            if id(cell) not in self.cells:
+                text = f"{{}}.__closure__[{number}].cell_contents"
+                content = self.part(function, cell.cell_contents, text)
+                self.cells[id(cell)] = CellVariable(content)
+                self.kept.append(cell)
+            found.append(self.cells[id(cell)])
+        return found
 
     def _container(self, value: Any, path: tuple[Any, str]) -> Variable:
         owner, text = path
@@ -129,23 +170,24 @@ class Made:
         if isinstance(value, dict):
             items = {k: self.given(v, (owner, f"{text}[{k!r}]")) for k, v in value.items()}
             made = DictVariable(items)
+        elif isinstance(value, set):
+            made = SetVariable(set(value))
         else:
             parts = [self.given(v, (owner, f"{text}[{n}]")) for n, v in enumerate(value)]
             made = SequenceVariable(parts, type(value))
         self.variables[id(value)] = made
         self.stand_ins[id(made)] = value
+        self.snapshots[id(value)] = _elements(made)
         self.kept.append(made)
         return made
 
     def is_changed(self) -> bool:
         """Whether the trace has changed a container that real code made."""
-        for key in self.paths:
-            variable = self.variables.get(key)
-            real: Any = self.stand_ins.get(id(variable))
-            if isinstance(variable, SequenceVariable):
-                if len(real) != len(variable.items):
-                    return True
-            elif isinstance(variable, DictVariable) and list(real) != list(variable.items):
+        for key, before in self.snapshots.items():
+            now = _elements(self.variables[key])
+            if len(now) != len(before):
+                return True
+            if not all(_is_same(one, other) for one, other in zip(before, now, strict=True)):
                 return True
         return False
 
@@ -162,7 +204,8 @@ class Made:
         if known is None:
             known = self._new(variable)
             self.stand_ins[id(variable)] = known
-            self.variables[id(known)] = variable
+            if known is not _EMPTY:
+                self.variables[id(known)] = variable
             self.kept.extend((variable, known))
             self._fill(variable, known)
         return known
@@ -244,6 +287,23 @@ class Made:
             elif hasattr(real, "__dict__"):
                 table: dict[str, Any] = object.__getattribute__(real, "__dict__")
                 table[name] = self.stand_in(value)
+
+
+def _elements(variable: Variable) -> list[Variable]:
+    """What a container holds, keys among it."""
+    match variable:
+        case SequenceVariable(items):
+            return list(items)
+        case DictVariable(items):
+            return [*map(key_variable, items), *items.values()]
+        case SetVariable(items):
+            return [key_variable(item) for item in sorted(items, key=id)]
+    return []
+
+
+def _is_same(one: Variable, other: Variable) -> bool:
+    known = isinstance(one, Known) and isinstance(other, Known) and one.value is other.value
+    return known or one is other
 
 
 def _fill_dict(real: dict[Any, Any], items: dict[Any, Any]) -> None:

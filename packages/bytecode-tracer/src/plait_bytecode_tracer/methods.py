@@ -42,6 +42,7 @@ from plait_bytecode_tracer.variables import (
     ContextVariable,
     DictVariable,
     FrameVariable,
+    FunctionVariable,
     GeneratorVariable,
     IteratorVariable,
     Known,
@@ -98,6 +99,11 @@ def call_method_variable(
             return owner
         case IteratorVariable() if method.name == "__length_hint__" and owner.remaining is not None:
             return constant(owner.remaining())
+        case FunctionVariable() if method.name == "__call__":
+            return call(frame, owner, args, kwargs)
+        case FunctionVariable():
+            descriptor = constant(getattr(types.FunctionType, method.name))
+            return call(frame, descriptor, [owner, *args], kwargs)
         case Known() if isinstance(owner.value, type):
             return call(frame, constant(getattr(owner.value, method.name)), args, kwargs)
     raise TraceBreakError("GB0002", f"the method {method.name!r}")

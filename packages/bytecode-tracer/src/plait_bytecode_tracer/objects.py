@@ -102,7 +102,7 @@ def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | No
     cls = class_of(owner)
     static = static_attribute(cls, name)
     guard_class(frame, cls, name)
-    if static is not MISSING and _is_data_descriptor(static):
+    if static is not MISSING and _is_data_descriptor(static) and hasattr(type(static), "__get__"):
         return _data_attribute(frame, owner, cls, name, static)
     own = instance_attribute(frame, owner, name)
     if own is not None:
@@ -157,7 +157,7 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
             frame.state.guard_no_own(owner.source, name, plain=not hidden)
         return None
     if owner.source is None:
-        return frame.state.made.given(table[name])
+        return frame.state.made.part(real, table[name], f"{{}}.__dict__[{name!r}]")
     source = owner.source.entry(name)
     if is_python(static_attribute(type(real), "__getattribute__")):
         source = owner.source.own_attribute(name, frame.state.constants.name(own_table))
@@ -200,6 +200,8 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
     if isinstance(owner, ObjectVariable):
         if keeps_field(owner, static):
             return exception_field(owner, name)
+        if name == "__weakref__" and isinstance(static, types.GetSetDescriptorType):
+            return constant(None)  # weak references are not traced
         return owner.attributes.get(name)
     if not isinstance(owner, Known):
         return None
@@ -213,7 +215,7 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
             frame.state.require(owner.source, Kind.NO_ATTRIBUTE, name, text)
         return None
     if owner.source is None:
-        return frame.state.made.given(value)
+        return frame.state.made.part(owner.value, value, f"{{}}.{name}")
     return frame.state.wrap(value, owner.source.attribute(name))
 
 
@@ -346,6 +348,8 @@ def store_object_attribute(frame: Frame, owner: Variable, name: str, value: Vari
     guard_class(frame, cls, "__setattr__")
     if is_python(setter):
         _call_real(frame, setter, [owner, constant(name), value])
+    elif isinstance(owner, ObjectVariable) and getattr(setter, "__name__", "") != "__setattr__":
+        _call_real(frame, setter, [owner, constant(name), value])  # a method of another name
     else:
         generic_store(frame, owner, name, value)
 
@@ -469,7 +473,11 @@ def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:
         delete_class_attribute(frame, owner, name)
         return
     static = static_attribute(cls, name)
-    if isinstance(static, property) and static.fdel is not None:
+    if isinstance(static, property):
+        if static.fdel is None:
+            fails(
+                AttributeError, f"property {name!r} of {cls.__qualname__!r} object has no deleter"
+            )
         _call_real(frame, static.fdel, [owner])
         return
     remover = static_attribute(type(static), "__delete__")

@@ -35,6 +35,7 @@ class MadeObjects:
     begun: set[int] = field(default_factory=set)
     """The objects that are being made."""
     later: list[Callable[[], None]] = field(default_factory=list)
+    cells: list[Callable[[], None]] = field(default_factory=list)
     is_patient: bool = False
     """Whether containers are filled later."""
 
@@ -48,7 +49,7 @@ class MadeObjects:
     def fill_cell(self, action: Callable[[], None]) -> None:
         """Fill a cell, which nothing reads while objects are made."""
         if self.begun:
-            self.later.append(action)
+            self.cells.append(action)
         else:
             action()
 
@@ -59,8 +60,6 @@ class MadeObjects:
         real = self.made.stand_ins.get(id(variable))
         if real is None or id(real) not in self.made.paths:
             return None
-        if self.made.is_changed():
-            raise TraceBreakError("GB0009", "a change of what a class keeps about itself")
         return self._by_path(real)
 
     def text(self, value: Any) -> str | None:
@@ -101,6 +100,8 @@ class MadeObjects:
 
     def _follow(self, value: Any, recipe: Recipe) -> str:
         """Make an object by its recipe."""
+        if self.made.is_changed():
+            raise TraceBreakError("GB0009", "a change of what a class keeps about itself")
         if id(value) in self.begun:
             raise TraceBreakError("GB0009", "a class that is needed to make itself")
         self.begun.add(id(value))
@@ -111,8 +112,10 @@ class MadeObjects:
             self._then(step)
         self.begun.discard(id(value))
         self.is_patient = patient
-        if not self.begun:
+        while not self.begun and (self.later or self.cells):
             self._fill_all()
+            if self.cells:
+                self.cells.pop(0)()
         return name
 
     def _fill_all(self) -> None:

@@ -260,7 +260,8 @@ class TraceState:
     def _guard_constant(self, value: Any, source: Source) -> None:
         one_of_a_kind = type(None) | bool | type(Ellipsis) | type(NotImplemented) | Enum
         if isinstance(value, one_of_a_kind | torch.dtype | torch.layout | torch.memory_format):
-            self.require(source, Kind.IDENTITY, value, f"{source.text} is {value!r}")
+            shown = value._name_ if isinstance(value, Enum) else repr(value)
+            self.require(source, Kind.IDENTITY, value, f"{source.text} is {shown}")
         else:
             self.require(source, Kind.EQUAL, value, f"{source.text} == {value!r}")
 

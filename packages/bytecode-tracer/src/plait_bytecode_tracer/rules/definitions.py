@@ -29,6 +29,12 @@ def signature(frame: Frame, function: Variable, **options: Variable) -> Variable
 
 @builtin(dataclasses.fields)
 def fields(frame: Frame, owner: Variable) -> Variable:
+    cls = owner.cls if isinstance(owner, ObjectVariable) else getattr(owner, "value", None)
+    if frame.state.made.is_made(cls):
+        from plait_bytecode_tracer.calls import inline
+
+        function: Any = dataclasses.fields
+        return inline(frame, function, [owner], {})
     return _of_definition(dataclasses.fields, owner, {})
 
 

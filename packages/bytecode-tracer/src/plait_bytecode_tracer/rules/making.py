@@ -166,14 +166,15 @@ def _check_base(frame: Frame, base: Variable) -> None:
             continue
         for name in _CALLED:
             function = cls.__dict__.get(name)
-            if is_python(getattr(function, "__func__", function)):
+            function = getattr(function, "__func__", function)
+            if is_python(function) and function.__module__ not in _PLAIN_MODULES:
                 text = f"{name} of {cls.__name__} while a class is made"
                 raise TraceBreakError("GB0009", text)
 
 
 _CALLED = (
     *("__new__", "__init__", "__init_subclass__", "__set_name__", "_generate_next_value_"),
-    *("__eq__", "__hash__", "__or__", "__and__", "_missing_"),
+    *("_new_member_", "__eq__", "__hash__", "__or__", "__and__", "_missing_"),
 )
 
 _typing: Any = typing  # its metaclasses are not in the stubs

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
-
-import torch
 
 from plait_bytecode_tracer.attributes import call_method, find_attribute, load_attribute
 from plait_bytecode_tracer.building import call_metaclass
@@ -17,7 +14,6 @@ from plait_bytecode_tracer.objects import MISSING, delete_object_attribute, stat
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.shapes.attributes import size_of
-from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CallableVariable,
@@ -30,7 +26,6 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SuperVariable,
-    SymbolVariable,
     TensorVariable,
     Variable,
     ViewVariable,
@@ -55,38 +50,6 @@ def len_(frame: Frame, value: Variable) -> Variable:
     if not isinstance(found, Known) or not isinstance(found.value, int) or found.value < 0:
         raise TraceBreakError("GB0006", "__len__ gives no length")
     return found
-
-
-@builtin(isinstance)
-def isinstance_(frame: Frame, value: Variable, classes: Variable) -> Variable:
-    wanted = _classes(classes)
-    if isinstance(value, TensorVariable):
-        sample = torch.empty(0, dtype=value.fake.dtype)
-        if value.cls is torch.nn.Parameter:
-            sample = torch.nn.Parameter(sample, requires_grad=False)
-        return constant(isinstance(sample, wanted))
-    if isinstance(value, SymbolVariable) and not _asks_types(wanted):
-        value = constant(plain_value(value))
-    if isinstance(value, Known):
-        return constant(isinstance(value.value, wanted))
-    if isinstance(wanted, type) and wanted in TWINS:  # a twin asks
-        return constant(isinstance(value, ObjectVariable) and issubclass(value.cls, wanted))
-    return constant(issubclass(type_of(value), wanted))
-
-
-def _asks_types(wanted: Any) -> bool:
-    """Whether only the type of an object decides whether it is an instance."""
-    given = wanted if isinstance(wanted, tuple) else (wanted,)
-    return all(type(cls) is type or cls.__module__ in ("numbers", "typing") for cls in given)
-
-
-def _classes(value: Variable) -> Any:
-    return plain_value(value)
-
-
-@builtin(issubclass)
-def issubclass_(frame: Frame, value: Variable, classes: Variable) -> Variable:
-    return constant(issubclass(plain_value(value), _classes(classes)))
 
 
 @builtin(type)

@@ -1,0 +1,141 @@
+"""`isinstance` and `issubclass`, with the hooks of metaclasses and of `__class__`."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.classes import type_of
+from plait_bytecode_tracer.containers import plain_value
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.objects import (
+    is_python,
+    object_attribute,
+    special_method,
+    static_attribute,
+)
+from plait_bytecode_tracer.operations import truth
+from plait_bytecode_tracer.raising import PythonError, exception_class, python_error
+from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.twins import TWINS
+from plait_bytecode_tracer.variables import (
+    Known,
+    ObjectVariable,
+    SymbolVariable,
+    TensorVariable,
+    Variable,
+)
+
+_PLAIN = frozenset({"abc", "typing", "enum", "torch", "builtins", "typing_extensions"})
+"""Top modules whose checks are called as they are."""
+
+
+@builtin(isinstance)
+def isinstance_(frame: Frame, value: Variable, classes: Variable, /) -> Variable:
+    wanted = plain_value(classes)
+    for cls in _each(wanted):
+        if isinstance(value, Known) and type(value.value) is cls:
+            return constant(True)
+        hook = _own_check(frame, cls, "__instancecheck__")
+        if truth(frame, _call(frame, hook, value)) if hook else _is_instance(frame, value, cls):
+            return constant(True)
+    return constant(False)
+
+
+@builtin(issubclass)
+def issubclass_(frame: Frame, value: Variable, classes: Variable, /) -> Variable:
+    wanted = plain_value(classes)
+    for cls in _each(wanted):
+        hook = _own_check(frame, cls, "__subclasscheck__")
+        if hook is not None:
+            if truth(frame, _call(frame, hook, value)):
+                return constant(True)
+            continue
+        if not isinstance(value, Known):
+            raise TraceBreakError("GB0009", "issubclass of a value of the trace")
+        try:
+            if issubclass(value.value, cls):
+                return constant(True)
+        except TypeError as error:
+            raise python_error(error) from error
+    return constant(False)
+
+
+def _each(wanted: Any) -> Iterator[Any]:
+    """The classes of a tuple of classes and tuples; the parts of a union stay together."""
+    if type(wanted) is tuple:
+        for part in wanted:
+            yield from _each(part)
+    else:
+        yield wanted
+
+
+def _own_check(frame: Frame, cls: Any, name: str) -> Variable | None:
+    """The check that the class's metaclass defines in Python, if it is the user's."""
+    function = static_attribute(type(cls), name)
+    if not is_python(function) or function.__module__.split(".")[0] in _PLAIN:
+        return None
+    return special_method(frame, constant(cls), name)
+
+
+def _call(frame: Frame, function: Variable, value: Variable) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    return call(frame, function, [value], {})
+
+
+def _is_instance(frame: Frame, value: Variable, cls: Any) -> bool:
+    try:
+        if isinstance(value, TensorVariable):
+            sample = torch.empty(0, dtype=value.fake.dtype)
+            if value.cls is torch.nn.Parameter:
+                sample = torch.nn.Parameter(sample, requires_grad=False)
+            return isinstance(sample, cls)
+        if isinstance(value, SymbolVariable) and not _asks_types(cls):
+            value = constant(plain_value(value))
+        if isinstance(cls, type) and cls in TWINS:  # a twin asks
+            return isinstance(value, ObjectVariable) and issubclass(value.cls, cls)
+        if isinstance(value, Known) and not _hides_class(type(value.value)):
+            return isinstance(value.value, cls)
+        kind = type_of(value)
+        if issubclass(kind, cls):
+            return True
+        return _hides_class(kind) and issubclass(_shown_class(frame, value), cls)
+    except TypeError as error:
+        if not isinstance(cls, type | types.UnionType):
+            try:
+                isinstance(None, cls)
+            except TypeError as own:
+                raise python_error(own) from own
+        raise python_error(error) from error
+
+
+def _asks_types(cls: Any) -> bool:
+    """Whether only the type of an object decides whether it is an instance."""
+    return type(cls) is type or cls.__module__ in ("numbers", "typing")
+
+
+def _hides_class(kind: type) -> bool:
+    """Whether instances say by Python code what their class is."""
+    if issubclass(kind, torch.nn.Module):
+        return False
+    static = static_attribute(kind, "__class__")
+    own_way = is_python(static_attribute(kind, "__getattribute__"))
+    return own_way or (static is not object.__dict__["__class__"] and kind is not type)
+
+
+def _shown_class(frame: Frame, value: Variable) -> Any:
+    if not isinstance(value, ObjectVariable | Known):
+        return object
+    try:
+        found = object_attribute(frame, value, "__class__")
+    except PythonError as error:
+        if not issubclass(exception_class(error.value), AttributeError):
+            raise
+        return object
+    is_class = isinstance(found, Known) and isinstance(found.value, type)
+    return found.value if is_class and isinstance(found, Known) else object
