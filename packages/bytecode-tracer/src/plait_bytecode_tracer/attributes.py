@@ -102,7 +102,7 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
         case ViewVariable():
             return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
         case SequenceVariable() | DictVariable() | SetVariable():
-            return _container_attribute(owner, name)
+            return _container_attribute(frame, owner, name)
         case IteratorVariable():
             if name == "__class__":
                 return constant(owner.kind)
@@ -149,7 +149,7 @@ def _partial_attribute(owner: PartialVariable, name: str) -> Variable | None:
 
 
 def _container_attribute(
-    owner: SequenceVariable | DictVariable | SetVariable, name: str
+    frame: Frame, owner: SequenceVariable | DictVariable | SetVariable, name: str
 ) -> Variable | None:
     kind = set if isinstance(owner, SetVariable) else owner.kind
     if name == "__class__":
@@ -163,9 +163,9 @@ def _container_attribute(
     if isinstance(owner, SequenceVariable) and hasattr(kind, "_fields"):
         static = static_attribute(kind, name)
         if isinstance(static, classmethod):
-            return BoundVariable(constant(static.__func__), constant(kind))
-        if is_python(static):
-            return BoundVariable(constant(static), owner)
+            return BoundVariable(frame.state.made.given(static.__func__), constant(kind))
+        if not hasattr(type(static), "__get__") or is_python(static) or type(static) is property:
+            return bind_attribute(frame, owner, kind, name, static)
     return MethodVariable(owner, name)
 
 

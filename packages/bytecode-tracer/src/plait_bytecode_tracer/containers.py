@@ -12,6 +12,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.raising import PythonError, fails, python_error
 from plait_bytecode_tracer.variables import (
+    BoundVariable,
     DictVariable,
     IteratorVariable,
     Known,
@@ -119,11 +120,16 @@ def _class_item(frame: Frame, container: Known, key: Variable) -> Variable:
     cls: Any = container.value
     method = static_attribute(type(cls), "__getitem__")
     if is_python(method) and not isinstance(cls, enum.EnumMeta):
-        return call(frame, constant(method), [container, key], {})
+        return call(frame, frame.state.made.given(method), [container, key], {})
     getter = static_attribute(cls, "__class_getitem__")
     function = getattr(getter, "__func__", getter)
-    if is_python(function) and not cls.__module__.startswith("typing"):
-        return call(frame, constant(function), [container, key], {})
+    if is_python(function) and not function.__module__.startswith("typing"):
+        bound = BoundVariable(frame.state.made.given(function), container)
+        return call(frame, bound, [key], {})
+    if frame.state.made.recipes and not isinstance(cls, enum.EnumMeta):
+        from plait_bytecode_tracer.building import make
+
+        return make(frame, operator.getitem, [container, key], {})
     try:
         return constant(cls[plain_value(key)])
     except (KeyError, TypeError) as error:

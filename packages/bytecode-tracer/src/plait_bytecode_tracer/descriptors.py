@@ -10,7 +10,7 @@ import torch
 
 from plait_bytecode_tracer.arity import refuse
 from plait_bytecode_tracer.building import make
-from plait_bytecode_tracer.containers import plain_value
+from plait_bytecode_tracer.containers import get_item, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold
 from plait_bytecode_tracer.frame import Frame, constant
@@ -27,7 +27,7 @@ from plait_bytecode_tracer.objects import (
     storage_of,
 )
 from plait_bytecode_tracer.operations import same, truth
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.rules.ambient import device_method
 from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.twins import TWINS
@@ -85,6 +85,8 @@ def call_descriptor(
         raise TraceBreakError("GB0002", f"the method {name} of an exception")
     storage = storage_of(frame, owner)
     if storage is not None:
+        if name == "__getitem__" and isinstance(storage, DictVariable) and len(rest) == 1:
+            return _dict_item(frame, owner, storage, rest[0])
         made = call_method_variable(frame, MethodVariable(storage, name), rest, kwargs)
         return owner if made is storage else made  # of operators in place
     if all(isinstance(a, Known) and is_fixed(a.value) for a in (*args, *kwargs.values())):
@@ -171,3 +173,17 @@ _OBJECT: dict[str, Callable[..., Variable]] = {
     "__format__": _format,
     "__init_subclass__": _nothing,
 }
+
+
+def _dict_item(frame: Frame, owner: Variable, storage: DictVariable, key: Variable) -> Variable:
+    """`dict.__getitem__(owner, key)`, which asks the object's class for what is missing."""
+    from plait_bytecode_tracer.calls import call
+
+    try:
+        return get_item(frame, storage, key)
+    except PythonError as error:
+        missing = issubclass(exception_class(error.value), KeyError)
+        method = special_method(frame, owner, "__missing__") if missing else None
+        if method is None:
+            raise
+    return call(frame, method, [key], {})

@@ -205,7 +205,7 @@ def _known_elements(frame: Frame, value: Known) -> Iterator[Variable]:
         yield from [constant(item) for item in members]
         return
     made = outside_iterator(frame, value)
-    if made is None and not isinstance(real, type):
+    if made is None and (not isinstance(real, type) or _has_own_class(value)):
         made = _by_iter_method(frame, value)
     if made is None:
         raise TraceBreakError("GB0009", f"iteration over a {type(real).__name__}")

@@ -128,6 +128,8 @@ class Made:
             return known
         if not self.recipes or self.is_made(value) or is_constant(value):
             return Known(value)
+        if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
+            return Known(value)
         if path is not None and id(value) not in self.paths:
             self.paths[id(value)] = path
             self.kept.append(value)

@@ -115,9 +115,9 @@ def _of_fields(method: Any) -> Callable[..., Variable]:
 for _cls in (OSError, ImportError, SyntaxError, UnicodeEncodeError, UnicodeDecodeError):
     builtin(_cls.__str__)(_of_fields(_cls.__str__))
 builtin(UnicodeTranslateError.__str__)(_of_fields(UnicodeTranslateError.__str__))
-for _cls in (AttributeError, NameError, StopIteration, SystemExit):
-    if "__str__" in _cls.__dict__:  # another slot for the same function in C
-        builtin(_cls.__str__)(str_)
+for _error in (AttributeError, NameError, StopIteration, SystemExit):
+    if "__str__" in _error.__dict__:  # another slot for the same function in C
+        builtin(_error.__str__)(str_)
 
 
 def _storage(owner: Variable) -> ExceptionStorage:
