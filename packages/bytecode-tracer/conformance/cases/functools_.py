@@ -285,3 +285,25 @@ def cached_function_that_raises(x, n):
         return failing(n)
     except ValueError as error:
         return error.args, len(CALLS)
+
+
+@functools.lru_cache
+def version_of(name):
+    return len(name)
+
+
+@functools.lru_cache(maxsize=3)
+def is_newer(name, than, strict=False):
+    return version_of(name) > than or (not strict and version_of(name) == than)
+
+
+@case(with_x("a", "abc", "a", "abcd", "a", "ab"))
+def caches_that_call_each_other(x, name):
+    found = is_newer(name, 1), is_newer(name, 3), is_newer(name, 1, strict=True)
+    return x * sum(found), found
+
+
+@case(with_x("a", "abc", "a", "abcd", "a", "ab"))
+def cache_that_overflows(x, name):
+    found = [is_newer(name, n) for n in range(5)]
+    return x * sum(found), is_newer(name, 0), is_newer.__wrapped__(name, 1)

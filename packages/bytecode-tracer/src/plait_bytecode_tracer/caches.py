@@ -89,10 +89,8 @@ def call_cached(
     """
     real, state = function.value, frame.state
     key = _key(frame, real, args, kwargs)
-    bounded = real.cache_parameters()["maxsize"] is not None
-    if bounded and any(_is_call_of(called, real) for called, _, _ in state.deferred):
-        raise TraceBreakError("GB0002", "two calls of a function whose cache is bounded")
     found = cached_result(real, key)
+    _keep_room(state, real, key, is_new=found is _ABSENT)
     if found is _ABSENT:
         result = _computed(frame, real, args, kwargs)
     else:
@@ -105,8 +103,17 @@ def call_cached(
     return result
 
 
-def _is_call_of(called: Variable, real: object) -> bool:
-    return isinstance(called, Known) and called.value is real
+def _keep_room(state: TraceState, real: Any, key: object, *, is_new: bool) -> None:
+    """A bounded cache has room for what several calls put there: it drops nothing meanwhile."""
+    _, keys = state.cache_keys.setdefault(id(real), (real, {}))
+    keys[key] = keys.get(key, False) or is_new
+    size, new = real.cache_parameters()["maxsize"], sum(keys.values())
+    if size is None or new == 0 or len(keys) == 1:
+        return
+    if real.cache_info().currsize + new > size:
+        raise TraceBreakError("GB0002", "calls of a function whose cache is full")
+    condition = f"{state.constants.name(real)}.cache_info().currsize <= {size - new}"
+    state.guard(None, condition, f"the cache of {real.__wrapped__.__name__} has room")
 
 
 def _computed(
@@ -115,7 +122,8 @@ def _computed(
     """The result of a first call, if it is a constant that is computed without effects."""
     from plait_bytecode_tracer.calls import call
 
-    before = _effects(frame.state)
+    before, deferred = _effects(frame.state), frame.state.deferred
+    count = len(deferred)
     shown = f"the first call of {real.__wrapped__.__name__}, which has a cache"
     try:
         result = call(frame, constant(real.__wrapped__), args, kwargs)
@@ -123,9 +131,15 @@ def _computed(
         raise TraceBreakError("GB0006", f"{shown}: {describe_exception(error.value)}") from error
     if not (isinstance(result, Known) and is_constant(result.value)):
         raise TraceBreakError("GB0002", f"{shown} and makes an object")
+    if all(_is_cached(called) for called, _, _ in deferred[count:]):
+        del deferred[count:]  # it makes these calls itself
     if _effects(frame.state) != before:
         raise TraceBreakError("GB0002", f"{shown} and has effects")
     return result
+
+
+def _is_cached(called: Variable) -> bool:
+    return isinstance(called, Known) and isinstance(called.value, functools._lru_cache_wrapper)
 
 
 def _effects(state: TraceState) -> object:

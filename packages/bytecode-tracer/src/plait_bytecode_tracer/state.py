@@ -126,6 +126,8 @@ class TraceState:
     """Classes that the traced code defines, and what else is made for real."""
     distinct: dict[str, Variable] = field(default_factory=dict)
     """Objects from outside that are keys in the trace, by the code of their sources."""
+    cache_keys: dict[int, tuple[object, dict[object, bool]]] = field(default_factory=dict)
+    """The keys that were asked of functions with caches, and whether the cache lacked them."""
     context: dict[int, tuple[contextvars.ContextVar[Any], Variable | None]] = field(
         default_factory=dict
     )
