@@ -62,6 +62,11 @@ class GraphCompiler:
         self._lock = threading.Lock()
 
     @property
+    def has_static_sizes(self) -> bool:
+        """Whether code is generated for static sizes alone, so that others break the graph."""
+        return self.request.backend in _TARGETS
+
+    @property
     def graphs(self) -> tuple[CompiledGraph, ...]:
         """Records of the graphs, in the order in which they were compiled."""
         with self._lock:

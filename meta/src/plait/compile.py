@@ -104,6 +104,7 @@ def _compile_function(
         fullgraph=request.fullgraph,
         dynamic=request.dynamic,
         recompile_limit=request.options.recompile_limit,
+        data_dependent=not compiler.has_static_sizes,
         profile=compiler.profile,
     )
     with _lock:

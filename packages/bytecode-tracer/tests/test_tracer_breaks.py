@@ -33,8 +33,8 @@ def branches_on_data(x):
 
 def reads_item(x):
     y = x + 1
-    value = y.max().item()
-    return y * value
+    value = int(y.max())
+    return y * len([0] * value)
 
 
 def breaks_in_callee(x):

@@ -88,7 +88,7 @@ def test_a_class_is_refused():
 def test_a_loop_that_breaks_names_its_line_once():
     def loop(x):
         for _ in range(3):
-            x = x * x.sum().item()
+            x = x * int(x.sum())
         return x
 
     assert len(lint(loop, torch.ones(2)).breaks) <= 3  # no more than iterations

@@ -43,12 +43,13 @@ def test_the_value_is_read_at_each_call():
         torch.testing.assert_close(traced(x, mask), masked(x, mask))
 
 
-def test_a_value_that_keeps_changing_breaks():
+@pytest.mark.parametrize(("data_dependent", "breaks"), [(True, 0), (False, 1)])
+def test_a_value_that_keeps_changing_becomes_symbolic_or_breaks(data_dependent, breaks):
     def function(x, n):
         return x * n.item() + 1
 
     calls = [(torch.ones(3), torch.tensor(n)) for n in (1, 2, 3, 4, 5, 1, 4)]
-    run(function, *calls, graphs=4, breaks=1)
+    run(function, *calls, graphs=4, breaks=breaks, data_dependent=data_dependent)
 
 
 def test_the_last_specialisation_assumes_no_value():

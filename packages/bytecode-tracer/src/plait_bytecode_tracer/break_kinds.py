@@ -75,11 +75,12 @@ BREAKS = _table(
         "GB0004",
         "value of a tensor needed in Python",
         "Keep the value in a tensor, or read it outside of the compiled function.",
-        "Python asks for the number inside a tensor: item(), tolist(), int(), a format string. "
-        "The graph has to run first.",
+        "Python asks for the number inside a tensor: a list index, a range, a key, a format "
+        "string, or a size that an operator must know. The graph has to run first. Arithmetic on "
+        "what item() gives, and sizes as nonzero() gives them, stay in the graph.",
         """
         def function(x):
-            return x * x.max().item()
+            return [x] * int(x.max())
         """,
     ),
     BreakKind(
@@ -125,10 +126,14 @@ BREAKS = _table(
         "operation that fails on these operands",
         "See the error that eager raises; a shape that depends on data breaks here as well.",
         "The operation raises an error for operands of these shapes and dtypes, or its result's "
-        "shape depends on data. Python runs it, and raises what eager raises.",
+        "shape depends on data in a way that the graph cannot hold. Python runs it, and raises "
+        "what eager raises.",
         """
         def function(x):
-            return x[x > 0] * 2
+            try:
+                return x.view(3, 5)
+            except RuntimeError:
+                return x
         """,
     ),
     BreakKind(

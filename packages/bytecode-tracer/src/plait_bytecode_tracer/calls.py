@@ -38,6 +38,7 @@ from plait_bytecode_tracer.rules.registry import (
 )
 from plait_bytecode_tracer.rules.weak import referent
 from plait_bytecode_tracer.shapes.calls import call_with_numbers
+from plait_bytecode_tracer.shapes.data import number_in
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.specials import call_folded, canonical
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
@@ -230,6 +231,10 @@ def operator_on_tensors(
         number = _number(frame, args[0], real.__name__)
         if not has_tensor(number):
             return number
+        if isinstance(number, TensorVariable):
+            symbolic = number_in(frame, number, real.__name__)
+            if symbolic is not None:
+                return symbolic
         raise TraceBreakError("GB0004", f"{real.__name__}() of a tensor")
     if real in (range, bin, oct, hex, chr) and not kwargs:
         numbers = [_number(frame, arg, "index") for arg in args]
@@ -372,6 +377,9 @@ def _special_torch(
 ) -> Variable:
     whole = name == "as_tensor" and bool(args) and isinstance(args[0], TensorVariable)
     if whole or (name in ("tensor", "as_tensor") and not has_tensor([args, kwargs])):
+        node, result = frame.state.emit("call_function", real, args, kwargs)
+        return frame.state.tensor_result(node, result)
+    if name in ("nonzero", "unique", "masked_select") and frame.state.policy.data_dependent:
         node, result = frame.state.emit("call_function", real, args, kwargs)
         return frame.state.tensor_result(node, result)
     raise TraceBreakError("GB0002", f"torch.{name} is not traced")

@@ -50,6 +50,7 @@ class Settings:
     dynamic: bool | None = None
     recompile_limit: int = 8
     native_guards: bool = True
+    data_dependent: bool = True
     profile: Profile = field(default_factory=Profile)
     histories: dict[Any, History] = field(default_factory=dict)
     """What continuations were called with, by their code: each specialisation has its own."""
@@ -68,7 +69,10 @@ class CompiledFunction:
         function: what to compile; a plain Python function.
         backend: makes each captured graph callable.
         fullgraph: raise FullGraphError at a graph break instead of going on in Python.
-        dynamic: accepted; shapes are specialised in this release.
+        dynamic: which sizes, ints and floats are symbolic: None, those that have changed
+            since an earlier call was traced; True, all that is passed; False, none.
+        data_dependent: whether graphs may have numbers and sizes that depend on data, as
+            `nonzero` and `item` give them; they break the graph otherwise.
         recompile_limit: with that many specialisations, further calls run eagerly.
         native_guards: check guards by native code, once that has been built.
         profile: where phases are timed.
@@ -85,11 +89,12 @@ class CompiledFunction:
         dynamic: bool | None = None,
         recompile_limit: int = 8,
         native_guards: bool = True,
+        data_dependent: bool = True,
         profile: Profile | None = None,
         settings: Settings | None = None,
     ) -> None:
         self._settings = settings or Settings(
-            *(backend, fullgraph, dynamic, recompile_limit, native_guards),
+            *(backend, fullgraph, dynamic, recompile_limit, native_guards, data_dependent),
             profile or Profile(),
         )
         self.function = function
@@ -272,7 +277,8 @@ class CompiledFunction:
         """Trace with what has changed as symbolic numbers; without any where that fails."""
 
         def policy() -> Policy:
-            return Policy(dynamic, self._history, self.marks)
+            depends = self._settings.data_dependent and dynamic is not False
+            return Policy(dynamic, self._history, self.marks, depends)
 
         capture: Capture | None = None
         try:

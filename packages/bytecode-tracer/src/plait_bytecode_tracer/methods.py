@@ -36,6 +36,7 @@ from plait_bytecode_tracer.representation import represent
 from plait_bytecode_tracer.rules.objects import len_ as length
 from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.shapes.attributes import shape_of
+from plait_bytecode_tracer.shapes.data import number_in
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensor_values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
@@ -157,6 +158,9 @@ def _tensor_method(
         known = value_of(state, owner, name.strip("_")) if name in READERS else UNKNOWN
         if known is not UNKNOWN:
             return tracked(known)
+        number = number_in(frame, owner, name.strip("_"))
+        if number is not None:
+            return number
         raise TraceBreakError("GB0004", f"the code calls {name}() on a tensor")
     if name in _UNTRACED:
         raise TraceBreakError("GB0002", f"the tensor method {name}()")

@@ -570,6 +570,8 @@ class TraceState:
         self, kind: str, target: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[fx.Node, Any]:
         """Add a node and run it on fake tensors. Arguments are variables or containers."""
+        from plait_bytecode_tracer.shapes.data import check_assumed
+
         device = self.ambient.device_for(target, kwargs)
         if device is not None:
             kwargs = {**kwargs, "device": Known(device)}
@@ -578,13 +580,17 @@ class TraceState:
         fake_args, fake_kwargs = self._fakes(tuple(args)), self._fakes(kwargs)
         try:
             result = self._run(kind, target, fake_args, fake_kwargs)
-        except TraceBreakError:
+        except TraceBreakError as error:
             from plait_bytecode_tracer.tensor_values import with_numbers
 
             given = with_numbers(self, args, kwargs)
-            if given is None:
+            if given is not None:
+                return self.emit(kind, target, *given)
+            if not self._can_depend_on_data(error):
                 raise
-            return self.emit(kind, target, *given)
+            self.need_symbols()
+            result = self._run(kind, target, fake_args, fake_kwargs)
+        check_assumed(self, target)
         self.idle_since = self.steps
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta["val"] = result
@@ -592,6 +598,14 @@ class TraceState:
         if not self.mutates_tensors:
             self.mutates_tensors = any(map(self._is_changed, node.all_input_nodes))
         return node, result
+
+    def _can_depend_on_data(self, error: TraceBreakError) -> bool:
+        """Whether an operator works where sizes that depend on data are symbolic."""
+        from plait_bytecode_tracer.shapes.data import depends_on_data
+
+        cause = error.__cause__
+        usable = self.symbols is None and self.policy.data_dependent
+        return usable and isinstance(cause, Exception) and depends_on_data(cause)
 
     def _is_changed(self, node: fx.Node) -> bool:
         """Whether a tensor's version has grown since its node came."""

@@ -195,8 +195,9 @@ def _is_unchanged(state: TraceState, needed: set[fx.Node]) -> bool:
     storages = {_storage(node.meta["val"]) for node in changed}
     if any(_storage(n.meta["val"]) in storages for n in needed if n in state.versions):
         return False
-    real = {_storage(i.real) for i in state.inputs if _storage(i.node.meta["val"]) in storages}
-    return not any(_storage(i.real) in real for i in state.inputs if i.node in needed)
+    inputs = state.tensor_inputs
+    real = {_storage(i.real) for i in inputs if _storage(i.node.meta["val"]) in storages}
+    return not any(_storage(i.real) in real for i in inputs if i.node in needed)
 
 
 def _storage(tensor: torch.Tensor) -> int:

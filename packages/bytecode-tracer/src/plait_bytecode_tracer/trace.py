@@ -319,7 +319,9 @@ def _drop_dead_nodes(graph: fx.Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if node.op in ("placeholder", "output") or node.users:
             continue
-        if isinstance(node.meta.get("val"), torch.Tensor) and node.op != "call_module":
+        if node.op == "call_method" and node.target in ("size", "item", "tolist"):
+            graph.erase_node(node)
+        elif isinstance(node.meta.get("val"), torch.Tensor) and node.op != "call_module":
             name = node.target if isinstance(node.target, str) else node.target.__name__
             if "rand" not in name and "dropout" not in name and "bernoulli" not in name:
                 graph.erase_node(node)

@@ -18,6 +18,7 @@ from plait_bytecode_tracer.shapes.arithmetic import (
     extreme,
     is_symbolic,
 )
+from plait_bytecode_tracer.shapes.data import check
 from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SliceVariable,
@@ -33,6 +34,8 @@ def call_with_numbers(
     if real is torch.Size and len(args) == 1 and not isinstance(args[0], SymbolVariable):
         items = list(elements(frame, args[0]))
         return SequenceVariable(items, torch.Size) if is_symbolic(items) else None
+    if real is torch._check and args and not kwargs:
+        return check(frame, args)
     if not is_symbolic(args) and not is_symbolic(kwargs.values()):
         return None
     if real is slice and not kwargs:

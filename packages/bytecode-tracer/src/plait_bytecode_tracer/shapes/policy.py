@@ -38,11 +38,13 @@ class Policy:
             False, nothing.
         history: the earlier traces; this one is added to it by `remember`.
         marks: what was said of arguments by name.
+        data_dependent: whether graphs may compute numbers and sizes that depend on data.
     """
 
     dynamic: bool | None = False
     history: History = field(default_factory=History)
     marks: Mapping[str, Mark] = field(default_factory=dict)
+    data_dependent: bool = False
     found: Seen = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)

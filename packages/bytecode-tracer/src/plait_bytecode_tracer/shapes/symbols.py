@@ -51,6 +51,8 @@ class Symbols:
     """Ints and floats of the call, by the code of their source."""
     lines: list[str] = field(default_factory=list)
     """The user's line of each guard of the environment."""
+    assumed: int = 0
+    """How many assumptions on data the environment had when asked."""
     covered: int = 0
     """How many of the environment's guards are guards of the trace."""
 
@@ -314,6 +316,13 @@ class Symbols:
                     continue
                 text = bare(shown(formula))
                 self.state.guards.require(None, Kind.RELATION, Relation(formula), text, line)
+
+    def new_assumptions(self) -> list[Any]:
+        """What the environment has come to assume of data since this was asked."""
+        table = self.environment.deferred_runtime_asserts
+        found = [each.expr for asserts in table.values() for each in asserts]
+        new, self.assumed = found[self.assumed :], len(found)
+        return new
 
     def has_more(self) -> bool:
         """Whether the environment has assumed something since `guard_rest`."""

@@ -1,0 +1,105 @@
+"""Numbers and sizes that depend on data: symbols whose values only the graph's run gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.shapes.arithmetic import call_symbolic
+from plait_bytecode_tracer.variables import (
+    FunctionVariable,
+    Known,
+    SymbolVariable,
+    TensorVariable,
+    Variable,
+)
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.state import TraceState
+
+_CHECKED = frozenset(
+    {
+        *("split", "split_with_sizes", "view", "reshape", "narrow", "matmul", "mm", "bmm"),
+        *("linear", "unflatten", "addmm", "dot", "mv"),
+    }
+)
+"""Operators that raise, when they run, where what was assumed of their sizes does not hold."""
+
+
+def number_in(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | None:
+    """`tensor.item()` or its like as a symbolic number; None where it cannot be one."""
+    state = frame.state
+    fake = tensor.fake
+    if not state.policy.data_dependent or fake.requires_grad or fake.is_complex():
+        return None
+    if reader == "tolist" and fake.dim() == 1 and isinstance(fake.shape[0], int):
+        return _read(state, "tolist", tensor)
+    if fake.numel() != 1 or fake.dtype is torch.uint64:
+        return None
+    is_float, is_bool = fake.is_floating_point(), fake.dtype is torch.bool
+    if reader in ("item", "tolist") or reader == ("float" if is_float else "int"):
+        if is_bool and reader == "int":
+            return None
+        return _read(state, "item", tensor)
+    if reader == "index" and not (is_float or is_bool):
+        return _read(state, "item", tensor)
+    if reader == "float" and not is_bool:
+        return call_symbolic(float, [_read(state, "item", tensor)], {})
+    return None
+
+
+def _read(state: TraceState, method: str, tensor: TensorVariable) -> Variable:
+    state.need_symbols()
+    node, result = state.emit("call_method", method, [tensor], {})
+    return state.tensor_result(node, result)
+
+
+def depends_on_data(error: Exception) -> bool:
+    """Whether an operator failed for want of the values in its inputs."""
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+    )
+
+    return isinstance(error, DataDependentOutputException | DynamicOutputShapeException)
+
+
+def check_assumed(state: TraceState, target: Any) -> None:
+    """Break before an operator that assumes of data what it would not check when it runs."""
+    symbols = state.symbols
+    if symbols is None:
+        return
+    for condition in symbols.new_assumptions():
+        name = target if isinstance(target, str) else getattr(target, "__name__", "")
+        if name.strip("_") not in (*_CHECKED, "check") and not _is_size(condition):
+            reason = f"{name} is sure to work only if {condition}, which depends on data"
+            raise TraceBreakError("GB0004", reason)
+
+
+def _is_size(condition: Any) -> bool:
+    """Whether a condition says that a number is not negative, as every size is checked to be."""
+    import sympy  # type: ignore[import-untyped]  # it has no types
+
+    if isinstance(condition, sympy.Ge):
+        return bool(condition.lhs.is_Symbol and condition.rhs == 0)
+    return bool(isinstance(condition, sympy.Le) and condition.rhs.is_Symbol and condition.lhs == 0)
+
+
+def check(frame: Frame, args: list[Variable]) -> Variable | None:
+    """`torch._check(condition, message)`; None where it is called as it is, or raises."""
+    condition = args[0]
+    if isinstance(condition, Known):
+        return constant(None) if condition.value is True else None
+    if not isinstance(condition, SymbolVariable) or condition.kind is not bool:
+        return None
+    if condition.hint is not None:
+        return constant(None) if condition.owner.decide(condition) else None
+    if any(isinstance(arg, FunctionVariable) for arg in args[1:]):
+        raise TraceBreakError("GB0004", "torch._check with a message of the traced code")
+    mutates = frame.state.mutates_tensors
+    frame.state.emit("call_function", torch._check, args, {})
+    frame.state.mutates_tensors = mutates
+    return constant(None)
