@@ -13,6 +13,7 @@ from torch import nn
 
 from plait_bytecode_tracer.guards import (
     ABSENT,
+    Distinct,
     Guard,
     GuardTree,
     Kind,
@@ -143,6 +144,7 @@ def _assumptions(
     yield at["view"], Kind.TENSOR, replace(facts, shape=(Range(2, 5),), stride=(None,))
     first, second = (at["pair"].element(n, str(n)) for n in (0, 1))
     yield second, Kind.SAME_OBJECT, first
+    yield None, Kind.DISTINCT, Distinct((first, at["thing"], at["slotted"]))
     tensors = (at["tensor"], at["view"])
     pattern = storage_pattern((world.tensor, world.view))
     yield None, Kind.STORAGE_PATTERN, StoragePattern(tensors, pattern)

@@ -44,6 +44,7 @@ def _compiled_class(cls: Hashable) -> Any:
         "__slots__": ("_plait_compile", "_plait_compiled", "_plait_original"),
         "forward": _forward,
         "__reduce_ex__": _reduce,
+        "__copy__": _copy,
         "__deepcopy__": _deepcopy,
     }
     if not isinstance(cls, type):
@@ -95,6 +96,10 @@ def _reduce(self: Any, protocol: int) -> Any:
 
 def _itself(module: torch.nn.Module) -> torch.nn.Module:
     return module
+
+
+def _copy(self: Any) -> Any:
+    return compile_module(copy.copy(self._plait_original), self._plait_compile)
 
 
 def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:

@@ -282,12 +282,8 @@ class TraceState:
         if type(value) in STORED_KINDS or is_named_tuple(type(value)):
             self.guard_type(source, value)
             return self._wrap_container(value, type(value), source)
-        if isinstance(value, torch.nn.Module):
-            self.guard_identity(source, value)
-            self.guard_type(source, value)
-            return Known(value, source)
         if isinstance(value, types.MethodType):
-            if not isinstance(value.__self__, type | types.ModuleType | torch.nn.Module):
+            if not isinstance(value.__self__, type | types.ModuleType):
                 self.guard_type(source, value)  # what it is bound to is read where it is called
                 self.guard_identity(source.attribute("__func__"), value.__func__)
                 return Known(value, source)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from plait_bytecode_tracer.aliasing import guard_distinct, guard_shared_storage
 from plait_bytecode_tracer.ambient import AUTOCAST_DEVICES, bound
 from plait_bytecode_tracer.binding import parameter_names
 from plait_bytecode_tracer.breaks import Continuation, break_steps, go_on
@@ -23,9 +24,7 @@ from plait_bytecode_tracer.guards import (
     Kind,
     Mode,
     Reads,
-    StoragePattern,
     guard_tree,
-    storage_pattern,
 )
 from plait_bytecode_tracer.keys import all_distinct, key_object
 from plait_bytecode_tracer.raising import PythonError
@@ -291,8 +290,9 @@ def _capture(
     if not state.grad_enabled_before and _switches_gradients(graph):
         state.guard_requires_grad()
     _guard_keys(state)
+    guard_distinct(state)
     if state.mutates_tensors:
-        _guard_aliasing(state)
+        guard_shared_storage(state)
     else:
         _drop_dead_nodes(graph)
     module = fx.GraphModule(torch.nn.Module(), graph, function.__name__)
@@ -333,15 +333,6 @@ def _guard_keys(state: TraceState) -> None:
     if len(real) > 1:
         check = state.constants.name(all_distinct)
         state.guard(None, f"{check}({', '.join(real.values())})", "keys are different objects")
-
-
-def _guard_aliasing(state: TraceState) -> None:
-    """With in-place operations, the same inputs must share storage as when traced."""
-    if state.tensor_inputs:
-        inputs = state.tensor_inputs
-        pattern = storage_pattern(tuple(i.real for i in inputs))
-        expected = StoragePattern(tuple(i.source for i in inputs), pattern)
-        state.require(None, Kind.STORAGE_PATTERN, expected, "which inputs share storage")
 
 
 def eager_capture(

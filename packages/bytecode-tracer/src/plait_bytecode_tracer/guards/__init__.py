@@ -10,6 +10,7 @@ from plait_bytecode_tracer.guards.exact import (
 from plait_bytecode_tracer.guards.explain import Failure, first_failure
 from plait_bytecode_tracer.guards.guard import Guard, GuardSet
 from plait_bytecode_tracer.guards.kinds import (
+    Distinct,
     Kind,
     Mode,
     Range,
@@ -28,6 +29,7 @@ from plait_bytecode_tracer.guards.tree import GuardTree, Node, guard_tree
 __all__ = [
     "ABSENT",
     "CheckWriter",
+    "Distinct",
     "Failure",
     "Guard",
     "GuardSet",

@@ -149,6 +149,8 @@ class _Evaluation:
             case Kind.STORAGE_PATTERN:
                 tensors = tuple(self.values[source.code] for source in expected.sources)
                 return bool(storage_pattern(tensors) == expected.pattern)
+            case Kind.DISTINCT:
+                return bool(expected.holds(*(self.values[s.code] for s in expected.sources)))
             case Kind.TENSOR_VALUE:
                 return bool(expected.holds(*(self.values[s.code] for s in expected.sources)))
             case Kind.RELATION:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
 from plait_bytecode_tracer.guards.kinds import (
+    Distinct,
     Kind,
     Mode,
     Relation,
@@ -34,7 +35,7 @@ class Guard:
         first = () if self.source is None else (self.source,)
         if isinstance(self.expected, Source):
             return (*first, self.expected)
-        if isinstance(self.expected, StoragePattern | TensorValue | Relation):
+        if isinstance(self.expected, StoragePattern | TensorValue | Relation | Distinct):
             return self.expected.sources
         return first
 
@@ -70,6 +71,8 @@ def _discriminator(kind: Kind, expected: object) -> Hashable:
     """What tells apart two guards of one kind on one source that can both hold."""
     if isinstance(expected, Source):
         return expected.code
+    if isinstance(expected, Distinct):
+        return tuple(source.code for source in expected.sources)
     if isinstance(expected, TensorValue):
         return expected.key
     if isinstance(expected, Relation):

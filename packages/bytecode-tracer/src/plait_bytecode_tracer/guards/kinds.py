@@ -46,6 +46,8 @@ class Kind(Enum):
     """These tensors share storage in this `StoragePattern`; the guard has no source."""
     RELATION = "relation"
     """This `Relation` of sizes and numbers holds; the guard has no source."""
+    DISTINCT = "distinct"
+    """No two of these are one object, a `Distinct`; the guard has no source."""
     MODE = "mode"
     """This `Mode` of the process holds; the guard has no source."""
     TENSOR_VALUE = "tensor value"
@@ -141,6 +143,17 @@ class Relation:
     def key(self) -> str:
         """What tells it from other relations."""
         return self.code(lambda source: source.code, lambda found: f"<{id(found)}>")
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """Objects of which the trace wrote to one, and took each for another."""
+
+    sources: tuple[Source, ...]
+
+    def holds(self, *values: object) -> bool:
+        """Whether all are different objects."""
+        return len(set(map(id, values))) == len(values)
 
 
 @dataclass(frozen=True, slots=True)

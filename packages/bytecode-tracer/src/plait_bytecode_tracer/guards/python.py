@@ -12,6 +12,7 @@ import torch
 from plait_bytecode_tracer.guards.exact import class_attribute, same_constant, same_order
 from plait_bytecode_tracer.guards.guard import Guard
 from plait_bytecode_tracer.guards.kinds import (
+    Distinct,
     Kind,
     Mode,
     Range,
@@ -216,6 +217,13 @@ def _tensor_value(writer: CheckWriter, guard: Guard, value: str) -> str:
     return f"{writer.name(expected)}.holds({tensors})"
 
 
+def _distinct(writer: CheckWriter, guard: Guard, value: str) -> str:
+    expected = guard.expected
+    assert isinstance(expected, Distinct)
+    values = ", ".join(writer.value(source) for source in expected.sources)
+    return f"{writer.name(expected)}.holds({values})"
+
+
 def _mode(writer: CheckWriter, guard: Guard, value: str) -> str:
     mode = guard.expected
     assert isinstance(mode, Mode)
@@ -246,6 +254,7 @@ _CONDITIONS: dict[Kind, Callable[[CheckWriter, Guard, str], str]] = {
     Kind.STORAGE_PATTERN: _storage,
     Kind.TENSOR_VALUE: _tensor_value,
     Kind.RELATION: _relation,
+    Kind.DISTINCT: _distinct,
     Kind.MODE: _mode,
     Kind.PYTHON: _python,
 }

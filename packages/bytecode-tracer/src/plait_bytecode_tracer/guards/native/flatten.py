@@ -14,6 +14,7 @@ import torch
 from plait_bytecode_tracer.guards.explain import holds_facts
 from plait_bytecode_tracer.guards.guard import Guard
 from plait_bytecode_tracer.guards.kinds import (
+    Distinct,
     Kind,
     Mode,
     Range,
@@ -49,7 +50,7 @@ _KINDS = {
                 Kind.TENSOR,
                 Kind.SAME_OBJECT,
             ),
-            *(Kind.STORAGE_PATTERN, Kind.RELATION, Kind.MODE, Kind.PYTHON),
+            *(Kind.STORAGE_PATTERN, Kind.DISTINCT, Kind.RELATION, Kind.MODE, Kind.PYTHON),
         )
     )
 }
@@ -188,6 +189,8 @@ class _Flat:
             case Relation() as relation:
                 given, second = self._relation(relation)
                 slots = tuple(self.slots[source.code] for source in relation.sources)
+            case Distinct(sources):
+                given, slots = None, tuple(self.slots[source.code] for source in sources)
             case Source() if kind is Kind.SAME_OBJECT:
                 given, slots = None, tuple(self.slots[source.code] for source in guard.sources)
             case (function, owner) if kind is Kind.METHOD:

@@ -89,6 +89,32 @@ static int check_storage(Check *check, Guard *guard)
     return 1;
 }
 
+static int compare_addresses(const void *one, const void *other)
+{
+    uintptr_t first = (uintptr_t) * (PyObject *const *)one;
+    uintptr_t second = (uintptr_t) * (PyObject *const *)other;
+    return (first > second) - (first < second);
+}
+
+/* No two of the values are one object. */
+static int check_distinct(Check *check, Guard *guard)
+{
+    size_t count = (size_t)guard->slot_count;
+    PyObject **found = PyMem_Malloc((count ? count : 1) * sizeof(PyObject *));
+    if (found == NULL) {
+        PyErr_NoMemory();
+        return raised();
+    }
+    for (size_t n = 0; n < count; n++)
+        found[n] = check->held[guard->slots[n]];
+    qsort(found, count, sizeof(PyObject *), compare_addresses);
+    int held = 1;
+    for (size_t n = 1; held && n < count; n++)
+        held = found[n - 1] != found[n];
+    PyMem_Free(found);
+    return held;
+}
+
 static int check_guard(Check *check, Guard *guard, Node *node, PyObject *value, int pinned)
 {
     void *data = NULL;
@@ -127,6 +153,8 @@ static int check_guard(Check *check, Guard *guard, Node *node, PyObject *value, 
         return check_storage(check, guard);
     case RELATION:
         return check_relation(check, guard);
+    case DISTINCT:
+        return check_distinct(check, guard);
     case MODE: {
         PyObject *now = PyObject_CallNoArgs(guard->expected);
         if (now == NULL)

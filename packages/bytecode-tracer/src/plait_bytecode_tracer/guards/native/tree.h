@@ -65,6 +65,7 @@ enum Kind {
     TENSOR,
     SAME_OBJECT,
     STORAGE_PATTERN,
+    DISTINCT,
     RELATION,
     MODE,
     PYTHON_CONDITION
@@ -104,7 +105,7 @@ typedef struct {
                     * STORAGE_PATTERN: from where the tensors are, which other guards found */
     PyObject *expected;
     PyObject *second;
-    Py_ssize_t *slots; /* SAME_OBJECT, STORAGE_PATTERN, RELATION: the values */
+    Py_ssize_t *slots; /* SAME_OBJECT, STORAGE_PATTERN, DISTINCT, RELATION: the values */
     Py_ssize_t slot_count;
     void **last_data; /* STORAGE_PATTERN: where the tensors were */
     Facts *facts;

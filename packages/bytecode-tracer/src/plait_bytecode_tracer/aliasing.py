@@ -1,0 +1,80 @@
+"""Guards against objects that are one in a later call, where what was traced took them for two."""
+
+from __future__ import annotations
+
+import collections
+import types
+from collections.abc import Hashable
+from typing import Any
+
+from plait_bytecode_tracer.guards import Distinct, Kind, StoragePattern, storage_pattern
+from plait_bytecode_tracer.sources import Access, Source
+from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.variables import (
+    DictVariable,
+    Known,
+    SequenceVariable,
+    SetVariable,
+    TensorVariable,
+    Variable,
+    is_fixed,
+)
+
+
+def guard_shared_storage(state: TraceState) -> None:
+    """With in-place operations, the same inputs must share storage as when traced."""
+    inputs = state.tensor_inputs
+    if inputs:
+        pattern = storage_pattern(tuple(i.real for i in inputs))
+        expected = StoragePattern(tuple(i.source for i in inputs), pattern)
+        state.require(None, Kind.STORAGE_PATTERN, expected, "which inputs share storage")
+
+
+def guard_distinct(state: TraceState) -> None:
+    """What the trace wrote to is no other object that it read."""
+    changed = [*state.changed.values(), *state.owners.values()]
+    if not changed:
+        return
+    by_source = {getattr(v, "source", None): v for v in state.wrapped.values()}
+    written = {_kind(_holder(v, by_source)) for v in changed} - {None}
+    found: dict[Hashable, dict[str, Source]] = collections.defaultdict(dict)
+    for variable in (*state.wrapped.values(), *state.storages.values()):
+        kind, source = _kind(variable), getattr(variable, "source", None)
+        if kind in written and source is not None:
+            found[kind].setdefault(source.code, source)
+    for sources in found.values():
+        if len(sources) > 1:
+            shown = ", ".join(source.text for source in sources.values())
+            expected = Distinct(tuple(sources.values()))
+            state.require(None, Kind.DISTINCT, expected, f"{shown} are different objects")
+
+
+def _holder(variable: Variable, by_source: dict[Source | None, Variable]) -> Variable:
+    """The object whose attributes a dict holds; of other dicts and objects they themselves."""
+    source = getattr(variable, "source", None)
+    if source is not None and source.access is Access.INSTANCE_DICT:
+        return by_source.get(source.base, variable)
+    return variable
+
+
+def _kind(variable: Variable) -> Any:
+    """The class of an object of the caller's that can change; None for others."""
+    match variable:
+        case TensorVariable(source=source) if source is not None:
+            return TensorVariable
+        case DictVariable(source=source) if source is not None:
+            return None if source.access is Access.INSTANCE_DICT else variable.kind
+        case SequenceVariable(source=source) if source is not None:
+            return variable.kind if variable.kind is list else None
+        case SetVariable(source=source) if source is not None:
+            return variable.kind
+        case Known(value, source) if source is not None and not _is_compared(value):
+            cls: Any = type(value)
+            return cls
+    return None
+
+
+def _is_compared(value: object) -> bool:
+    """Whether a guard says which object it is, or what it equals."""
+    definitions = type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType
+    return is_fixed(value) or isinstance(value, definitions)

@@ -1,0 +1,169 @@
+"""Compiled objects: what they keep alive, share, copy; objects that are one where two were."""
+
+import copy
+import gc
+import pickle
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from plait_bytecode_tracer import CompiledFunction, compile_module
+
+
+def as_it_is(module, inputs, *_):
+    return module.forward
+
+
+def compiled(function, **options):
+    return CompiledFunction(function, as_it_is, **options)
+
+
+class Small(nn.Module):
+    def __init__(self, scale=2):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.scale = scale
+
+    def forward(self, x):
+        return self.linear(x) * self.scale
+
+
+def small():
+    return compile_module(Small(), compiled)
+
+
+# Lifetimes.
+
+
+def test_a_compiled_function_keeps_no_module_alive_that_it_was_called_with():
+    fast = compiled(lambda module, x: module(x))
+    module = Small()
+    dead = weakref.ref(module)
+    fast(module, torch.ones(2, 3))
+    del module
+    gc.collect()
+    assert dead() is None
+
+
+def test_a_compiled_module_keeps_no_replaced_submodule_alive():
+    fast = small()
+    fast(torch.ones(2, 3))
+    dead = weakref.ref(fast.linear)
+    fast.linear = nn.Identity()
+    gc.collect()
+    assert dead() is None
+
+
+@pytest.mark.parametrize("holds", [lambda t: t, lambda t: [t], lambda t: {"t": t}])
+def test_a_compiled_function_keeps_no_input_alive(holds):
+    def total(value):
+        return sum(value.values()) + 1 if isinstance(value, dict) else value[0] + 1
+
+    fast, tensor = compiled(total), torch.ones(2)
+    dead = weakref.ref(tensor)
+    result = fast(holds(tensor))
+    del tensor
+    gc.collect()
+    assert dead() is None
+    assert result is not None
+
+
+def test_a_dropped_compiled_module_frees_its_original():
+    fast = small()
+    fast(torch.ones(2, 3))
+    dead = weakref.ref(fast), weakref.ref(fast._plait_original)
+    del fast
+    gc.collect()
+    assert [reference() for reference in dead] == [None, None]
+
+
+# Sharing.
+
+
+def test_modules_of_a_class_share_what_was_compiled_for_one():
+    fast = compiled(lambda module, x: module(x))
+    modules = [Small() for _ in range(20)]
+    x = torch.ones(2, 3)
+    assert all(torch.equal(fast(module, x), module(x)) for module in modules)
+    assert len(fast.entries) == 1
+
+
+@pytest.mark.parametrize("native_guards", [False, True])
+def test_objects_that_are_one_are_not_taken_for_two(native_guards):
+    def counted(one, other, x):
+        one.scale += 1
+        other.scale += 1
+        return x * one.scale
+
+    fast, x = compiled(counted, native_guards=native_guards), torch.ones(2)
+    first, second, third = Small(), Small(), Small()
+    assert fast(first, second, x).tolist() == [3, 3]
+    assert fast(third, third, x).tolist() == [4, 4]
+    assert third.scale == 4
+
+
+def test_lists_that_are_one_are_not_taken_for_two():
+    def grown(one, other, x):
+        one.append(1)
+        other.append(2)
+        return x, len(one)
+
+    fast, x, shared = compiled(grown), torch.ones(2), []
+    assert fast([], [], x)[1] == 1
+    assert fast(shared, shared, x)[1] == 2
+    assert shared == [1, 2]
+
+
+# Copies.
+
+
+def test_a_shallow_copy_is_compiled_and_has_attributes_of_its_own():
+    fast = small()
+    other = copy.copy(fast)
+    other.scale = 5
+    x = torch.ones(2, 3)
+    assert type(other) is type(fast)
+    assert other.linear is fast.linear
+    assert fast.scale == 2
+    assert torch.equal(other(x), fast.linear(x) * 5)
+    assert torch.equal(fast(x), fast.linear(x) * 2)
+
+
+def test_a_pickled_module_is_one_of_the_class_that_was_compiled():
+    fast = small()
+    fast(torch.ones(2, 3))
+    again = pickle.loads(pickle.dumps(fast))
+    assert type(again) is Small
+    assert list(again.state_dict()) == list(fast.state_dict())
+
+
+# Threads.
+
+
+def test_threads_that_flip_modes_and_shapes_get_what_eager_gives():
+    def forward(x, flag):
+        y = x * 2 if flag else x + 1
+        return y.sum(0), torch.is_grad_enabled()
+
+    fast = compiled(forward, recompile_limit=64)
+    wrong = []
+
+    def work(number):
+        with torch.set_grad_enabled(number % 2 == 0):
+            for step in range(12):
+                x = torch.full((number % 3 + 1, step % 4 + 1), float(number), requires_grad=True)
+                flag = (number + step) % 2 == 0
+                result, expected = fast(x, flag), forward(x, flag)
+                same = torch.equal(result[0], expected[0]) and result[1] is expected[1]
+                if not same or result[0].requires_grad is not expected[0].requires_grad:
+                    wrong.append((number, step))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
