@@ -425,3 +425,36 @@ def plain_objects(x, n):
     marker, other = object(), object()
     table = {marker: n}
     return marker in table, other in table, marker is marker, marker == other, type(marker), marker
+
+
+@case(
+    lambda: [
+        (t(2), collections.deque([1, 2])),
+        (t(2), collections.deque([1, 2], maxlen=2)),
+        (t(2), collections.deque()),
+        (t(2), collections.deque([3, 2], maxlen=2)),
+    ]
+)
+def queue_of_the_caller(x, line):
+    line.append(5)
+    total = x * sum(line)
+    if len(line) > 2:
+        line.popleft()
+    return total, line, list(line), line.maxlen
+
+
+class Tag:
+    pass
+
+
+ONE, OTHER = Tag(), Tag()
+
+
+@case(lambda: [({ONE}, ONE), ({ONE, OTHER}, OTHER), ({OTHER}, ONE), (frozenset({ONE}), ONE)])
+def set_of_objects(members, wanted):
+    return wanted in members, len(members), members
+
+
+@case(lambda: [({"a": 1}.keys(), 1), ({"a": 1, "b": 2}.keys(), 2), ({"b": 0}.keys(), 1)])
+def view_of_the_caller(names, n):
+    return "a" in names, len(names) == n, sorted(names)

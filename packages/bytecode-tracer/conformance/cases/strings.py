@@ -143,3 +143,19 @@ def string_subclass(text):
 
     made = Tagged(text)
     return made.shout(), made.tag, made == text, len(made)
+
+
+@case(with_x("a1b22", "xyz", ""))
+def patterns_with_functions(x, text):
+    doubled = re.sub(r"\d+", lambda m: str(int(m.group()) * 2), text)
+    parts = [m.span() for m in re.finditer(r"[a-z]", text)]
+    return doubled, parts, re.subn("[ab]", "-", text), re.split(r"\d", text), x
+
+
+@case(only("(", "a", "[a-z]+"))
+def compiled_in_the_program(pattern):
+    try:
+        found = re.compile(pattern, re.IGNORECASE)
+    except re.error as error:
+        return str(error)
+    return found.findall("A bc"), found.pattern, found.flags, bool(found.fullmatch("A"))

@@ -20,6 +20,10 @@ class TraceBreakError(Exception):
         """The innermost frame that was being traced."""
 
 
+class TooLongError(TraceBreakError):
+    """The program runs too long in Python alone: what follows is not traced again."""
+
+
 class FullGraphError(PlaitError):
     """A graph break under `fullgraph=True`."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.errors import TooLongError, TraceBreakError
 from plait_bytecode_tracer.exception_table import HandlerRange, handler_at
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails, python_error
 from plait_bytecode_tracer.state import TraceState
@@ -29,7 +29,7 @@ from plait_bytecode_tracer.variables import (
 UNTRACED_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 MAX_DEPTH = 200
-MAX_IDLE_STEPS = 100_000
+MAX_IDLE_STEPS = 50_000
 """How many instructions are traced without one that adds to the graph."""
 
 
@@ -264,7 +264,7 @@ class Frame:
             if self.step == state.break_step:
                 raise BreakHere(self)
             if self.step - state.idle_since > MAX_IDLE_STEPS:
-                raise TraceBreakError("GB0001", "a loop that runs too long to trace")
+                raise TooLongError("GB0001", "a loop that runs too long to trace")
             handler = handler_of(instruction.opname)
             if handler is None:
                 raise TraceBreakError("GB0001", f"the opcode {untraced(instruction.opname)}")

@@ -31,6 +31,7 @@ from plait_bytecode_tracer.variables import (
     CallVariable,
     CellVariable,
     ContextVariable,
+    DequeItems,
     DictVariable,
     ExceptionStorage,
     FunctionVariable,
@@ -275,6 +276,8 @@ class Rebuilder:
         self.unfinished.discard(id(variable))
 
     def _object(self, variable: ObjectVariable) -> str:
+        if variable.source is not None:
+            return self.writer.value(variable.source)
         twin = TWINS.get(variable.cls)
         if twin is not None:
             return self._iterator(twin.again(variable.attributes))
@@ -507,6 +510,10 @@ class Rebuilder:
             case IteratorVariable(replay=replay) if replay is not None:
                 self._iterator(replay())
                 return []
+            case DequeItems(items, _, source) if source is not None:
+                target = self.writer.value(source)
+                values = ", ".join(self.value(item) for item in items)
+                return [f"{target}.clear(); {target}.extend([{values}])"]
             case SequenceVariable(items, _, source) if source is not None:
                 target = self.writer.value(source)
                 put = constants.name(list.__setitem__)

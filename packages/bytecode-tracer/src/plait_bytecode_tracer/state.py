@@ -38,8 +38,12 @@ from plait_bytecode_tracer.object_keys import (
 )
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.sources import Constants, Source
+from plait_bytecode_tracer.twins import outside_deque
 from plait_bytecode_tracer.variables import (
+    UNCHANGING,
+    VIEWS,
     CellVariable,
+    DequeItems,
     DictVariable,
     Known,
     MethodVariable,
@@ -282,6 +286,12 @@ class TraceState:
         if type(value) in STORED_KINDS or is_named_tuple(type(value)):
             self.guard_type(source, value)
             return self._wrap_container(value, type(value), source)
+        if type(value) is collections.deque:
+            return self._wrap_deque(value, source)
+        if isinstance(value, UNCHANGING):  # methods of these are called while tracing
+            self.guard_identity(source, value)
+        if isinstance(value, VIEWS):
+            self._guard_view(value, source)
         if isinstance(value, types.MethodType):
             if not isinstance(value.__self__, type | types.ModuleType):
                 self.guard_type(source, value)  # what it is bound to is read where it is called
@@ -292,6 +302,26 @@ class TraceState:
             return Known(value, source)
         self.guard_type(source, value)
         return Known(value, source)
+
+    def _guard_view(self, value: Any, source: Source) -> None:
+        """A view of a dict of constants that the caller made keeps what it shows."""
+        shown = tuple(value)
+        if not is_constant(shown):
+            raise TraceBreakError("GB0009", f"{source.text} is a view of a dict of objects")
+        check = self.constants.name(same_order)
+        text = f"{source.text} shows what it did"
+        self.guard(source, f"{check}({{}}, {self.constants.name(shown)})", text)
+
+    def _wrap_deque(self, value: collections.deque[Any], source: Source) -> Variable:
+        self.guard_type(source, value)
+        size, maxlen = len(value), value.maxlen
+        self.guard(source, f"len({{}}) == {size}", f"len({source.text}) == {size}")
+        self.guard(source, f"{{}}.maxlen == {maxlen}", f"{source.text}.maxlen == {maxlen}")
+
+        def wrap(n: int) -> Variable:
+            return self.wrap(value[n], source.item(str(n), str(n)))
+
+        return outside_deque(DequeItems(LazyList(size, wrap), list, source), maxlen, source)
 
     def wrap_storage(self, value: Any, base: type, source: Source) -> Variable:
         """The builtin container inside an object from outside whose class inherits from one."""
@@ -305,10 +335,9 @@ class TraceState:
         if issubclass(kind, dict):
             return self._wrap_dict(value, kind, source)
         if kind in (set, frozenset):
-            if not all(is_constant(item) or is_identity_key(item) for item in value):
-                raise TraceBreakError("GB0009", f"{source.text} is a set of objects")
-            self.require(source, Kind.KEYS, tuple(value), f"{source.text} == {value!r}")
-            return SetVariable(set(value), source, kind)
+            items = [self._element_key(item, source) for item in value]
+            self.require(source, Kind.KEYS, tuple(value), f"{source.text} keeps its elements")
+            return SetVariable(set(items), source, kind)
         size = kind.__len__(value)
         text = f"len({source.text}) == {size}"
         if type(value) is kind:
@@ -320,6 +349,15 @@ class TraceState:
             return self.wrap(kind.__getitem__(value, n), self._element(value, kind, source, n))
 
         return SequenceVariable(LazyList(size, wrap), kind, source, value)
+
+    def _element_key(self, item: Any, source: Source) -> Any:
+        """An element of a set of the caller's, as tracked sets hold it."""
+        if is_constant(item) or is_identity_key(item):
+            return item
+        cls: Any = type(item)
+        if cls.__eq__ is not object.__eq__ or cls.__hash__ is not object.__hash__:
+            raise TraceBreakError("GB0009", f"{source.text} is a set of objects")
+        return ObjectKey(self.wrap(item, self.constants.source(item, f"in {source.text}")))
 
     def _unbound(self, kind: type, name: str) -> str:
         return self.constants.name(getattr(kind, name))

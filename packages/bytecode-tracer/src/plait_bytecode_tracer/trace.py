@@ -16,7 +16,7 @@ from plait_bytecode_tracer.aliasing import guard_distinct, guard_shared_storage
 from plait_bytecode_tracer.ambient import AUTOCAST_DEVICES, bound
 from plait_bytecode_tracer.binding import parameter_names
 from plait_bytecode_tracer.breaks import Continuation, break_steps, go_on
-from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
+from plait_bytecode_tracer.errors import GraphBreak, TooLongError, TraceBreakError
 from plait_bytecode_tracer.frame import BreakHere, Frame, Function
 from plait_bytecode_tracer.guards import (
     Guard,
@@ -139,7 +139,7 @@ def trace(
             lines = lines or innermost.lines()
             reason = GraphBreak(ended.kind.code, ended.reason, lines, ended.kind.hint)
             steps = break_steps(innermost, reason)
-            if not steps or state.break_step >= 0:
+            if not steps or state.break_step >= 0 or isinstance(caught, TooLongError):
                 raise WholeCallEagerError(reason, state) from caught
 
 

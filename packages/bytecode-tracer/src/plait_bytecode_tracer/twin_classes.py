@@ -42,7 +42,7 @@ class ComparisonKey:
 class deque:  # the name of the original, which errors tell
     """`collections.deque`."""
 
-    __slots__ = ("_changes", "_items", "maxlen")
+    __slots__ = ("_active", "_changes", "_items", "_maxlen")
     __hash__ = None  # type: ignore[assignment]  # as of the original
 
     def __init__(self, iterable: Iterable[Any] = (), maxlen: Any = None) -> None:
@@ -51,21 +51,26 @@ class deque:  # the name of the original, which errors tell
                 raise TypeError("an integer is required")
             if maxlen < 0:
                 raise ValueError("maxlen must be non-negative")
-        self.maxlen = maxlen
+        self._maxlen = maxlen
+        self._active = False
         self._items: list[Any] = []
         self._changes = 0
         self.extend(iterable)
 
+    @property
+    def maxlen(self) -> Any:
+        return self._maxlen
+
     def append(self, item: Any, /) -> None:
         self._changes += 1
         self._items.append(item)
-        if self.maxlen is not None and len(self._items) > self.maxlen:
+        if self._maxlen is not None and len(self._items) > self._maxlen:
             del self._items[0]
 
     def appendleft(self, item: Any, /) -> None:
         self._changes += 1
         self._items.insert(0, item)
-        if self.maxlen is not None and len(self._items) > self.maxlen:
+        if self._maxlen is not None and len(self._items) > self._maxlen:
             del self._items[-1]
 
     def extend(self, iterable: Iterable[Any], /) -> None:
@@ -102,14 +107,18 @@ class deque:  # the name of the original, which errors tell
         self._items.reverse()
 
     def insert(self, index: Any, item: Any, /) -> None:
-        if self.maxlen is not None and len(self._items) >= self.maxlen:
+        if self._maxlen is not None and len(self._items) >= self._maxlen:
             raise IndexError("deque already at its maximum size")
         self._changes += 1
         self._items.insert(index, item)
 
     def remove(self, value: Any, /) -> None:
-        for position, item in enumerate(self._items):
-            if item is value or item == value:
+        changes = self._changes
+        for position, item in enumerate(list(self._items)):
+            found = item is value or item == value
+            if changes != self._changes:
+                raise IndexError("deque mutated during remove().")
+            if found:
                 self._changes += 1
                 del self._items[position]
                 return
@@ -137,7 +146,7 @@ class deque:  # the name of the original, which errors tell
         return found
 
     def copy(self) -> deque:
-        return deque(self._items, self.maxlen)
+        return deque(self._items, self._maxlen)
 
     __copy__ = copy
 
@@ -174,10 +183,10 @@ class deque:  # the name of the original, which errors tell
         del self._items[place]
 
     def __iter__(self) -> Iterator[Any]:
-        return DequeIterator(self, self._items, 1)
+        return DequeIterator(self)
 
     def __reversed__(self) -> Iterator[Any]:
-        return DequeIterator(self, self._items, -1)
+        return DequeReverseIterator(self)
 
     def __add__(self, other: Any) -> deque:
         if not isinstance(other, deque):
@@ -192,14 +201,14 @@ class deque:  # the name of the original, which errors tell
         return self
 
     def __mul__(self, count: Any) -> deque:
-        return deque(self._items * count, self.maxlen)
+        return deque(self._items * count, self._maxlen)
 
     __rmul__ = __mul__
 
     def __imul__(self, count: Any) -> deque:
         self._changes += 1
         made = self._items * count
-        self._items[:] = made if self.maxlen is None else made[len(made) - self.maxlen :]
+        self._items[:] = made if self._maxlen is None else made[len(made) - self._maxlen :]
         return self
 
     def __eq__(self, other: Any) -> Any:
@@ -221,21 +230,30 @@ class deque:  # the name of the original, which errors tell
         return self._items >= other._items if isinstance(other, deque) else NotImplemented
 
     def __repr__(self) -> str:
-        end = "" if self.maxlen is None else f", maxlen={self.maxlen}"
-        return f"deque({self._items!r}{end})"
+        if self._active:
+            return "[...]"
+        self._active = True
+        try:
+            shown = repr(self._items)
+        finally:
+            self._active = False
+        return (
+            f"deque({shown})" if self._maxlen is None else f"deque({shown}, maxlen={self._maxlen})"
+        )
 
 
 class DequeIterator:
     """An iterator over a deque, which may not change meanwhile."""
 
-    __slots__ = ("_changes", "_deque", "_left", "_place", "_step")
+    __slots__ = ("_changes", "_deque", "_left")
 
-    def __init__(self, values: deque, items: list[Any], step: int) -> None:
+    def __init__(self, values: Any, index: Any = 0, /) -> None:
+        if not isinstance(values, deque):
+            name = type(values).__name__
+            raise TypeError(f"argument 1 must be collections.deque, not {name}")
         self._deque = values
         self._changes = values._changes
-        self._left = len(items)
-        self._place = 0 if step > 0 else len(items) - 1
-        self._step = step
+        self._left = max(len(values._items) - index, 0)
 
     def __iter__(self) -> DequeIterator:
         return self
@@ -246,13 +264,24 @@ class DequeIterator:
         if self._changes != self._deque._changes:
             self._left = 0
             raise RuntimeError("deque mutated during iteration")
-        item = self._deque._items[self._place]
-        self._place += self._step
         self._left -= 1
-        return item
+        return self._item()
+
+    def _item(self) -> Any:
+        items = self._deque._items
+        return items[len(items) - 1 - self._left]
 
     def __length_hint__(self) -> int:
         return self._left
+
+
+class DequeReverseIterator(DequeIterator):
+    """An iterator from the end of a deque."""
+
+    __slots__ = ()
+
+    def _item(self) -> Any:
+        return self._deque._items[self._left]
 
 
 class SimpleNamespace:

@@ -16,7 +16,14 @@ from typing import Any
 
 from plait_bytecode_tracer import twin_classes
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.variables import Known, Remake, Variable
+from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.variables import (
+    Known,
+    ObjectVariable,
+    Remake,
+    SequenceVariable,
+    Variable,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,14 @@ def _stream(cls: Callable[[Any], Any], value: Any, position: int, closed: bool) 
     return made
 
 
+def outside_deque(items: SequenceVariable, maxlen: int | None, source: Source) -> ObjectVariable:
+    """A deque of the caller's."""
+    parts = {"_maxlen": maxlen, "_changes": 0, "_active": False}
+    known: dict[str, Variable] = {name: Known(value) for name, value in parts.items()}
+    known["_items"] = items
+    return ObjectVariable(twin_classes.deque, known, source=source)
+
+
 def _deque_iterator(own: dict[str, Variable]) -> Remake:
     raise TraceBreakError("GB0009", "an iterator over a deque that leaves the traced code")
 
@@ -65,11 +80,10 @@ TWINS: dict[type, Twin] = {
         is_made=False,
     ),
     twin_classes.deque: Twin(
-        collections.deque, lambda own: Remake(_deque, [own["_items"], own["maxlen"]])
+        collections.deque, lambda own: Remake(_deque, [own["_items"], own["_maxlen"]])
     ),
-    twin_classes.DequeIterator: Twin(
-        type(iter(collections.deque())), _deque_iterator, is_made=False
-    ),
+    twin_classes.DequeIterator: Twin(type(iter(collections.deque())), _deque_iterator),
+    twin_classes.DequeReverseIterator: Twin(type(reversed(collections.deque())), _deque_iterator),
     twin_classes.SimpleNamespace: Twin(
         types.SimpleNamespace, lambda own: Remake(types.SimpleNamespace, [], dict(own))
     ),

@@ -78,6 +78,11 @@ class SequenceVariable(Variable):
 
 
 @dataclass(eq=False, slots=True)
+class DequeItems(SequenceVariable):
+    """The elements of a deque of the caller's, as a list."""
+
+
+@dataclass(eq=False, slots=True)
 class DictVariable(Variable):
     """A dict with constant keys and tracked values."""
 
@@ -216,6 +221,8 @@ class ObjectVariable(Variable):
     attributes: dict[str, Variable] = field(default_factory=dict)
     base: Variable | None = None
     """What it stores as an instance of a builtin container or exception, by inheritance."""
+    source: Source | None = None
+    """Where it came in, for one of a C class that is tracked by its parts."""
 
 
 @dataclass(eq=False, slots=True)
@@ -386,11 +393,18 @@ def is_constant(value: Any) -> bool:
     return type(value) in CONSTANT_TYPES or isinstance(value, enum.Enum)
 
 
-_FIXED_TYPES: tuple[type, ...] = (
+UNCHANGING: tuple[type, ...] = (
     *(inspect.Signature, inspect.Parameter, inspect.BoundArguments, re.Pattern, re.Match),
-    *(types.MappingProxyType, types.CodeType, type({}.keys()), type({}.values())),
-    *(type({}.items()), type(collections.OrderedDict().keys())),
+    types.CodeType,
 )
+"""Classes of objects that tell what does not change."""
+VIEWS: tuple[type, ...] = (
+    *(type({}.keys()), type({}.values()), type({}.items())),
+    *(type(collections.OrderedDict().keys()), type(collections.OrderedDict().values())),
+    type(collections.OrderedDict().items()),
+)
+"""Classes of views of dicts."""
+_FIXED_TYPES = (*UNCHANGING, *VIEWS, types.MappingProxyType)
 
 
 def is_fixed(value: Any) -> bool:

@@ -19,6 +19,7 @@ from plait_bytecode_tracer.rules import (
     modules,
     objects,
     optimizers,
+    regex,
     sorting,
     weak,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "modules",
     "objects",
     "optimizers",
+    "regex",
     "sorting",
     "weak",
 ]
