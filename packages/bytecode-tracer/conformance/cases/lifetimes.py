@@ -218,3 +218,17 @@ def pickled(x, value):
 @case(lambda: [([1, 2], {"a": [1]}, t(2)), ([3], {}, t(2))])
 def copy_methods(items, table, x):
     return items.copy(), table.copy()["a"] is table["a"] if table else None, set(items).copy(), x
+
+
+@case(with_x(1, 2))
+def copies_that_are_the_same(x, n):
+    whole, nested, part = (n, x), (n, [x]), slice([n], 2)
+    return (
+        *(
+            copy.copy(whole) is whole,
+            copy.deepcopy((n, "a")),
+            copy.deepcopy(nested)[1] is nested[1],
+        ),
+        *(copy.copy(frozenset([n])), copy.copy(nested) is nested, copy.deepcopy(part).start == [n]),
+        copy.deepcopy(part).start is part.start,
+    )

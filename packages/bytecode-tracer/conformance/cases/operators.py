@@ -249,9 +249,9 @@ def operands_in_order(x, n):
     )
 
 
-def said(function, *args):
+def said(function, *args, **kwargs):
     try:
-        return function(*args)
+        return function(*args, **kwargs)
     except TypeError as error:
         return str(error)
 
@@ -353,3 +353,112 @@ def dict_changed_while_iterated(x, n):
     except RuntimeError as error:
         found.append(str(error))
     return found, x
+
+
+class Sized:
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __length_hint__(self):
+        return self.size
+
+
+class Hinted:
+    def __init__(self, hint):
+        self.hint = hint
+
+    def __length_hint__(self):
+        return self.hint
+
+
+@case(with_x(2, 3))
+def functions_that_are_no_operators(x, n):
+    items = [n, 2, 3]
+    operator.delitem(items, 1)
+    operator.setitem(items, 0, x)
+    return (
+        *(
+            items,
+            operator.indexOf([1, n], n),
+            operator.countOf((n, n), n),
+            operator.call(max, 1, n),
+        ),
+        *(operator.length_hint(Hinted(n)), operator.length_hint(Hinted(NotImplemented), 7)),
+        *(said(operator.length_hint, Hinted("a")), said(operator.add, n), said(operator.not_)),
+        *(said(len, Sized("a")), said(len, n), len(Sized(n)), operator.concat([n], [1])),
+        *(said(operator.indexOf, [1], n) if n == 1 else (), operator.truth([]), operator.is_(x, x)),
+    )
+
+
+class Table(dict):
+    def __missing__(self, key):
+        return ("missing", key)
+
+
+class Letters(frozenset):
+    pass
+
+
+@case(with_x(2, 3))
+def subclasses_of_containers(x, n):
+    table, letters = Table(a=n), Letters("ab")
+    copied = letters.copy()
+    return (
+        *(table["a"], table["b"], table.get("b"), said(Letters, items=1), copied == letters),
+        *(copied is letters, type(letters | {"c"}), letters < Letters("abc"), x * n),
+    )
+
+
+@case(with_x(2, 3))
+def tuples_that_stay_the_same(x, n):
+    a, empty = (n, x), ()
+    return a * 1 is a, a + empty is a, empty + a is a, a[:] is a, tuple(a) is a, (a * 2)[0], [n] * 2
+
+
+class Picky(type):
+    def __instancecheck__(cls, value):
+        return value == 3
+
+    def __subclasscheck__(cls, other):
+        return other is int
+
+
+class Three(metaclass=Picky):
+    pass
+
+
+class Proxy:
+    def __init__(self, cls):
+        self.cls = cls
+
+    @property
+    def __class__(self):
+        return self.cls
+
+
+@case(with_x(2, 3))
+def checks_of_instances(x, n):
+    proxy = Proxy(Sized)
+    return (
+        *(isinstance(n, Three), isinstance(n, (str, Three)), issubclass(int, Three)),
+        *(isinstance(proxy, Sized), isinstance(proxy, Proxy), isinstance(proxy, int)),
+        *(isinstance(n, int | str), said(isinstance, n, n), said(issubclass, n, int), x),
+    )
+
+
+@case(with_x(2, 3))
+def updates_that_do_not_fit(x, n):
+    found = []
+    for wrong in ([(1, 2, 3)], [(1,)]):
+        try:
+            dict(wrong)
+        except ValueError as error:
+            found.append(str(error))
+    try:
+        [n][::0]
+    except ValueError as error:
+        found.append(str(error))
+    return found, x * n

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.raising import python_error
-from plait_bytecode_tracer.variables import Variable
+from plait_bytecode_tracer.variables import Known, Variable
 
 _SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _EMPTY: types.CodeType = (lambda: None).__code__
@@ -49,6 +49,12 @@ def refuse_method(
     elif kind in _VIEWS:
         _call_for_error(getattr(_VIEWS[kind], name), args, kwargs)
     raise TraceBreakError("GB0006", f"{kind.__name__}.{name} is called with other arguments")
+
+
+def refuse_by_count(cls: type, count: int) -> NoReturn:
+    """The same for a C class that does nothing but keep its arguments."""
+    _call_for_error(cls, [Known(None)] * count, {})
+    raise TraceBreakError("GB0006", f"{cls.__name__} is called with other arguments")
 
 
 def _call_for_error(

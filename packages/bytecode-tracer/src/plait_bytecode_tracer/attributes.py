@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.containers import describe
+from plait_bytecode_tracer.containers import describe, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.functions import (
@@ -52,6 +52,7 @@ from plait_bytecode_tracer.variables import (
     PartialVariable,
     SequenceVariable,
     SetVariable,
+    SliceVariable,
     SuperVariable,
     SymbolVariable,
     TensorVariable,
@@ -100,9 +101,11 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
         case SuperVariable():
             return super_attribute(frame, owner, name)
         case ViewVariable():
-            return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
+            return _view_attribute(owner, name)
         case SequenceVariable() | DictVariable() | SetVariable():
             return _container_attribute(frame, owner, name)
+        case SliceVariable():
+            return _slice_attribute(owner, name)
         case IteratorVariable():
             if name == "__class__":
                 return constant(owner.kind)
@@ -148,6 +151,27 @@ def _partial_attribute(owner: PartialVariable, name: str) -> Variable | None:
     raise TraceBreakError("GB0007", f"the attribute {name!r} of a partial")
 
 
+_BOUNDS = ("start", "stop", "step")
+
+
+def _slice_attribute(owner: SliceVariable, name: str) -> Variable | None:
+    if name in _BOUNDS:
+        return owner.parts[_BOUNDS.index(name)]
+    if name == "__class__":
+        return constant(slice)
+    if not hasattr(slice, name):
+        return None
+    if all(isinstance(part, Known) and is_constant(part.value) for part in owner.parts):
+        return constant(getattr(plain_value(owner), name))
+    raise TraceBreakError("GB0007", f"the attribute {name!r} of a slice")
+
+
+def _view_attribute(owner: ViewVariable, name: str) -> Variable | None:
+    if name == "mapping":
+        raise TraceBreakError("GB0007", "the mapping of a view of a dict")
+    return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
+
+
 def _container_attribute(
     frame: Frame, owner: SequenceVariable | DictVariable | SetVariable, name: str
 ) -> Variable | None:
@@ -173,6 +197,8 @@ def _field_position(kind: Any, name: str) -> int | None:
     """The position of a named field of a NamedTuple or torch.return_types class."""
     if name in getattr(kind, "_fields", ()):
         return int(kind._fields.index(name))
+    if name in getattr(kind, "__match_args__", ()):
+        return int(kind.__match_args__.index(name))
     if hasattr(kind, "n_sequence_fields") and hasattr(kind, name):
         return int(getattr(kind(range(kind.n_sequence_fields)), name))
     return None
@@ -295,7 +321,11 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
         from plait_bytecode_tracer.calls import call
 
         return call(frame, constant(getter), [constant(static), constant(None), owner], {})
-    return class_value(frame, cls, name, getattr(cls, name))
+    try:
+        value = getattr(cls, name)
+    except AttributeError:  # of a slot of the class itself
+        return None
+    return class_value(frame, cls, name, value)
 
 
 def _module_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:

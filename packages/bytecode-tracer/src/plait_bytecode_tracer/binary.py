@@ -193,6 +193,10 @@ def concatenate(frame: Frame, owner: SequenceVariable, name: str, other: Variabl
         base = "list" if kind is list else "tuple"
         given = type_of(other).__name__
         fails(TypeError, f'can only concatenate {base} (not "{given}") to {base}')
+    if kind is tuple and not other.items and owner.kind is tuple:
+        return owner
+    if kind is tuple and not owner.items and other.kind is tuple:
+        return other
     return SequenceVariable([*owner.items, *other.items], kind)
 
 
@@ -207,6 +211,8 @@ def repeat(frame: Frame, owner: SequenceVariable, name: str, other: Variable) ->
     if name == "__imul__" and kind is list:
         owner.items[:] = list(owner.items) * count
         changed(frame, owner)
+        return owner
+    if owner.kind is tuple and (count == 1 or not owner.items):
         return owner
     return SequenceVariable(list(owner.items) * count, kind)
 

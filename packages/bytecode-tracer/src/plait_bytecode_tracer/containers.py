@@ -150,9 +150,11 @@ def _missing_key(frame: Frame, container: DictVariable, key: Variable, wanted: A
 def _sequence_item(container: SequenceVariable, key: Any) -> Variable:
     try:
         found = container.items[key]
-    except (IndexError, TypeError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         raise _of_kind(error, container) from error
     if isinstance(found, list):
+        if container.kind is tuple and len(found) == len(container.items) and key.step in (None, 1):
+            return container
         return SequenceVariable(found, container.kind)
     item: Variable = found
     return item
@@ -250,8 +252,11 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
             return any(element_equal(frame, m, item) for m in elements(frame, container))
         case Known(real) if isinstance(item, SymbolVariable) and type(real) is tuple:
             return any(element_equal(frame, constant(member), item) for member in real)
-        case Known(real) if is_constant(real):
-            return plain_value(item) in real
+        case Known(real) if is_constant(real) and not isinstance(real, enum.Enum):
+            try:
+                return plain_value(item) in real
+            except TypeError as error:
+                raise python_error(error) from error
         case Known() | ObjectVariable():
             return _object_contains(frame, container, item)
         case IteratorVariable():
@@ -306,6 +311,9 @@ def extend(frame: Frame, target: DictVariable, other: Variable) -> None:
             for name in elements(frame, call_method(frame, other, "keys", [])):
                 dict_set(frame, target, _key(frame, name), get_item(frame, other, name))
             return
-    for pair in elements(frame, other):
-        one, value = list(elements(frame, pair))
-        dict_set(frame, target, _key(frame, one), value)
+    for place, pair in enumerate(elements(frame, other)):
+        items = list(elements(frame, pair))
+        if len(items) != 2:
+            text = f"dictionary update sequence element #{place} has length {len(items)}"
+            fails(ValueError, f"{text}; 2 is required")
+        dict_set(frame, target, _key(frame, items[0]), items[1])

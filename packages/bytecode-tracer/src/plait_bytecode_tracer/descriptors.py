@@ -88,7 +88,13 @@ def call_descriptor(
         if name == "__getitem__" and isinstance(storage, DictVariable) and len(rest) == 1:
             return _dict_item(frame, owner, storage, rest[0])
         made = call_method_variable(frame, MethodVariable(storage, name), rest, kwargs)
-        return owner if made is storage else made  # of operators in place
+        if made is not storage:
+            return made
+        if name.startswith("__i"):  # an operator in place
+            return owner
+        if isinstance(storage, SetVariable):  # the copy of a frozenset
+            return SetVariable(set(storage.items), kind=frozenset)
+        return made
     if all(isinstance(a, Known) and is_fixed(a.value) for a in (*args, *kwargs.values())):
         return fold(descriptor, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of {cls.__name__}.{name}, which is not traced")

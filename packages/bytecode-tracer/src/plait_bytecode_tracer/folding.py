@@ -29,7 +29,7 @@ from plait_bytecode_tracer.variables import (
 FOLDED: frozenset[Any] = frozenset(
     {
         *(abs, bin, bool, bytes, chr, complex, divmod, float, format, hex, int, oct, ord),
-        *(pow, repr, round, str, ascii, range, slice, hash, torch.finfo, torch.iinfo, torch.Size),
+        *(pow, repr, round, str, ascii, range, hash, torch.finfo, torch.iinfo, torch.Size),
         *(bisect.bisect_left, bisect.bisect_right),
         *(torch.device, torch.is_tensor, torch.promote_types, torch.can_cast),
         *(value for name, value in vars(math).items() if callable(value)),
@@ -83,6 +83,8 @@ def tracked(value: Any) -> Variable:
         return SequenceVariable([tracked(item) for item in value], type(value))
     if type(value) is dict:
         return DictVariable({key: tracked(item) for key, item in value.items()})
+    if type(value) is frozenset and is_constant(value):
+        return constant(value)
     if type(value) in (set, frozenset):
         return SetVariable(set(value), kind=type(value))
     return constant(value)

@@ -132,6 +132,7 @@ def instantiate(
         if not isinstance(made, ObjectVariable) or not issubclass(made.cls, cls):
             return made
     else:
+        _refuse_arguments(cls, args, kwargs)
         made = empty_instance(frame, cls, args, kwargs)
     start = static_attribute(cls, "__init__")
     if is_python(start) or not isinstance(start, types.WrapperDescriptorType):
@@ -151,6 +152,20 @@ _DESCRIPTORS = (property, classmethod, staticmethod)
 def _has_python(cls: type, *names: str) -> bool:
     found = [static_attribute(cls, name) for name in names]
     return any(is_python(getattr(function, "__func__", function)) for function in found)
+
+
+def _refuse_arguments(cls: type, args: list[Variable], kwargs: dict[str, Variable]) -> None:
+    """Raise TypeError for what a builtin container that the class inherits from does not take."""
+    base = builtin_base(cls)
+    if base not in (list, tuple, set, frozenset) or is_python(static_attribute(cls, "__init__")):
+        return
+    if not kwargs and len(args) <= 1:
+        return
+    like: Any = type(cls.__name__, (base,), {})
+    try:
+        like(*[()] * len(args), **dict.fromkeys(kwargs))
+    except TypeError as error:
+        raise python_error(error) from error
 
 
 def new_instance(

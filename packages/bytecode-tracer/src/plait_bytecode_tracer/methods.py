@@ -305,6 +305,8 @@ def _set_method(frame: Frame, owner: SetVariable, name: str, args: list[Variable
         return owner
     if not hasattr(owner.kind, name):
         fails(AttributeError, f"{owner.kind.__name__!r} object has no attribute {name!r}")
+    if name.startswith("__"):
+        raise TraceBreakError("GB0002", f"the method {name} of a {owner.kind.__name__}")
     operands = [_set_operand(frame, name, arg) for arg in args]
     try:
         result = getattr(owner.items, name)(*operands)

@@ -187,7 +187,7 @@ def _data_attribute(
     """An attribute that a property, slot or other data descriptor of the class gives."""
     if name == "__dict__":
         return own_attributes(frame, owner)
-    if name == "__class__":
+    if name == "__class__" and isinstance(static, types.GetSetDescriptorType):
         from plait_bytecode_tracer.classes import type_of
 
         return constant(type_of(owner))
@@ -244,6 +244,8 @@ def class_value(frame: Frame, cls: type, name: str, value: Any) -> Variable:
             return made.given(value, (holder, f"{{}}.__dict__[{name!r}]"))
         cls = holder
     if all(base.__flags__ & _IMMUTABLE for base in cls.__mro__):
+        return constant(value)
+    if name == "__class__":  # through the class itself it would be the metaclass
         return constant(value)
     source = frame.state.constants.source(cls, cls.__qualname__).attribute(name)
     return frame.state.wrap(value, source)

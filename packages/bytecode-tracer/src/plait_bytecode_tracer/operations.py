@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.arity import refuse
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.objects import special_method
-from plait_bytecode_tracer.rules.registry import Builtin
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.standins import fails_for_real
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
@@ -83,68 +84,26 @@ def _plain_name(function: Any) -> str:
     return f"{name}_" if name in ("and", "or") else name
 
 
-_OPERATOR_FUNCTIONS: dict[str, Builtin] = {}
-
-
-def operator_rule(rule: Builtin) -> Builtin:
-    """Register how a function of `operator` that is no operator runs on tracked values."""
-    _OPERATOR_FUNCTIONS[rule.__name__.strip("_")] = rule
-    return rule
-
-
 def apply_function(frame: Frame, function: Any, args: list[Variable]) -> Variable:
-    """A function of the module `operator`."""
-    rule = _OPERATOR_FUNCTIONS.get(function.__name__.strip("_"))
-    return apply(frame, function, args) if rule is None else rule(frame, *args)
+    """A function of the module `operator` that has no rule of its own."""
+    if len(args) != len(_signature(function).parameters):
+        refuse(function, args, {})
+    if function not in OPERATORS:
+        raise TraceBreakError("GB0002", f"operator.{function.__name__} of an object")
+    return apply(frame, function, args)
 
 
-@operator_rule
-def truth_(frame: Frame, value: Variable) -> Variable:
-    return constant(truth(frame, value))
+@functools.cache
+def _signature(function: Any) -> inspect.Signature:
+    return inspect.signature(function)
 
 
-@operator_rule
-def not_(frame: Frame, value: Variable) -> Variable:
-    return constant(not truth(frame, value))
-
-
-@operator_rule
-def is_(frame: Frame, left: Variable, right: Variable) -> Variable:
-    return constant(identical(frame, left, right))
-
-
-@operator_rule
-def is_not(frame: Frame, left: Variable, right: Variable) -> Variable:
-    return constant(not identical(frame, left, right))
-
-
-@operator_rule
-def concat(frame: Frame, left: Variable, right: Variable) -> Variable:
-    if all(isinstance(side, Known) and is_constant(side.value) for side in (left, right)):
-        return fold(operator.concat, [left, right], {})
-    return apply(frame, operator.add, [left, right])
-
-
-@operator_rule
-def iconcat(frame: Frame, left: Variable, right: Variable) -> Variable:
-    if isinstance(left, Known) and is_constant(left.value):
-        return concat(frame, left, right)
-    return apply(frame, operator.iadd, [left, right])
-
-
-@operator_rule
-def countOf(frame: Frame, values: Variable, item: Variable) -> Variable:  # its name
-    found = [element_equal(frame, member, item) for member in elements(frame, values)]
-    return constant(sum(found))
-
-
-@operator_rule
-def index(frame: Frame, value: Variable) -> Variable:
-    from plait_bytecode_tracer.specials import call_special, takes_object
-
-    if takes_object([value]):
-        return call_special(frame, operator.index, [value])
-    return fold(operator.index, [value], {})
+_NAMES = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift"),
+    *("and_", "or_", "xor", "neg", "pos", "invert", "inv", "abs"),
+    *("lt", "le", "eq", "ne", "gt", "ge"),
+)
+OPERATORS = IN_PLACE | {getattr(operator, name) for name in _NAMES}
 
 
 def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> Variable:

@@ -38,7 +38,7 @@ class Thunk:
         self.function = function
         self.values = values
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.function(*self.values)
 
 

@@ -71,4 +71,6 @@ def fails_for_real(function: Callable[..., Any], args: list[Variable]) -> NoRetu
         function(*samples)
     except TypeError as error:
         raise python_error(error) from error
+    except Exception as error:
+        raise TraceBreakError("GB0008", f"{name} of these operands") from error
     raise TraceBreakError("GB0008", f"{name} of these operands")

@@ -81,6 +81,13 @@ def is_named_tuple(cls: type) -> bool:
     return issubclass(cls, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_fields"))
 
 
+def shown(value: object) -> str:
+    """A constant for people; what an enum's own class would say is not asked for."""
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value._name_}"
+    return repr(value)
+
+
 def own_table(value: object) -> dict[str, Any]:
     """The instance dictionary of an object, past what its class would do."""
     table: dict[str, Any] = object.__getattribute__(value, "__dict__")
@@ -266,10 +273,9 @@ class TraceState:
     def _guard_constant(self, value: Any, source: Source) -> None:
         one_of_a_kind = type(None) | bool | type(Ellipsis) | type(NotImplemented) | Enum
         if isinstance(value, one_of_a_kind | torch.dtype | torch.layout | torch.memory_format):
-            shown = value._name_ if isinstance(value, Enum) else repr(value)
-            self.require(source, Kind.IDENTITY, value, f"{source.text} is {shown}")
+            self.require(source, Kind.IDENTITY, value, f"{source.text} is {shown(value)}")
         else:
-            self.require(source, Kind.EQUAL, value, f"{source.text} == {value!r}")
+            self.require(source, Kind.EQUAL, value, f"{source.text} == {shown(value)}")
 
     def _wrap_object(self, value: Any, source: Source) -> Variable:
         if isinstance(value, types.BuiltinMethodType) and _is_bound_to_data(value):

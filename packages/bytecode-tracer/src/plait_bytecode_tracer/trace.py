@@ -132,6 +132,9 @@ def trace(
                 text = f"{reason.reason} ({getattr(cause, 'reason', cause)})"
                 found = GraphBreak(reason.code, text, reason.lines, reason.hint)
                 raise WholeCallEagerError(found, state) from cause
+        except RecursionError as error:
+            text = "values or calls that are nested deeper than the tracer follows"
+            raise _whole(function, "GB0002", text, state) from error
         except (TraceBreakError, PythonError) as caught:
             ended = _as_break(caught)
             innermost: Frame = frame if caught.frame is None else caught.frame

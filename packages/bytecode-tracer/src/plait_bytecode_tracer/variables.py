@@ -388,6 +388,8 @@ def is_constant(value: Any) -> bool:
         return False
     if type(value) in (tuple, frozenset):
         return all(is_constant(item) for item in value)
+    if type(value) is slice:
+        return all(is_constant(part) for part in (value.start, value.stop, value.step))
     if type(value).__module__ == "numpy" and hasattr(type(value), "item"):
         return type(value).__name__ != "ndarray" and hasattr(value, "dtype")  # a NumPy scalar
     return type(value) in CONSTANT_TYPES or isinstance(value, enum.Enum)

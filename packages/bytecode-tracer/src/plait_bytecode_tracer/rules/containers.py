@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import operator
 
+from plait_bytecode_tracer.arity import refuse_by_count
 from plait_bytecode_tracer.containers import contains, extend, get_item
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.keys import constant_key
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.variables import DictVariable, SequenceVariable, SetVariable, Variable
+from plait_bytecode_tracer.variables import (
+    DictVariable,
+    Known,
+    SequenceVariable,
+    SetVariable,
+    SliceVariable,
+    Variable,
+)
 
 
 @builtin(list)
@@ -20,6 +28,8 @@ def list_(frame: Frame, values: Variable | None = None) -> Variable:
 @builtin(tuple)
 def tuple_(frame: Frame, values: Variable | None = None) -> Variable:
     if isinstance(values, SequenceVariable) and values.kind is tuple:
+        return values
+    if isinstance(values, Known) and type(values.value) is tuple:
         return values
     return SequenceVariable([] if values is None else list(elements(frame, values)), tuple)
 
@@ -34,6 +44,8 @@ def set_(frame: Frame, values: Variable | None = None) -> Variable:
 def frozenset_(frame: Frame, values: Variable | None = None) -> Variable:
     if isinstance(values, SetVariable) and values.kind is frozenset:
         return values
+    if isinstance(values, Known) and type(values.value) is frozenset:
+        return values
     items = [] if values is None else list(elements(frame, values))
     return SetVariable({constant_key(frame, item) for item in items}, kind=frozenset)
 
@@ -45,6 +57,14 @@ def dict_(frame: Frame, values: Variable | None = None, /, **items: Variable) ->
         extend(frame, made, values)
     made.items.update(items)
     return made
+
+
+@builtin(slice)
+def slice_(frame: Frame, /, *bounds: Variable) -> Variable:
+    if not 1 <= len(bounds) <= 3:
+        refuse_by_count(slice, len(bounds))
+    parts = list(bounds) if len(bounds) > 1 else [constant(None), *bounds]
+    return SliceVariable([*parts, *[constant(None)] * (3 - len(parts))])
 
 
 @builtin(operator.getitem)

@@ -18,6 +18,7 @@ from plait_bytecode_tracer.objects import (
     static_attribute,
     storage_of,
 )
+from plait_bytecode_tracer.operations import same
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.variables import (
     DictVariable,
@@ -25,6 +26,7 @@ from plait_bytecode_tracer.variables import (
     ObjectVariable,
     SequenceVariable,
     SetVariable,
+    SliceVariable,
     Variable,
     is_constant,
 )
@@ -60,6 +62,12 @@ def _copied(
 ) -> Variable:
     key = id(value.value) if isinstance(value, Known) else id(value)
     match value:
+        case SequenceVariable() if value.kind is tuple:
+            return _copied_tuple(value, method, inner)
+        case SliceVariable():
+            if method == "__copy__":
+                return value
+            return SliceVariable([inner(part) for part in value.parts])
         case SequenceVariable():
             copied = SequenceVariable([], value.kind)
             made[key] = copied
@@ -71,6 +79,8 @@ def _copied(
             for name, item in value.items.items():
                 result.items[name] = inner(item)
             return result
+        case SetVariable() if value.kind is frozenset and method == "__copy__":
+            return value
         case SetVariable():
             return SetVariable(set(value.items), kind=value.kind)
         case Known(real) if is_constant(real) or isinstance(real, _ATOMS):
@@ -78,6 +88,16 @@ def _copied(
         case Known() | ObjectVariable():
             return _copied_object(frame, value, method, inner, made)
     raise TraceBreakError("GB0002", f"a copy of a {describe(value)}")
+
+
+def _copied_tuple(value: SequenceVariable, method: str, inner: Any) -> Variable:
+    """A tuple itself, unless the copy of one of its elements is another object."""
+    if method == "__copy__":
+        return value
+    items = [inner(item) for item in value.items]
+    if all(same(one, other) for one, other in zip(items, value.items, strict=True)):
+        return value
+    return SequenceVariable(items, tuple)
 
 
 def _copied_object(
@@ -116,6 +136,8 @@ def _own_names(frame: Frame, value: Known) -> list[str]:
     """The names under which an object from outside holds something now."""
     if value.source is None:
         raise TraceBreakError("GB0002", f"a copy of a {describe(value)} without a source")
+    if not hasattr(type(value.value), "__dict__") or not type(value.value).__dictoffset__:
+        raise TraceBreakError("GB0002", f"a copy of a {describe(value)}")
     table = frame.state.own_dict(value.value, value.source)
     written = frame.state.attributes.get(id(value.value), {})
     return list(dict.fromkeys([*table.items, *written]))

@@ -248,19 +248,3 @@ def reduce(
     while (item := source.next_()) is not None:
         total = _call(frame, function, [total, item])
     return total
-
-
-@builtin(operator.length_hint)
-def length_hint(frame: Frame, value: Variable, default: Variable | None = None) -> Variable:
-    if isinstance(value, IteratorVariable):
-        if value.remaining is not None:
-            return constant(value.remaining())
-        return constant(0) if default is None else default
-    if special_method(frame, value, "__len__") is not None:
-        return len_(frame, value)
-    method = special_method(frame, value, "__length_hint__")
-    if method is not None:
-        found = _call(frame, method, [])
-        if not (isinstance(found, Known) and found.value is NotImplemented):
-            return found
-    return constant(0) if default is None else default

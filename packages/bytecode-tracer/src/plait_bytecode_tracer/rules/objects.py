@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from plait_bytecode_tracer.attributes import call_method, find_attribute, load_attribute
 from plait_bytecode_tracer.building import call_metaclass
@@ -11,9 +12,10 @@ from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import MISSING, delete_object_attribute, static_attribute
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails, python_error
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.shapes.attributes import size_of
+from plait_bytecode_tracer.standins import stand_in
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CallableVariable,
@@ -45,11 +47,22 @@ def len_(frame: Frame, value: Variable) -> Variable:
                 return size_of(frame, value, 0)
             return constant(len(value.fake))
         case Known(real) if is_constant(real):
-            return constant(len(real))
+            return _real_length(real)
+    cls = type_of(value)
+    if static_attribute(cls, "__len__") is MISSING:
+        fails(TypeError, f"object of type {cls.__name__!r} has no len()")
     found = call_method(frame, value, "__len__", [])
-    if not isinstance(found, Known) or not isinstance(found.value, int) or found.value < 0:
+    if not isinstance(found, Known) or not is_constant(found.value):
         raise TraceBreakError("GB0006", "__len__ gives no length")
-    return found
+    given = found.value
+    return _real_length(stand_in(cls, {"__len__": lambda self: given}))
+
+
+def _real_length(value: Any) -> Variable:
+    try:
+        return constant(len(value))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise python_error(error) from error
 
 
 @builtin(type)
