@@ -28,3 +28,8 @@ def doubled_(x: torch.Tensor) -> None:
 @doubled_.register_fake
 def _(x: torch.Tensor) -> None:
     return None
+
+
+@torch.compiler.disable
+def left_out(x: torch.Tensor) -> torch.Tensor:
+    return x * 2

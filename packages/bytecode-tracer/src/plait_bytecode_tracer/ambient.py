@@ -86,6 +86,8 @@ class Ambient:
     """What the settings of `values` were at the call."""
     nesting: int = 0
     """How many autocast blocks the trace has opened and not closed."""
+    cache: bool = field(default_factory=torch.is_autocast_cache_enabled)
+    """Whether autocast keeps the weights that it has cast, at the call."""
     inference: bool = field(default_factory=torch.is_inference_mode_enabled)
     open: list[ContextVariable] = field(default_factory=list)
     """The guard objects that the trace has entered and not left."""
@@ -93,6 +95,8 @@ class Ambient:
     """How many times `__torch_function__` of tensor subclasses has been switched off."""
     devices: list[torch.device] = field(default_factory=list)
     """The device contexts that the trace has entered and not left."""
+    is_undecided: bool = False
+    """Whether the code that is traced runs with gradients at one time and without at another."""
     is_switched: bool = False
     """Whether any mode has been switched, perhaps back."""
 

@@ -31,6 +31,7 @@ from plait_bytecode_tracer.objects import (
     is_python,
     module_variable,
     object_attribute,
+    own_attributes,
     special_method,
     static_attribute,
     store_object_attribute,
@@ -49,6 +50,7 @@ from plait_bytecode_tracer.variables import (
     Known,
     MethodVariable,
     ObjectVariable,
+    OpaqueVariable,
     PartialVariable,
     SequenceVariable,
     SetVariable,
@@ -94,6 +96,8 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return _tensor_attribute(frame, owner, name)
         case Known():
             return _known_attribute(frame, owner, name)
+        case OpaqueVariable():
+            return _opaque_attribute(owner, name)
         case ObjectVariable():
             return object_attribute(frame, owner, name)
         case SymbolVariable():
@@ -193,6 +197,18 @@ def _container_attribute(
     return MethodVariable(owner, name)
 
 
+def _opaque_attribute(owner: OpaqueVariable, name: str) -> Variable | None:
+    """What tells what a function or handle of the graph is."""
+    if name in ("__dict__", "__annotations__") and callable(owner.fake):
+        return DictVariable({})
+    value = getattr(owner.fake, name, MISSING)
+    if value is MISSING:
+        return None
+    if name.startswith("__") and is_constant(value):
+        return constant(value)
+    raise TraceBreakError("GB0007", f"the attribute {name!r} of a {type(owner.fake).__name__}")
+
+
 def _field_position(kind: Any, name: str) -> int | None:
     """The position of a named field of a NamedTuple or torch.return_types class."""
     if name in getattr(kind, "_fields", ()):
@@ -277,6 +293,8 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
     value = getattr(real, name, MISSING)
     if value is MISSING:
         return None
+    if name == "__dict__" and isinstance(real, types.FunctionType) and owner.source is not None:
+        return own_attributes(frame, owner)
     if name == "__globals__":
         return frame.state.global_table(real.__globals__)
     own = getattr(real, "__dict__", {})

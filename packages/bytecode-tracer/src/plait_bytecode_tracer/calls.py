@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.arity import refuse, refuse_python
+from plait_bytecode_tracer.bodies import call_opaque
 from plait_bytecode_tracer.caches import call_cached
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.descriptors import call_descriptor
@@ -29,6 +30,8 @@ from plait_bytecode_tracer.objects import (
 )
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.callables import outside_partial
+from plait_bytecode_tracer.rules.closures import find_code_rule
+from plait_bytecode_tracer.rules.compiler import call_marked
 from plait_bytecode_tracer.rules.modules import module_call
 from plait_bytecode_tracer.rules.registry import (
     find_builtin,
@@ -53,6 +56,7 @@ from plait_bytecode_tracer.variables import (
     Known,
     MethodVariable,
     ObjectVariable,
+    OpaqueVariable,
     PartialVariable,
     SequenceVariable,
     TensorVariable,
@@ -70,10 +74,17 @@ _LEAF_MODULES = frozenset(
 )
 _UNTRACED_MODULES = (
     *("torch._dynamo", "torch._inductor", "torch._functorch", "torch._higher_order_ops"),
+    *("torch.random", "torch.cuda.random"),  # they change random states
     "torch.distributed",  # its functions read the state of the process
 )
-_PLAIN = frozenset({"mark_static_address"})
-"""Functions of those modules that only set attributes."""
+_INLINED = frozenset(
+    {
+        *("_wraps_without_dynamo_attrs", "_check_randomness_arg", "inner", "wrapped"),
+        *("_vjp_with_argnums", "_jvp_with_argnums", "error_if_complex", "fn", "wrapper"),
+        *("mark_static_address", "stack_module_state", "construct_stacked_leaf", "functional_call"),
+    }
+)
+"""Functions of these modules that only make functions, or lead to some that have rules."""
 _DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
 _UNTRACED_TORCH = frozenset(
     {
@@ -99,6 +110,8 @@ def call(
             return call(frame, function.function, [function.self, *args], kwargs)
         case MethodVariable():
             return call_method_variable(frame, function, args, kwargs)
+        case OpaqueVariable():
+            return call_opaque(frame, function, args, kwargs)
         case PartialVariable():
             merged = {**dict(function.kwargs.items.items()), **kwargs}
             return call(frame, function.function, [*function.args.items, *args], merged)
@@ -403,8 +416,11 @@ def inline(
 ) -> Variable:
     """Trace through a real Python function."""
     function = unwrapped(function)
-    module = function.__module__
-    if module and module.startswith(_UNTRACED_MODULES) and function.__name__ not in _PLAIN:
+    marked = call_marked(frame, function, args, kwargs)
+    if marked is not None:
+        return marked
+    untraced = (function.__module__ or "").startswith(_UNTRACED_MODULES)
+    if untraced and function.__code__.co_name not in _INLINED:
         rule = find_named(function)
         if rule is not None:
             return rule(frame, *args, **kwargs)
@@ -418,6 +434,10 @@ def inline(
                 function.__closure__ or (), function.__code__.co_freevars, strict=True
             )
         ]
+    by_code = find_code_rule(function.__code__)
+    if by_code is not None:
+        names = function.__code__.co_freevars
+        return by_code(frame, dict(zip(names, closure, strict=True)), args, kwargs)
     target = Function(function.__code__, function.__globals__, closure)
     return _run(frame, target, bind(function.__code__, defaults, named, args, kwargs))
 
@@ -454,6 +474,10 @@ def _default(frame: Frame, value: Any, source: Source) -> Variable:
 def _inline_traced(
     frame: Frame, function: FunctionVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
+    rule = find_code_rule(function.code)
+    if rule is not None:
+        cells = dict(zip(function.code.co_freevars, function.closure, strict=True))
+        return rule(frame, cells, args, kwargs)
     target = Function(function.code, function.globals, function.closure)
     values = bind(function.code, function.defaults, function.keyword_defaults, args, kwargs)
     return _run(frame, target, values)

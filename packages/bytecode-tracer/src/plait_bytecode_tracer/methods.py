@@ -63,7 +63,7 @@ _VALUE_METHODS = frozenset(
 _UNTRACED = frozenset(
     {
         *("backward", "register_hook", "retain_grad", "share_memory_", "storage", "set_"),
-        *("untyped_storage", "resize_", "register_post_accumulate_grad_hook", "requires_grad_"),
+        *("untyped_storage", "resize_", "register_post_accumulate_grad_hook"),
         *("__array__", "__reduce__", "__reduce_ex__", "__deepcopy__", "pin_memory"),
     }
 )
@@ -152,6 +152,8 @@ def _tensor_method(
             return found
     if name == "storage_offset":
         state.guard_storage_offsets()
+    if name == "requires_grad_":
+        return _require_grad(frame, owner, args, kwargs)
     if name in _METADATA_METHODS:
         return _change_metadata(frame, owner, name, args, kwargs)
     if name in _VALUE_METHODS:
@@ -197,6 +199,18 @@ _METADATA_METHODS = frozenset(
         *("detach_",),
     }
 )
+
+
+def _require_grad(
+    frame: Frame, owner: TensorVariable, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """`requires_grad_()` of a tensor that the traced code has made."""
+    state = frame.state
+    if owner.source is not None or not state.grad_enabled or state.scope.parent is not None:
+        raise TraceBreakError("GB0002", "the tensor method requires_grad_()")
+    _, result = state.emit("call_method", "requires_grad_", [owner, *args], kwargs)
+    assert result is owner.fake
+    return owner
 
 
 def _change_metadata(

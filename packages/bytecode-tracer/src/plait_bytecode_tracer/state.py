@@ -36,6 +36,7 @@ from plait_bytecode_tracer.object_keys import (
     real_key,
     tracked_key,
 )
+from plait_bytecode_tracer.scopes import Scope, without_transforms
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.sources import Constants, Source
 from plait_bytecode_tracer.twins import outside_deque
@@ -48,6 +49,7 @@ from plait_bytecode_tracer.variables import (
     Known,
     MethodVariable,
     ObjectKey,
+    OpaqueVariable,
     SequenceVariable,
     SetVariable,
     SliceVariable,
@@ -115,7 +117,8 @@ class TraceState:
     """The trace of one call."""
 
     constants: Constants = field(default_factory=Constants)
-    graph: fx.Graph = field(default_factory=fx.Graph)
+    scope: Scope = field(default_factory=Scope)
+    """The graph that is being built."""
     fake_mode: FakeMode = field(default_factory=FakeMode)
     policy: Policy = field(default_factory=Policy)
     symbols: Symbols | None = None
@@ -204,6 +207,26 @@ class TraceState:
             for item in given.items if isinstance(given, SequenceVariable) else ():
                 if isinstance(item, TensorVariable):
                     self.versions[item.node] = -2
+
+    @property
+    def graph(self) -> fx.Graph:
+        """The graph that is being built: of the call, or of a body inside it."""
+        return self.scope.graph
+
+    def effects(self) -> tuple[object, ...]:
+        """What the trace has done to the world so far, as something to compare."""
+        held = [
+            tuple(map(id, v.items.values() if isinstance(v, DictVariable) else v.items))
+            for v in self.changed.values()
+            if isinstance(v, SequenceVariable | DictVariable)
+        ]
+        cells = [id(v.content) for v in self.changed.values() if isinstance(v, CellVariable)]
+        tables = [*self.attributes.values(), *(t.attributes or {} for t in self.marked_tensors)]
+        names = [tuple(map(id, table.values())) for table in tables]
+        return (
+            *(len(self.changed), held, cells, names, len(self.deferred)),
+            {key: id(value) for key, (_, value) in self.context.items()},
+        )
 
     # Values from outside.
 
@@ -524,8 +547,9 @@ class TraceState:
             )
         if value.layout is not torch.strided or value.is_conj() or value.is_neg():
             raise TraceBreakError("GB0009", f"{source.text} is not a plain strided tensor")
-        fake = self._fake(value, source)
-        node = self.graph.placeholder(f"arg{len(self.inputs)}")
+        with without_transforms():
+            fake = self._fake(value, source)
+        node = self.scope.root.graph.placeholder(f"arg{len(self.inputs)}")
         node.meta["val"] = fake
         self.mark(node)
         node.meta["source"] = source.text
@@ -562,7 +586,7 @@ class TraceState:
 
     def add_number(self, source: Source, value: Any) -> fx.Node:
         """A number of the call as an input of the graph."""
-        node = self.graph.placeholder(f"arg{len(self.inputs)}")
+        node = self.scope.root.graph.placeholder(f"arg{len(self.inputs)}")
         node.meta["val"] = value
         self.mark(node)
         node.meta["source"] = source.text
@@ -578,7 +602,7 @@ class TraceState:
         """A size of a tensor of the graph, as an int in it."""
         known = self.sizes.get((node, dim))
         if known is None:
-            known = self.graph.call_method("size", (node, dim))
+            known = node.graph.call_method("size", (node, dim))
             known.meta["val"] = node.meta["val"].size(dim)
             self.mark(known)
             self.sizes[node, dim] = known
@@ -619,7 +643,7 @@ class TraceState:
         node_kwargs = self._nodes(kwargs)
         fake_args, fake_kwargs = self._fakes(tuple(args)), self._fakes(kwargs)
         try:
-            result = self._run(kind, target, fake_args, fake_kwargs)
+            result = self.run(kind, target, fake_args, fake_kwargs)
         except TraceBreakError as error:
             from plait_bytecode_tracer.tensor_values import with_numbers
 
@@ -652,7 +676,8 @@ class TraceState:
         version = self.versions.get(node, -1)
         return version >= 0 and node.meta["val"]._version != version
 
-    def _run(self, kind: str, target: Any, args: Any, kwargs: Any) -> Any:
+    def run(self, kind: str, target: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operation on fake tensors, under the modes of the trace."""
         with (
             self.fake_mode,
             self.ambient.applied(),
@@ -671,7 +696,13 @@ class TraceState:
                 raise TraceBreakError("GB0008", f"{name} fails: {first}") from error
 
     def _nodes(self, value: Any) -> Any:
-        return map_variables(value, lambda tensor: tensor.node, lambda n: n.owner.node(n))
+        return map_variables(
+            value, lambda t: self.scope.local(t.node), lambda n: self._local(n.owner.node(n))
+        )
+
+    def _local(self, value: Any) -> Any:
+        """A number of the call in the graph that is being built."""
+        return self.scope.local(value) if isinstance(value, fx.Node) else value
 
     def _fakes(self, value: Any) -> Any:
         return map_variables(value, lambda tensor: tensor.fake, lambda n: n.owner.symbolic(n))
@@ -749,12 +780,12 @@ class NamedResult(SequenceVariable):
 
 def map_variables(
     value: Any,
-    tensor: Callable[[TensorVariable], Any],
+    tensor: Callable[[TensorVariable | OpaqueVariable], Any],
     symbol: Callable[[SymbolVariable], Any],
 ) -> Any:
     """Tracked values as plain ones, tensors through `tensor`, symbolic numbers by `symbol`."""
     match value:
-        case TensorVariable():
+        case TensorVariable() | OpaqueVariable():
             return tensor(value)
         case SymbolVariable():
             return symbol(value)

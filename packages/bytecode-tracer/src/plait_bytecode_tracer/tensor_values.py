@@ -70,7 +70,7 @@ def value_of(state: TraceState, variable: TensorVariable, reader: str) -> Any:
     in every call. Of one that follows from few, small inputs of integers or bools, it is
     guarded: before each call it is computed again and compared.
     """
-    if state.ambient.values:  # it would be computed under other modes than the graph's
+    if state.ambient.values or state.scope.parent is not None:  # computed under other modes
         return UNKNOWN
     needed = _needed(variable.node)
     if needed is None or not _is_unchanged(state, needed):

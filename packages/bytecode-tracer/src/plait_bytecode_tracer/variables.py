@@ -44,6 +44,15 @@ class TensorVariable(Variable):
 
 
 @dataclass(eq=False, slots=True)
+class OpaqueVariable(Variable):
+    """What a call of the graph returned that is no tensor: a function, a handle."""
+
+    node: fx.Node
+    fake: Any
+    """What it was when the call ran on fake tensors."""
+
+
+@dataclass(eq=False, slots=True)
 class Known(Variable):
     """A Python object that the tracer holds itself: a constant, function, class, module..."""
 

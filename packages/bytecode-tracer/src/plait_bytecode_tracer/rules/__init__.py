@@ -5,6 +5,7 @@ from plait_bytecode_tracer.rules import (
     autograd,
     callables,
     checks,
+    compiler,
     containers,
     copying,
     definitions,
@@ -22,6 +23,7 @@ from plait_bytecode_tracer.rules import (
     optimizers,
     regex,
     sorting,
+    transforms,
     weak,
 )
 
@@ -30,6 +32,7 @@ __all__ = [
     "autograd",
     "callables",
     "checks",
+    "compiler",
     "containers",
     "copying",
     "definitions",
@@ -47,5 +50,6 @@ __all__ = [
     "optimizers",
     "regex",
     "sorting",
+    "transforms",
     "weak",
 ]

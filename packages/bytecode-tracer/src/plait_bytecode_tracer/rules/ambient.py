@@ -38,6 +38,8 @@ def _value(state: TraceState, setting: Setting, place: int, keys: tuple[Any, ...
         return known[place]
     getter = bound(setting.getters[place], keys)
     value = getter()
+    if setting.setter is torch.set_autocast_cache_enabled:
+        value = state.ambient.cache
     text = f"{setting.getters[place].__name__}({', '.join(map(repr, keys))}) is {value!r}"
     state.require(None, Kind.MODE, Mode(getter, value), text)
     return value
@@ -218,5 +220,12 @@ def enter_region(frame: Frame, *args: Variable) -> Variable:
 
 @builtin(torch.ops.profiler._record_function_exit._RecordFunction)
 def leave_region(frame: Frame, record: Variable) -> Variable:
+    if isinstance(record, Known):  # entered before a break; no profiler was running then or is now
+        enter_region(frame)
+        state = frame.state
+        state.deferred.append(
+            (constant(torch.ops.profiler._record_function_exit._RecordFunction), [record], {})
+        )
+        return constant(None)
     hold(record, RecordVariable)
     return constant(None)

@@ -1,34 +1,66 @@
-"""`torch.autograd.Function` where no gradients are recorded: its forward, traced."""
+"""Automatic differentiation inside traced code: functions with gradients of their own, `grad`."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from plait_bytecode_tracer.bodies import result_of
 from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.objects import static_attribute
+from plait_bytecode_tracer.objects import guard_class, static_attribute
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.variables import Known, ObjectVariable, TensorVariable, Variable
+from plait_bytecode_tracer.scopes import Scope
+from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.transforms import AutogradFunction
+from plait_bytecode_tracer.variables import (
+    Known,
+    ObjectVariable,
+    SequenceVariable,
+    TensorVariable,
+    Variable,
+    is_constant,
+)
 
 
 @builtin(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]  # a classmethod
 def apply(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
-    """`Function.apply`: with gradients it would need the function's own backward."""
+    """`Function.apply`: its forward; where gradients are recorded, a call of the function."""
+    cls: type = hold(owner, Known).value
+    state = frame.state
+    tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
+    if state.grad_enabled and any(tensor.fake.requires_grad for tensor in tensors):
+        return _recorded(frame, cls, list(args), kwargs)
+    result, context = _forward(frame, cls, list(args), kwargs)
+    marked = context.attributes.get("dirty_tensors")
+    dirty = marked.items if isinstance(marked, SequenceVariable) else []
+    kept = [tensor for tensor in tensors if not any(tensor is other for other in dirty)]
+    return _as_results(frame, result, kept)
+
+
+def _forward(
+    frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
+) -> tuple[Variable, ObjectVariable]:
+    """What `forward` returns, and the context that it has filled."""
     from plait_bytecode_tracer.calls import call
 
-    cls = hold(owner, Known).value
-    tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
-    if frame.state.grad_enabled and any(tensor.fake.requires_grad for tensor in tensors):
-        raise TraceBreakError("GB0002", f"{cls.__name__}.apply, whose gradients are its own")
+    context = ObjectVariable(torch.autograd.function.FunctionCtx)
+    if any(isinstance(arg, TensorVariable) for arg in args):
+        frame.state.guard_requires_grad()
+    flags = tuple(isinstance(a, TensorVariable) and a.fake.requires_grad for a in args)
+    context.attributes["needs_input_grad"] = constant(flags)
+    for name in ("forward", "setup_context"):
+        guard_class(frame, cls, name)
     forward = constant(_function(cls, "forward"))
     setup = _function(cls, "setup_context")
-    if setup is not _function(torch.autograd.Function, "setup_context"):
-        return call(frame, forward, list(args), kwargs)
-    context = ObjectVariable(torch.autograd.function.FunctionCtx)
-    flags = tuple(False for _ in args)
-    context.attributes["needs_input_grad"] = constant(flags)
-    return call(frame, forward, [context, *args], kwargs)
+    if setup is _function(torch.autograd.Function, "setup_context"):
+        return call(frame, forward, [context, *args], kwargs), context
+    result = call(frame, forward, args, kwargs)
+    given = SequenceVariable(list(args), tuple)
+    call(frame, constant(setup), [context, given, result], {})
+    return result, context
 
 
 def _function(cls: type, name: str) -> object:
@@ -36,7 +68,134 @@ def _function(cls: type, name: str) -> object:
     return static.__func__ if isinstance(static, staticmethod) else static
 
 
-@builtin(torch.autograd.grad, torch.autograd.backward)
-def differentiate(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
+def _as_results(frame: Frame, result: Variable, given: list[TensorVariable]) -> Variable:
+    """What `apply` makes of what `forward` returns: an argument becomes another tensor."""
+    if isinstance(result, SequenceVariable) and result.kind is tuple:
+        items = [_as_results(frame, item, given) for item in result.items]
+        return SequenceVariable(items, tuple)
+    if isinstance(result, TensorVariable) and any(result is tensor for tensor in given):
+        node, made = frame.state.emit("call_method", "view_as", [result, result], {})
+        return frame.state.tensor_result(node, made)
+    return result
+
+
+def _recorded(
+    frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """A call of the function itself; its forward is traced to know what it returns, and read.
+
+    It runs as it is in each call, so that it must find the world as the program would show
+    it, and leave it unchanged.
+    """
+    state = frame.state
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise TraceBreakError("GB0002", f"{cls.__name__}.apply inside a transform")
+    before = state.effects()
+    if before != TraceState().effects():
+        raise TraceBreakError("GB0002", f"{cls.__name__}.apply after objects were changed")
+    outputs, context = _scratch_forward(frame, cls, args, kwargs)
+    if state.effects() != before or "dirty_tensors" in context.attributes:
+        raise TraceBreakError("GB0002", f"{cls.__name__}.apply, which changes what it is given")
+    if not all(isinstance(a, TensorVariable) or _is_plain(a) for a in (*args, *kwargs.values())):
+        raise TraceBreakError("GB0009", f"an argument of {cls.__name__}.apply")
+    return _call(state, cls, args, kwargs, outputs, context)
+
+
+def _is_plain(value: Variable) -> bool:
+    return isinstance(value, Known) and is_constant(value.value)
+
+
+def _scratch_forward(
+    frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
+) -> tuple[list[Variable], ObjectVariable]:
+    """The outputs of the forward, traced into a graph that is thrown away."""
+    state = frame.state
+    outer, gradients = state.scope, state.grad_enabled
+    mutates, state.mutates_tensors = state.mutates_tensors, False
+    state.scope, state.grad_enabled = Scope(parent=outer), False
+    state.is_direct = False
+    try:
+        result, context = _forward(frame, cls, args, kwargs)
+        if state.mutates_tensors or state.grad_enabled:
+            raise TraceBreakError("GB0002", f"{cls.__name__}.apply, which changes tensors in place")
+    finally:
+        state.scope, state.grad_enabled, state.mutates_tensors = outer, gradients, mutates
+    is_tuple = isinstance(result, SequenceVariable) and result.kind is tuple
+    outputs = list(hold(result, SequenceVariable).items) if is_tuple else [result]
+    if not all(isinstance(output, TensorVariable) for output in outputs):
+        raise TraceBreakError("GB0009", f"what {cls.__name__}.forward returns")
+    context.attributes["is_tuple"] = constant(is_tuple)
+    return outputs, context
+
+
+def _call(
+    state: TraceState,
+    cls: type,
+    args: list[Variable],
+    kwargs: dict[str, Variable],
+    outputs: list[Variable],
+    context: ObjectVariable,
+) -> Variable:
+    marked = context.attributes.get("non_differentiable")
+    unmoved = marked.items if isinstance(marked, SequenceVariable) else []
+    fakes = [output.fake for output in outputs if isinstance(output, TensorVariable)]
+    constants = [n for n, output in enumerate(outputs) if any(output is u for u in unmoved)]
+    is_tuple = hold(context.attributes["is_tuple"], Known).value
+    tensors = [a.fake for a in (*args, *kwargs.values()) if isinstance(a, TensorVariable)]
+    stand_in: Any = _StandIn.apply
+    results = state.run("call_function", stand_in, (fakes, constants, *tensors), {})
+    scope = state.scope
+    name = scope.add_module(AutogradFunction(cls))
+    local = [scope.local(a.node) if isinstance(a, TensorVariable) else _plain(a) for a in args]
+    named = {
+        key: scope.local(a.node) if isinstance(a, TensorVariable) else _plain(a)
+        for key, a in kwargs.items()
+    }
+    node = scope.graph.call_module(name, tuple(local), named)
+    state.idle_since = state.steps
+    state.mark(node)
+    value = results if is_tuple else results[0]
+    node.meta["val"] = value
+    return result_of(state, node, value)
+
+
+def _plain(value: Variable) -> Any:
+    return hold(value, Known).value
+
+
+class _StandIn(torch.autograd.Function):
+    """Gives fake tensors the history that outputs of a function have."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: list[Any], constants: list[int], *tensors: Any) -> Any:
+        ctx.mark_non_differentiable(*[outputs[n] for n in constants])
+        ctx.tensors = tensors
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, None, *[torch.zeros_like(tensor) for tensor in ctx.tensors]
+
+
+@builtin(torch.autograd.grad)
+def grad(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
+    """`torch.autograd.grad`, over what the traced code and its arguments have recorded."""
+    state = frame.state
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise TraceBreakError("GB0002", "torch.autograd.grad inside a transform")
+    if state.effects() != TraceState().effects():
+        raise TraceBreakError("GB0002", "torch.autograd.grad after objects were changed")
+    if any(_hooked(i.real) for i in state.inputs):
+        raise TraceBreakError("GB0002", "torch.autograd.grad of tensors with hooks")
+    node, result = state.emit("call_function", torch.autograd.grad, args, kwargs)
+    return result_of(state, node, result)
+
+
+def _hooked(tensor: torch.Tensor) -> bool:
+    return bool(tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None))
+
+
+@builtin(torch.autograd.backward)
+def backward(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
     """One break as a whole: what is inside talks to autograd's engine step by step."""
     raise TraceBreakError("GB0002", "autograd goes backward")

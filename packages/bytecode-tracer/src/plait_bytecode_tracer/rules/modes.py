@@ -19,6 +19,8 @@ _UNSET = object()
 
 @builtin(torch.is_grad_enabled)
 def is_grad_enabled(frame: Frame) -> Variable:
+    if frame.state.ambient.is_undecided:
+        raise TraceBreakError("GB0002", "gradient modes inside a reentrant checkpoint")
     return constant(frame.state.grad_enabled)
 
 
@@ -28,7 +30,7 @@ def set_grad_enabled(frame: Frame, enabled: Variable) -> Variable:
     wanted = plain_value(enabled)
     if type(wanted) is not bool:
         raise TraceBreakError("GB0006", f"gradients are set to {wanted!r}, which is no bool")
-    if wanted is not frame.state.grad_enabled:
+    if wanted is not frame.state.grad_enabled or frame.state.ambient.is_undecided:
         frame.state.grad_enabled = wanted
         frame.state.ambient.is_switched = True
         node = frame.state.graph.call_function(torch._C._set_grad_enabled, (wanted,))

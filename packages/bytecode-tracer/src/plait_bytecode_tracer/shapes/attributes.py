@@ -39,7 +39,7 @@ def symbolic_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variab
 
 
 def _attribute_node(frame: Frame, node: torch.fx.Node, name: str) -> torch.fx.Node:
-    made = frame.state.graph.call_function(getattr, (node, name))
+    made = node.graph.call_function(getattr, (node, name))
     frame.state.mark(made)
     return made
 

@@ -202,7 +202,7 @@ class Symbols:
             case Leaf(source, ""):
                 return self.node(self.numbers[source.code])
             case Applied(_, arguments, function) if function is not None:
-                made = self.state.graph.call_function(
+                made = self.state.scope.root.graph.call_function(
                     function, tuple(self._node(argument) for argument in arguments)
                 )
                 self.state.mark(made)

@@ -1,0 +1,34 @@
+"""Marks for compilers: `torch.compiler.disable`, what torch itself leaves out, graph breaks."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import TORCH_FOLDER, Frame, constant
+from plait_bytecode_tracer.variables import Known, Variable
+
+_MARKS = TORCH_FOLDER + "_dynamo"
+
+
+def call_marked(
+    frame: Frame, function: types.FunctionType, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable | None:
+    """A call of a function of torch's own compiler: a mark, or a wrapper; None if it is neither."""
+    from plait_bytecode_tracer.calls import call
+
+    if not function.__code__.co_filename.startswith(_MARKS):
+        return None
+    if function.__name__ == "graph_break":
+        return constant(None)
+    cells: dict[str, Any] = dict(
+        zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    )
+    if function.__code__.co_name != "_fn" or "fn" not in cells:
+        return None
+    wrapped = cells["fn"].cell_contents
+    if (getattr(wrapped, "__module__", None) or "").split(".")[0] == "torch":
+        return call(frame, Known(wrapped), args, kwargs)
+    name = getattr(wrapped, "__qualname__", type(wrapped).__name__)
+    raise TraceBreakError("GB0002", f"a call of {name}, which torch.compiler.disable leaves out")
