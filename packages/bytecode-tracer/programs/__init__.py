@@ -1,0 +1,1 @@
+"""Random Python programs over tensors, compiled against eager."""
