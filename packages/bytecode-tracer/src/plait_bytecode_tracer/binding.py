@@ -39,6 +39,21 @@ def make_binder(function: types.FunctionType) -> Binder:
     return made
 
 
+def call_with_values(function: types.FunctionType, values: tuple[Any, ...]) -> Any:
+    """Call a function with a value for each parameter, in the order of its locals."""
+    code = function.__code__
+    names = parameter_names(code)
+    end = code.co_argcount + code.co_kwonlyargcount
+    rest = list(values[end:])
+    positional = list(values[: code.co_argcount])
+    if code.co_flags & inspect.CO_VARARGS:
+        positional += rest.pop(0)
+    keywords = dict(zip(names[code.co_argcount : end], values[code.co_argcount : end], strict=True))
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        keywords.update(rest.pop(0))
+    return function(*positional, **keywords)
+
+
 def _parameters(code: types.CodeType) -> str:
     names = list(parameter_names(code))
     positional = names[: code.co_argcount]

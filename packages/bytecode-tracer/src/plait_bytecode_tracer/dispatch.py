@@ -25,6 +25,7 @@ from plait_bytecode_tracer.entries import (
 )
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
 from plait_bytecode_tracer.guards import TensorValue, same_constant
+from plait_bytecode_tracer.failing import after_failure
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import History, Policy
@@ -317,7 +318,10 @@ class CompiledFunction:
             )
             targets = resumed
         count = len(parameter_names(self.function.__code__))
-        parts = Parts(self.__name__, capture, compiled, targets, count)
+        failed = None
+        if compiled is not None and not capture.state.mutates_tensors:
+            failed = after_failure(self.function, capture.graph_module.graph)
+        parts = Parts(self.__name__, capture, compiled, targets, count, failed)
         native = self._settings.native_guards
         if native and NATIVE.request(weak_call(self._upgrade)):
             call_natively()

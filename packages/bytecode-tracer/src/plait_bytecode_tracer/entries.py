@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from plait_bytecode_tracer.failing import Failed
 from plait_bytecode_tracer.guards import CheckWriter, first_failure
 from plait_bytecode_tracer.guards.native import NATIVE, Call, guarded
 from plait_bytecode_tracer.resume import Stopped
@@ -61,6 +62,8 @@ class Parts:
     targets: tuple[Callable[..., Any], ...]
     """Continuations, by number."""
     argument_count: int
+    failed: Failed | None = None
+    """What the call does where the graph fails."""
 
     @property
     def namespace(self) -> dict[str, Any]:
@@ -71,6 +74,7 @@ class Parts:
             "_resume": self.targets,
             "_Stopped": Stopped,
             "_MISS": MISS,
+            "_failed": self.failed,
         }
 
     @property
@@ -109,8 +113,21 @@ def entry_source(parts: Parts) -> str:
     lines.append("except Exception: return _MISS")
     lines += [f"{name} = {checks.value(s)}" for name, s in capture.reads.sources.items()]
     inputs = [checks.value(source) for source in capture.sources]
-    lines.append("_out = ()" if parts.compiled is None else f"_out = _graph({', '.join(inputs)})")
+    lines += _graph_call(parts, ", ".join(inputs))
     return _define("entry", parts.parameters, [*lines, *capture.body])
+
+
+def _graph_call(parts: Parts, inputs: str) -> list[str]:
+    if parts.compiled is None:
+        return ["_out = ()"]
+    if parts.failed is None:
+        return [f"_out = _graph({inputs})"]
+    return [
+        "_error = None",
+        f"try: _out = _graph({inputs})",
+        "except Exception as _caught: _error = _caught",
+        f"if _error is not None: return _failed({', '.join(('_error', *parts.parameters))})",
+    ]
 
 
 def _define(name: str, parameters: tuple[str, ...], lines: list[str]) -> str:
@@ -129,7 +146,7 @@ def _native_run(native: types.ModuleType, parts: Parts) -> Callable[..., Any]:
         body = _function(_define("body", parameters, list(capture.body)), "body", parts)
     reads = () if body is None else tuple(capture.reads.sources.values())
     inputs = capture.sources if parts.compiled is not None else ()
-    call = Call(parts.compiled, inputs, body, reads, position, MISS)
+    call = Call(parts.compiled, inputs, body, reads, position, MISS, parts.failed)
     made: Callable[..., Any] = guarded(
         native, capture.tree, capture.state.constants, parts.argument_count, call
     )

@@ -93,7 +93,7 @@ static PyTypeObject Guarded_Type;
 /* guarded(tree, call): see flatten.py. */
 static PyObject *guarded_new(PyObject *module, PyObject *spec)
 {
-    PyObject *nodes, *guards, *roots, *graph, *inputs, *body, *reads, *miss;
+    PyObject *nodes, *guards, *roots, *graph, *inputs, *body, *reads, *miss, *failed;
     Guarded *self = PyObject_GC_New(Guarded, &Guarded_Type);
     if (self == NULL)
         return NULL;
@@ -102,10 +102,10 @@ static PyObject *guarded_new(PyObject *module, PyObject *spec)
     self->vectorcall = guarded_call;
     self->spec = Py_NewRef(spec);
     PyObject_GC_Track(self);
-    if (!PyArg_ParseTuple(spec, "O!O!O!nnnnOO!OnO!O", &PyTuple_Type, &nodes, &PyTuple_Type,
+    if (!PyArg_ParseTuple(spec, "O!O!O!nnnnOO!OnO!OO", &PyTuple_Type, &nodes, &PyTuple_Type,
                           &guards, &PyTuple_Type, &roots, &self->mode_count, &self->last_begin,
                           &self->argument_count, &self->slot_count, &graph, &PyTuple_Type,
-                          &inputs, &body, &self->direct, &PyTuple_Type, &reads, &miss) ||
+                          &inputs, &body, &self->direct, &PyTuple_Type, &reads, &miss, &failed) ||
         build_tree(self, nodes, guards, roots) < 0) {
         Py_DECREF(self);
         return NULL;
@@ -113,6 +113,7 @@ static PyObject *guarded_new(PyObject *module, PyObject *spec)
     self->graph = graph == Py_None ? NULL : graph;
     self->body = body == Py_None ? NULL : body;
     self->miss = miss;
+    self->failed = failed == Py_None ? NULL : failed;
     self->inputs = numbers(inputs, &self->input_count);
     self->reads = numbers(reads, &self->read_count);
     if (self->inputs == NULL || self->reads == NULL || PyErr_Occurred()) {

@@ -62,6 +62,37 @@ static PyObject *after_graph(Guarded *self, PyObject *out, PyObject **given)
     return PySequence_GetItem(out, self->direct);
 }
 
+static PyObject *take_exception(void)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (value && trace)
+        PyException_SetTraceback(value, trace);
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    return value;
+#endif
+}
+
+/* The graph has raised, and nothing of the call has been done. `given` as above. */
+static PyObject *after_failure(Guarded *self, PyObject **given)
+{
+    if (self->failed == NULL || !PyErr_ExceptionMatches(PyExc_Exception))
+        return NULL;
+    PyObject *error = take_exception();
+    if (error == NULL)
+        return NULL;
+    given[-1] = error;
+    PyObject *result =
+        PyObject_Vectorcall(self->failed, given - 1, (size_t)self->argument_count + 1, NULL);
+    Py_DECREF(error);
+    return result;
+}
+
 /* The graph and what follows it, with the values that the check has read. */
 static PyObject *run_graph(Guarded *self, Check *check, PyObject **places)
 {
@@ -80,7 +111,8 @@ static PyObject *run_graph(Guarded *self, Check *check, PyObject **places)
     if (out) {
         result = after_graph(self, out, given);
         Py_DECREF(out);
-    }
+    } else
+        result = after_failure(self, given);
     drop_all(reads, self->read_count);
     return result;
 }

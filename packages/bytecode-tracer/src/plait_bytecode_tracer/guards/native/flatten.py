@@ -84,6 +84,8 @@ class Call:
     reads: Sequence[Source]
     direct: int
     miss: object
+    failed: Callable[..., Any] | None = None
+    """Makes the call, given the exception and the arguments, where the graph raises."""
 
 
 def guarded(
@@ -132,6 +134,7 @@ class _Flat:
             call.direct,
             tuple(self.slots[s.code] for s in call.reads),
             call.miss,
+            call.failed,
         )
 
     def _node(self, node: Node) -> tuple[object, ...]:

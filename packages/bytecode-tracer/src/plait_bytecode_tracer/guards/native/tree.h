@@ -159,6 +159,7 @@ typedef struct {
     Py_ssize_t *reads;
     Py_ssize_t read_count;
     PyObject *miss;
+    PyObject *failed; /* makes the call where the graph raises; NULL: the call raises that */
 } Guarded;
 
 typedef struct {

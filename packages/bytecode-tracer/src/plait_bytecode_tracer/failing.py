@@ -1,0 +1,65 @@
+"""What a call does when its graph fails as it runs.
+
+Fake tensors do not tell every error: a matrix may be singular, an index out of range. Where
+the graph fails, nothing of the call has happened yet, so the call is made as plain Python: it
+handles or raises the error where the program does, after the effects that come before it.
+That is not possible where the graph changes tensors, draws random numbers or calls
+functions that are not torch's own; there the graph's error is the call's.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from torch import fx
+
+from plait_bytecode_tracer.binding import call_with_values
+from plait_utils import PlaitError, get_logger
+
+Failed: TypeAlias = Callable[..., Any]
+"""Takes the graph's exception and the call's values; returns or raises what the call does."""
+
+_ERRORS_OF_OPERATORS = (RuntimeError, ValueError, TypeError, IndexError)
+_RANDOM = ("rand", "normal", "dropout", "bernoulli", "multinomial", "poisson", "rrelu", "seed")
+_RANDOM_IN_PLACE = ("uniform", "exponential", "geometric", "cauchy", "gumbel", "binomial")
+_PURE_MODULES = ("torch", "_operator", "operator", "math")
+
+
+def after_failure(function: types.FunctionType, graph: fx.Graph) -> Failed | None:
+    """What to do where the graph of a call of `function` fails; None: it raises that error."""
+    if not all(map(_is_pure, graph.nodes)):
+        return None
+
+    def failed(error: Exception, *values: Any) -> Any:
+        if isinstance(error, PlaitError) or not isinstance(error, _ERRORS_OF_OPERATORS):
+            raise error
+        result = call_with_values(function, values)
+        get_logger("tracer").info(
+            "%s ran as plain Python, as its graph failed: %s", function.__name__, error
+        )
+        return result
+
+    return failed
+
+
+def _is_pure(node: fx.Node) -> bool:
+    """Whether nothing shows of a node's run but its result; in-place operations apart."""
+    if node.op in ("placeholder", "output", "get_attr"):
+        return True
+    if node.op not in ("call_function", "call_method"):
+        return False
+    target: Any = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if any(word in name for word in (*_RANDOM, *_RANDOM_IN_PLACE)):
+        return False
+    module = "torch" if isinstance(target, str) else getattr(target, "__module__", None) or ""
+    if module.startswith(("torch.distributed", "torch.autograd", "torch._ops", "torch.utils")):
+        return False
+    return module.partition(".")[0] in _PURE_MODULES or _is_of_tensor(target)
+
+
+def _is_of_tensor(target: object) -> bool:
+    """Whether a function without a module is a method of C of torch's."""
+    return getattr(getattr(target, "__objclass__", None), "__module__", "").startswith("torch")
