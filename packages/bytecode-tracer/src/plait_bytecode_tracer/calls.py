@@ -222,6 +222,8 @@ def _receiver(frame: Frame, method: Known) -> Variable:
 
 
 def _folds(real: Any) -> bool:
+    if not isinstance(real, type | types.BuiltinFunctionType):  # others have a hash of their own
+        return constant_method(real)
     try:
         return real in FOLDED or constant_method(real)
     except TypeError:

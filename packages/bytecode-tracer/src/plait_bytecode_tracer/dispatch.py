@@ -24,8 +24,8 @@ from plait_bytecode_tracer.entries import (
     make_entry,
 )
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
-from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.failing import after_failure
+from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import History, Policy

@@ -23,6 +23,7 @@ from plait_bytecode_tracer.variables import (
     TextVariable,
     Variable,
     is_constant,
+    is_definition,
     is_fixed,
 )
 
@@ -72,7 +73,7 @@ def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Va
 
 def _fixed_value(variable: Variable) -> Any:
     value = plain_value(variable)
-    if isinstance(variable, Known) and not (is_fixed(value) or callable(value)):
+    if isinstance(variable, Known) and not (is_fixed(value) or is_definition(value)):
         raise TraceBreakError("GB0009", f"the value of a {type(value).__name__}")
     return value
 

@@ -26,6 +26,7 @@ from plait_bytecode_tracer.variables import (
     Variable,
     ViewVariable,
     is_constant,
+    is_definition,
     is_fixed,
 )
 
@@ -69,7 +70,7 @@ def takes_object(args: list[Variable]) -> bool:
     owner = args[0]
     if isinstance(owner, ObjectVariable):
         return True
-    return isinstance(owner, Known) and not is_fixed(owner.value) and not callable(owner.value)
+    return isinstance(owner, Known) and not (is_fixed(owner.value) or is_definition(owner.value))
 
 
 def call_folded(

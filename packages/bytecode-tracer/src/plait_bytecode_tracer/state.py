@@ -57,6 +57,7 @@ from plait_bytecode_tracer.variables import (
     TensorVariable,
     Variable,
     is_constant,
+    is_definition,
 )
 from plait_utils.fake import FakeMode
 
@@ -790,7 +791,7 @@ def map_variables(
         case SymbolVariable():
             return symbol(value)
         case Known():
-            if not is_constant(value.value) and not callable(value.value):
+            if not is_constant(value.value) and not is_definition(value.value):
                 if isinstance(value.value, torch.Generator):
                     raise TraceBreakError("GB0009", "a random generator as an argument")
                 raise TraceBreakError(

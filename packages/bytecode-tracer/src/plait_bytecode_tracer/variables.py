@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import contextvars
 import enum
@@ -421,3 +422,15 @@ _FIXED_TYPES = (*UNCHANGING, *VIEWS, types.MappingProxyType)
 def is_fixed(value: Any) -> bool:
     """Whether methods of a value can be called while tracing: they tell what does not change."""
     return is_constant(value) or isinstance(value, _FIXED_TYPES)
+
+
+_DEFINITIONS: tuple[type, ...] = (
+    *(types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodType),
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
+)
+_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta)
+
+
+def is_definition(value: object) -> bool:
+    """Whether it is a function or class whose special methods are Python's own."""
+    return isinstance(value, _DEFINITIONS) or type(value) in _METACLASSES
