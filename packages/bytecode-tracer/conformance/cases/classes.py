@@ -543,3 +543,26 @@ def class_body_statements(x, n):
         del temporary, index
 
     return x, Local.table, hasattr(Local, "temporary"), getattr(Local, "extra", None)
+
+
+class Callable:
+    def __init__(self, size):
+        self.size = size
+
+    def __call__(self, x):
+        return x * self.size
+
+    def __len__(self):
+        return self.size
+
+    def __index__(self):
+        return self.size
+
+    def __repr__(self):
+        return f"of size {self.size}"
+
+
+@case(lambda: [(t(3), Callable(2)), (t(3), Callable(3)), (t(3), Callable(0))])
+def special_methods_of_a_callable(x, made):
+    made.size -= 1 if made.size else 0
+    return made(x), bool(made), repr(made), [10, 20, 30][made], not made

@@ -735,3 +735,37 @@ def handlers_in_generators(x, n):
     except ValueError:
         found += [next(made), type(sys.exception()).__name__, next(made)]
     return found, sys.exception(), x + n
+
+
+@case(
+    lambda: [(t(3), t(2, 2)), (t(3), torch.eye(2)), (t(3), -torch.eye(2)), (t(3), torch.eye(2))],
+)
+def error_that_only_the_run_knows(x, matrix):
+    SEEN.append("before")
+    try:
+        found = torch.linalg.cholesky(matrix)
+    except RuntimeError as error:
+        SEEN.append(type(error).__name__)
+        found = matrix * 0
+    return x + found.sum()
+
+
+@case(lambda: [(torch.tensor([0, 1]),), (torch.tensor([0, 9]),), (torch.tensor([1, 1]),)])
+def index_that_only_the_run_knows(index):
+    SEEN.append("before")
+    with torch.no_grad():
+        return torch.arange(3.0)[index] * 2
+
+
+@case(lambda: [(t(3),), (t(3, dtype=torch.int64),), (t(3),)])
+def in_place_operation_that_fails(x):
+    SEEN.append("before")
+    x *= torch.tensor(1.5)
+    return x
+
+
+@case(lambda: [(t(2, 3), t(3)), (t(3), t(2, 3)), (t(3), t(3))])
+def in_place_operation_of_another_shape(x, y):
+    SEEN.append("before")
+    x.bitwise_and_(y) if x.dtype is torch.int64 else x.add_(y)
+    return x

@@ -27,6 +27,7 @@ from plait_bytecode_tracer.guards import (
     same_order,
     tensor_facts,
 )
+from plait_bytecode_tracer.in_place import require_possible
 from plait_bytecode_tracer.lazy import LazyDict, LazyList
 from plait_bytecode_tracer.made import Made
 from plait_bytecode_tracer.object_keys import (
@@ -679,6 +680,10 @@ class TraceState:
 
     def run(self, kind: str, target: Any, args: Any, kwargs: Any) -> Any:
         """Run an operation on fake tensors, under the modes of the trace."""
+        try:
+            require_possible(target, args, kwargs)
+        except Exception as error:
+            raise failing_operation(target, error) from error
         with (
             self.fake_mode,
             self.ambient.applied(),
@@ -691,10 +696,7 @@ class TraceState:
             except TraceBreakError:
                 raise
             except Exception as error:
-                name = target if isinstance(target, str) else getattr(target, "__name__", target)
-                reason = str(error).strip().splitlines()
-                first = reason[0] if reason else type(error).__name__
-                raise TraceBreakError("GB0008", f"{name} fails: {first}") from error
+                raise failing_operation(target, error) from error
 
     def _nodes(self, value: Any) -> Any:
         return map_variables(
@@ -771,6 +773,14 @@ _PARTS = (torch.Tensor, *_SYMBOLIC)
 def _is_bound_to_data(method: types.BuiltinMethodType) -> bool:
     """Whether a method in C is one of a container or tensor, a new object at each look-up."""
     return type(method.__self__) in (*STORED_KINDS, torch.Tensor, torch.nn.Parameter)
+
+
+def failing_operation(target: Any, error: Exception) -> TraceBreakError:
+    """The break at an operation that raises."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", target)
+    reason = str(error).strip().splitlines()
+    first = reason[0] if reason else type(error).__name__
+    return TraceBreakError("GB0008", f"{name} fails: {first}")
 
 
 class NamedResult(SequenceVariable):

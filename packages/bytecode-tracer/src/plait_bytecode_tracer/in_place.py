@@ -1,0 +1,91 @@
+"""Whether an elementwise in-place operation is possible at all.
+
+Some kernels for fake tensors take operands that the real ones refuse: an int tensor multiplied
+in place by a float, a tensor changed in place to another shape. The graph would fail only as
+it runs, when the effects of the code before it can no longer come first. So such operations
+are tried with real tensors of one element each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+_BINARY = (
+    *("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide"),
+    *(
+        "fmod",
+        "remainder",
+        "pow",
+        "atan2",
+        "arctan2",
+        "hypot",
+        "nextafter",
+        "copysign",
+        "gcd",
+        "lcm",
+    ),
+    *(
+        "heaviside",
+        "ldexp",
+        "xlogy",
+        "igamma",
+        "igammac",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "clip",
+    ),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"),
+    *("eq", "ne", "not_equal", "lt", "less", "le", "less_equal", "gt", "greater", "ge"),
+    *("greater_equal", "logical_and", "logical_or", "logical_xor", "lerp", "addcmul", "addcdiv"),
+)
+_OPERATORS = (
+    *("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow"),
+    *("iand", "ior", "ixor", "ilshift", "irshift"),
+)
+_TRIED = frozenset({*(f"{name}_" for name in _BINARY), *_OPERATORS})
+
+
+def require_possible(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise what the operation raises for operands of these dtypes and shapes, if it does.
+
+    Args:
+        target: a method's name or a function of `operator`.
+        args, kwargs: with fake tensors, on CPUs; others are not tried.
+    """
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name not in _TRIED or not args or not isinstance(args[0], torch.Tensor):
+        return
+    tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
+    if any(x.device.type != "cpu" or x.layout is not torch.strided for x in tensors):
+        return
+    whole = args[0].shape
+    for other in tensors[1:]:
+        if not all(type(size) is int for size in (*whole, *other.shape)):
+            continue  # symbolic sizes: their guards say whether they fit
+        shape = torch.broadcast_shapes(whole, other.shape)  # type: ignore[no-untyped-call]
+        if shape != whole:
+            raise RuntimeError(
+                f"output with shape {list(whole)} doesn't match the broadcast shape {list(shape)}"
+            )
+    if len({x.dtype for x in tensors}) == 1 and args[0].dtype.is_floating_point:
+        if name.startswith(("bitwise", "iand", "ior", "ixor", "ilshift", "irshift", "gcd", "lcm")):
+            raise NotImplementedError(f"{name} of {args[0].dtype}")
+        return
+    real_args = [_small(x) for x in args]
+    real_kwargs = {key: _small(value) for key, value in kwargs.items()}
+    with torch.no_grad():
+        if isinstance(target, str):
+            getattr(real_args[0], target)(*real_args[1:], **real_kwargs)
+        else:
+            target(*real_args, **real_kwargs)
+
+
+def _small(value: Any) -> Any:
+    """A real tensor of one element with the dtype and dimensions of a fake one."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.ones([1] * value.dim(), dtype=value.dtype)
