@@ -93,14 +93,14 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
             node, result = frame.state.emit("call_function", operator.getitem, [container, key], {})
             return frame.state.tensor_result(node, result)
         case SequenceVariable():
-            return _sequence_item(container, plain_value(key))
+            return _sequence_item(container, _place(frame, key))
         case DictVariable():
             wanted = _key(frame, key)
             held = container.items.get(wanted)
             return _missing_key(frame, container, key, wanted) if held is None else held
         case Known(real) if is_fixed(real):
             try:
-                return constant(real[plain_value(key)])
+                return constant(real[_place(frame, key)])
             except (IndexError, KeyError, TypeError) as error:
                 raise python_error(error) from error
         case Known(real) if isinstance(real, type):
@@ -147,6 +147,13 @@ def _missing_key(frame: Frame, container: DictVariable, key: Variable, wanted: A
     return made
 
 
+def _place(frame: Frame, key: Variable) -> Any:
+    """The index or slice that a key of a sequence stands for."""
+    from plait_bytecode_tracer.indices import with_index
+
+    return plain_value(with_index(frame, key))
+
+
 def _sequence_item(container: SequenceVariable, key: Any) -> Variable:
     try:
         found = container.items[key]
@@ -167,7 +174,7 @@ def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) 
             frame.state.mutates_tensors = True
             frame.state.emit("call_function", operator.setitem, [container, key, value], {})
         case SequenceVariable(kind=kind) if kind is list:
-            place = plain_value(key)
+            place = _place(frame, key)
             try:
                 if isinstance(place, slice):
                     container.items[place] = hold(value, SequenceVariable).items
@@ -215,7 +222,7 @@ def delete_item(frame: Frame, container: Variable, key: Variable) -> None:
     """`del container[key]`."""
     try:
         if isinstance(container, SequenceVariable) and container.kind is list:
-            del container.items[plain_value(key)]
+            del container.items[_place(frame, key)]
             changed(frame, container)
         elif isinstance(container, Known | ObjectVariable):
             from plait_bytecode_tracer.attributes import call_method
