@@ -737,6 +737,9 @@ def handlers_in_generators(x, n):
     return found, sys.exception(), x + n
 
 
+SEEN: list[str] = []
+
+
 @case(
     lambda: [(t(3), t(2, 2)), (t(3), torch.eye(2)), (t(3), -torch.eye(2)), (t(3), torch.eye(2))],
 )
