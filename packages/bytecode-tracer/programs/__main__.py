@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-
 from conformance import report
 from conformance.execute import Verdict
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
 from programs.calls import Choice, calls
 from programs.run import run_program
 from programs.writer import programs

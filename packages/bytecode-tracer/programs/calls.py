@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from conformance.declare import t
 from hypothesis import strategies as st
 
-from conformance.declare import t
 from programs.grammar import PARAMETERS
 
 Make = Callable[[types.ModuleType], Any]

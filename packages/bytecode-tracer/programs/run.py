@@ -15,6 +15,7 @@ from conformance.compiling import Compiler, warnings_of_tracer
 from conformance.declare import Call, Case
 from conformance.describe import Describer, Node, first_difference
 from conformance.execute import CaseTimeoutError, Verdict, clean_modes, outcome, time_limit
+
 from programs.calls import Choice, made
 
 MODULE = "conformance.random_program"

@@ -142,7 +142,9 @@ class Writer:
         text = [parts[0]]
         opened: list[tuple[str, str]] = []
         for kind, use, after in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-            if use == "+" and names and line.startswith("while ") or line.startswith("    <I+> +="):
+            if (use == "+" and names and line.startswith("while ")) or line.startswith(
+                "    <I+> +="
+            ):
                 text.append(names[0])
             elif use == "+":
                 name = self._new(kind)
