@@ -7,6 +7,7 @@ A placeholder in a template names a type, and says how it is filled:
 `<T@>`     the same, one that may be assigned
 `<T=>`     a variable to assign: one of the type that is in scope, or a new one
 `<T+>`     a new variable, in scope in the blocks of this statement
+`<I#>`     the same, one for all of the statement, that nothing else may assign
 `<block>`  statements, indented as the placeholder is
 `<body>`   the same in a function of its own, which may name outer variables `nonlocal`
 
@@ -315,7 +316,7 @@ STATEMENTS: tuple[str, ...] = (
     "for <T+> in <O!>:\n    <block>",
     "for <I+> in <L>:\n    <block>\n    if <B>:\n        break\nelse:\n    <block>",
     "for <I+> in <L>:\n    if <B>:\n        continue\n    <block>",
-    "<I+> = 0\nwhile <I+> < <I> % 4:\n    <I+> += 1\n    <block>",
+    "<I#> = 0\nwhile <I#> < <I> % 4:\n    <I#> += 1\n    <block>",
     "try:\n    <block>\nexcept Refused as error:\n    SEEN.append(error.args)\n    <block>",
     "try:\n    <block>\nexcept (IndexError, KeyError, TypeError, ValueError):\n    <block>",
     "try:\n    <block>\nexcept ZeroDivisionError as error:\n    raise Refused(<I>) from error",
@@ -327,9 +328,11 @@ STATEMENTS: tuple[str, ...] = (
     "with contextlib.suppress(Exception):\n    <block>",
     "def <C+>(<T+>, <I+>):\n    <body>\n    return <T>",
     "def <C+>(<T+>, <I+>=2, *rest, **others):\n    <body>\n    return <T> + len(rest)",
-    "match <I>:\n    case 0:\n        <block>\n    case 1 | 2:\n        <block>\n    case _:\n        <block>",
+    "match <I>:\n    case 0:\n        <block>\n    case 1 | 2:\n        <block>\n"
+    "    case _:\n        <block>",
     "match <L>:\n    case [<I+>, *_]:\n        <block>\n    case []:\n        <block>",
-    "class Local(Box):\n    shared = <I>\n\n    def __call__(self, t, k):\n        return t * k + <I>\n\n"
+    "class Local(Box):\n    shared = <I>\n\n    def __call__(self, t, k):\n"
+    "        return t * k + <I>\n\n"
     "<O=> = Local(<T>, <I>)",
 )
 """Statements. A variable bound with `+` is in scope in the blocks after it; `<C+>` of a `def`

@@ -16,7 +16,7 @@ MAX_DEPTH = 3
 MAX_STATEMENTS = 24
 """Of a program, with those in its blocks."""
 
-_PLACEHOLDER = re.compile(r"<([A-Z])([!=+@]?)>")
+_PLACEHOLDER = re.compile(r"<([A-Z])([!=+@#]?)>")
 _BLOCK = re.compile(r"^( *)<(block|body)>$")
 
 Choose = Callable[[tuple[str, ...]], str]
@@ -43,6 +43,20 @@ class Scope:
 
     def inner(self) -> Scope:
         return Scope(dict(self.variables), self.assignable, self.loops)
+
+
+@dataclass(slots=True)
+class Filling:
+    """A statement that is being written."""
+
+    scope: Scope
+    """Where the statement stands."""
+    inner: Scope
+    """What its own expressions and blocks see."""
+    depth: int
+    bound: list[tuple[str, str]] = field(default_factory=list)
+    """Names, with types, that are in scope after it."""
+    counter: str = ""
 
 
 @functools.cache
@@ -99,76 +113,63 @@ class Writer:
         fitting = _fitting(STATEMENTS, frozenset(scope.variables), nests)
         fitting = tuple(e for e in fitting if "@>" not in e or scope.owned(_parts(e)[1]))
         template = self.choose(_without_growth(fitting) if scope.loops else fitting)
-        bound: list[tuple[str, str]] = []
-        inner = scope.inner()
-        inner.loops = scope.loops or template.startswith(("for", "<I+> = 0"))
+        made = Filling(scope, scope.inner(), depth)
+        made.inner.loops = scope.loops or template.startswith(("for", "<I#>"))
         lines: list[str] = []
-        names: dict[int, str] = {}
         for line in template.split("\n"):
             block = _BLOCK.match(line)
             if block is None:
-                lines.append(self._fill(line, scope, inner, depth, bound, names))
+                lines.append(self._fill(line, made))
                 continue
             if block[2] == "body":
-                written = self._body(scope, inner, depth)
+                written = self._body(made)
             else:
-                written = self._statements(inner.inner(), depth + 1, int(self.choose(("1", "2"))))
+                count = int(self.choose(("1", "2")))
+                written = self._statements(made.inner.inner(), depth + 1, count)
             lines += [block[1] + each if each else "" for each in written]
-        for name, kind in bound:
+        for name, kind in made.bound:
             scope.bind(name, kind)
         return lines
 
-    def _body(self, scope: Scope, inner: Scope, depth: int) -> list[str]:
+    def _body(self, made: Filling) -> list[str]:
         """Statements of a function: what they assign is its own, but for one nonlocal name."""
-        own = inner.inner()
-        functions = scope.variables.get("C", ())
-        shared = self.choose(("", *sorted(scope.assignable - set(functions))))
+        own = made.inner.inner()
+        functions = made.scope.variables.get("C", ())
+        shared = self.choose(("", *sorted(made.scope.assignable - set(functions))))
         own.assignable = frozenset({shared} if shared else ())
-        inner.variables = own.variables
-        inner.assignable = own.assignable
+        made.inner.variables = own.variables
+        made.inner.assignable = own.assignable
         first = [f"nonlocal {shared}"] if shared else []
-        return [*first, *self._statements(own, depth + 1, int(self.choose(("1", "2", "3"))))]
+        count = int(self.choose(("1", "2", "3")))
+        return [*first, *self._statements(own, made.depth + 1, count)]
 
-    def _fill(
-        self,
-        line: str,
-        scope: Scope,
-        inner: Scope,
-        depth: int,
-        bound: list[tuple[str, str]],
-        names: dict[int, str],
-    ) -> str:
+    def _fill(self, line: str, made: Filling) -> str:
         parts = _parts(line)
         text = [parts[0]]
         opened: list[tuple[str, str]] = []
         for kind, use, after in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-            if (use == "+" and names and line.startswith("while ")) or line.startswith(
-                "    <I+> +="
-            ):
-                text.append(names[0])
-            elif use == "+":
-                name = self._new(kind)
-                names.setdefault(0, name)
-                is_function = line.startswith("def ") and kind == "C"
-                (bound if is_function else opened).append((name, kind))
-                text.append(name)
-            elif use == "=":
-                owned = () if kind == "C" else scope.owned(kind)  # lest a function call itself
-                name = self.choose((*owned, "")) or self._new(kind)
-                bound.append((name, kind))
-                text.append(name)
-            elif use == "!":
-                text.append(self.choose(inner.variables[kind]))
-            elif use == "@":
-                text.append(self.choose(scope.owned(kind)))
-            else:
-                written = self._expression(kind, inner, 0 if depth < 2 else 1)
-                text.append(f"({written})" if after[:1] in (".", "[") else written)
-            text.append(after)
+            match use:
+                case "+":
+                    written = self._new(kind)
+                    is_function = line.startswith("def ") and kind == "C"
+                    (made.bound if is_function else opened).append((written, kind))
+                case "#":
+                    written = made.counter = made.counter or self._new(kind)
+                case "=":
+                    # A function gets a name of its own, lest it come to call itself.
+                    owned = () if kind == "C" else made.scope.owned(kind)
+                    written = self.choose((*owned, "")) or self._new(kind)
+                    made.bound.append((written, kind))
+                case "!":
+                    written = self.choose(made.inner.variables[kind])
+                case "@":
+                    written = self.choose(made.scope.owned(kind))
+                case _:
+                    written = self._expression(kind, made.inner, 0 if made.depth < 2 else 1)
+                    written = f"({written})" if after[:1] in (".", "[") else written
+            text += [written, after]
         for name, kind in opened:
-            inner.bind(name, kind)
-            if line == "<I+> = 0":  # it counts the rounds of a `while`, and nothing else
-                inner.assignable -= {name}
+            made.inner.bind(name, kind)
         return "".join(text)
 
     def _expression(self, kind: str, scope: Scope, depth: int) -> str:
