@@ -116,7 +116,8 @@ def _is_instance(frame: Frame, value: Variable, cls: Any) -> bool:
 
 def _asks_types(cls: Any) -> bool:
     """Whether only the type of an object decides whether it is an instance."""
-    return type(cls) is type or cls.__module__ in ("numbers", "typing")
+    asking = type(cls).__module__.partition(".")[0]
+    return type(cls) is type or asking in ("torch", "abc", "typing", "types")
 
 
 def _hides_class(kind: type) -> bool:

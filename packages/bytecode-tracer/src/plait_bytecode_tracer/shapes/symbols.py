@@ -136,13 +136,14 @@ class Symbols:
 
     def _formula(self, expr: Any) -> Expression:
         """An expression of the environment over what its symbols are."""
-        from plait_bytecode_tracer.shapes.printing import template
+        from plait_bytecode_tracer.shapes.printing import MODULES, bracketed, template
 
         if expr in self.expressions:
             return self.expressions[expr]
         symbols = sorted(expr.free_symbols, key=str)
         text = template(expr, symbols)
-        return Applied(f"({text})", tuple(self.expressions[symbol] for symbol in symbols))
+        arguments = tuple(self.expressions[symbol] for symbol in symbols)
+        return Applied(bracketed(text), arguments, None, MODULES)
 
     def _hint(self, value: Any) -> Any:
         if value.node.expr.free_symbols <= self.environment.backed_var_to_val.keys():
