@@ -18,6 +18,8 @@ _ATOMS = (int, float, complex, str, bytes, bool, type(None), type(...), type(Not
 _ATOMS_OF_TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _WALKED = ("conformance", "torch.nn", "torch.optim", "torch.utils", "types", "functools")
 """Packages whose objects are looked into; others are known by their type and text."""
+_OWN_OF_CLASSES = ("__dict__", "__weakref__", "_abc_impl")
+"""What each class has of its own, without meaning for the program."""
 _CONSUMED = 40
 """At most so many elements of an iterator are compared."""
 
@@ -115,7 +117,7 @@ class Describer:
         if isinstance(value, enum.Enum):
             return Node(f"{type_name(cls)} {enum.Enum.__str__(value)}")
         if isinstance(value, type):
-            return Node(f"class {type_name(value)}")
+            return self._class(value)
         if isinstance(value, types.ModuleType):
             return Node(f"module {value.__name__}")
         if isinstance(value, range | slice | torch.Size):
@@ -133,6 +135,22 @@ class Describer:
             return self._tensor(value, name)
         text = self._text(value)
         return Node(f"{name} {text}" if text else name, tuple(self._contents(value)))
+
+    def _class(self, cls: type) -> Node:
+        """A class; one that the program defined is looked into, and has an identity."""
+        name = f"class {type_name(cls)}"
+        if "<locals>" not in cls.__qualname__:
+            return Node(name)
+        number = self._number(cls)
+        if number in self._seen:
+            return Node(f"{name}#{number} again")
+        self._seen.add(number)
+        parts = [(".__class__", self._describe(type(cls)))]
+        parts += [(f".__mro__[{n}]", self._describe(b)) for n, b in enumerate(cls.__mro__[1:])]
+        for key, value in vars(cls).items():
+            if key not in _OWN_OF_CLASSES:
+                parts.append((f".{key}", self._describe(value)))
+        return Node(f"{name}#{number}", tuple(parts))
 
     def _is_constant(self, value: Any) -> bool:
         """Whether a tuple is new and of constants only, so that its identity is Python's choice."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from typing import Any
@@ -269,6 +270,8 @@ def _known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     stands_for = frame.state.made.variables.get(id(real))
     if stands_for is not None and not isinstance(stands_for, Known):
         return find_attribute(frame, stands_for, name)
+    if isinstance(real, enum.Enum):
+        return _member_attribute(frame, owner, name)
     if is_constant(real) or isinstance(real, types.BuiltinFunctionType | types.CodeType):
         value = getattr(real, name, MISSING)
         return None if value is MISSING else constant(value)
@@ -281,6 +284,16 @@ def _known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     if isinstance(real, types.MethodType | types.FunctionType):
         return _real_function_attribute(frame, owner, name)
     return object_attribute(frame, owner, name)
+
+
+def _member_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
+    """An attribute of an enum's member; what the user's Python gives is traced."""
+    static = static_attribute(type(owner.value), name)
+    function = static.fget if isinstance(static, property) else static
+    if is_python(function) and function.__module__ != "enum":
+        return bind_attribute(frame, owner, type(owner.value), name, static)
+    value = getattr(owner.value, name, MISSING)
+    return None if value is MISSING else frame.state.made.part(owner.value, value, f"{{}}.{name}")
 
 
 def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:

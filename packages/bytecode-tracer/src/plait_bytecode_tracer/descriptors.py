@@ -95,6 +95,8 @@ def call_descriptor(
         if isinstance(storage, SetVariable):  # the copy of a frozenset
             return SetVariable(set(storage.items), kind=frozenset)
         return made
+    if cls is type and name in ("__repr__", "__hash__") and isinstance(owner, Known):
+        return fold(descriptor, args, kwargs)
     if all(isinstance(a, Known) and is_fixed(a.value) for a in (*args, *kwargs.values())):
         return fold(descriptor, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of {cls.__name__}.{name}, which is not traced")

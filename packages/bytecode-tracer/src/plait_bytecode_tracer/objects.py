@@ -412,8 +412,13 @@ def fails_to_set(kind: str, name: str) -> NoReturn:
 def write_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
     """Set what an object itself holds under a name."""
     cls = class_of(owner)
-    if not cls.__dictoffset__ and static_attribute(cls, name) is MISSING:
-        fails_to_set(cls.__name__, name)
+    if not cls.__dictoffset__:
+        static = static_attribute(cls, name)
+        if static is MISSING:
+            fails_to_set(cls.__name__, name)
+        if not _is_data_descriptor(static):
+            text = f"{cls.__name__!r} object attribute {name!r} is read-only"
+            fails(AttributeError, text)
     if isinstance(owner, ObjectVariable):
         owner.attributes[name] = value
         return

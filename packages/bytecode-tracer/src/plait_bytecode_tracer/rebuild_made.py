@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import types
 from collections.abc import Callable
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     from plait_bytecode_tracer.rebuild import Rebuilder
 
 _WRITES = (type.__setattr__, type.__delattr__)
+
+
+class CircularError(TraceBreakError):
+    """An object is needed to make itself."""
+
+    def __init__(self) -> None:
+        super().__init__("GB0009", "a class that is needed to make itself")
 
 
 @dataclass(slots=True)
@@ -103,11 +111,12 @@ class MadeObjects:
         if self.made.is_changed():
             raise TraceBreakError("GB0009", "a change of what a class keeps about itself")
         if id(value) in self.begun:
-            raise TraceBreakError("GB0009", "a class that is needed to make itself")
+            raise CircularError
         self.begun.add(id(value))
         patient, self.is_patient = self.is_patient, False
         name = self.assign(self._first(recipe.make))
         self.names[id(value)] = name
+        self._fill_now()
         for step in recipe.then:
             self._then(step)
         self.begun.discard(id(value))
@@ -121,6 +130,24 @@ class MadeObjects:
     def _fill_all(self) -> None:
         while self.later:
             self.later.pop(0)()
+
+    def _tables(self) -> tuple[Any, ...]:
+        return self.names, self.writer.names, self.begun, self.later, self.cells
+
+    def _fill_now(self) -> None:
+        """Fill what a class holds now that it is there; what needs a class around it waits."""
+        actions, self.later = self.later, []
+        waiting = []
+        for action in actions:
+            before = [copy.copy(table) for table in self._tables()]
+            count = len(self.writer.lines)
+            try:
+                action()
+            except CircularError:
+                self.names, self.writer.names, self.begun, self.later, self.cells = before
+                del self.writer.lines[count:]
+                waiting.append(action)
+        self.later = [*waiting, *self.later]
 
     def _first(self, step: Step) -> str:
         if step.function is not new_class:
@@ -145,13 +172,12 @@ class MadeObjects:
         self.is_patient = step.function in _WRITES
         self.writer.lines.append(self._call(step))
         self.is_patient = False
+        self._fill_now()
 
     def _call(self, step: Step) -> str:
         value = self.writer.value
         given = [value(arg) for arg in step.args]
         given += [f"**{{{name!r}: {value(arg)}}}" for name, arg in step.kwargs.items()]
-        if step.function not in _WRITES:  # it may look at what it is given
-            self._fill_all()
         return f"{self.writer.real(step.function)}({', '.join(given)})"
 
 

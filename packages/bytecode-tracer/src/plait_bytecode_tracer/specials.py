@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import operator
 import types
@@ -12,7 +13,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.objects import MISSING, special_method, static_attribute
+from plait_bytecode_tracer.objects import MISSING, is_python, special_method, static_attribute
 from plait_bytecode_tracer.operations import apply, apply_function, truth
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.representation import represent
@@ -70,7 +71,13 @@ def takes_object(args: list[Variable]) -> bool:
     owner = args[0]
     if isinstance(owner, ObjectVariable):
         return True
+    if isinstance(owner, Known) and isinstance(owner.value, type):
+        return type(owner.value).__module__ not in _PLAIN_METACLASSES
     return isinstance(owner, Known) and not (is_fixed(owner.value) or is_definition(owner.value))
+
+
+_PLAIN_METACLASSES = frozenset({"builtins", "abc", "enum", "typing"})
+"""The modules of metaclasses whose classes C code shows as they are."""
 
 
 def call_folded(
@@ -88,12 +95,24 @@ def call_folded(
         fixed = all(isinstance(arg, Known) and is_constant(arg.value) for arg in args)
         if not fixed:
             return apply(frame, operator.pow if function is pow else function, args)
-    if takes_object(args) and not kwargs:
+    if (takes_object(args) or _shows_itself(function, args)) and not kwargs:
         return call_special(frame, function, args)
     owner = getattr(function, "__self__", None)
     if isinstance(owner, str | bytes) and function.__name__ == "join" and len(args) == 1:
         args = [SequenceVariable(list(elements(frame, args[0])), list)]
     return fold(function, args, kwargs)
+
+
+def _shows_itself(function: Any, args: list[Variable]) -> bool:
+    """Whether a member of an enum answers a builtin function by Python of the user's."""
+    owner = args[0] if args else None
+    if function not in SPECIALS or not isinstance(owner, Known):
+        return False
+    if not isinstance(owner.value, enum.Enum):
+        return False
+    names = (*SPECIALS[function], "__str__", "__repr__", "__format__")
+    found = [static_attribute(type(owner.value), name) for name in names]
+    return any(is_python(method) and method.__module__ != "enum" for method in found)
 
 
 def _format_container(frame: Frame, value: Variable, spec: Variable | None = None) -> Variable:

@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import types
 import typing
 from typing import Any
 
@@ -26,7 +27,7 @@ from plait_bytecode_tracer.made import Recipe, Step
 from plait_bytecode_tracer.objects import guard_class, is_python, static_attribute
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.variables import DictVariable, Known, Variable
+from plait_bytecode_tracer.variables import BoundVariable, DictVariable, Known, Variable
 
 
 @builtin(builtins.__build_class__)
@@ -114,6 +115,11 @@ def in_module(function: Any, module: str, *args: Any, **kwargs: Any) -> Any:
     found = function(*args, **kwargs)
     found.__module__ = module
     return found
+
+
+@builtin(types.MethodType)
+def method(frame: Frame, function: Variable, owner: Variable, /) -> Variable:
+    return BoundVariable(function, owner)
 
 
 @builtin(typing.TypeVar)
