@@ -15,11 +15,12 @@ import pytest
 import torch
 from tracer_oracle import assert_same, compiled, outcome
 
+from plait_bytecode_tracer.effects import Exits
 from plait_bytecode_tracer.exception_table import handler_ranges
 from plait_bytecode_tracer.frame import instructions_of
 from plait_bytecode_tracer.opcodes import intrinsics, registered
 from plait_bytecode_tracer.opcodes.untraced import UNTRACED, UNTRACED_INTRINSICS
-from plait_bytecode_tracer.resume import break_function, resume_function, stack_effect
+from plait_bytecode_tracer.resume import MISSING, VALUE, Place, break_function, resume_function
 
 X = torch.arange(4.0)
 PSEUDO = 256
@@ -99,19 +100,19 @@ def offset_of_call(function, line):
     )
 
 
-def nulls_of_call(depth):
-    """Which of the stack's entries are NULL before a call of one argument."""
-    pair = [False, True] if sys.version_info >= (3, 13) else [True, False]
-    return [*[False] * (depth - 3), *pair, False]
+def stack_of_call(depth):
+    """What lies on the stack before a call of one argument."""
+    pair = (VALUE, MISSING) if sys.version_info >= (3, 13) else (MISSING, VALUE)
+    return (*[VALUE] * (depth - 3), *pair, VALUE)
 
 
 def test_handlers_keep_as_much_of_the_stack_in_continuations():
     here, following, argument = offset_of_call(handled_in_loop, 5)
-    effect = stack_effect("CALL", argument)
-    nulls = nulls_of_call(7)
-    names = ["x", "names", "found", "part"]
-    broken = break_function(handled_in_loop, (here, here), nulls, names, effect)
-    resumed = resume_function(handled_in_loop, following, [False] * 5, names)
+    code, stack = handled_in_loop.__code__, stack_of_call(7)
+    names = ("x", "names", "found", "part")
+    place = Place(code, globals(), (), here, stack, names, ())
+    broken = break_function(place, here, stack, Exits(argument + 2, (1,)))
+    resumed = resume_function(place, following, (VALUE,) * 5)
     assert depths(broken) == depths(resumed) == depths(handled_in_loop)
     assert max(depth for _, _, depth, _ in depths(broken)) < 8
 

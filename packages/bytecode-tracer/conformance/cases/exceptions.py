@@ -772,3 +772,11 @@ def in_place_operation_of_another_shape(x, y):
     SEEN.append("before")
     x.bitwise_and_(y) if x.dtype is torch.int64 else x.add_(y)
     return x
+
+
+@case(lambda: [(t(2),), (t(3),)], traceback=True)
+def truth_of_several(x):
+    y = x + 1
+    if y:
+        return y
+    return x

@@ -38,7 +38,11 @@ from plait_bytecode_tracer.objects import (
     store_object_attribute,
     super_attribute,
 )
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.raising import (
+    PythonError,
+    complete_attribute_error,
+    fails_attribute,
+)
 from plait_bytecode_tracer.shapes.attributes import number_attribute, symbolic_attribute
 from plait_bytecode_tracer.variables import (
     BoundVariable,
@@ -76,17 +80,22 @@ _TENSOR_TENSORS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 
 def load_attribute(frame: Frame, owner: Variable, name: str) -> Variable:
     """`owner.name`. Raises PythonError (AttributeError) where Python does."""
-    found = find_attribute(frame, owner, name)
+    try:
+        found = find_attribute(frame, owner, name)
+    except PythonError as error:
+        complete_attribute_error(error, owner, name)
+        raise
     if found is None:
-        kind = describe(owner)
         if isinstance(owner, Known) and isinstance(owner.value, type):
-            fails(AttributeError, f"type object {owner.value.__name__!r} has no attribute {name!r}")
+            text = f"type object {owner.value.__name__!r} has no attribute {name!r}"
+            fails_attribute(text, owner, name)
         if isinstance(owner, Known) and isinstance(owner.value, types.ModuleType):
             module = owner.value.__name__
-            fails(AttributeError, f"module {module!r} has no attribute {name!r}")
-        if isinstance(owner, ObjectVariable):
-            kind = owner.cls.__name__
-        fails(AttributeError, f"{kind!r} object has no attribute {name!r}")
+            fails_attribute(f"module {module!r} has no attribute {name!r}", owner, name)
+        from plait_bytecode_tracer.classes import type_of
+
+        kind = type_of(owner).__name__
+        fails_attribute(f"{kind!r} object has no attribute {name!r}", owner, name)
     return found
 
 

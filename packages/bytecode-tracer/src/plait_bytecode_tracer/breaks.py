@@ -4,43 +4,75 @@ The instruction that breaks runs natively in its own frame, and that frame in th
 callers: each live frame becomes a break function (see `resume`) whose pending call calls
 the break function of the frame inside it. All stop right after the instruction. What is
 left of all live frames then is one function, the continuation, which is traced as a whole:
-a break costs one graph more however deep it lies.
+a break costs one graph more however deep it lies. In it each frame calls the rest of the
+frame inside it, where the call stood: within its loops, handlers and `with` blocks.
+
+Continuations belong to places in the user's code. A break in a loop goes on, iteration
+after iteration, in one continuation.
 """
 
 from __future__ import annotations
 
 import sys
-import types
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Hashable, Sequence
+from dataclasses import dataclass, field
+from dis import Instruction
+from functools import partial
+from types import FunctionType
 from typing import Any
 
+from plait_bytecode_tracer.effects import LOOP_END, Exits, exits
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
 from plait_bytecode_tracer.frame import NULL, Frame, Handled, instructions_of
 from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.resume import (
+    CELL_PREFIX,
+    HANDLED,
+    MISSING,
     STACK_PREFIX,
+    VALUE,
+    Place,
     Thunk,
     break_function,
+    chain,
+    is_chain,
+    origin_of,
+    resume_call,
     resume_function,
-    stack_effect,
 )
+from plait_bytecode_tracer.sources import Access
+from plait_bytecode_tracer.variables import CellVariable
 
-MAX_CONTINUATIONS = 16
-"""How often a call is continued by compiled code; the rest of it then runs as plain Python."""
+MAX_CONTINUATIONS = 64
+"""In how many places a function is continued by compiled code; elsewhere by plain Python."""
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
-_LEVEL = "__plait_continuations__"
+_BEFORE_CALLS = ("PRECALL", "KW_NAMES", "EXTENDED_ARG")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A function to go on with, made when it is needed."""
+
+    key: Hashable
+    """Equal for targets that are the same function."""
+    make: Callable[[], FunctionType]
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
     """What follows a graph break: how Python goes on."""
 
-    kind: str
-    """"rest", "jump" or "eager"."""
-    functions: tuple[types.FunctionType, ...]
-    """Where to go on. Of "rest": for all live frames, and then for fewer and fewer of the
-    outer ones; of "jump": for a true and a false condition."""
+    is_compiled: bool
+    targets: tuple[Target, ...]
+    """For each exit of the instruction; then for frames around it, fewer and fewer of them."""
+
+
+@dataclass(slots=True)
+class Known:
+    """The continuations that a function has by now."""
+
+    keys: Container[Hashable] = field(default_factory=frozenset)
+    count: int = 0
 
 
 # Where to break.
@@ -50,44 +82,31 @@ def break_steps(innermost: Frame, reason: GraphBreak) -> list[int]:
     """Steps of the trace at which it can end, innermost frame first."""
     if reason.code == "GB0014":
         return []
-    chain = [innermost]
-    while chain[-1].parent is not None:
-        chain.append(chain[-1].parent)
+    live = _live_frames(innermost)
     found: list[int] = []
-    for position, frame in enumerate(chain):
+    for position, frame in enumerate(live):
         looks_here = reason.code == "GB0013" and position == 0
         looks_here |= frame.namespace is not None  # the body of a class, which has no locals
-        inner = position + 1 < len(chain)
-        if looks_here or frame.handled or (inner and not _can_resume(frame)):
+        inner = position + 1 < len(live)
+        if looks_here or (inner and exits(frame.instruction) is None):
             continue
-        if all(_passes_on(frame) for frame in chain[position:-1]):
+        if all(_passes_on(frame) for frame in live[position:-1]):
             found.append(frame.step)
     return found
 
 
-def _can_resume(frame: Frame) -> bool:
-    """Whether a frame that was called can go on after its instruction."""
-    instruction = frame.instruction
-    return _is_jump(frame) or stack_effect(instruction.opname, instruction.arg or 0) is not None
-
-
-def _is_jump(frame: Frame) -> bool:
-    opname = frame.instruction.opname
-    is_jump = opname.startswith("POP_JUMP") and opname.endswith(("TRUE", "FALSE"))
-    return is_jump and not frame.is_covered()
+def _live_frames(innermost: Frame) -> list[Frame]:
+    """A frame and those that called it, up to the call; what called continuations is left out."""
+    found = [innermost]
+    while (parent := found[-1].parent) is not None and not is_chain(parent.code):
+        found.append(parent)
+    return found
 
 
 def _passes_on(frame: Frame) -> bool:
     """Whether what a frame returns is what the pending call of its caller gives."""
     caller = frame.parent
-    return (
-        caller is not None
-        and frame.is_direct
-        and not caller.handled
-        and not caller.is_covered()
-        and caller.instruction.opname in _CALLS
-        and all(cell.original is not None for cell in frame.function.closure)
-    )
+    return caller is not None and frame.is_direct and caller.instruction.opname in _CALLS
 
 
 # How to go on.
@@ -97,157 +116,192 @@ def _passes_on(frame: Frame) -> bool:
 class _Live:
     """A live frame at the break, as Python text."""
 
-    frame: Frame
-    function: types.FunctionType
+    place: Place
+    instruction: Instruction
     stack: list[str]
-    nulls: list[bool]
-    locals: dict[str, str]
+    """Values without NULLs; those of what is handled are the exceptions."""
+    rest: list[str]
+    """The locals and the cells."""
+    called: str | None = None
+    """What a call that a continuation makes anew calls, without arguments."""
 
     @property
     def values(self) -> list[str]:
-        """The stack without NULLs, then the locals."""
-        return [*self.present(len(self.stack)), *self.locals.values()]
+        return [*self.stack, *self.rest]
 
-    def present(self, depth: int) -> list[str]:
-        return [v for v, n in zip(self.stack[:depth], self.nulls[:depth], strict=True) if not n]
-
-    def following(self) -> int:
-        """The offset after the frame's instruction."""
-        instructions, _ = instructions_of(self.frame.code)
-        after = self.frame.index + 1
-        return instructions[after].offset if after < len(instructions) else 0
+    def offset_after(self, steps: int = 1, offset: int | None = None) -> int:
+        """The offset so many instructions behind the frame's, or behind another."""
+        instructions, by_offset = instructions_of(self.place.code)
+        index = by_offset[self.instruction.offset if offset is None else offset] + steps
+        return instructions[index].offset if index < len(instructions) else 0
 
     def first(self) -> int:
         """The offset of the first instruction of a call: it names the keywords."""
-        instructions, _ = instructions_of(self.frame.code)
-        index = self.frame.index
-        while index and instructions[index - 1].opname in ("PRECALL", "KW_NAMES"):
+        instructions, by_offset = instructions_of(self.place.code)
+        index = by_offset[self.instruction.offset]
+        while index and instructions[index - 1].opname in _BEFORE_CALLS:
             index -= 1
         return instructions[index].offset
 
-    def effect(self) -> tuple[int, int] | None:
-        """How many operands the instruction takes, and how many results it leaves."""
-        return stack_effect(self.frame.instruction.opname, self.frame.instruction.arg or 0)
+    def exit_offset(self, number: int) -> int:
+        """Where Python goes on after an exit of the instruction."""
+        if number == 0:
+            return self.offset_after()
+        steps = LOOP_END if self.instruction.opname == "FOR_ITER" else 0
+        return self.offset_after(steps, self.instruction.argval)
 
 
-def go_on(root: types.FunctionType, frame: Frame, rebuilder: Rebuilder) -> Continuation:
+def go_on(frame: Frame, rebuilder: Rebuilder, known: Known) -> Continuation:
     """Write what follows a break at a frame's instruction; what to compile next.
 
     Raises TraceBreakError where a live value or frame cannot be made real.
     """
-    chain = [frame]
-    while chain[-1].parent is not None:
-        chain.append(chain[-1].parent)
-    level = getattr(root, _LEVEL, 0) + 1
-    live = [_live(root, inner, rebuilder) for inner in chain]
+    frames = _live_frames(frame)
+    live = [_live(each, rebuilder, is_innermost=each is frame) for each in frames]
     rebuilder.effects()
-    for inner in chain:
-        if any(c.original is None and id(c) in rebuilder.names for c in inner.cells.values()):
-            raise TraceBreakError("GB0009", "a function made before shares variables with the rest")
-    innermost = live[0]
-    if len(live) == 1 and (level > MAX_CONTINUATIONS or not _can_resume(frame)):
-        return _as_plain_python(innermost, rebuilder)
-    if level > MAX_CONTINUATIONS:
+    left = exits(live[0].instruction)
+    if left is not None:
+        made = _targets(live, left)
+        fresh = [target for target in made if target.key not in known.keys]
+        if known.count + len(fresh) <= MAX_CONTINUATIONS:
+            _write(live, left, rebuilder)
+            return Continuation(True, made)
+    if len(live) > 1:
         raise TraceBreakError("GB0001", "more continuations than are compiled")
-    made = _jump(live, rebuilder) if _is_jump(frame) else _rest(live, rebuilder)
-    for function in made.functions:
-        setattr(function, _LEVEL, level)
-    return made
+    inner = live[0]
+    make = partial(resume_function, inner.place, inner.first(), inner.place.stack)
+    if inner.called is not None:
+        inner.stack.append(inner.called)
+        make = partial(resume_call, inner.place)
+    rebuilder.lines.append(f"return _resume[0]({', '.join(inner.values)})")
+    return Continuation(False, (Target(None, make),))
 
 
-def _live(root: types.FunctionType, frame: Frame, rebuilder: Rebuilder) -> _Live:
-    stack = ["None" if isinstance(v, Handled) else rebuilder.value(v) for v in frame.stack]
-    nulls = [value is NULL for value in frame.stack]
+def _live(frame: Frame, rebuilder: Rebuilder, *, is_innermost: bool) -> _Live:
+    code, offset = frame.code, frame.instruction.offset
+    origin = origin_of(code)
+    if origin is not None:
+        code, offset = origin.code, origin.offsets[offset]
+        if offset < 0:
+            raise TraceBreakError("GB0001", "a break in the midst of an instruction")
+    instructions, by_offset = instructions_of(code)
+    active = list(frame.handled)
+    kinds: list[str] = []
+    stack: list[str] = []
+    for value in frame.stack:
+        if value is NULL:
+            kinds.append(MISSING)
+        elif isinstance(value, Handled):
+            is_active = bool(active) and value.raised is active[0]
+            kinds.append(HANDLED if is_active else VALUE)
+            stack.append(rebuilder.value(active.pop(0)) if is_active else "None")
+        else:
+            kinds.append(VALUE)
+            stack.append(rebuilder.value(value))
     held = {
         name: rebuilder.value(value)
         for name, value in frame.locals.items()
-        if not name.startswith(STACK_PREFIX) and value is not NULL
+        if not name.startswith((STACK_PREFIX, CELL_PREFIX)) and value is not NULL
     }
-    for name in frame.code.co_cellvars:
-        cell = frame.cells.get(name)
-        if cell is not None and cell.content is not None:
-            held[name] = rebuilder.value(cell.content)
-    if frame.parent is None:
-        return _Live(frame, root, stack, nulls, held)
-    closure = tuple(cell.original for cell in frame.function.closure if cell.original is not None)
-    code = frame.code
-    function = types.FunctionType(
-        code, frame.function.globals, code.co_name, None, closure if code.co_freevars else None
-    )
-    return _Live(frame, function, stack, nulls, held)
+    cells = {name: frame.cells[name] for name in code.co_cellvars if name in frame.cells}
+    closure = _closure(frame, code.co_freevars)
+    if closure is None:
+        cells |= {name: _free_cell(frame, name) for name in code.co_freevars}
+    called = None
+    if is_innermost and origin is not None and frame.instruction.offset in origin.calls:
+        del kinds[-2:]
+        called = rebuilder.assign(f"{rebuilder.state.constants.name(Thunk)}({stack.pop()}, ())")
+    names = tuple(kinds), tuple(held), tuple(cells)
+    place = Place(code, frame.function.globals, closure, offset, *names)
+    rest = [*held.values(), *(rebuilder.value(cell) for cell in cells.values())]
+    return _Live(place, instructions[by_offset[offset]], stack, rest, called)
 
 
-def _as_plain_python(live: _Live, rebuilder: Rebuilder) -> Continuation:
-    if _is_jump(live.frame):  # from 3.13 it takes nothing but a bool
-        live.stack[-1] = f"bool({live.stack[-1]})"
-    target = resume_function(live.function, live.first(), live.nulls, list(live.locals))
-    rebuilder.lines.append(f"return _resume[0]({', '.join(live.values)})")
-    return Continuation("eager", (target,))
+def _free_cell(frame: Frame, name: str) -> CellVariable:
+    if name in frame.cells:
+        return frame.cells[name]
+    return dict(zip(frame.code.co_freevars, frame.function.closure, strict=True))[name]
 
 
-def _jump(live: list[_Live], rebuilder: Rebuilder) -> Continuation:
-    """Both ways of a branch on a value that only the graph's run gives."""
-    inner = live[0]
-    depth = len(inner.stack) - 1
-    instruction = inner.frame.instruction
-    names = list(inner.locals)
-    given = [*inner.present(depth), *inner.locals.values()]
-    for outer in live[1:]:
-        given += outer.values
-    functions = []
-    for offset in (instruction.argval, inner.following()):
-        way = resume_function(inner.function, offset, inner.nulls[:depth], names)
-        functions.append(_chained([way, *_outer_rests(live[1:])], live[1:]))
-    on_true = instruction.opname.endswith("TRUE")
-    chosen = f"_resume[0 if bool({inner.stack[-1]}) is {on_true} else 1]"
-    rebuilder.lines.append(f"return {chosen}({', '.join(given)})")
-    return Continuation("jump", tuple(functions))
+def _closure(frame: Frame, names: Sequence[str]) -> tuple[Any, ...] | None:
+    """The cells of a function that stays the same in each call; else None."""
+    found: list[Any] = []
+    for name in names:
+        cell = _free_cell(frame, name)
+        source = cell.source.base if cell.source is not None else None
+        if cell.original is None or source is None or source.access is not Access.CONSTANT:
+            return None
+        found.append(cell.original)
+    return tuple(found)
 
 
-def _rest(live: list[_Live], rebuilder: Rebuilder) -> Continuation:
+# Which functions go on.
+
+
+def _targets(live: Sequence[_Live], left: Exits) -> tuple[Target, ...]:
+    inner, outers = live[0], live[1:]
+    kept = inner.place.stack
+    if inner.called is None:
+        kept = kept[: len(kept) - left.operands]
+    found = []
+    for number, results in enumerate(left.results):
+        stack = (*kept, *[VALUE] * results)
+        first = partial(resume_function, inner.place, inner.exit_offset(number), stack)
+        found.append(_target(("exit", number), first, inner, outers))
+    for at, outer in enumerate(outers, 1):  # the frames inside it have returned a value
+        stack = (*outer.place.stack, VALUE)
+        first = partial(resume_function, outer.place, outer.offset_after(), stack)
+        found.append(_target(("value", 0), first, outer, live[at + 1 :]))
+    return tuple(found)
+
+
+def _target(
+    what: Hashable, first: Callable[[], FunctionType], inner: _Live, outers: Sequence[_Live]
+) -> Target:
+    key = (what, inner.place.key, *(outer.place.key for outer in outers))
+
+    def make() -> FunctionType:
+        places = [outer.place for outer in outers]
+        return chain([first(), *map(resume_call, places)], places)
+
+    return Target(key, make)
+
+
+# What runs natively.
+
+
+def _write(live: Sequence[_Live], left: Exits, rebuilder: Rebuilder) -> None:
     """Run the instruction in its frame, inside of the frames around it, and go on after it."""
     name = rebuilder.state.constants.name
-    inner = live[0]
-    effect = inner.effect()
-    assert effect is not None
-    kept = inner.nulls[: len(inner.nulls) - effect[0]]
-    results = [*kept, *[False] * effect[1]]
-    rest = resume_function(inner.function, inner.following(), results, list(inner.locals))
-    offsets = inner.first(), inner.frame.instruction.offset
-    breaking = break_function(inner.function, offsets, inner.nulls, list(inner.locals), effect)
-    call = f"{name(breaking)}({', '.join(['_Stopped', *inner.values])})"
-    thunk = (name(breaking), ["_Stopped", *inner.values])
-    for depth, outer in enumerate(live[1:]):
+    inner, outers = live[0], live[1:]
+    if inner.called is None:
+        breaking = break_function(inner.place, inner.first(), inner.place.stack, left)
+        stack = inner.stack
+    else:
+        breaking, stack = _pending_call(inner, inner.called)
+    function, given = name(breaking), ["_Stopped", *stack, *inner.rest]
+    for depth, outer in enumerate(outers):
         called = f"_call{depth}"
-        made = f"{name(Thunk)}({thunk[0]}, ({', '.join(thunk[1])},))"
+        made = f"{name(Thunk)}({function}, ({', '.join(given)},))"
         rebuilder.lines.append(f"{called} = {made}")
-        function, stack = _pending_call(outer, called)
-        given = ["_Stopped", *stack, *outer.locals.values()]
-        call = f"{name(function)}({', '.join(given)})"
-        thunk = (name(function), given)
-    outers = live[1:]
-    rests = [rest, *_outer_rests(outers)]
-    count = len(outers)
-    lines = [f"_w{count} = {call}", f"if _w{count}.__class__ is not _Stopped: return _w{count}"]
-    lines.append(f"_w{count} = _w{count}.values")
-    for depth in range(count - 1, -1, -1):  # from the outermost frame inwards
-        outer = outers[depth]
-        place = len(outer.present(len(outer.stack)))
-        at = depth + 1
-        lines.append(f"_w{depth} = _w{at}[{place}]")
-        others = [f"*_without(_w{n + 1}, {len(outers[n].present(len(outers[n].stack)))})"
-                  for n in range(at, count)]  # fmt: skip
-        gone = f"_resume[{at}]({', '.join([f'*_w{at}', *others])})"
-        lines.append(f"if _w{depth}.__class__ is not _Stopped: return {gone}")
-        lines.append(f"_w{depth} = _w{depth}.values")
-    others = [f"*_without(_w{n + 1}, {len(outers[n].present(len(outers[n].stack)))})"
-              for n in range(count)]  # fmt: skip
-    lines.append(f"return _resume[0]({', '.join(['*_w0', *others])})")
-    if count:
-        lines = [line.replace("_without", name(without)) for line in lines]
+        pending, stack = _pending_call(outer, called)
+        function, given = name(pending), ["_Stopped", *stack, *outer.rest]
+    count, places = len(outers), [len(outer.stack) for outer in outers]
+    lines = [f"_w{count} = {function}({', '.join(given)})"]
+    lines.append(f"if _w{count}.__class__ is not _Stopped: return _w{count}")
+    others: list[str] = []
+    for at in range(count, 0, -1):  # from the outermost frame inwards
+        place = places[at - 1]
+        lines.append(f"_w{at} = _w{at}.values")
+        lines.append(f"_w{at - 1} = _w{at}[{place}]")
+        arguments = ", ".join([f"*_w{at}", *others])
+        target = f"_resume[{len(left.results) + at - 1}]"
+        gone = f"return _go({target}, ({arguments},))"
+        lines.append(f"if _w{at - 1}.__class__ is not _Stopped: {gone}")
+        others.insert(0, f"*{name(without)}(_w{at}, {place})")
+    arguments = ", ".join(["*_w0.values", *others])
+    lines.append(f"return _go(_resume[_w0.exit], ({arguments},))")
     rebuilder.lines += lines
-    functions = [_chained(rests[n:], outers[n:]) for n in range(count + 1)]
-    return Continuation("rest", tuple(functions))
 
 
 def without(values: tuple[Any, ...], place: int) -> tuple[Any, ...]:
@@ -255,56 +309,16 @@ def without(values: tuple[Any, ...], place: int) -> tuple[Any, ...]:
     return values[:place] + values[place + 1 :]
 
 
-def _pending_call(live: _Live, called: str) -> tuple[types.FunctionType, list[str]]:
+def _pending_call(live: _Live, called: str) -> tuple[FunctionType, list[str]]:
     """The break function of a frame that waits for a call, and its stack: the call is `called`."""
-    instruction = live.frame.instruction
-    argument = instruction.arg or 0
-    if instruction.opname == "CALL_FUNCTION_EX":
+    opname, argument = live.instruction.opname, live.instruction.arg or 0
+    if opname == "CALL_FUNCTION_EX":
         arguments = ["()", *["{}"] * (argument & 1)]
     else:
-        arguments = [*["None"] * argument, *["()"] * (instruction.opname == "CALL_KW")]
-    pair = [False, True] if sys.version_info >= (3, 13) else [True, False]
-    operands, nulls = [called, *arguments], [*pair, *[False] * len(arguments)]
-    effect = live.effect()
-    assert effect is not None
-    offsets = live.first(), instruction.offset
-    all_nulls = [*live.nulls, *nulls]
-    function = break_function(live.function, offsets, all_nulls, list(live.locals), effect)
-    return function, [*live.present(len(live.stack)), *operands]
-
-
-def _outer_rests(outers: Sequence[_Live]) -> list[types.FunctionType]:
-    """For each frame that waits for a call, what follows the call."""
-    return [
-        resume_function(o.function, o.following(), [*o.nulls, False], list(o.locals))
-        for o in outers
-    ]
-
-
-def _chained(rests: Sequence[types.FunctionType], outers: Sequence[_Live]) -> types.FunctionType:
-    """One function that goes on with frame after frame, from the innermost outwards.
-
-    It takes what the first takes; then, for each frame around it, the stack below the
-    pending call and the locals.
-    """
-    if len(rests) == 1:
-        return rests[0]
-    count = rests[0].__code__.co_argcount
-    names = [f"v{n}" for n in range(count)]
-    lines = [f"    r = _rest0({', '.join(names)})"]
-    for number, outer in enumerate(outers, 1):
-        below = len(outer.present(len(outer.stack)))
-        fresh = [f"v{count + n}" for n in range(below + len(outer.locals))]
-        count += len(fresh)
-        names += fresh
-        given = [*fresh[:below], "r", *fresh[below:]]
-        lines.append(f"    r = _rest{number}({', '.join(given)})")
-    first = rests[0].__name__
-    source = f"def continuation({', '.join(names)}):\n" + "\n".join([*lines, "    return r\n"])
-    namespace: dict[str, Any] = {f"_rest{n}": rest for n, rest in enumerate(rests)}
-    exec(compile(source, "<plait continuation>", "exec"), namespace)
-    made: types.FunctionType = namespace["continuation"]
-    made.__name__ = first
-    made.__qualname__ = rests[0].__qualname__
-    made.__module__ = rests[0].__module__
-    return made
+        arguments = [*["None"] * argument, *["()"] * (opname == "CALL_KW")]
+    pair = [VALUE, MISSING] if sys.version_info >= (3, 13) else [MISSING, VALUE]
+    stack = (*live.place.stack, *pair, *[VALUE] * len(arguments))
+    left = exits(live.instruction)
+    assert left is not None
+    function = break_function(live.place, live.first(), stack, left)
+    return function, [*live.stack, called, *arguments]

@@ -27,7 +27,7 @@ from plait_bytecode_tracer.objects import (
     storage_of,
 )
 from plait_bytecode_tracer.operations import same, truth
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails, fails_attribute
 from plait_bytecode_tracer.rules.ambient import device_method
 from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.twins import TWINS
@@ -122,7 +122,7 @@ def _getattribute(frame: Frame, owner: Variable, name: Variable) -> Variable:
     found = generic_attribute(frame, owner, plain_value(name))
     if found is None:
         text = f"{class_of(owner).__name__!r} object has no attribute {plain_value(name)!r}"
-        fails(AttributeError, text)
+        fails_attribute(text, owner, plain_value(name))
     return found
 
 

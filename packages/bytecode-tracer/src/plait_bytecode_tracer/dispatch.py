@@ -7,7 +7,7 @@ import inspect
 import threading
 import types
 import weakref
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ import torch
 
 from plait_bytecode_tracer.ambient import restoring
 from plait_bytecode_tracer.binding import Binder, make_binder, parameter_names
+from plait_bytecode_tracer.breaks import Known, Target
 from plait_bytecode_tracer.entries import (
     MISS,
     Entry,
@@ -53,6 +54,8 @@ class Settings:
     native_guards: bool = True
     data_dependent: bool = True
     profile: Profile = field(default_factory=Profile)
+    continuations: dict[Hashable, CompiledFunction] = field(default_factory=dict)
+    """Of all places where the function was broken, by what they are."""
     histories: dict[Any, History] = field(default_factory=dict)
     """What continuations were called with, by their code: each specialisation has its own."""
 
@@ -93,11 +96,14 @@ class CompiledFunction:
         data_dependent: bool = True,
         profile: Profile | None = None,
         settings: Settings | None = None,
+        place: Hashable = None,
     ) -> None:
         self._settings = settings or Settings(
             *(backend, fullgraph, dynamic, recompile_limit, native_guards, data_dependent),
             profile or Profile(),
         )
+        self._place = place
+        """Where it goes on, for a continuation."""
         self.function = function
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
@@ -134,9 +140,9 @@ class CompiledFunction:
     def family(self) -> list[CompiledFunction]:
         """This function and its continuations after graph breaks."""
         found = [self]
-        for entry in self.entries:
-            for continuation in entry.resumed:
-                found += continuation.family()
+        for member in found:  # it grows
+            for entry in member.entries:
+                found += [other for other in entry.resumed if other not in found]
         return found
 
     def _take_code(self) -> None:
@@ -285,7 +291,9 @@ class CompiledFunction:
         try:
             known = [entry.capture for entry in self.entries]
             limit = self._settings.recompile_limit
-            capture = trace(self.function, values, undecided(known, limit), policy)
+            places = self._settings.continuations
+            made = Known(places, len(places))
+            capture = trace(self.function, values, undecided(known, limit), policy, made)
         except Exception as error:
             state = error.state if isinstance(error, WholeCallEagerError) else None
             if dynamic is False or (state is not None and state.symbols is None):
@@ -309,23 +317,29 @@ class CompiledFunction:
         continuation = capture.continuation
         resumed: tuple[CompiledFunction, ...] = ()
         targets: tuple[Callable[..., Any], ...] = ()
-        if continuation is not None and continuation.kind == "eager":
-            targets = continuation.functions
+        if continuation is not None and not continuation.is_compiled:
+            targets = tuple(target.make() for target in continuation.targets)
         elif continuation is not None:
-            resumed = tuple(
-                CompiledFunction(f, self._settings.backend, settings=self._settings)
-                for f in continuation.functions
-            )
-            targets = resumed
+            targets = resumed = tuple(map(self._continuation, continuation.targets))
         count = len(parameter_names(self.function.__code__))
         failed = None
         if compiled is not None and not capture.state.mutates_tensors:
             failed = after_failure(self.function, capture.graph_module.graph)
-        parts = Parts(self.__name__, capture, compiled, targets, count, failed)
+        of_place = self._place is not None
+        parts = Parts(self.__name__, capture, compiled, targets, count, failed, of_place)
         native = self._settings.native_guards
         if native and NATIVE.request(weak_call(self._upgrade)):
             call_natively()
         return make_entry(parts, resumed, native=native)
+
+    def _continuation(self, target: Target) -> CompiledFunction:
+        """The compiled function that goes on at a place."""
+        made = self._settings.continuations.get(target.key)
+        if made is None:
+            backend, settings = self._settings.backend, self._settings
+            made = CompiledFunction(target.make(), backend, settings=settings, place=target.key)
+            made = settings.continuations.setdefault(target.key, made)
+        return made
 
     def _upgrade(self) -> None:
         """The native check has come: use it for what was compiled before."""

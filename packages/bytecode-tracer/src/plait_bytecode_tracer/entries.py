@@ -52,6 +52,29 @@ class Entry:
         self.is_native = True
 
 
+class Tail:
+    """What a continuation that breaks returns: the call that goes on, for its caller to make.
+
+    So a loop with a break needs no deeper stack in each iteration.
+    """
+
+    __slots__ = ("function", "values")
+
+    def __init__(self, function: Callable[..., Any], values: tuple[Any, ...]) -> None:
+        self.function = function
+        self.values = values
+
+
+def run_tails(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+    """Call a continuation, and those that it ends in."""
+    result = function(*values)
+    while result.__class__ is Tail:
+        function, values = result.function, result.values
+        del result
+        result = function(*values)
+    return result
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What an entry is made of."""
@@ -64,6 +87,7 @@ class Parts:
     argument_count: int
     failed: Failed | None = None
     """What the call does where the graph fails."""
+    is_continuation: bool = False
 
     @property
     def namespace(self) -> dict[str, Any]:
@@ -73,6 +97,7 @@ class Parts:
             "_graph": self.compiled,
             "_resume": self.targets,
             "_Stopped": Stopped,
+            "_go": Tail if self.is_continuation else run_tails,
             "_MISS": MISS,
             "_failed": self.failed,
         }

@@ -145,6 +145,11 @@ class Frame:
         return self.function.code
 
     @property
+    def cell_names(self) -> tuple[str, ...]:
+        """The variables that live in cells."""
+        return self.code.co_cellvars + self.code.co_freevars
+
+    @property
     def instruction(self) -> dis.Instruction:
         instructions = instructions_of(self.code)[0]
         return instructions[min(self.index, len(instructions) - 1)]

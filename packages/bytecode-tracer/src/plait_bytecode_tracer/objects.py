@@ -19,7 +19,7 @@ from plait_bytecode_tracer.exception_objects import (
 )
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails, fails_attribute
 from plait_bytecode_tracer.state import own_table
 from plait_bytecode_tracer.variables import (
     BoundVariable,
@@ -497,7 +497,7 @@ def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:
     if instance_attribute(frame, owner, name) is None:
         if not cls.__dictoffset__ and static is MISSING:
             fails_to_set(cls.__name__, name)
-        fails(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+        fails_attribute(f"{cls.__name__!r} object has no attribute {name!r}", owner, name)
     if isinstance(owner, ObjectVariable):
         del owner.attributes[name]
     else:

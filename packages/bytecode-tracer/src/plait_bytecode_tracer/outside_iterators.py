@@ -8,7 +8,6 @@ from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.iterators import over_sequence
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.variables import (
     DictVariable,
@@ -46,12 +45,14 @@ def outside_iterator(frame: Frame, value: Known) -> IteratorVariable | None:
     if isinstance(known, IteratorVariable):
         return known
     parts = real.__reduce__()
+    if kind in _COPIED or (kind in _POSITIONED and parts[0] is iter):
+        made = _replayed(frame, value, _from_here(frame, value, source), kind)
+        frame.state.storages[id(real)] = made
+        return made
     reduced = Source(f"{source.code}.__reduce__()", f"what {source.text} iterates over", source)
     arguments = reduced.item("1", "")
     if kind in _POSITIONED:
         inner = _positioned(frame, parts, reduced, arguments)
-    elif kind in _COPIED:
-        inner = _copied(frame, parts[1][0], arguments.item("0", ""))
     else:
         inner = _over_others(frame, kind, parts, reduced, arguments)
     made = _replayed(frame, value, inner, kind)
@@ -62,7 +63,6 @@ def outside_iterator(frame: Frame, value: Known) -> IteratorVariable | None:
 def _positioned(
     frame: Frame, parts: tuple[Any, ...], reduced: Source, arguments: Source
 ) -> IteratorVariable:
-    from plait_bytecode_tracer.iteration import iterate
     from plait_bytecode_tracer.rules.iterators import reversed_
 
     position = parts[2] if len(parts) > 2 else None
@@ -71,37 +71,74 @@ def _positioned(
     function = frame.state.constants.name(parts[0])
     frame.state.guard(reduced, f"{{}}[0] is {function} and {{}}[2:] == {where}", text)
     values = frame.state.wrap(parts[1][0], arguments.item("0", ""))
-    if parts[0] is not reversed:
-        inner = iterate(frame, values)
-        for _ in range(position or 0):
-            inner.next_()
-        return inner
     inner = _as_iterator(reversed_(frame, values))
     for _ in range(len(parts[1][0]) - 1 - position if position is not None else 0):
         inner.next_()
     return inner
 
 
+def ahead(iterator: Any, count: int) -> Any:
+    """The element that an iterator gives after so many others. Raises IndexError at its end."""
+    values, position = _standing(iterator)
+    return values[position + count]
+
+
+def left(iterator: Any) -> int:
+    """How many elements an iterator has still to give."""
+    values, position = _standing(iterator)
+    return max(0, len(values) - position)
+
+
+def _standing(iterator: Any) -> tuple[Any, int]:
+    """What an iterator goes over, and where it stands."""
+    parts = iterator.__reduce__()
+    return parts[1][0], (parts[2] if len(parts) > 2 else 0) or 0
+
+
+def _from_here(frame: Frame, value: Known, source: Source) -> IteratorVariable:
+    """What an iterator gives from where it stands, wherever that is.
+
+    So what follows a break in a loop is the same for each iteration.
+    """
+    state, real = frame.state, value.value
+    peek, count_left = state.constants.name(ahead), state.constants.name(left)
+    over = real.__reduce__()[1][0]
+    is_copy = type(real) in _COPIED
+    remaining = left(real)
+    count = 0
+
+    def is_changed() -> bool:
+        changed = state.changed.values()
+        if is_copy:
+            return any(isinstance(other, DictVariable | SetVariable) for other in changed)
+        known = state.wrapped.get(id(over))
+        return known is not None and any(other is known for other in changed)
+
+    def step() -> Variable | None:
+        nonlocal count
+        if is_changed():
+            raise TraceBreakError("GB0009", "an iterator over a container that may have changed")
+        if count >= remaining:
+            text = f"{source.text} has {remaining} elements left"
+            state.guard(source, f"{count_left}({{}}) == {remaining}", text)
+            return None
+        count += 1
+        text = f"element {count} of those that {source.text} has left"
+        place = Source(f"{peek}({source.code}, {count - 1})", text, source)
+        return state.wrap(ahead(real, count - 1), place)
+
+    def again() -> Remake:
+        if is_changed():
+            raise TraceBreakError("GB0009", "an iterator over a container that changed")
+        return Remake(None, [value])
+
+    return IteratorVariable(step, type(real), again, None)
+
+
 def _as_iterator(made: Variable) -> IteratorVariable:
     if not isinstance(made, IteratorVariable):
         raise TraceBreakError("GB0009", "an iterator that its object makes")
     return made
-
-
-def _copied(frame: Frame, rest: list[Any], source: Source) -> IteratorVariable:
-    values = frame.state.wrap(rest, source)
-    assert isinstance(values, SequenceVariable)
-    inner = over_sequence(values)
-    following = inner.next_
-
-    def step() -> Variable | None:
-        changed = frame.state.changed.values()
-        if any(isinstance(other, DictVariable | SetVariable) for other in changed):
-            raise TraceBreakError("GB0009", "an iterator over a dict or set that may have changed")
-        return following()
-
-    inner.next_ = step
-    return inner
 
 
 def _over_others(

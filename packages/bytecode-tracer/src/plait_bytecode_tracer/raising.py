@@ -89,6 +89,23 @@ def fails(kind: type[BaseException], *args: Any, **fields: Any) -> NoReturn:
     raise python_error(kind(*args, **fields))
 
 
+def fails_attribute(text: str, owner: Variable, name: str) -> NoReturn:
+    """Raise AttributeError in the traced program, which says of what and which attribute."""
+    error = python_error(AttributeError(text))
+    complete_attribute_error(error, owner, name)
+    raise error
+
+
+def complete_attribute_error(error: PythonError, owner: Variable, name: str) -> None:
+    """Let an AttributeError that does not say so yet say which attribute of what is missing."""
+    made = error.value
+    if not (isinstance(made, ObjectVariable) and isinstance(made.base, ExceptionStorage)):
+        return
+    fields = made.base.fields
+    if issubclass(made.cls, AttributeError) and "name" not in fields and "obj" not in fields:
+        fields.update(name=Known(name), obj=owner)
+
+
 def exception_class(value: Variable) -> type[BaseException]:
     """The class of an exception of the traced program. Raises TraceBreakError for others."""
     cls = type(value.value) if isinstance(value, Known) else getattr(value, "cls", None)

@@ -375,8 +375,8 @@ class Rebuilder:
 
     def _cell(self, variable: CellVariable) -> str:
         constants = self.state.constants
-        if variable.original is not None:
-            return constants.name(variable.original)
+        if variable.source is not None and variable.source.base is not None:
+            return self.writer.value(variable.source.base)
         name = self.assign(f"{constants.name(types.CellType)}()")
         self.names[id(variable)] = name
         content = variable.content
@@ -524,8 +524,8 @@ class Rebuilder:
             case SetVariable(items, source, kind) if source is not None and kind is set:
                 target = self.writer.value(source)
                 return [f"{target}.clear(); {target}.update({self._elements(items)})"]
-            case CellVariable(content, original) if original is not None:
-                cell = constants.name(original)
+            case CellVariable(content, source=source) if source is not None:
+                cell = self.value(variable)
                 if content is None:
                     return [f"del {cell}.cell_contents"]
                 return [f"{cell}.cell_contents = {self.value(content)}"]

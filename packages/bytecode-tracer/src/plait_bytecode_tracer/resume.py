@@ -1,32 +1,44 @@
 """Functions that go on in the middle of another: its locals and stack as arguments.
 
-At a graph break two functions are made of the code of the one that broke. The first runs
+At a graph break two kinds of functions are made of the code of each live frame. One runs
 the breaking instruction where it stands, so that its line, its exception handlers and its
-globals are the user's, and stops; the second, which is compiled, takes what it gives and
+globals are the user's, and stops; the other, which is compiled, takes what that gives and
 goes on after the instruction. If the instruction raises into a handler of the function, the
 first one goes on there as plain Python.
+
+All are made of the user's own code, also where a continuation breaks once more: an
+instruction of a made function is traced back to the one that it was (`origin_of`).
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
+import opcode
 import sys
 import types
+import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bytecode import Bytecode, Instr, Label
 from bytecode.instr import CellVar, FreeVar
 
+from plait_bytecode_tracer.effects import LOOP_END, Exits
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import instructions_of
 
 STACK_PREFIX = "__stack"
 """Parameters of continuations that carry the stack; they are dead once it is rebuilt."""
+CELL_PREFIX = "__cell"
+"""Parameters that carry cells."""
 STOPPED = "__stopped"
-RESUMED = " (resumed)"
-"""The end of the qualified names of code that begins in the middle."""
 RESULT_PREFIX = "__result"
+_DROPPED = "__dropped"
+
+VALUE, MISSING, HANDLED = "value", "missing", "handled"
+"""What lies on the stack: a value, a NULL, or below a handler the mark that it is running."""
 
 
 class Thunk:
@@ -43,12 +55,65 @@ class Thunk:
 
 
 class Stopped:
-    """Where a break function has stopped: what the rest of the function takes."""
+    """Where a break function has stopped: by which exit, and what the rest takes."""
 
-    __slots__ = ("values",)
+    __slots__ = ("exit", "values")
 
-    def __init__(self, values: tuple[Any, ...]) -> None:
+    def __init__(self, values: tuple[Any, ...], exit_: int) -> None:
         self.values = values
+        self.exit = exit_
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a frame stands, as far as the code of made functions depends on it."""
+
+    code: types.CodeType
+    namespace: dict[str, Any]
+    closure: tuple[types.CellType, ...] | None
+    """The cells of a real function; None if they are passed with those of the frame."""
+    offset: int
+    """Of the instruction that breaks, or that waits for a call."""
+    stack: tuple[str, ...]
+    """What lies on the stack, from the bottom, without the operands of a pending call."""
+    locals: tuple[str, ...]
+    cells: tuple[str, ...]
+    """The variables whose cells are passed."""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for places that are the same; the objects of the place must be alive."""
+        cells = None if self.closure is None else tuple(map(id, self.closure))
+        spaces = id(self.code), id(self.namespace), cells
+        return (*spaces, self.offset, self.stack, self.locals, self.cells)
+
+
+# Where instructions of made functions come from.
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The code that a made function's code was made of."""
+
+    code: types.CodeType
+    offsets: dict[int, int]
+    """For each instruction the one that it was; -1 where it is a part of one."""
+    calls: frozenset[int]
+    """The calls that `resume_call` has put beside those that they stand for."""
+
+
+_ORIGINS: dict[int, tuple[weakref.ref[types.CodeType], Origin]] = {}
+
+
+def origin_of(code: types.CodeType) -> Origin | None:
+    """Of what code a function's code was made, if it was."""
+    found = _ORIGINS.get(id(code))
+    return found[1] if found is not None and found[0]() is code else None
+
+
+def _remember(code: types.CodeType, origin: Origin) -> None:
+    key = id(code)
+    _ORIGINS[key] = (weakref.ref(code, lambda _: _ORIGINS.pop(key, None)), origin)
 
 
 _SKIPPED = ("CACHE", "EXTENDED_ARG")
@@ -59,239 +124,315 @@ _PAIRS = {
     "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
 }
 
-_EFFECTS: dict[str, tuple[int, int]] = {
-    "LOAD_ATTR": (1, 1),
-    "STORE_ATTR": (2, 0),
-    "DELETE_ATTR": (1, 0),
-    "BINARY_OP": (2, 1),
-    "BINARY_SUBSCR": (2, 1),
-    "BINARY_SLICE": (3, 1),
-    "STORE_SUBSCR": (3, 0),
-    "STORE_SLICE": (4, 0),
-    "DELETE_SUBSCR": (2, 0),
-    "COMPARE_OP": (2, 1),
-    "CONTAINS_OP": (2, 1),
-    "IS_OP": (2, 1),
-    "UNARY_NEGATIVE": (1, 1),
-    "UNARY_POSITIVE": (1, 1),
-    "UNARY_INVERT": (1, 1),
-    "UNARY_NOT": (1, 1),
-    "TO_BOOL": (1, 1),
-    "FORMAT_SIMPLE": (1, 1),
-    "FORMAT_WITH_SPEC": (2, 1),
-    "CONVERT_VALUE": (1, 1),
-    "CALL_INTRINSIC_1": (1, 1),
-    "CALL_INTRINSIC_2": (2, 1),
-    "GET_ITER": (1, 1),
-    "GET_LEN": (1, 2),
-    "MATCH_SEQUENCE": (1, 2),
-    "MATCH_MAPPING": (1, 2),
-    "MATCH_KEYS": (2, 3),
-    "MATCH_CLASS": (3, 1),
-    "IMPORT_NAME": (2, 1),
-    "LOAD_NAME": (0, 1),
-    "STORE_GLOBAL": (1, 0),
-    "DELETE_GLOBAL": (0, 0),
-    "LOAD_DEREF": (0, 1),
-    "LOAD_BUILD_CLASS": (0, 1),
-}
-"""How many operands an instruction takes from the stack, and how many results it leaves."""
+
+class _Body:
+    """The instructions of a place's code, to be changed, each with where it comes from."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        code = place.code
+        self.items: Any = Bytecode.from_code(code, conserve_exception_block_stackdepth=True)
+        offsets = [i.offset for i in instructions_of(code)[0] if i.opname not in _SKIPPED]
+        own = [item for item in self.items if isinstance(item, Instr)]
+        self.tags = {id(i): offset for i, offset in zip(own, offsets, strict=True)}
+        self.calls: set[int] = set()
+        self.kept = own
+        """So that no other instruction gets the id of one that was replaced."""
+        if place.closure is None:
+            self._own_cells()
+
+    def _own_cells(self) -> None:
+        """Make free variables the function's own: their cells are passed."""
+        self.items.cellvars = [*self.items.cellvars, *self.items.freevars]
+        self.items.freevars = []
+        for position in reversed(range(len(self.items))):
+            item = self.items[position]
+            if not isinstance(item, Instr):
+                continue
+            if item.name == "COPY_FREE_VARS":
+                del self.items[position]
+            elif isinstance(item.arg, FreeVar):
+                item.arg = CellVar(item.arg.name)
+
+    def position(self, offset: int) -> int:
+        """Where the instruction at an offset of the original stands."""
+        instructions, by_offset = instructions_of(self.place.code)
+        index = by_offset[offset]
+        while instructions[index].opname in _SKIPPED:
+            index += 1
+        wanted = instructions[index].offset
+        for position, item in enumerate(self.items):
+            if isinstance(item, Instr) and self.tags.get(id(item)) == wanted:
+                return position
+        raise TraceBreakError("GB0001", "the place to resume at was not found")
+
+    def tag(self, item: Instr, offset: int) -> Instr:
+        """Say where an instruction comes from."""
+        self.tags[id(item)] = offset
+        self.kept.append(item)
+        return item
+
+    def load(self, name: str) -> Instr:
+        """Load what a variable holds."""
+        if name in self.items.cellvars:
+            return Instr("LOAD_DEREF", CellVar(name))
+        return Instr("LOAD_FAST", name)
+
+    def load_cell(self, name: str) -> Instr:
+        """Load the cell of a variable."""
+        free = name in self.items.freevars
+        variable = FreeVar(name) if free else CellVar(name)
+        return Instr("LOAD_CLOSURE" if sys.version_info < (3, 13) else "LOAD_FAST", variable)
+
+    def enter(
+        self, target: Label, stack: Sequence[str], *, forget: bool = True
+    ) -> tuple[list[str], list[str]]:
+        """Begin at a label with a given stack; the parameters that carry it, and the cells.
+
+        With `forget`, these are no variables of the function any more.
+        """
+        prologue: list[Any] = []
+        cells = [f"{CELL_PREFIX}{n}" for n in range(len(self.place.cells))]
+        for parameter, name in zip(cells, self.place.cells, strict=True):
+            # STORE_FAST puts a cell in its place; the assembler does not know it of cells.
+            prologue += [Instr("LOAD_FAST", parameter), Instr("MAKE_CELL", CellVar(name))]
+            prologue.append(Instr("DELETE_FAST", parameter))
+        names = [f"{STACK_PREFIX}{n}" for n in range(len(stack))]
+        for name, kind in zip(names, stack, strict=True):
+            prologue.append(Instr("PUSH_NULL") if kind == MISSING else Instr("LOAD_FAST", name))
+            if forget and kind != MISSING:
+                prologue.append(Instr("DELETE_FAST", name))
+            if kind == HANDLED:
+                prologue += [Instr("PUSH_EXC_INFO"), Instr("POP_TOP")]
+        prologue.append(Instr("JUMP_FORWARD", target))
+        start = 1 + next(
+            n
+            for n, item in enumerate(self.items)
+            if isinstance(item, Instr) and item.name == "RESUME"
+        )
+        self.items[start:start] = prologue
+        return [name for name, kind in zip(names, stack, strict=True) if kind != MISSING], cells
+
+    def function(self, parameters: list[str], suffix: str, pushed: int) -> types.FunctionType:
+        """The function, which takes parameters by position."""
+        code = self.place.code
+        body = self.items
+        body.argnames = parameters
+        body.argcount = len(parameters)
+        body.posonlyargcount = body.kwonlyargcount = 0
+        body.flags &= ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        self._split_pairs()
+        self._name_arguments_of_super()
+        size = code.co_stacksize + pushed + len(("exception", "__class__", "self"))
+        made_code = body.to_code(stacksize=size, compute_exception_stack_depths=False)
+        made_code = _store_cells(made_code, len(self.place.cells))
+        self._remember(made_code)
+        made = types.FunctionType(
+            made_code, self.place.namespace, code.co_name, None, self.place.closure or None
+        )
+        made.__module__ = self.place.namespace.get("__name__", "")
+        made.__name__ = f"{code.co_name}_{suffix}"
+        made.__qualname__ = f"{code.co_qualname} ({suffix})"
+        return made
+
+    def _remember(self, made: types.CodeType) -> None:
+        new = [i.offset for i in instructions_of(made)[0] if i.opname not in _SKIPPED]
+        own = [item for item in self.items if isinstance(item, Instr)]
+        offsets = {n: self.tags.get(id(i), -1) for n, i in zip(new, own, strict=True)}
+        calls = frozenset(n for n, i in zip(new, own, strict=True) if id(i) in self.calls)
+        _remember(made, Origin(self.place.code, offsets, calls))
+
+    def _split_pairs(self) -> None:
+        """Load and store locals one by one: pairs of 3.13 reach 16 locals, and here are more."""
+        for position in reversed(range(len(self.items))):
+            item = self.items[position]
+            if isinstance(item, Instr) and item.name in _PAIRS:
+                arguments: Any = item.arg
+                parts = [
+                    Instr(name, argument, location=item.location)
+                    for name, argument in zip(_PAIRS[item.name], arguments, strict=True)
+                ]
+                self.tag(parts[0], self.tags.get(id(item), -1))
+                self.items[position : position + 1] = parts
+
+    def _name_arguments_of_super(self) -> None:
+        """Make `super()` name what it takes: of itself it takes the first parameter."""
+        code = self.place.code
+        if "__class__" not in code.co_freevars or not code.co_argcount:
+            return
+        first = code.co_varnames[0]
+        check = "LOAD_FAST" if sys.version_info < (3, 12) else "LOAD_FAST_CHECK"
+        is_cell = first in code.co_cellvars
+        receiver = Instr("LOAD_DEREF", CellVar(first)) if is_cell else Instr(check, first)
+        own = self.place.closure is None
+        cls: Any = CellVar("__class__") if own else FreeVar("__class__")
+        found = [(n, item) for n, item in enumerate(self.items) if isinstance(item, Instr)]
+        for (_, loaded), *following in reversed([*zip(found, found[1:], found[2:], strict=False)]):
+            if (loaded.name, loaded.arg) != ("LOAD_GLOBAL", (True, "super")):
+                continue
+            at, called = following[0]
+            if called.name in ("PRECALL", "CALL") and called.arg == 0:
+                for n, item in following[: 2 if called.name == "PRECALL" else 1]:
+                    renamed = Instr(item.name, 2, location=item.location)
+                    self.items[n] = self.tag(renamed, self.tags.get(id(item), -1))
+                self.items[at:at] = [Instr("LOAD_DEREF", cls), receiver.copy()]
 
 
-def stack_effect(opname: str, argument: int) -> tuple[int, int] | None:
-    """Operands and results of an instruction; None if a break cannot be resumed after it."""
-    if opname == "CALL":
-        return argument + 2, 1
-    if opname == "CALL_KW":
-        return argument + 3, 1
-    if opname == "LOAD_SUPER_ATTR":
-        return None if argument & 1 else (3, 1)
-    if opname == "CALL_FUNCTION_EX":
-        return 3 + (argument & 1), 1
-    if opname == "LOAD_ATTR" and sys.version_info >= (3, 12) and argument & 1:
-        return None  # leaves a NULL or not, as it turns out
-    if opname == "LOAD_GLOBAL":
-        return None if argument & 1 else (0, 1)
-    if opname == "FORMAT_VALUE":
-        return 1 + bool(argument & 4), 1
-    if opname == "UNPACK_SEQUENCE":
-        return 1, argument
-    if opname == "UNPACK_EX":
-        return 1, (argument & 0xFF) + (argument >> 8) + 1
-    if opname in ("BUILD_SET", "BUILD_LIST", "BUILD_TUPLE", "BUILD_STRING", "BUILD_SLICE"):
-        return argument, 1
-    if opname == "BUILD_MAP":
-        return 2 * argument, 1
-    return _EFFECTS.get(opname)
+def _store_cells(code: types.CodeType, count: int) -> types.CodeType:
+    """Put `STORE_FAST` where `_Body.enter` has put cells into their places."""
+    if not count:
+        return code
+    made = bytearray(code.co_code)
+    make, store = opcode.opmap["MAKE_CELL"], opcode.opmap["STORE_FAST"]
+    entered = False
+    for instruction in instructions_of(code)[0]:
+        if instruction.opname == "RESUME":
+            entered = True
+        elif entered and instruction.opcode == make:
+            made[instruction.offset] = store
+            count -= 1
+            if not count:
+                break
+    return code.replace(co_code=bytes(made))
 
 
-def resume_function(
-    function: types.FunctionType,
-    offset: int,
-    stack_nulls: Sequence[bool],
-    local_names: Sequence[str],
-) -> types.FunctionType:
-    """A function that continues `function` at bytecode `offset`.
+def _calls(function: Instr, arguments: Sequence[Any]) -> list[Any]:
+    """Instructions that call a function."""
+    null = Instr("PUSH_NULL")
+    pair = [null, function] if sys.version_info < (3, 13) else [function, null]
+    precall = [Instr("PRECALL", len(arguments))] if sys.version_info < (3, 12) else []
+    nested = [part for a in arguments for part in (a if isinstance(a, list) else [a])]
+    return [*pair, *nested, *precall, Instr("CALL", len(arguments))]
 
-    It takes the stack from the bottom (entries that are NULL are not passed), then the
-    named locals.
+
+# What goes on.
+
+
+def resume_function(place: Place, offset: int, stack: Sequence[str]) -> types.FunctionType:
+    """A function that continues at an offset with a stack.
+
+    It takes the stack from the bottom (NULLs are not passed), the locals and the cells.
     """
-    body = _body_of(function.__code__)
-    passed = _enter_at(body, function.__code__, offset, stack_nulls)
-    start = _after_resume(body)
-    for place in range(len(stack_nulls), 0, -1):  # what is on the stack is no local of the user's
-        item = body[start + place - 1]
-        if isinstance(item, Instr) and item.name == "LOAD_FAST":
-            body.insert(start + place, Instr("DELETE_FAST", item.arg))
-    return _function(function, body, [*passed, *local_names], "resumed")
+    body = _Body(place)
+    target = Label()
+    body.items.insert(body.position(offset), target)
+    passed, cells = body.enter(target, stack)
+    return body.function([*passed, *place.locals, *cells], "resumed", len(stack))
+
+
+def resume_call(place: Place) -> types.FunctionType:
+    """A function that makes a frame's pending call anew: of something without arguments.
+
+    It takes the stack below the call, what is called, the locals and the cells. Handlers
+    around the call are around it here too.
+    """
+    body = _Body(place)
+    last = body.position(place.offset)
+    location = body.items[last].location
+    after, target = Label(), Label()
+    count = len(place.stack)
+    thunk = f"{STACK_PREFIX}{count}"
+    called = _calls(Instr("LOAD_FAST", thunk), [])
+    loaded = next(n for n, item in enumerate(called) if item.name == "LOAD_FAST")
+    called.insert(loaded + 1, Instr("DELETE_FAST", thunk))
+    for item in called:
+        item.location = location
+        body.tag(item, place.offset)
+        body.calls.add(id(item))
+    body.items[last + 1 : last + 1] = [Instr("JUMP_FORWARD", after), target, *called, after]
+    passed, cells = body.enter(target, place.stack)
+    parameters = [*passed, thunk, *place.locals, *cells]
+    return body.function(parameters, "resumed", count + 2)
 
 
 def break_function(
-    function: types.FunctionType,
-    offsets: tuple[int, int],
-    stack_nulls: Sequence[bool],
-    local_names: Sequence[str],
-    effect: tuple[int, int],
+    place: Place, first: int, stack: Sequence[str], exits: Exits
 ) -> types.FunctionType:
-    """A function that runs the instructions from one offset to another, and stops there.
+    """A function that runs the instructions from `first` to the place's, and stops there.
 
-    It takes the class of its result, the stack and the locals. Its result is an instance of
-    that class, made of the stack as the instructions leave it and the locals; what the
-    user's function returns, where an exception handler of the user's led there.
+    It takes the class of its result, the stack, the locals and the cells. Its result is an
+    instance of that class, made of the stack as the instruction leaves it, the locals, the
+    cells and the number of the exit; or what the user's function returns, where an exception
+    handler of the user's led there.
     """
-    code = function.__code__
-    body = _body_of(code)
-    last = _position(body, _ordinal(code, offsets[1]))
-    end = Label()
-    results = [f"{RESULT_PREFIX}{n}" for n in range(effect[1])]
-    stores = [Instr("STORE_FAST", name) for name in reversed(results)]
-    body[last + 1 : last + 1] = [*stores, Instr("JUMP_FORWARD", end)]
-    passed = _enter_at(body, code, offsets[0], stack_nulls)
-    kept = len(stack_nulls) - effect[0]
-    below = [f"{STACK_PREFIX}{n}" for n in range(kept) if not stack_nulls[n]]
-    called = [Instr("PUSH_NULL"), Instr("LOAD_FAST", STOPPED)]
-    body += [end, *(called if sys.version_info < (3, 13) else reversed(called))]
-    body += [Instr("LOAD_FAST", name) for name in [*below, *results]]
-    body += [_load_local(code, name) for name in local_names]
-    body.append(Instr("BUILD_TUPLE", len(below) + len(results) + len(local_names)))
-    count = 1
-    if sys.version_info < (3, 12):
-        body.append(Instr("PRECALL", count))
-    body += [Instr("CALL", count), Instr("RETURN_VALUE")]
-    pushed = 2 + len(below) + len(results) + len(local_names)
-    return _function(function, body, [STOPPED, *passed, *local_names], "broken", pushed)
-
-
-def _body_of(code: types.CodeType) -> Bytecode:
-    """The instructions of a function, with exception handlers that keep as much of the stack.
-
-    The depths cannot be found anew: a `try` block that is entered in the middle is reached
-    by no jump to its beginning.
-    """
-    return Bytecode.from_code(code, conserve_exception_block_stackdepth=True)
-
-
-def _load_local(code: types.CodeType, name: str) -> Instr:
-    if name in code.co_cellvars:
-        return Instr("LOAD_DEREF", CellVar(name))
-    if name in code.co_freevars:
-        return Instr("LOAD_DEREF", FreeVar(name))
-    return Instr("LOAD_FAST", name)
-
-
-def _enter_at(
-    body: Bytecode, code: types.CodeType, offset: int, stack_nulls: Sequence[bool]
-) -> list[str]:
-    """Make the body begin at an offset with a given stack; the parameters that carry it."""
-    names = [f"{STACK_PREFIX}{n}" for n in range(len(stack_nulls))]
+    body = _Body(place)
+    kept = stack[: len(stack) - exits.operands]
+    last = body.position(place.offset)
+    broken = body.items[last]
+    ends = [Label() for _ in exits.results]
+    blocks: list[Any] = []
+    for number, (end, results) in enumerate(zip(ends, exits.results, strict=True)):
+        blocks.append(end)
+        if number and broken.name == "FOR_ITER":  # what ends it is skipped
+            blocks += [Instr(name) for name in ("END_FOR", "POP_TOP")[:LOOP_END]]
+        blocks += _stop(body, kept, results, number)
+    if len(ends) > 1:
+        forward = broken.name.replace("BACKWARD", "FORWARD")
+        location = broken.location
+        body.items[last] = body.tag(Instr(forward, ends[1], location=location), place.offset)
+    if ends:
+        body.items.insert(last + 1, Instr("JUMP_FORWARD", ends[0]))
     target = Label()
-    body.insert(_position(body, _ordinal(code, offset)), target)
-    prologue: list[Any] = []
-    for name, is_null in zip(names, stack_nulls, strict=True):
-        prologue.append(Instr("PUSH_NULL") if is_null else Instr("LOAD_FAST", name))
-    prologue.append(Instr("JUMP_FORWARD", target))
-    start = _after_resume(body)
-    body[start:start] = prologue
-    return [name for name, is_null in zip(names, stack_nulls, strict=True) if not is_null]
+    body.items.insert(body.position(first), target)
+    passed, cells = body.enter(target, stack, forget=False)
+    body.items += blocks
+    pushed = 4 + len(stack) + sum(exits.results) + len(place.locals) + len(cells)
+    return body.function([STOPPED, *passed, *place.locals, *cells], "broken", pushed)
 
 
-def _function(
-    function: types.FunctionType,
-    body: Bytecode,
-    parameters: list[str],
-    suffix: str,
-    pushed: int = 0,
-) -> types.FunctionType:
-    body.argnames = parameters
-    body.argcount = len(parameters)
-    body.posonlyargcount = 0
-    body.kwonlyargcount = 0
-    body.flags &= ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    _split_pairs(body)
-    _name_arguments_of_super(body, function.__code__)
-    size = function.__code__.co_stacksize + pushed + len(("__class__", "self"))
-    code = body.to_code(stacksize=size, compute_exception_stack_depths=False)
-    qualname = f"{function.__code__.co_qualname.removesuffix(RESUMED)}{RESUMED}"
-    code = code.replace(co_qualname=qualname)
-    made = types.FunctionType(
-        code, function.__globals__, function.__name__, None, function.__closure__
-    )
-    made.__module__ = function.__module__
-    made.__name__ = f"{function.__code__.co_name}_{suffix}"
-    made.__qualname__ = f"{function.__qualname__} ({suffix})"
+def _stop(body: _Body, kept: Sequence[str], results: int, number: int) -> list[Any]:
+    """Leave a break function by an exit, with nothing being handled any more."""
+    names = [f"{RESULT_PREFIX}{n}" for n in range(results)]
+    made: list[Any] = [Instr("STORE_FAST", name) for name in reversed(names)]
+    if HANDLED in kept:
+        for kind in reversed(kept[kept.index(HANDLED) :]):
+            made.append(Instr("POP_EXCEPT") if kind == HANDLED else Instr("STORE_FAST", _DROPPED))
+    below = [f"{STACK_PREFIX}{n}" for n, kind in enumerate(kept) if kind != MISSING]
+    values: list[Any] = [Instr("LOAD_FAST", name) for name in [*below, *names]]
+    values += [body.load(name) for name in body.place.locals]
+    values += [body.load_cell(name) for name in body.place.cells]
+    packed = [*values, Instr("BUILD_TUPLE", len(values))]
+    called = _calls(Instr("LOAD_FAST", STOPPED), [packed, Instr("LOAD_CONST", number)])
+    return [*made, *called, Instr("RETURN_VALUE")]
+
+
+def chain(functions: Sequence[types.FunctionType], outers: Sequence[Place]) -> types.FunctionType:
+    """One function that goes on in the innermost frame, called by those around it.
+
+    It takes what the first takes; then, for each frame around it, the stack below the
+    pending call, the locals and the cells.
+    """
+    if len(functions) == 1:
+        return functions[0]
+    count = functions[0].__code__.co_argcount
+    names = [f"v{n}" for n in range(count)]
+    call: list[Any] = [_const(functions[0]), *_loads(names)]
+    for function, outer in zip(functions[1:], outers, strict=True):
+        fresh = [f"v{count + n}" for n in range(function.__code__.co_argcount - 1)]
+        below = sum(kind != MISSING for kind in outer.stack)
+        inner = _calls(_const(functools.partial), call)
+        call = [_const(function), *_loads(fresh[:below]), inner, *_loads(fresh[below:])]
+        count += len(fresh)
+        names += fresh
+    body: Any = Bytecode([Instr("RESUME", 0), *_calls(call[0], call[1:]), Instr("RETURN_VALUE")])
+    body.argnames = names
+    body.argcount = len(names)
+    body.name, body.filename, body.flags = "continuation", "<plait continuation>", 3
+    first = functions[0]
+    made = types.FunctionType(body.to_code(), {"__builtins__": __builtins__}, first.__name__)
+    made.__qualname__ = first.__qualname__
+    made.__module__ = first.__module__
     return made
 
 
-def _split_pairs(body: Bytecode) -> None:
-    """Load and store locals one by one: pairs of 3.13 reach 16 locals, and here are more."""
-    for position in reversed(range(len(body))):
-        item = body[position]
-        if isinstance(item, Instr) and item.name in _PAIRS:
-            arguments: Any = item.arg
-            body[position : position + 1] = [
-                Instr(name, argument, location=item.location)
-                for name, argument in zip(_PAIRS[item.name], arguments, strict=True)
-            ]
+def is_chain(code: types.CodeType) -> bool:
+    """Whether a code object is that of a function that `chain` made."""
+    return code.co_filename == "<plait continuation>"
 
 
-def _name_arguments_of_super(body: Bytecode, code: types.CodeType) -> None:
-    """Make `super()` name what it takes: of itself it takes the first parameter, here another."""
-    if "__class__" not in code.co_freevars or not code.co_argcount:
-        return
-    first = code.co_varnames[0]
-    check = "LOAD_FAST" if sys.version_info < (3, 12) else "LOAD_FAST_CHECK"
-    is_cell = first in code.co_cellvars
-    receiver = Instr("LOAD_DEREF", CellVar(first)) if is_cell else Instr(check, first)
-    found = [(n, item) for n, item in enumerate(body) if isinstance(item, Instr)]
-    for (_, loaded), *following in reversed([*zip(found, found[1:], found[2:], strict=False)]):
-        if (loaded.name, loaded.arg) != ("LOAD_GLOBAL", (True, "super")):
-            continue
-        at, called = following[0]
-        if called.name in ("PRECALL", "CALL") and called.arg == 0:
-            for n, item in following[: 2 if called.name == "PRECALL" else 1]:
-                body[n] = Instr(item.name, 2, location=item.location)
-            body[at:at] = [Instr("LOAD_DEREF", FreeVar("__class__")), receiver]
+def _const(value: object) -> Instr:
+    return Instr("LOAD_CONST", value)
 
 
-def _ordinal(code: types.CodeType, offset: int) -> int:
-    """Which instruction stands at `offset`, prefixes and caches not counted."""
-    instructions, by_offset = instructions_of(code)
-    before = instructions[: by_offset[offset]]
-    return sum(instruction.opname not in _SKIPPED for instruction in before)
-
-
-def _position(body: Bytecode, ordinal: int) -> int:
-    count = 0
-    for position, item in enumerate(body):
-        if isinstance(item, Instr):
-            if count == ordinal:
-                return position
-            count += 1
-    raise TraceBreakError("GB0001", "the place to resume at was not found")
-
-
-def _after_resume(body: Bytecode) -> int:
-    for position, item in enumerate(body):
-        if isinstance(item, Instr) and item.name == "RESUME":
-            return position + 1
-    raise TraceBreakError("GB0001", "a function without a start")
+def _loads(names: Sequence[str]) -> list[Instr]:
+    return [Instr("LOAD_FAST", name) for name in names]

@@ -92,6 +92,15 @@ def shown(value: object) -> str:
     return repr(value)
 
 
+def is_empty(cell: types.CellType) -> bool:
+    """Whether a cell holds nothing."""
+    try:
+        cell.cell_contents  # noqa: B018  # it raises
+    except ValueError:
+        return True
+    return False
+
+
 def own_table(value: object) -> dict[str, Any]:
     """The instance dictionary of an object, past what its class would do."""
     table: dict[str, Any] = object.__getattribute__(value, "__dict__")
@@ -285,6 +294,8 @@ class TraceState:
 
     def _guard_alias(self, known: Variable, value: object, source: Source) -> None:
         first = getattr(known, "source", None)
+        if isinstance(known, CellVariable) and first is not None:
+            first = first.base
         if first is not None and first.code != source.code:
             if isinstance(value, types.FunctionType | type | types.ModuleType):
                 self.guard_identity(source, value)
@@ -314,6 +325,9 @@ class TraceState:
         if isinstance(value, types.ModuleType):
             self.guard_identity(source, value)
             return Known(value, source)
+        if isinstance(value, types.CellType):
+            self.guard_type(source, value)
+            return CellVariable(None, value, source.cell_content(source.text))
         if type(value) in STORED_KINDS or is_named_tuple(type(value)):
             self.guard_type(source, value)
             return self._wrap_container(value, type(value), source)
@@ -534,6 +548,12 @@ class TraceState:
         self.wrapped[id(cell)] = variable
         self.kept.append(cell)
         return variable
+
+    def guard_empty(self, cell: CellVariable) -> None:
+        """A real cell keeps holding nothing."""
+        assert cell.source is not None
+        test = f"{self.constants.name(is_empty)}({{}})"
+        self.guard(cell.source.base, test, f"{cell.source.text} is not set")
 
     # Tensors.
 

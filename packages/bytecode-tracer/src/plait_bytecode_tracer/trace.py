@@ -15,7 +15,7 @@ from torch import fx
 from plait_bytecode_tracer.aliasing import guard_distinct, guard_shared_storage
 from plait_bytecode_tracer.ambient import AUTOCAST_DEVICES, bound, enter_inference_mode
 from plait_bytecode_tracer.binding import parameter_names
-from plait_bytecode_tracer.breaks import Continuation, break_steps, go_on
+from plait_bytecode_tracer.breaks import Continuation, Known, break_steps, go_on
 from plait_bytecode_tracer.errors import GraphBreak, TooLongError, TraceBreakError
 from plait_bytecode_tracer.frame import BreakHere, Frame, Function
 from plait_bytecode_tracer.guards import (
@@ -95,12 +95,12 @@ def trace(
     values: Sequence[Any],
     undecided: Container[str] = (),
     policy: Callable[[], Policy] = Policy,
+    known: Known | None = None,
 ) -> Capture:
     """Trace a call of `function` with `values`, one for each parameter in local order.
 
     `undecided` are the values of input tensors that are not to be guarded: a branch on
-    one breaks the graph. `policy` makes what decides, in one trace, which sizes and numbers
-    are symbolic.
+    one breaks the graph. `known` are the continuations that there are already.
 
     Raises WholeCallEagerError where not even a part of the call can be captured.
     """
@@ -123,7 +123,7 @@ def trace(
         except BreakHere as here:
             assert reason is not None
             try:
-                return _finish_at_break(function, here.frame, state, reason)
+                return _finish_at_break(function, here.frame, state, reason, known)
             except Exception as error:  # a call that cannot be resumed here may be further out
                 get_logger("tracer").debug("cannot resume: %s", error, exc_info=True)
                 cause = error
@@ -270,10 +270,14 @@ def _finish(
 
 
 def _finish_at_break(
-    function: types.FunctionType, frame: Frame, state: TraceState, reason: GraphBreak
+    function: types.FunctionType,
+    frame: Frame,
+    state: TraceState,
+    reason: GraphBreak,
+    known: Known | None,
 ) -> Capture:
     rebuilder = Rebuilder(state, Reads())
-    continuation = go_on(function, frame, rebuilder)
+    continuation = go_on(frame, rebuilder, known or Known())
     return _capture(function, state, rebuilder, tuple(rebuilder.lines), reason, continuation)
 
 

@@ -135,6 +135,9 @@ class CellVariable(Variable):
     content: Variable | None = None
     original: types.CellType | None = None
     source: Source | None = None
+    """Of what it holds; its base is the cell."""
+    is_cleared: bool = False
+    """Whether the trace has deleted what a real one held."""
 
 
 @dataclass(eq=False, slots=True)

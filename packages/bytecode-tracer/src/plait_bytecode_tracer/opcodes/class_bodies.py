@@ -57,7 +57,7 @@ def delete_name(frame: Frame, instruction: Instruction) -> None:
     name = instruction.argval
     namespace = _namespace(frame)
     if isinstance(namespace, DictVariable) and name not in namespace.items:
-        fails(NameError, f"name {name!r} is not defined")
+        fails(NameError, f"name {name!r} is not defined", name=name)
     delete_item(frame, namespace, constant(name))
 
 

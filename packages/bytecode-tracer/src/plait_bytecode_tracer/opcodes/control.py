@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dis import Instruction
 
 from plait_bytecode_tracer.attributes import load_attribute
-from plait_bytecode_tracer.frame import Frame, constant, instructions_of
+from plait_bytecode_tracer.effects import LOOP_END
+from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import iterate, next_item
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.operations import truth
@@ -14,8 +14,6 @@ from plait_bytecode_tracer.raising import PythonError, exception_class
 from plait_bytecode_tracer.variables import (
     GeneratorVariable,
     Known,
-    SymbolVariable,
-    TensorVariable,
     Variable,
 )
 
@@ -85,17 +83,13 @@ def for_iter(frame: Frame, instruction: Instruction) -> int | None:
         frame.push(value)
         return None
     frame.pop()
-    return frame.index_of(instruction.argval) + _LOOP_END
-
-
-_LOOP_END = {(3, 11): 0, (3, 12): 1}.get(sys.version_info[:2], 2)
-"""How many instructions an ended loop skips: END_FOR in 3.12, and POP_TOP from 3.13."""
+    return frame.index_of(instruction.argval) + LOOP_END
 
 
 @opcode("END_FOR", since=(3, 12))
 def end_for(frame: Frame, instruction: Instruction) -> None:
     """Only where a generator's frame returns into a loop, which is not how they are traced."""
-    frame.pop_many(2 if _LOOP_END == 1 else 1)
+    frame.pop_many(2 if LOOP_END == 1 else 1)
 
 
 @opcode("TO_BOOL", since=(3, 13))
@@ -104,16 +98,7 @@ def to_bool(frame: Frame, instruction: Instruction) -> None:
 
 
 def as_bool(frame: Frame, value: Variable) -> Variable:
-    """`bool(value)`, or a tensor as it is before a jump, which breaks the trace in its place.
-
-    The jump has a continuation for each side. Where an exception of `bool` has a handler
-    it is this instruction that breaks, under that handler.
-    """
-    waits = isinstance(value, SymbolVariable) and value.hint is None
-    if (waits or isinstance(value, TensorVariable)) and not frame.is_covered():
-        following = instructions_of(frame.code)[0][frame.index + 1].opname
-        if following in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
-            return value
+    """`bool(value)`."""
     return constant(truth(frame, value))
 
 

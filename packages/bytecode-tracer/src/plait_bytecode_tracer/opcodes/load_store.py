@@ -104,10 +104,10 @@ def _set_local(frame: Frame, name: str, value: Variable) -> None:
     """Store into a local's slot. At the end of a comprehension that can be NULL or a cell."""
     if value is NULL:
         frame.locals.pop(name, None)
+    elif isinstance(value, CellVariable) and name in frame.cell_names:
+        frame.cells[name] = value
     elif name not in frame.cells:
         frame.locals[name] = value
-    elif isinstance(value, CellVariable):
-        frame.cells[name] = value
     else:
         raise TraceBreakError("GB0009", "a cell in a comprehension that is resumed")
 
@@ -159,7 +159,7 @@ def read_global(frame: Frame, name: str) -> Variable:
         if table is None:
             space = state.constants.source(namespace, "globals")
             state.require(space, Kind.LACKS, name, f"there is no {name}")
-        fails(NameError, f"name {name!r} is not defined")
+        fails(NameError, f"name {name!r} is not defined", name=name)
     if table is None:
         space = state.constants.source(namespace, "globals")
         state.require(space, Kind.LACKS, name, f"{name} is the builtin")
@@ -182,10 +182,11 @@ def load_deref_311(frame: Frame, instruction: Instruction) -> None:
 def load_deref(frame: Frame, instruction: Instruction) -> None:
     name = instruction.argval
     cell = frame.cell(name)
-    if cell.content is None and cell.original is not None:
+    if cell.content is None and cell.original is not None and not cell.is_cleared:
         try:
             value = cell.original.cell_contents
         except ValueError:
+            frame.state.guard_empty(cell)
             _unset_cell(frame, name)
         cell.content = frame.state.wrap(value, cell.source)
     if cell.content is None:
@@ -197,13 +198,13 @@ def _unset_cell(frame: Frame, name: str) -> NoReturn:
     if name in frame.code.co_cellvars:
         _unset_local(name)
     text = f"cannot access free variable {name!r} where it is not associated with a value"
-    fails(NameError, text + " in enclosing scope")
+    fails(NameError, text + " in enclosing scope", name=name)
 
 
 @opcode("STORE_DEREF")
 def store_deref(frame: Frame, instruction: Instruction) -> None:
     cell = frame.cell(instruction.argval)
-    cell.content = frame.pop()
+    cell.content, cell.is_cleared = frame.pop(), False
     if cell.original is not None:
         frame.state.changed[id(cell)] = cell
 
@@ -212,7 +213,10 @@ def store_deref(frame: Frame, instruction: Instruction) -> None:
 def delete_deref(frame: Frame, instruction: Instruction) -> None:
     cell = frame.cell(instruction.argval)
     if cell.original is not None:
-        raise TraceBreakError("GB0009", "a variable of an enclosing function is deleted")
+        load_deref(frame, instruction)  # it must be there
+        frame.pop()
+        cell.is_cleared = True
+        frame.state.changed[id(cell)] = cell
     if cell.content is None:
         _unset_cell(frame, instruction.argval)
     cell.content = None
@@ -222,7 +226,7 @@ def delete_deref(frame: Frame, instruction: Instruction) -> None:
 def delete_global(frame: Frame, instruction: Instruction) -> None:
     table = frame.state.global_table(frame.function.globals)
     if instruction.argval not in table.items:
-        fails(NameError, f"name {instruction.argval!r} is not defined")
+        fails(NameError, f"name {instruction.argval!r} is not defined", name=instruction.argval)
     dict_delete(frame, table, instruction.argval)
 
 
@@ -328,7 +332,10 @@ def import_from(frame: Frame, instruction: Instruction) -> None:
         if f"{package}.{name}" in sys.modules:
             found = constant(sys.modules[f"{package}.{name}"])
         else:
-            fails(ImportError, f"cannot import name {name!r} from {package!r}")
+            path = getattr(module.value, "__file__", None)
+            text = f"cannot import name {name!r} from {package!r} ({path or 'unknown location'})"
+            extra = {"name_from": name} if frame.is_312 else {}
+            fails(ImportError, text, name=package, path=path, **extra)
     frame.push(found if found is not None else constant(None))
 
 

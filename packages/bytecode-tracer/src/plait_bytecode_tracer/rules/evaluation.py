@@ -18,7 +18,7 @@ from plait_bytecode_tracer.containers import dict_set
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, Function, constant
 from plait_bytecode_tracer.raising import fails, python_error
-from plait_bytecode_tracer.resume import RESUMED
+from plait_bytecode_tracer.resume import origin_of
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.variables import (
     DictVariable,
@@ -205,7 +205,7 @@ def frame_locals(frame: Frame) -> Variable:
 def _names_in_order(frame: Frame) -> list[str]:
     """The names of a frame's variables in the order of its slots."""
     code = frame.code
-    if code.co_qualname.endswith(RESUMED):
+    if origin_of(code) is not None:
         raise TraceBreakError("GB0013", "locals() after a graph break")
     return list(dict.fromkeys([*code.co_varnames, *code.co_cellvars, *code.co_freevars]))
 

@@ -10,7 +10,7 @@ from plait_bytecode_tracer.containers import hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import MODULE_CALL, MODULE_GETATTR
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.raising import fails_attribute
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import HOOKS
 from plait_bytecode_tracer.variables import (
@@ -91,7 +91,7 @@ def module_getattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
     found = module_entry(frame, module, wanted)
     if found is None:
         kind = type(module.value).__name__
-        fails(AttributeError, f"{kind!r} object has no attribute {wanted!r}")
+        fails_attribute(f"{kind!r} object has no attribute {wanted!r}", owner, wanted)
     return found
 
 
