@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import torch
 from torch import nn
@@ -489,3 +490,44 @@ def apply_and_requires_grad():
         return made(x)
 
     return program, made
+
+
+def _places(caught):
+    return [
+        (w.category.__name__, str(w.message), w.filename.rpartition("/")[2], w.lineno)
+        for w in caught
+    ]
+
+
+def _warned(program, *args):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = program(*args)
+    return result, _places(caught)
+
+
+@case(lambda: [(t(2, 3), t(1, 2, 3)), (t(2, 3), t(2, 3)), (t(2, 3), t(3))], drive=_warned)
+def loss_that_warns(x, y):
+    first = nn.functional.mse_loss(x, y)
+    second = nn.functional.l1_loss(x, y) + nn.MSELoss()(x, y)
+    return first, second
+
+
+@case(lambda: [(t(2, 3), None), (t(2, 3), 1)], drive=_warned)
+def softmax_that_warns(x, dim):
+    def inner(rows):
+        return nn.functional.softmax(rows, dim) * 2
+
+    return inner(x) + nn.functional.log_softmax(x, dim)
+
+
+@case(lambda: [(t(2, 3), 1), (t(2, 3), 2), (t(2, 3), 3)], drive=_warned)
+def warnings_by_level(x, level):
+    def outer(rows):
+        return inner(rows) + 1
+
+    def inner(rows):
+        warnings.warn(f"level {level}", stacklevel=level)
+        return rows * 2
+
+    return outer(x)

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.frame import Frame, Function, constant
 from plait_bytecode_tracer.getters import GETTERS, call_getter, known_getter
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.instances import call_class, new_instance
+from plait_bytecode_tracer.leaves import is_leaf
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects import (
     MODULE_CALL,
@@ -64,14 +65,6 @@ from plait_bytecode_tracer.variables import (
     is_constant,
 )
 
-_LEAF_MODULES = frozenset(
-    {
-        *("torch", "torch.functional", "torch.nn.functional", "torch._C", "torch._C._nn"),
-        *("torch._C._linalg", "torch._C._special", "torch._C._fft", "torch.linalg"),
-        *("torch.special", "torch.fft", "torch._VF", "torch._C._VariableFunctions"),
-        *("torch._tensor", "torch._torch_docs"),
-    }
-)
 _UNTRACED_MODULES = (
     *("torch._dynamo", "torch._inductor", "torch._functorch", "torch._higher_order_ops"),
     *("torch.random", "torch.cuda.random"),  # they change random states
@@ -150,7 +143,7 @@ def _call_known(
     if isinstance(real, type):
         frame.state.is_direct = False
         return call_class(frame, function, args, kwargs)
-    if _is_leaf(real) and not _calls_back(real, args, kwargs):
+    if is_leaf(real) and not _calls_back(real, args, kwargs):
         return _call_torch(frame, real, args, kwargs)
     if isinstance(real, types.FunctionType):
         return inline(frame, real, args, kwargs)
@@ -264,24 +257,6 @@ def _number(frame: Frame, value: Variable, reader: str) -> Variable:
         return value
     known = value_of(frame.state, value, reader)
     return value if known is UNKNOWN else constant(known)
-
-
-def _is_leaf(real: Any) -> bool:
-    """Whether a function of torch becomes a node rather than being inlined."""
-    if isinstance(real, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        return True
-    if isinstance(real, types.BuiltinFunctionType | types.BuiltinMethodType):
-        module = getattr(real, "__module__", None) or ""
-        owner = getattr(real, "__self__", None)
-        from_torch = module.startswith("torch") or type(owner).__name__ == "_VariableFunctionsClass"
-        return from_torch or getattr(owner, "__name__", "").startswith("torch")
-    if isinstance(real, types.FunctionType):
-        if real.__name__.startswith("_check"):  # they read a value and raise
-            return False
-        return real.__globals__.get("__name__") in _LEAF_MODULES
-    if isinstance(real, types.MethodDescriptorType | types.WrapperDescriptorType):
-        return issubclass(torch.Tensor, real.__objclass__) and real.__objclass__ is not object
-    return False
 
 
 def _calls_back(real: Any, args: list[Variable], kwargs: dict[str, Variable]) -> bool:

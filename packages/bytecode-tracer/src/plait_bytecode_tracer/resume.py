@@ -54,6 +54,12 @@ class Thunk:
         return self.function(*self.values)
 
 
+_call: Any = Thunk.__call__
+# Warnings look for the user's frame past frames of importlib, by the file's name. This one is
+# between a function of the user's and another, where Python has none.
+_call.__code__ = _call.__code__.replace(co_filename="<plait: as importlib._bootstrap>")
+
+
 class Stopped:
     """Where a break function has stopped: by which exit, and what the rest takes."""
 

@@ -90,6 +90,16 @@ def is_tensor(frame: Frame, value: Variable) -> Variable:
     return constant(isinstance(value, TensorVariable))
 
 
+@builtin(
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
+)
+def has_torch_function(frame: Frame, *args: Variable) -> Variable:
+    """Whether an argument takes over functions of torch: such tensors are not traced."""
+    return constant(False)
+
+
 @builtin(torch._jit_internal.is_scripting)
 def is_scripting(frame: Frame) -> Variable:
     return constant(False)
