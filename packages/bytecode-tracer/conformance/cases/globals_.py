@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import gc
+import keyword
 import math
 import sys
 import types
+import warnings
 
 import torch
 
@@ -412,3 +415,43 @@ def global_deleted_and_asked_for(x, n):
         return ONLY
     except NameError as error:
         return str(error), found, x
+
+
+@case(with_x(2, 3))
+def settings_of_the_interpreter(x, n):
+    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = keyword.iskeyword("for"), keyword.iskeyword("four")
+    limits = sys.getrecursionlimit() > 10, sys.getswitchinterval() > 0, gc.isenabled()
+    return found, limits, sys.intern("a" * n), len(warnings.filters) > 0, x * n
+
+
+def _changed_limit():
+    before = sys.getrecursionlimit()
+    for more in (0, 7, 0):
+        sys.setrecursionlimit(before + more)
+        yield (t(2),)
+    sys.setrecursionlimit(before)
+
+
+@case(_changed_limit)
+def setting_changed_between_calls(x):
+    return x, sys.getrecursionlimit()
+
+
+class Watching(type):
+    def __getattribute__(cls, name):
+        if name == "secret":
+            return "watched"
+        return super().__getattribute__(name)
+
+
+class Watched(metaclass=Watching):
+    secret = 1
+    open = 2
+
+
+@case(with_x(2, 3))
+def metaclass_that_intercepts(x, n):
+    return Watched.secret, Watched.open * x, getattr(Watched, "missing", n), Watched.__name__

@@ -334,7 +334,7 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
         return constant(cls.__mro__)
     meta_static = static_attribute(type(cls), name)
     if is_python(static_attribute(type(cls), "__getattribute__")):
-        raise TraceBreakError("GB0007", f"{cls.__name__}, whose metaclass intercepts attributes")
+        return made_class_attribute(frame, owner, name)
     static = static_attribute(cls, name)
     if isinstance(static, types.ClassMethodDescriptorType):  # bound anew at each look
         guard_class(frame, cls, name)

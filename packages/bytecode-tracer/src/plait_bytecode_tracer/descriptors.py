@@ -15,6 +15,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.instances import initialize
+from plait_bytecode_tracer.made_classes import type_attribute
 from plait_bytecode_tracer.methods import call_method_variable
 from plait_bytecode_tracer.objects import (
     class_of,
@@ -71,6 +72,8 @@ def call_descriptor(
         if not fits(_OBJECT[name], frame, owner, *rest):
             refuse(descriptor, args, kwargs)
         return _OBJECT[name](frame, owner, *rest)
+    if cls is type and name == "__getattribute__" and len(rest) == 1:
+        return _type_getattribute(frame, owner, rest[0])
     if name == "__get__" and cls is types.FunctionType and rest:
         unbound = isinstance(rest[0], Known) and rest[0].value is None
         return owner if unbound else BoundVariable(owner, rest[0])
@@ -100,6 +103,15 @@ def call_descriptor(
     if all(isinstance(a, Known) and is_fixed(a.value) for a in (*args, *kwargs.values())):
         return fold(descriptor, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of {cls.__name__}.{name}, which is not traced")
+
+
+def _type_getattribute(frame: Frame, owner: Variable, name: Variable) -> Variable:
+    cls = plain_value(owner)
+    found = type_attribute(frame, Known(cls), plain_value(name)) if isinstance(cls, type) else None
+    if found is None:
+        text = f"type object {cls.__name__!r} has no attribute {plain_value(name)!r}"
+        fails(AttributeError, text)
+    return found
 
 
 def _init(frame: Frame, owner: Variable, *args: Variable) -> Variable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 import operator
+import sys
 from typing import Any
 
 import torch
@@ -29,7 +30,22 @@ from plait_bytecode_tracer.variables import (
 
 FOLDED: frozenset[Any] = frozenset(
     {
-        *(abs, bin, bool, bytes, chr, complex, divmod, float, format, hex, int, oct, ord),
+        *(
+            sys.intern,
+            abs,
+            bin,
+            bool,
+            bytes,
+            chr,
+            complex,
+            divmod,
+            float,
+            format,
+            hex,
+            int,
+            oct,
+            ord,
+        ),
         *(pow, repr, round, str, ascii, range, hash, torch.finfo, torch.iinfo, torch.Size),
         *(bisect.bisect_left, bisect.bisect_right),
         *(torch.device, torch.is_tensor, torch.promote_types, torch.can_cast),

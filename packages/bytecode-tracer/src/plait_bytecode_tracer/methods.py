@@ -105,6 +105,8 @@ def call_method_variable(
         case FunctionVariable():
             descriptor = constant(getattr(types.FunctionType, method.name))
             return call(frame, descriptor, [owner, *args], kwargs)
+        case Known() if is_constant(owner.value):  # such as frozenset.__contains__, bound
+            return call(frame, constant(getattr(owner.value, method.name)), args, kwargs)
         case Known() if isinstance(owner.value, type):
             return call(frame, constant(getattr(owner.value, method.name)), args, kwargs)
     raise TraceBreakError("GB0002", f"the method {method.name!r}")

@@ -13,10 +13,12 @@ from typing import Any, NoReturn
 
 from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.objects import builtin_base
 from plait_bytecode_tracer.raising import python_error
 from plait_bytecode_tracer.variables import (
     DictVariable,
     FunctionVariable,
+    GeneratorVariable,
     Known,
     ObjectVariable,
     SequenceVariable,
@@ -49,15 +51,20 @@ def _sample(value: Variable, made: dict[type, Any]) -> Any:
             return value.value
         case SequenceVariable() | DictVariable() | SetVariable() if value.kind in _PLAIN:
             return value.kind()
+        case SequenceVariable() | DictVariable() | SetVariable():
+            pass
         case FunctionVariable():
             return lambda: None
+        case GeneratorVariable():
+            return (None for _ in range(0))
         case SliceVariable():
             return slice(None)
         case Known() | ObjectVariable():
             cls = type_of(value)
-            if is_plain_class(cls):
+            base = builtin_base(cls)
+            if base in _PLAIN or (base is None and is_plain_class(cls)):
                 if cls not in made:
-                    made[cls] = stand_in(cls, {})
+                    made[cls] = type(cls.__name__, () if base is None else (base,), {})()
                 return made[cls]
     raise TraceBreakError("GB0008", "an operation on operands that it may not take")
 

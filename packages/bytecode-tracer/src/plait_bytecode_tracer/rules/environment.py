@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import _thread
 import builtins
+import gc
 import inspect
 import sys
+import warnings
 import weakref
+from typing import Any
 
 import torch
 
 from plait_bytecode_tracer.attributes import load_attribute
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.frame import Frame, constant, instructions_of
+from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.operations import truth
-from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.variables import (
     Known,
     ObjectVariable,
@@ -78,6 +83,45 @@ def weak_reference(frame: Frame, *args: Variable, **kwargs: Variable) -> Variabl
 def frame_dependent(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
     """What looks at the frames that call it, which only Python itself has."""
     raise TraceBreakError("GB0013", "sys._getframe(), or a function like it, looks into the frame")
+
+
+def _defer(function: Any) -> Builtin:
+    """The rule of a function that only has an effect: it is called after the graph has run."""
+
+    def rule(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
+        following = instructions_of(frame.code)[0][frame.index + 1].opname
+        if following != "POP_TOP":
+            raise TraceBreakError("GB0002", f"a result of {function.__name__}")
+        frame.state.deferred.append((constant(function), list(args), dict(kwargs)))
+        return constant(None)
+
+    return rule
+
+
+for _function in (gc.collect, vars(warnings)["_filters_mutated"]):
+    builtin(_function)(_defer(_function))
+
+
+def _ask(function: Any) -> Builtin:
+    """The rule of a function that tells a setting of the interpreter, which is guarded."""
+
+    def rule(frame: Frame) -> Variable:
+        value = function()
+        if not is_constant(value):
+            raise TraceBreakError("GB0002", f"a call of {function.__name__}")
+        text = f"{function.__name__}() is {value!r}"
+        frame.state.require(None, Kind.MODE, Mode(function, value), text)
+        return constant(value)
+
+    return rule
+
+
+_SETTINGS = (
+    *(sys.getrecursionlimit, sys.getswitchinterval, sys.gettrace, sys.getprofile),
+    *(sys.get_int_max_str_digits, gc.isenabled, gc.get_threshold, gc.get_debug, _thread.get_ident),
+)
+for _setting in _SETTINGS:
+    builtin(_setting)(_ask(_setting))
 
 
 @builtin(globals)
