@@ -675,7 +675,7 @@ class TraceState:
             if not self._can_depend_on_data(error):
                 raise
             self.need_symbols()
-            result = self._run(kind, target, fake_args, fake_kwargs)
+            result = self.run(kind, target, fake_args, fake_kwargs)
         check_assumed(self, target)
         self.idle_since = self.steps
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
