@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import types
@@ -197,7 +198,9 @@ def _container_attribute(
         if position is not None:
             return owner.items[position]
     if not hasattr(kind, name):
-        return None
+        if not isinstance(owner, DictVariable):
+            return None
+        return _attribute_of_ordered(frame, owner, name)
     if isinstance(owner, SequenceVariable) and hasattr(kind, "_fields"):
         static = static_attribute(kind, name)
         if isinstance(static, classmethod):
@@ -205,6 +208,19 @@ def _container_attribute(
         if not hasattr(type(static), "__get__") or is_python(static) or type(static) is property:
             return bind_attribute(frame, owner, kind, name, static)
     return MethodVariable(owner, name)
+
+
+def _attribute_of_ordered(frame: Frame, owner: DictVariable, name: str) -> Variable | None:
+    """What somebody set on an OrderedDict, the one builtin dict that has attributes."""
+    if owner.kind is not collections.OrderedDict:
+        return None
+    if owner.original is None or owner.source is None:
+        return owner.attributes.get(name)
+    if name in owner.original.__dict__:
+        return frame.state.wrap(owner.original.__dict__[name], owner.source.attribute(name))
+    text = f"{owner.source.text} has no attribute {name}"
+    frame.state.require(owner.source, Kind.NO_ATTRIBUTE, name, text)
+    return None
 
 
 def _opaque_attribute(owner: OpaqueVariable, name: str) -> Variable | None:
@@ -458,6 +474,10 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
         set_gradient(frame, owner, value)
     elif isinstance(owner, TensorVariable):
         _store_on_tensor(frame, owner, name, value)
+    elif isinstance(owner, DictVariable) and owner.kind is collections.OrderedDict:
+        if owner.original is not None:
+            raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of an OrderedDict")
+        owner.attributes[name] = value
     else:
         kind = getattr(owner, "kind", None)  # of a container
         fails_to_set(kind.__name__ if isinstance(kind, type) else describe(owner), name)

@@ -10,11 +10,11 @@ from plait_bytecode_tracer.variables import Known, TensorVariable, Variable
 
 def is_leaf(state: TraceState, owner: TensorVariable) -> bool:
     """Whether autograd has not made a tensor, guarded for those of the caller."""
-    leaf = owner.fake.is_leaf
-    if owner.source is not None:
+    if owner.source is not None and owner.original is not None:
+        leaf = owner.original.is_leaf  # the fake tensor may have been written to
         text = f"{owner.source.text}.is_leaf is {leaf}"
         state.guard(owner.source, f"{{}}.is_leaf is {leaf}", text)
-    return leaf
+    return owner.fake.is_leaf
 
 
 def gradient(frame: Frame, owner: TensorVariable) -> Variable:

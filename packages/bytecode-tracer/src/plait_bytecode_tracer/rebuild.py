@@ -271,6 +271,8 @@ class Rebuilder:
         return name
 
     def _fill_dict(self, name: str, variable: DictVariable) -> None:
+        for attribute, value in variable.attributes.items():
+            self.lines.append(f"{name}.{attribute} = {self.value(value)}")
         for key, item in variable.items.items():
             self.lines.append(f"{name}[{self._key(key)}] = {self.value(item)}")
         self.unfinished.discard(id(variable))

@@ -104,6 +104,8 @@ class DictVariable(Variable):
     """What makes the values that a defaultdict lacks."""
     writes: list[tuple[str, Any]] = field(default_factory=list)
     """What the trace did to a dict of the caller: ("set", key), ("del", key), ("clear", None)."""
+    attributes: dict[str, Variable] = field(default_factory=dict)
+    """What the trace set on an OrderedDict that it made."""
 
 
 @dataclass(eq=False, slots=True)

@@ -12,6 +12,7 @@ from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.gradients import gradient, is_leaf
 from plait_bytecode_tracer.objects import (
     builtin_base,
     instance_attribute,
@@ -27,6 +28,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SliceVariable,
+    TensorVariable,
     Variable,
     is_constant,
 )
@@ -74,11 +76,16 @@ def _copied(
             copied.items.extend(inner(item) for item in value.items)
             return copied
         case DictVariable():
+            if value.original is not None and getattr(value.original, "__dict__", None):
+                raise TraceBreakError("GB0002", "a copy of an OrderedDict with attributes")
             result = DictVariable({}, value.kind, factory=value.factory)
             made[key] = result
+            result.attributes.update({n: inner(item) for n, item in value.attributes.items()})
             for name, item in value.items.items():
                 result.items[name] = inner(item)
             return result
+        case TensorVariable() if method == "__deepcopy__":
+            return _copied_tensor(frame, value)
         case SetVariable() if value.kind is frozenset and method == "__copy__":
             return value
         case SetVariable():
@@ -88,6 +95,49 @@ def _copied(
         case Known() | ObjectVariable():
             return _copied_object(frame, value, method, inner, made)
     raise TraceBreakError("GB0002", f"a copy of a {describe(value)}")
+
+
+def _copied_tensor(frame: Frame, value: TensorVariable) -> Variable:
+    """A deep copy of a leaf that fills its memory alone: of others, memory is copied whole."""
+    state, fake = frame.state, value.fake
+    storage = fake.untyped_storage()
+    shares = any(
+        other is not value
+        and isinstance(other, TensorVariable)
+        and other.fake.untyped_storage()._cdata == storage._cdata
+        for other in state.wrapped.values()
+    )
+    whole = storage.nbytes() == fake.numel() * fake.element_size() and not fake.storage_offset()
+    alone = whole and not shares and is_leaf(state, value) and not has_attributes(value)
+    if not alone or not _has_no_gradient(frame, value):
+        raise TraceBreakError("GB0002", "a deep copy of a tensor that shares its memory")
+    state.guard_requires_grad()
+    node, plain = state.emit("call_method", "detach", [value], {})
+    detached = TensorVariable(node, plain)
+    options = {"memory_format": constant(torch.preserve_format)}
+    node, cloned = state.emit("call_method", "clone", [detached], options)
+    copied = TensorVariable(node, cloned)
+    wanted = constant(fake.requires_grad)
+    if value.cls is torch.nn.Parameter:
+        node, cloned = state.emit("call_function", torch.nn.Parameter, [copied, wanted], {})
+        return TensorVariable(node, cloned, None, torch.nn.Parameter)
+    if fake.requires_grad:
+        raise TraceBreakError("GB0002", "a deep copy of a tensor that requires gradients")
+    return copied
+
+
+def _has_no_gradient(frame: Frame, value: TensorVariable) -> bool:
+    """Whether there is no gradient to copy, which copies of parameters leave out."""
+    if value.cls is torch.nn.Parameter:
+        return True
+    found = gradient(frame, value)
+    return isinstance(found, Known) and found.value is None
+
+
+def has_attributes(value: TensorVariable) -> bool:
+    """Whether somebody set attributes on a tensor."""
+    real = value.original
+    return real is not None and bool(getattr(real, "__dict__", None))
 
 
 def _copied_tuple(value: SequenceVariable, method: str, inner: Any) -> Variable:
@@ -111,11 +161,14 @@ def _copied_object(
 
         memo: list[Variable] = [] if method == "__copy__" else [DictVariable({})]
         return call(frame, constant(own), [value, *memo], {})
+    usual = torch.nn.Module if issubclass(cls, torch.nn.Module) else object
     default = all(
-        static_attribute(cls, name) is static_attribute(object, name) for name in _OWN_WAYS
+        static_attribute(cls, name) is static_attribute(usual, name) for name in _OWN_WAYS
     )
     known = hasattr(cls, "__dict__") and builtin_base(cls) in (None, dict, list)
-    if not default or not known or issubclass(cls, torch.nn.Module | torch.Tensor):
+    if issubclass(cls, torch.nn.Module) and cls.__module__.startswith("torch.jit"):
+        known = False
+    if not default or not known or issubclass(cls, torch.Tensor):
         raise TraceBreakError("GB0002", f"a copy of a {cls.__name__}")
     copied = ObjectVariable(cls)
     made[id(value.value) if isinstance(value, Known) else id(value)] = copied
