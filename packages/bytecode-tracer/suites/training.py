@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
+import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import torch
 
 from plait_bytecode_tracer import compile_module
@@ -77,6 +79,8 @@ def run(entry: Entry) -> Outcome:
 def _step(called: Any, owner: torch.nn.Module, entry: Entry) -> dict[str, Any]:
     owner.zero_grad()
     torch.manual_seed(7)
+    random.seed(7)
+    numpy.random.seed(7)  # models draw from the global generator
     inputs = entry.inputs(0)
     for name, value in inputs.items():
         if name in ("x", "pixel_values"):
