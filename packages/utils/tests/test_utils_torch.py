@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="an optional dependency of plait-uti
 import torch.nn.functional as F  # noqa: E402
 
 from plait_utils.fake import FakeMode, is_fake  # noqa: E402
+from plait_utils.fake_cache import forget_results  # noqa: E402
 from plait_utils.numerics import compare, ulp_distance  # noqa: E402
 
 MODEL = """
@@ -104,6 +105,56 @@ def test_results_are_shaped_as_eager_shapes_them(operation):
         assert (fake.shape, fake.dtype) == (real.shape, real.dtype)
         assert fake.stride() == real.stride()
         assert fake.device == real.device
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda f: f"{f.__code__.co_firstlineno}")
+@pytest.mark.parametrize("grad", [False, True])
+def test_remembered_results_are_the_same(operation, grad):
+    forget_results()
+    mode = FakeMode(allow_non_fake_inputs=True)
+    given = A.clone().requires_grad_(grad)
+    described = []
+    for _ in range(3):
+        x = mode.from_tensor(given)
+        with mode, torch.set_grad_enabled(grad):
+            found = operation(x)
+        tensors = [found] if isinstance(found, torch.Tensor) else found
+        storages = [x.untyped_storage()._cdata] + [t.untyped_storage()._cdata for t in tensors]
+        described.append(
+            [
+                (
+                    *(t.shape, t.stride(), t.storage_offset(), t.dtype, t.device),
+                    *(t.requires_grad, t._is_view(), t._version, t.is_leaf),
+                    *(storages.index(t.untyped_storage()._cdata), t.untyped_storage().nbytes()),
+                    type(t.grad_fn).__name__,
+                )
+                for t in tensors
+            ]
+        )
+    assert described[0] == described[1] == described[2]
+
+
+def test_remembered_results_follow_the_default_dtype():
+    mode = FakeMode()
+    x = mode.from_tensor(torch.arange(3))
+    for dtype in (torch.float64, torch.float32, torch.float64):
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with mode:
+                assert (x / 2).dtype == (x * 1.5).dtype == torch.ones(2).dtype == dtype
+        finally:
+            torch.set_default_dtype(before)
+
+
+def test_remembered_views_follow_changes():
+    mode = FakeMode()
+    for _ in range(2):
+        x = mode.from_tensor(torch.zeros(4, 6))
+        with mode, torch.no_grad():
+            view = x[1:].t()
+            view.add_(1)
+        assert view._version == x._version > 0
 
 
 def test_same_tensor_gives_same_fake_and_views_share_storage():

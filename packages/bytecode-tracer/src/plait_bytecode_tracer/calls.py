@@ -429,6 +429,9 @@ def _defaults(
     if frame.state.made.depends(function):
         inner = frame.state.made.given
         return [inner(value) for value in given], {n: inner(v) for n, v in named.items()}
+    known = frame.state.defaults.get(id(function))
+    if known is not None:
+        return known
     frame.state.guard_function(function)
     where = frame.state.constants.name(function)
     source = Source(where, function.__qualname__)
@@ -440,6 +443,7 @@ def _defaults(
         name: _default(frame, value, source.attribute("__kwdefaults__").item(repr(name), name))
         for name, value in named.items()
     }
+    frame.state.defaults[id(function)] = by_position, by_name
     return by_position, by_name
 
 

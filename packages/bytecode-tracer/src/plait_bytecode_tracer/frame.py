@@ -258,10 +258,10 @@ class Frame:
                 self.state.files.pop()
 
     def _loop(self) -> None:
-        from plait_bytecode_tracer.opcodes import handler_of, untraced
+        from plait_bytecode_tracer.opcodes import handlers, untraced
 
         instructions, _ = instructions_of(self.code)
-        state = self.state
+        state, known = self.state, handlers()
         while self.result is None and self.yielded is None:
             instruction = instructions[self.index]
             state.steps += 1
@@ -270,7 +270,7 @@ class Frame:
                 raise BreakHere(self)
             if self.step - state.idle_since > MAX_IDLE_STEPS:
                 raise TooLongError("GB0001", "a loop that runs too long to trace")
-            handler = handler_of(instruction.opname)
+            handler = known.get(instruction.opname)
             if handler is None:
                 raise TraceBreakError("GB0001", f"the opcode {untraced(instruction.opname)}")
             try:

@@ -194,6 +194,12 @@ class TraceState:
     files: list[str] = field(default_factory=list)
     """The user's file of each live frame."""
     guards: GuardSet = field(init=False)
+    class_guards: set[tuple[int, str]] = field(default_factory=set)
+    """The attributes of classes that are guarded."""
+    globals_read: dict[tuple[int, str], Variable] = field(default_factory=dict)
+    """The variables of modules that the trace has read and not changed."""
+    defaults: dict[int, tuple[list[Variable], dict[str, Variable]]] = field(default_factory=dict)
+    """The default values of functions that have been inlined, by the function's id."""
 
     def __post_init__(self) -> None:
         self.guards = GuardSet(self.constants)
@@ -201,6 +207,9 @@ class TraceState:
 
     @property
     def line(self) -> str:
+        return self._user_line()
+
+    def _user_line(self) -> str:
         return self.lines[-1]() if self.lines else "the call"
 
     def mark(self, node: fx.Node) -> None:
@@ -243,7 +252,7 @@ class TraceState:
 
     def require(self, source: Source | None, kind: Kind, expected: object, text: str) -> None:
         """Guard an assumption of one of the known kinds."""
-        self.guards.require(source, kind, expected, text, self.line)
+        self.guards.require(source, kind, expected, text, self._user_line)
 
     def guard(self, source: Source | None, condition: str, text: str) -> None:
         """Guard a Python condition, where no kind says it."""
@@ -479,6 +488,9 @@ class TraceState:
 
     def guard_class(self, cls: type, name: str) -> None:
         """A class keeps what it and its bases define under a name, or that they do not."""
+        if (id(cls), name) in self.class_guards:
+            return
+        self.class_guards.add((id(cls), name))
         found = class_attribute(cls, name)
         text = f"{cls.__qualname__} keeps its {name}"
         if found is ABSENT:
@@ -527,6 +539,8 @@ class TraceState:
         """Let go of the call's objects once it is captured; guards keep what they compare."""
         for table in (self.wrapped, self.attributes, self.owners, self.storages, self.changed):
             table.clear()
+        self.globals_read.clear()
+        self.defaults.clear()
         self.context.clear()
         self.made.clear()
         self.outside = None

@@ -8,7 +8,8 @@ wrapper, when it first dispatches; that costs about a second at every cold start
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +21,8 @@ from torch._subclasses.fake_impls import (
     op_implementations_checks,
 )
 from torch._subclasses.fake_tensor import (
+    _DISPATCH_HANDLE_DIRECTLY,
+    _DISPATCH_META_HANDLERS,
     FakeTensor,
     FakeTensorConverter,
     FakeTensorMode,
@@ -30,6 +33,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from plait_utils.fake_cache import call_key, recall, remember
 from plait_utils.fake_kernels import OWN_KERNELS
 from plait_utils.meta_kernels import call_meta_kernels_directly
 
@@ -151,6 +155,47 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             )
         return self._storages[key]
 
+    def dispatch(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run what is plain without torch's cache, whose keys cost more than our own."""
+        kwargs = kwargs or {}
+        if (
+            func in _DISPATCH_META_HANDLERS
+            or func in _DISPATCH_HANDLE_DIRECTLY
+            or self.allow_non_fake_inputs
+        ):
+            return super().dispatch(func, types, args, kwargs)
+        key = call_key(self, func, args, kwargs)
+        if key is not None:
+            known = recall(self, key, args)
+            if known is not None:
+                return known
+        result = self._dispatch_anew(func, types, args, kwargs)
+        if key is not None:
+            remember(key, args, result)
+        return result
+
+    def _dispatch_anew(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        own = OWN_KERNELS.get(func)
+        if own is not None:
+            with self:
+                return own(*args, **kwargs)
+        flat = pytree.arg_tree_leaves(*args, **kwargs)
+        if self._is_plain(func, flat):
+            return self._run_plain(func, types, args, kwargs, flat)
+        return super().dispatch(func, types, args, kwargs)
+
     def _dispatch_impl(
         self,
         func: OpOverload,
@@ -168,11 +213,20 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         flat = pytree.arg_tree_leaves(*args, **kwargs)
         if not self._is_plain(func, flat):
             return super()._dispatch_impl(func, types, args, kwargs)
-        for applies, implementation in op_implementations_checks:
-            if applies(func):
-                result = implementation(self, func, *args, **kwargs)
-                if result is not NotImplemented:
-                    return result
+        return self._run_plain(func, types, args, kwargs, flat)
+
+    def _run_plain(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        flat: list[Any],
+    ) -> Any:
+        for implementation in _implementations(func):
+            result = implementation(self, func, *args, **kwargs)
+            if result is not NotImplemented:
+                return result
         if not has_meta(func):
             decomposed = self._decompose(func, args, kwargs)
             if decomposed is not NotImplemented:
@@ -226,6 +280,12 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self.__dict__[name] = template[name]
         return template[name]
+
+
+@cache
+def _implementations(func: OpOverload) -> tuple[Callable[..., Any], ...]:
+    """What torch does for an operator in place of its meta kernel."""
+    return tuple(made for applies, made in op_implementations_checks if applies(func))
 
 
 def _strided(

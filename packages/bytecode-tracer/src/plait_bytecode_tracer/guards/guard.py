@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
 from plait_bytecode_tracer.guards.kinds import (
@@ -40,6 +40,15 @@ class Guard:
         return first
 
 
+_ALONE = frozenset(
+    {
+        *(Kind.IDENTITY, Kind.TYPE, Kind.EQUAL, Kind.LENGTH, Kind.KEYS, Kind.METHOD),
+        *(Kind.FUNCTION, Kind.TENSOR),
+    }
+)
+"""The kinds of which a source has one guard."""
+
+
 @dataclass(slots=True)
 class GuardSet:
     """Guards in the order in which they were needed, each once."""
@@ -48,11 +57,17 @@ class GuardSet:
     guards: dict[Hashable, Guard] = field(default_factory=dict)
 
     def require(
-        self, source: Source | None, kind: Kind, expected: object, text: str, line: str
+        self,
+        source: Source | None,
+        kind: Kind,
+        expected: object,
+        text: str,
+        line: Callable[[], str],
     ) -> None:
+        """Add a guard, unless it is there; `line` tells the user's line, for a new one."""
         key = (source.code if source else "", kind, _discriminator(kind, expected))
         if key not in self.guards:
-            self.guards[key] = Guard(source, kind, expected, text, line)
+            self.guards[key] = Guard(source, kind, expected, text, line())
 
     def find(self, source: Source, kind: Kind) -> Guard:
         """The guard of this kind that a source has."""
@@ -69,6 +84,8 @@ class GuardSet:
 
 def _discriminator(kind: Kind, expected: object) -> Hashable:
     """What tells apart two guards of one kind on one source that can both hold."""
+    if kind in _ALONE:
+        return None
     if isinstance(expected, Source):
         return expected.code
     if isinstance(expected, Distinct):

@@ -16,6 +16,8 @@ from plait_bytecode_tracer.sources import Source
 class Kind(Enum):
     """What a guard assumes of its source; `expected` is what the comment says."""
 
+    __hash__ = object.__hash__  # Enum's own is Python, and guards are looked up often
+
     IDENTITY = "identity"
     """It is this object."""
     TYPE = "type"

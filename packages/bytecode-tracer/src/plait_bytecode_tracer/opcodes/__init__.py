@@ -12,7 +12,7 @@ from plait_bytecode_tracer.opcodes import (
     matching,
     operators,
 )
-from plait_bytecode_tracer.opcodes.registry import handler_of, registered
+from plait_bytecode_tracer.opcodes.registry import handlers, registered
 from plait_bytecode_tracer.opcodes.untraced import UNTRACED
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "collections",
     "control",
     "exceptions",
-    "handler_of",
+    "handlers",
     "intrinsics",
     "load_store",
     "matching",

@@ -153,8 +153,12 @@ def read_global(frame: Frame, name: str) -> Variable:
         if name in table.items:
             return table.items[name]
     elif name in namespace:
-        value = namespace[name]
-        return state.wrap(value, state.constants.source(namespace, "globals").named(name))
+        known = state.globals_read.get((id(namespace), name))
+        if known is None:
+            source = state.constants.source(namespace, "globals").named(name)
+            known = state.wrap(namespace[name], source)
+            state.globals_read[id(namespace), name] = known
+        return known
     if not hasattr(builtins, name):
         if table is None:
             space = state.constants.source(namespace, "globals")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from plait_bytecode_tracer.frame import Handler
 
@@ -36,9 +36,9 @@ def opcode(
     return register
 
 
-def handler_of(name: str) -> Handler | None:
-    """The handler of an opcode, if there is one."""
-    return _handlers.get(name)
+def handlers() -> Mapping[str, Handler]:
+    """The handlers of opcodes by name."""
+    return _handlers
 
 
 def registered() -> frozenset[str]:

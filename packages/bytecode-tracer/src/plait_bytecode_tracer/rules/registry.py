@@ -68,8 +68,22 @@ def signature_of(rule: Builtin) -> inspect.Signature:
     return inspect.signature(rule)
 
 
+@functools.cache
+def _count_of(rule: Builtin) -> tuple[int, int]:
+    """How many arguments a rule takes by position, at least and at most."""
+    found = signature_of(rule).parameters.values()
+    if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in found):
+        return 1, 0
+    named = [p for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    least = sum(p.default is p.empty for p in named)
+    return least, 1 << 30 if any(p.kind is p.VAR_POSITIONAL for p in found) else len(named)
+
+
 def fits(rule: Builtin, *args: Any, **kwargs: Any) -> bool:
     """Whether a rule takes these arguments."""
+    least, most = _count_of(rule)
+    if not kwargs and least <= len(args) <= most:
+        return True
     try:
         signature_of(rule).bind(*args, **kwargs)
     except TypeError:

@@ -316,7 +316,9 @@ class Symbols:
                 if not isinstance(formula, Applied):
                     continue
                 text = bare(shown(formula))
-                self.state.guards.require(None, Kind.RELATION, Relation(formula), text, line)
+                self.state.guards.require(
+                    None, Kind.RELATION, Relation(formula), text, functools.partial(str, line)
+                )
 
     def new_assumptions(self) -> list[Any]:
         """What the environment has come to assume of data since this was asked."""
