@@ -123,3 +123,4 @@ def add_tracer_suite(name: str, module: str, *needs: str) -> None:
 add_tracer_suite("conformance", "conformance", "numpy")
 add_tracer_suite("models", "suites.models", "transformers")
 add_tracer_suite("cpython", "suites.cpython")
+add_tracer_suite("programs", "programs")
