@@ -566,3 +566,30 @@ class Callable:
 def special_methods_of_a_callable(x, made):
     made.size -= 1 if made.size else 0
     return made(x), bool(made), repr(made), [10, 20, 30][made], not made
+
+
+class Answering:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __bool__(self):
+        return self.answer
+
+
+class Measuring:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __len__(self):
+        return self.answer
+
+
+@case(
+    lambda: [
+        (t(2), kind(answer))
+        for kind in (Answering, Measuring)
+        for answer in (True, False, 0, 2, -1, 1.5, "", None)
+    ]
+)
+def truth_of_odd_answers(x, made):
+    return x + 1 if made else x - 1

@@ -780,3 +780,18 @@ def truth_of_several(x):
     if y:
         return y
     return x
+
+
+@case(lambda: [(t(3), t(3)), (t(1), t(3)), (t(3), t(3))])
+def in_place_operation_on_shared_elements(x, y):
+    SEEN.append("before")
+    wide = torch.broadcast_tensors(x, y)[0]
+    wide *= y
+    return wide
+
+
+@case(lambda: [(t(4), 0), (t(4), 1), (t(4), 0)])
+def in_place_operation_on_overlapping_operands(x, start):
+    SEEN.append("before")
+    x[start : start + 3].add_(x[:3])
+    return x

@@ -62,6 +62,7 @@ def require_possible(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
     if any(x.device.type != "cpu" or x.layout is not torch.strided for x in tensors):
         return
+    _require_apart(args[0], tensors[1:])
     whole = args[0].shape
     for other in tensors[1:]:
         if not all(type(size) is int for size in (*whole, *other.shape)):
@@ -82,6 +83,39 @@ def require_possible(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
             getattr(real_args[0], target)(*real_args[1:], **real_kwargs)
         else:
             target(*real_args, **real_kwargs)
+
+
+def _require_apart(changed: torch.Tensor, others: Sequence[torch.Tensor]) -> None:
+    """Raise where elements of a tensor share memory with each other, or with other operands'."""
+    sizes = [*changed.shape, *changed.stride()]
+    if not all(type(size) is int for size in sizes):
+        return
+    if any(step == 0 and n > 1 for n, step in zip(changed.shape, changed.stride(), strict=True)):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+    for other in others:
+        if _overlaps_partly(changed, other):
+            raise RuntimeError(
+                "unsupported operation: some elements of the input tensor and the written-to "
+                "tensor refer to a single memory location. Please clone() the tensor before "
+                "performing the operation."
+            )
+
+
+def _overlaps_partly(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two dense tensors share a part of their memory, as ATen decides it."""
+    if one is other or one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return False
+    if not (one.is_contiguous() and other.is_contiguous()) or not (one.numel() and other.numel()):
+        return False  # ATen does not look closer either
+    begin, other_begin = (x.storage_offset() * x.element_size() for x in (one, other))
+    end = begin + one.numel() * one.element_size()
+    other_end = other_begin + other.numel() * other.element_size()
+    if (begin, end) == (other_begin, other_end):
+        return one.stride() != other.stride()
+    return begin < other_end and other_begin < end
 
 
 def _small(value: Any) -> Any:

@@ -16,6 +16,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import special_method
+from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.standins import fails_for_real
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
@@ -195,8 +196,17 @@ def truth(frame: Frame, value: Variable) -> bool:
 
 
 def _object_truth(frame: Frame, value: Variable) -> bool:
-    for name in ("__bool__", "__len__"):
-        method = special_method(frame, value, name)
-        if method is not None:
-            return truth(frame, _call(frame, method, []))
-    return True
+    method = special_method(frame, value, "__bool__")
+    if method is not None:
+        found = _call(frame, method, [])
+        if not (isinstance(found, Known) and isinstance(found.value, bool)):
+            from plait_bytecode_tracer.classes import type_of
+
+            kind = type_of(found).__name__
+            fails(TypeError, f"__bool__ should return bool, returned {kind}")
+        return found.value
+    if special_method(frame, value, "__len__") is None:
+        return True
+    from plait_bytecode_tracer.rules.objects import len_
+
+    return truth(frame, len_(frame, value))
