@@ -261,3 +261,74 @@ def plain_then_subclass(items):
 @case(lambda: [({"a": 1},), (Tagged(a=1),), (collections.OrderedDict(a=1),), (Quiet(a=1),)])
 def plain_dict_then_subclass(table):
     return t(2) * table["a"], len(table), "zz" in table
+
+
+class Celsius(float):
+    unit = "C"
+
+    def __new__(cls, value, note=None):
+        made = super().__new__(cls, value)
+        made.note = note
+        return made
+
+    def __add__(self, other):
+        return Celsius(float(self) + other, "sum")
+
+
+class Word(str):
+    def shout(self):
+        return self.upper() + "!"
+
+    def __getitem__(self, key):
+        return Word(str.__getitem__(self, key))
+
+
+class Count(int):
+    def __repr__(self):
+        return f"Count({int(self)})"
+
+
+@case(with_x(1.5, 2, -1))
+def own_numbers(x, n):
+    warm = Celsius(n, note=x)
+    total = warm + 1
+    return (
+        warm * 2,
+        total,
+        total.note,
+        warm == n,
+        {n: 1}[warm],
+        f"{warm:.1f}",
+        x * warm.unit.__len__(),
+    )
+
+
+@case(with_x("abc", "", "Zz"))
+def own_strings(x, text):
+    word = Word(text)
+    parts = [letter for letter in word], word[:1], word.shout(), len(word), word == text
+    return parts, {text: x}[word], "-".join([word, "end"]), word + "!", "b" in word, type(word[:1])
+
+
+@case(with_x(1, 3))
+def own_integers(x, n):
+    count = Count(n)
+    items = [10, 20, 30, 40]
+    return items[count], items[:count], count + 1, [count], str(count), range(count), -count, count
+
+
+@case(with_x([1, 2], [], [3]))
+def own_queues(x, items):
+    class Line(collections.deque):
+        def push(self, item):
+            self.append(item)
+            return self
+
+    line = Line(items, maxlen=2)
+    line.push(x).push(5)
+    return list(line)[-1], len(line), line.maxlen, isinstance(line, collections.deque), line[-1]
+
+
+@case(lambda: [(Celsius(2.0, "a"),), (Celsius(2.0, "b"),), (Celsius(3.0, "b"),)])
+def own_number_of_the_caller(value):
+    return value + 1, value * 2, value.note, value > 2

@@ -66,6 +66,8 @@ def plain_value(value: Variable) -> Any:
             return value.owner.specialise(value)
         case SliceVariable():
             return slice(*[plain_value(part) for part in value.parts])
+        case ObjectVariable(base=Known(inner)):  # of a class that inherits from str, int, ...
+            return inner
         case SetVariable():
             if any(isinstance(item, ObjectKey) for item in value.items):
                 raise TraceBreakError("GB0009", "the value of a set of objects")
@@ -204,6 +206,15 @@ def dict_delete(frame: Frame, target: DictVariable, key: Any) -> Variable:
     found = target.items.pop(key)
     _log(frame, target, "del", key)
     return found
+
+
+def move_to_front(frame: Frame, target: DictVariable, key: Any) -> None:
+    """`target.move_to_end(key, last=False)`."""
+    before = dict(dict.items(target.items))  # as they are held: what was not read stays so
+    dict.clear(target.items)
+    dict.update(target.items, {key: before.pop(key)})
+    dict.update(target.items, before)
+    _log(frame, target, "front", key)
 
 
 def dict_clear(frame: Frame, target: DictVariable) -> None:

@@ -15,6 +15,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.instances import initialize
+from plait_bytecode_tracer.iteration import iterate
 from plait_bytecode_tracer.made_classes import type_attribute
 from plait_bytecode_tracer.methods import call_method_variable
 from plait_bytecode_tracer.objects import (
@@ -87,6 +88,10 @@ def call_descriptor(
             return constant(None)
         raise TraceBreakError("GB0002", f"the method {name} of an exception")
     storage = storage_of(frame, owner)
+    if isinstance(storage, Known):
+        return _value_method(frame, descriptor, storage, rest, kwargs)
+    if isinstance(storage, ObjectVariable):
+        return _twin_method(frame, name, owner, storage, rest, kwargs)
     if storage is not None:
         if name == "__getitem__" and isinstance(storage, DictVariable) and len(rest) == 1:
             return _dict_item(frame, owner, storage, rest[0])
@@ -112,6 +117,37 @@ def _type_getattribute(frame: Frame, owner: Variable, name: Variable) -> Variabl
         text = f"type object {cls.__name__!r} has no attribute {plain_value(name)!r}"
         fails(AttributeError, text)
     return found
+
+
+def _value_method(
+    frame: Frame, descriptor: Any, value: Known, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """A method of a string or number that an instance of a class inherits."""
+    if descriptor.__name__ == "__iter__":
+        return iterate(frame, value)
+    if descriptor.__name__ == "__index__":  # an index that is a number is taken as it is
+        return value
+    plain = [(storage_of(frame, arg) if isinstance(arg, ObjectVariable) else None) for arg in args]
+    given = [a if p is None else p for a, p in zip(args, plain, strict=True)]
+    return fold(descriptor, [value, *given], kwargs)
+
+
+def _twin_method(
+    frame: Frame,
+    name: str,
+    owner: Variable,
+    storage: ObjectVariable,
+    args: list[Variable],
+    kwargs: dict[str, Variable],
+) -> Variable:
+    """A method of a C class that has a twin, which an instance of a class inherits."""
+    from plait_bytecode_tracer.calls import call
+
+    method = static_attribute(storage.cls, name)
+    if not is_python(method) or name in ("copy", "__copy__", "__add__", "__mul__", "__rmul__"):
+        raise TraceBreakError("GB0002", f"the method {name} of a class that inherits from C")
+    made = call(frame, constant(method), [storage, *args], kwargs)
+    return owner if made is storage else made
 
 
 def _init(frame: Frame, owner: Variable, *args: Variable) -> Variable:

@@ -29,6 +29,7 @@ from plait_bytecode_tracer.objects import (
 )
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.specials import call_folded
+from plait_bytecode_tracer.state import VALUE_BASES
 from plait_bytecode_tracer.twins import MADE
 from plait_bytecode_tracer.variables import (
     DictVariable,
@@ -184,20 +185,27 @@ def new_instance(
 
 def empty_instance(
     frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
-) -> ObjectVariable:
+) -> Variable:
     """What the builtin `__new__` of a class gives. Raises TraceBreakError if it is not known."""
+    from plait_bytecode_tracer.calls import call
+
     if issubclass(cls, BaseException):
         return new_exception(cls, args, kwargs)
     base = builtin_base(cls)
     maker: Any = next(
         (b.__new__ for b in cls.__mro__ if "__new__" in b.__dict__ and _builtin(b)), None
     )
+    if cls in VALUE_BASES:
+        return call(frame, constant(cls), args, kwargs)
     known = maker is object.__new__ or (base is not None and maker is not None)
     in_c = cls.__module__ == "builtins" and not cls.__flags__ & _HEAP_TYPE
     if not known or issubclass(cls, torch.Tensor) or in_c:
         raise TraceBreakError("GB0009", f"a new {cls.__name__}")
     if cls.__flags__ & _ABSTRACT:
         _fails_as_abstract(cls)
+    if base in VALUE_BASES:
+        value = call(frame, constant(base), args, kwargs)
+        return ObjectVariable(cls, {}, constant(plain_value(value)))
     return ObjectVariable(cls, {}, _empty_storage(frame, base, args))
 
 
@@ -227,7 +235,9 @@ def _empty_storage(frame: Frame, base: type | None, args: list[Variable]) -> Var
         return DictVariable({}, base)
     if base is tuple:
         return SequenceVariable(list(elements(frame, args[0])) if args else [], tuple)
-    if base in (list, collections.deque):
+    if base is collections.deque:
+        return instantiate(frame, MADE[base], [], {})
+    if base is list:
         return SequenceVariable([], list)
     if base is frozenset:
         items = [] if not args else list(elements(frame, args[0]))
@@ -239,6 +249,8 @@ def initialize(
     frame: Frame, made: ObjectVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> None:
     """The builtin `__init__` that an instance inherits."""
+    from plait_bytecode_tracer.calls import call
+
     storage = made.base
     if storage is None:
         if args or kwargs:
@@ -249,7 +261,9 @@ def initialize(
     if issubclass(made.cls, BaseException):
         initialize_exception(made, args, kwargs)
         return
-    if isinstance(storage, DictVariable):
+    if isinstance(storage, ObjectVariable):  # a twin
+        call(frame, constant(static_attribute(storage.cls, "__init__")), [storage, *args], kwargs)
+    elif isinstance(storage, DictVariable):
         if storage.kind is collections.defaultdict:
             storage.factory = args[0] if args else constant(None)
             args = args[1:]

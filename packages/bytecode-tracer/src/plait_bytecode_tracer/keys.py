@@ -136,7 +136,7 @@ def _object_key(frame: Frame, value: Variable, cls: type) -> Any:
     if isinstance(own[1], types.FunctionType):
         return HashedKey(frame, value, _hash_of(frame, value))
     storage = storage_of(frame, value)
-    if storage is not None and own[1] in (tuple.__hash__, frozenset.__hash__):
+    if storage is not None and isinstance(own[1], types.WrapperDescriptorType):
         return HashedKey(frame, value, hash(constant_key(frame, storage)))
     if isinstance(value, Known) and is_fixed(value.value):
         return value.value

@@ -22,6 +22,7 @@ from plait_bytecode_tracer.containers import (
     extend,
     get_item,
     hold,
+    move_to_front,
     plain_value,
     set_item,
 )
@@ -534,7 +535,8 @@ def _move_to_end(
     if name not in owner.items:
         fails(KeyError, key)
     if last is not None and not plain_value(last):
-        raise TraceBreakError("GB0002", "move_to_end with last=False")
+        move_to_front(frame, owner, name)
+        return constant(None)
     dict_set(frame, owner, name, dict_delete(frame, owner, name))
     return constant(None)
 

@@ -20,7 +20,7 @@ from plait_bytecode_tracer.exception_objects import (
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails, fails_attribute
-from plait_bytecode_tracer.state import own_table
+from plait_bytecode_tracer.state import VALUE_BASES, own_table
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
@@ -29,6 +29,7 @@ from plait_bytecode_tracer.variables import (
     ObjectVariable,
     SuperVariable,
     Variable,
+    is_constant,
 )
 
 MISSING = object()
@@ -37,7 +38,7 @@ DELETED = Known(MISSING)
 """An attribute that the trace has deleted."""
 BUILTIN_BASES: tuple[type, ...] = (
     *(dict, list, tuple, set, frozenset, collections.OrderedDict, collections.defaultdict),
-    BaseException,
+    *(collections.deque, BaseException, *VALUE_BASES),
 )
 MODULE_CALL: Any = torch.nn.Module.__call__
 """As it is when this is imported: a program may replace it."""
@@ -202,6 +203,8 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
             return exception_field(owner, name)
         if name == "__weakref__" and isinstance(static, types.GetSetDescriptorType):
             return constant(None)  # weak references are not traced
+        if isinstance(owner.base, ObjectVariable) and name not in owner.attributes:  # a twin
+            return generic_attribute(frame, owner.base, name)
         return owner.attributes.get(name)
     if not isinstance(owner, Known):
         return None
@@ -522,6 +525,6 @@ def storage_of(frame: Frame, owner: Variable) -> Variable | None:
     if not isinstance(owner, Known) or owner.source is None:
         return None
     base = builtin_base(type(owner.value))
-    if base is None or base is BaseException:
+    if base is None or base in (BaseException, collections.deque) or is_constant(owner.value):
         return None
     return frame.state.wrap_storage(owner.value, base, owner.source)

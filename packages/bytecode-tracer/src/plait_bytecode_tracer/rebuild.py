@@ -282,7 +282,12 @@ class Rebuilder:
             return self.writer.value(variable.source)
         twin = TWINS.get(variable.cls)
         if twin is not None:
-            return self._iterator(twin.again(variable.attributes))
+            made = twin.again(variable.attributes)
+            name = self._iterator(made)
+            if made.fill is not None:
+                self.names[id(variable)] = name
+                self.lines.append(f"{name}.{made.fill[0]}({self.value(made.fill[1])})")
+            return name
         constants = self.state.constants
         cls = self.real(variable.cls)
         base = builtin_base(variable.cls)
@@ -312,6 +317,8 @@ class Rebuilder:
     def _initial_arguments(self, variable: ObjectVariable) -> list[str]:
         """What `__new__` takes for immutable storage."""
         storage = variable.base
+        if isinstance(storage, Known):
+            return [self.value(storage)]
         if isinstance(storage, SequenceVariable) and storage.kind is tuple:
             items = "".join(f"{self.value(item)}, " for item in storage.items)
             return [f"({items})"]
@@ -323,6 +330,10 @@ class Rebuilder:
         """Put the elements into an instance of a class that inherits from a builtin container."""
         constants = self.state.constants
         match storage:
+            case ObjectVariable(attributes=parts):
+                start = constants.name(collections.deque.__init__)
+                items, maxlen = self.value(parts["_items"]), self.value(parts["_maxlen"])
+                self.lines.append(f"{start}({name}, {items}, {maxlen})")
             case DictVariable():
                 if storage.factory is not None:
                     start = constants.name(collections.defaultdict.__init__)
@@ -543,6 +554,10 @@ class Rebuilder:
                 lines.append(f"{constants.name(kind.clear)}({target})")
                 continue
             shown = self._key(key)
+            if operation == "front":
+                mover = constants.name(collections.OrderedDict.move_to_end)
+                lines.append(f"{mover}({target}, {shown}, last=False)")
+                continue
             if operation == "del":
                 lines.append(f"{constants.name(kind.__delitem__)}({target}, {shown})")
                 continue

@@ -12,6 +12,7 @@ from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.indices import with_index
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.objects import MISSING, is_python, special_method, static_attribute
 from plait_bytecode_tracer.operations import apply, apply_function, truth
@@ -132,6 +133,31 @@ class _Text:
         return self.text
 
 
+_OF_INTEGERS = frozenset(
+    {math.comb, math.perm, math.factorial, math.gcd, math.lcm, math.isqrt, range, chr, bytes}
+)
+
+
+def _of_numbers(frame: Frame, function: Any, args: list[Variable]) -> Variable:
+    """A builtin function of the numbers that objects stand for."""
+    numbers = [_number(frame, function, arg) for arg in args]
+    if any(takes_object([number]) for number in numbers):
+        raise TraceBreakError("GB0009", f"{getattr(function, '__name__', function)} of an object")
+    return fold(function, numbers, {})
+
+
+def _number(frame: Frame, function: Any, value: Variable) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    if not takes_object([value]):
+        return value
+    if isinstance(value, ObjectVariable) and isinstance(value.base, Known):
+        return value.base
+    if function not in _OF_INTEGERS and special_method(frame, value, "__float__") is not None:
+        return call(frame, constant(float), [value], {})
+    return with_index(frame, value)
+
+
 def call_special(frame: Frame, function: Any, args: list[Variable]) -> Variable:
     """A builtin function of an object, through the special method of its class."""
     from plait_bytecode_tracer.calls import call
@@ -141,7 +167,7 @@ def call_special(frame: Frame, function: Any, args: list[Variable]) -> Variable:
         return constant(truth(frame, owner))
     names = SPECIALS.get(function)
     if names is None or (rest and function not in (round, format)):
-        raise TraceBreakError("GB0009", f"{getattr(function, '__name__', function)} of an object")
+        return _of_numbers(frame, function, args)
     for name in names:
         static = static_attribute(type_of(owner), name)
         method = special_method(frame, owner, name)

@@ -80,6 +80,20 @@ def is_identity_key(value: object) -> bool:
     return isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
 
 
+VALUE_BASES: tuple[type, ...] = (str, int, float, complex, bytes)
+"""Builtin classes of constants, from which classes inherit."""
+
+
+def plain_of(value: Any, base: Any) -> Any:
+    """The string or number inside an instance of a class that inherits from one."""
+    if base is str:
+        return str.__str__(value)
+    if base is bytes:
+        return bytes.__getitem__(value, slice(None))[:]
+    arithmetic: Any = base.__pos__
+    return arithmetic(value)
+
+
 def is_named_tuple(cls: type) -> bool:
     """Whether instances are tuples whose elements have names."""
     return issubclass(cls, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_fields"))
@@ -380,6 +394,11 @@ class TraceState:
     def wrap_storage(self, value: Any, base: type, source: Source) -> Variable:
         """The builtin container inside an object from outside whose class inherits from one."""
         known = self.storages.get(id(value))
+        if known is None and base in VALUE_BASES:
+            plain = self.constants.name(plain_of)
+            inner = Source(f"{plain}({source.code}, {base.__name__})", source.text, source)
+            known = self.wrap(plain_of(value, base), inner)
+            self.storages[id(value)] = known
         if known is None:
             known = self._wrap_container(value, base, source)
             self.storages[id(value)] = known

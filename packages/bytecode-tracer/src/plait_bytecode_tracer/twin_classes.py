@@ -271,7 +271,7 @@ class DequeIterator:
         items = self._deque._items
         return items[len(items) - 1 - self._left]
 
-    def __length_hint__(self) -> int:
+    def __length_hint__(self) -> Any:
         return self._left
 
 
@@ -477,3 +477,10 @@ def _bytes_of(data: Any) -> Any:
 
 def _no_bytes(data: Any) -> NoReturn:
     raise TypeError(f"a bytes-like object is required, not {type(data).__name__!r}")
+
+
+def count_elements(mapping: Any, iterable: Iterable[Any]) -> None:
+    """`collections._count_elements`, which `Counter` counts with."""
+    get = mapping.get
+    for element in iterable:
+        mapping[element] = get(element, 0) + 1

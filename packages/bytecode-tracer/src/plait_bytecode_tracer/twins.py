@@ -18,6 +18,7 @@ from plait_bytecode_tracer import twin_classes
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.variables import (
+    DictVariable,
     Known,
     ObjectVariable,
     Remake,
@@ -41,8 +42,8 @@ def _key(compare: Callable[[Any, Any], Any], obj: Any) -> Any:
     return functools.cmp_to_key(compare)(obj)
 
 
-def _deque(items: list[Any], maxlen: int | None) -> collections.deque[Any]:
-    return collections.deque(items, maxlen)
+def _deque(maxlen: int | None) -> collections.deque[Any]:
+    return collections.deque(maxlen=maxlen)
 
 
 def _stream(cls: Callable[[Any], Any], value: Any, position: int, closed: bool) -> Any:
@@ -80,12 +81,14 @@ TWINS: dict[type, Twin] = {
         is_made=False,
     ),
     twin_classes.deque: Twin(
-        collections.deque, lambda own: Remake(_deque, [own["_items"], own["_maxlen"]])
+        collections.deque,
+        lambda own: Remake(_deque, [own["_maxlen"]], fill=("extend", own["_items"])),
     ),
     twin_classes.DequeIterator: Twin(type(iter(collections.deque())), _deque_iterator),
     twin_classes.DequeReverseIterator: Twin(type(reversed(collections.deque())), _deque_iterator),
     twin_classes.SimpleNamespace: Twin(
-        types.SimpleNamespace, lambda own: Remake(types.SimpleNamespace, [], dict(own))
+        types.SimpleNamespace,
+        lambda own: Remake(types.SimpleNamespace, [], fill=("__dict__.update", DictVariable(own))),
     ),
     twin_classes.StringIO: Twin(io.StringIO, _text_again),
     twin_classes.BytesIO: Twin(io.BytesIO, _bytes_again),

@@ -189,6 +189,8 @@ class Remake:
     """What its `__setstate__` is called with: a position."""
     skipped: int = 0
     """How many elements are taken from it, to no effect; -1: all."""
+    fill: tuple[str, Variable] | None = None
+    """A method that puts in what the object contains, and so may contain the object itself."""
 
 
 @dataclass(eq=False, slots=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import operator
+from typing import Any
 
+from plait_bytecode_tracer import twin_classes
 from plait_bytecode_tracer.arity import refuse_by_count
 from plait_bytecode_tracer.containers import contains, extend, get_item
 from plait_bytecode_tracer.frame import Frame, constant
@@ -81,3 +84,13 @@ def operator_contains(frame: Frame, container: Variable, item: Variable) -> Vari
 def fromkeys(frame: Frame, keys: Variable, value: Variable | None = None) -> Variable:
     given = constant(None) if value is None else value
     return DictVariable({constant_key(frame, key): given for key in elements(frame, keys)})
+
+
+_count_elements: Any = vars(collections)["_count_elements"]
+
+
+@builtin(_count_elements)
+def count_elements(frame: Frame, mapping: Variable, iterable: Variable) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    return call(frame, constant(twin_classes.count_elements), [mapping, iterable], {})
