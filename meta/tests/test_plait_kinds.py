@@ -39,7 +39,6 @@ class Hostile:
         (property(twice), "Put @property above the decorator"),
         (functools.cached_property(twice), "Put @property above the decorator"),
         (torch.jit.script(nn.ReLU()), "Compile the module that it was made from"),
-        (nn.LazyLinear(3), "Call it once on an example input"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -206,6 +206,9 @@ def needs_gradients(captured: fx.GraphModule) -> bool:
     """Whether autograd would record anything that the graph computes."""
     import torch
 
+    made_leaves = (torch.nn.Parameter, "requires_grad_")
+    if any(node.target in made_leaves for node in captured.graph.nodes):
+        return True  # what comes out is a parameter, also where gradients are off
     if not torch.is_grad_enabled():
         return False
     return any(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from plait_bytecode_tracer import CompiledFunction, compile_module
+from plait_bytecode_tracer import CompiledFunction, compile, compile_module
 
 
 def as_it_is(module, inputs, *_):
@@ -138,6 +138,15 @@ def test_a_pickled_module_is_one_of_the_class_that_was_compiled():
     again = pickle.loads(pickle.dumps(fast))
     assert type(again) is Small
     assert list(again.state_dict()) == list(fast.state_dict())
+
+
+def test_a_lazy_module_takes_its_shape_from_the_first_call():
+    fast = compile(nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d()), lambda g, i: g.forward)
+    x = torch.ones(2, 3)
+    first = fast(x)
+    assert list(fast.state_dict())[:2] == ["0.weight", "0.bias"]
+    assert fast[0].weight.shape == (4, 3)
+    assert torch.equal(fast(x), first)
 
 
 # Threads.

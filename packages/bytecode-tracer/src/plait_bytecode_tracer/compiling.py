@@ -112,11 +112,6 @@ def _module(model: torch.nn.Module, compile_function: CompileFunction) -> torch.
             f"compile takes Python modules, and {name} is one of TorchScript",
             hint="Compile the module that it was made from.",
         )
-    if any(torch.nn.parameter.is_lazy(each) for each in model.parameters()):
-        raise UncompilableError(
-            f"{name} has parameters whose shapes are not known yet",
-            hint="Call it once on an example input, then compile it.",
-        )
     forward = inspect.getattr_static(type(model), "forward", None)
     if isinstance(forward, types.FunctionType) and "forward" not in vars(model):
         return compile_module(model, lambda function: compile_function(function, name))

@@ -29,6 +29,7 @@ from plait_bytecode_tracer.containers import (
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor, tracked
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.gradients import is_leaf
 from plait_bytecode_tracer.iteration import elements, iterate
 from plait_bytecode_tracer.keys import constant_key
 from plait_bytecode_tracer.operations import element_equal
@@ -207,8 +208,12 @@ _METADATA_METHODS = frozenset(
 def _require_grad(
     frame: Frame, owner: TensorVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
-    """`requires_grad_()` of a tensor that the traced code has made."""
+    """`requires_grad_()` of a tensor that the traced code has made, or that is so already."""
     state = frame.state
+    wanted = plain_value([*args, *kwargs.values(), constant(True)][0])
+    if owner.fake.requires_grad is wanted and is_leaf(state, owner):
+        state.guard_requires_grad()
+        return owner
     if owner.source is not None or not state.grad_enabled or state.scope.parent is not None:
         raise TraceBreakError("GB0002", "the tensor method requires_grad_()")
     _, result = state.emit("call_method", "requires_grad_", [owner, *args], kwargs)
