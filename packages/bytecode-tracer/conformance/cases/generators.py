@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from conformance.declare import case, t, with_x
 
 
@@ -290,3 +292,323 @@ def yield_inside_with_and_try(x, n):
             log.append("out")
 
     return [*managed()], log
+
+
+def driven(made):
+    """A generator after a call, sent to, thrown into and closed."""
+    found = [made.gi_frame.f_lineno - made.gi_code.co_firstlineno, made.__name__]
+    for action in (lambda: made.send(5), lambda: made.throw(ValueError(3)), lambda: next(made)):
+        try:
+            found.append(action())
+        except StopIteration as error:
+            found.append(("stopped", error.value))
+    return found
+
+
+@case(with_x(1, 2), then=lambda result: (driven(result[0]), result[1]))
+def half_consumed_generator_is_driven(x, n):
+    def values():
+        try:
+            sent = yield x + n
+            while True:
+                sent = yield x + sent
+        except ValueError as error:
+            yield "caught", error.args
+        finally:
+            log.append("finally")
+        return n
+
+    log = []
+    made = values()
+    next(made)
+    made.send(2)
+    return made, log
+
+
+def closed(made):
+    made.close()
+    return made.gi_frame
+
+
+@case(with_x(1, 2), then=lambda result: (closed(result[0]), result[1]))
+def half_consumed_generator_is_closed(x, n):
+    log = []
+
+    def values():
+        with torch.no_grad():
+            try:
+                yield x
+            finally:
+                log.append(n)
+
+    made = values()
+    next(made)
+    return made, log
+
+
+@case(with_x(1, 2), then=lambda made: (next(made), list(made), made.gi_frame))
+def generator_over_generator_half_consumed(x, n):
+    def inner():
+        for i in range(4):
+            yield x + i
+
+    def outer():
+        yield from inner()
+        yield from [n, n + 1]
+
+    made = outer()
+    next(made)
+    return made
+
+
+@case(with_x(1, 2))
+def thrown_through_yield_from(x, n):
+    def inner():
+        try:
+            got = yield x
+            got = yield got
+        except KeyError as error:
+            got = error.args
+            yield "handled"
+        return got
+
+    def outer():
+        result = yield from inner()
+        yield "result", result
+
+    made, other = outer(), outer()
+    found = [next(made), made.send(n), made.throw(KeyError(n)), next(made)]
+    next(other)
+    try:
+        other.throw(ValueError(n))
+    except ValueError as error:
+        found.append(error.args)
+    return found, list(other)
+
+
+class Reply:
+    """An iterator that returns a value and takes what is sent."""
+
+    def __init__(self, n):
+        self.n, self.seen = n, []
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value):
+        self.seen.append(value)
+        if len(self.seen) > self.n:
+            raise StopIteration(tuple(self.seen))
+        return len(self.seen)
+
+    def throw(self, error):
+        self.seen.append(type(error).__name__)
+        return "thrown"
+
+    def close(self):
+        self.seen.append("closed")
+
+
+@case(with_x(1, 2, 3))
+def yield_from_an_object(x, n):
+    reply = Reply(n)
+
+    def outer():
+        return (yield from reply), x
+
+    made = outer()
+    found = [next(made)]
+    try:
+        found += [made.throw(KeyError(n)), made.send("a"), made.send("b")]
+    except StopIteration as error:
+        found.append(error.value)
+    later = outer()
+    reply.n += 9
+    next(later)
+    later.close()
+    return found, reply.seen
+
+
+@case(with_x(1, 2))
+def errors_of_generators(x, n):
+    def values():
+        yield x
+        yield from values_that_ignore()
+
+    def values_that_ignore():
+        try:
+            yield n
+        except GeneratorExit:
+            yield n + 1
+
+    found = []
+    made = values()
+    actions = [
+        lambda: made.send(1),
+        lambda: next(made),
+        lambda: next(made),
+        lambda: made.close(),
+        lambda: made.throw(5),
+        lambda: made.throw(KeyError),
+        lambda: made.throw(ValueError, "text"),
+        lambda: next(made, "default"),
+    ]
+    for action in actions:
+        try:
+            found.append(action())
+        except (TypeError, RuntimeError, KeyError, ValueError) as error:
+            found.append((type(error).__name__, str(error)))
+    return found
+
+
+class Waits:
+    def __init__(self, value):
+        self.value = value
+
+    def __await__(self):
+        got = yield self.value
+        return got
+
+
+class Counts:
+    def __init__(self, n):
+        self.n = n
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        if self.n == 0:
+            raise StopAsyncIteration
+        self.n -= 1
+        return await Waits(self.n)
+
+
+class Manager:
+    def __init__(self, log):
+        self.log = log
+
+    async def __aenter__(self):
+        self.log.append("enter")
+        return await Waits("entering")
+
+    async def __aexit__(self, kind, error, traceback):
+        self.log.append(kind)
+        await Waits("leaving")
+        return kind is KeyError
+
+
+def finish(coroutine, sent):
+    """Drive a coroutine by hand: what it asked for, and what it returned."""
+    found = []
+    try:
+        found.append(coroutine.send(None))
+        while True:
+            found.append(coroutine.send(sent))
+    except StopIteration as error:
+        return found, error.value
+
+
+@case(with_x(1, 2))
+def coroutine_driven_by_hand(x, n):
+    async def leaf(k):
+        return x + await Waits(k)
+
+    async def root():
+        return await leaf(n), await leaf(n + 1)
+
+    return finish(root(), 3)
+
+
+@case(with_x(0, 2))
+def asynchronous_for_and_with(x, n):
+    log = []
+
+    async def root():
+        found = []
+        async for value in Counts(n):
+            found.append(x + value)
+        async with Manager(log) as entered, Manager(log):
+            raise KeyError(n)
+        return found, entered, [i async for i in Counts(n)]
+
+    return finish(root(), 1), log
+
+
+@case(with_x(1, 2), then=lambda made: finish(made, 4))
+def coroutine_returned(x, n):
+    async def leaf():
+        return x * n + await Waits(n)
+
+    return leaf()
+
+
+@case(with_x(1, 2), then=lambda made: [made.send(4), made.close()])
+def begun_coroutine_returned(x, n):
+    async def leaf():
+        try:
+            await Waits(n)
+            await Waits(x + n)
+        finally:
+            x.add_(1)
+
+    made = leaf()
+    made.send(None)
+    return made
+
+
+@case(with_x(1, 2))
+def coroutine_errors(x, n):
+    async def plain():
+        return n
+
+    async def wrong():
+        await n
+
+    found = []
+    once = plain()
+    actions = [
+        lambda: once.send(1),
+        lambda: once.send(None),
+        lambda: once.send(None),
+        lambda: wrong().send(None),
+        lambda: iter(wrong()),
+    ]
+    for action in actions:
+        try:
+            found.append(action())
+        except (TypeError, RuntimeError, StopIteration) as error:
+            found.append((type(error).__name__, str(error)))
+    return found, x
+
+
+@case(with_x(1, 2))
+def never_awaited(x, n):
+    async def leaf():
+        return n
+
+    leaf()
+    return x + n
+
+
+class Feed:
+    def __init__(self):
+        self.items = None
+
+
+@case(lambda: [(t(2), Feed()), (t(3), Feed())], then=lambda feed: [next(feed.items) for _ in "ab"])
+def generator_stored_in_an_object(x, feed):
+    feed.items = (x * i for i in range(5))
+    next(feed.items)
+    return feed
+
+
+@case(with_x([1, 2, 3], (4, 5, 6), {"a": 1, "b": 2}, "abc"), then=lambda found: [*map(list, found)])
+def iterators_half_consumed(x, values):
+    made = [iter(values), enumerate(values), zip(values, [x, x + 1]), map(str, values)]
+    for iterator in made:
+        next(iterator)
+    return made

@@ -49,9 +49,11 @@ from plait_bytecode_tracer.variables import (
     BoundVariable,
     CellVariable,
     ContextVariable,
+    CoroutineVariable,
     DictVariable,
     FrameVariable,
     FunctionVariable,
+    GeneratorVariable,
     IteratorVariable,
     Known,
     MethodVariable,
@@ -121,6 +123,12 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return _container_attribute(frame, owner, name)
         case SliceVariable():
             return _slice_attribute(owner, name)
+        case GeneratorVariable() | CoroutineVariable() if name != "__class__":
+            from plait_bytecode_tracer.generators import generator_attribute
+
+            return generator_attribute(owner, name)
+        case CoroutineVariable():
+            return constant(types.CoroutineType)
         case IteratorVariable():
             if name == "__class__":
                 return constant(owner.kind)

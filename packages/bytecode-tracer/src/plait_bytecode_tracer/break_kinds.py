@@ -152,15 +152,17 @@ BREAKS = _table(
     ),
     BreakKind(
         "GB0011",
-        "coroutine, or generator in a state that cannot be kept",
-        "Use a list or a loop.",
-        "Coroutines run as plain Python; so does a call that lets a half-consumed generator "
-        "escape.",
+        "asynchronous function, or generator that runs",
+        "Compile what the function calls, not the asynchronous function itself.",
+        "A compiled coroutine function, and all asynchronous generators, run as plain Python. "
+        "Coroutines and generators that traced code makes are followed, also half-consumed "
+        "ones; but not where they leave it while they run, nor a coroutine that nothing awaits.",
         """
         def function(x):
-            rows = (row * 2 for row in x)
-            next(rows)
-            return rows
+            async def rows():
+                yield x * 2
+
+            return rows()
         """,
     ),
     BreakKind(

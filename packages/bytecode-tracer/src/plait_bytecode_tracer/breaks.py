@@ -16,37 +16,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, field
-from dis import Instruction
 from functools import partial
 from types import FunctionType
 from typing import Any
 
-from plait_bytecode_tracer.effects import LOOP_END, Exits, exits
+from plait_bytecode_tracer.effects import Exits, exits
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
-from plait_bytecode_tracer.frame import NULL, Frame, Handled, instructions_of
+from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.live import Live, live_frame
 from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.resume import (
-    CELL_PREFIX,
-    HANDLED,
     MISSING,
-    STACK_PREFIX,
     VALUE,
-    Place,
     Thunk,
     break_function,
     chain,
     is_chain,
-    origin_of,
     resume_call,
     resume_function,
 )
-from plait_bytecode_tracer.sources import Access
-from plait_bytecode_tracer.variables import CellVariable
 
 MAX_CONTINUATIONS = 64
 """In how many places a function is continued by compiled code; elsewhere by plain Python."""
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
-_BEFORE_CALLS = ("PRECALL", "KW_NAMES", "EXTENDED_ARG")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,52 +104,13 @@ def _passes_on(frame: Frame) -> bool:
 # How to go on.
 
 
-@dataclass(slots=True)
-class _Live:
-    """A live frame at the break, as Python text."""
-
-    place: Place
-    instruction: Instruction
-    stack: list[str]
-    """Values without NULLs; those of what is handled are the exceptions."""
-    rest: list[str]
-    """The locals and the cells."""
-    called: str | None = None
-    """What a call that a continuation makes anew calls, without arguments."""
-
-    @property
-    def values(self) -> list[str]:
-        return [*self.stack, *self.rest]
-
-    def offset_after(self, steps: int = 1, offset: int | None = None) -> int:
-        """The offset so many instructions behind the frame's, or behind another."""
-        instructions, by_offset = instructions_of(self.place.code)
-        index = by_offset[self.instruction.offset if offset is None else offset] + steps
-        return instructions[index].offset if index < len(instructions) else 0
-
-    def first(self) -> int:
-        """The offset of the first instruction of a call: it names the keywords."""
-        instructions, by_offset = instructions_of(self.place.code)
-        index = by_offset[self.instruction.offset]
-        while index and instructions[index - 1].opname in _BEFORE_CALLS:
-            index -= 1
-        return instructions[index].offset
-
-    def exit_offset(self, number: int) -> int:
-        """Where Python goes on after an exit of the instruction."""
-        if number == 0:
-            return self.offset_after()
-        steps = LOOP_END if self.instruction.opname == "FOR_ITER" else 0
-        return self.offset_after(steps, self.instruction.argval)
-
-
 def go_on(frame: Frame, rebuilder: Rebuilder, known: Known) -> Continuation:
     """Write what follows a break at a frame's instruction; what to compile next.
 
     Raises TraceBreakError where a live value or frame cannot be made real.
     """
     frames = _live_frames(frame)
-    live = [_live(each, rebuilder, is_innermost=each is frame) for each in frames]
+    live = [live_frame(each, rebuilder, is_innermost=each is frame) for each in frames]
     rebuilder.effects()
     left = exits(live[0].instruction)
     if left is not None:
@@ -177,68 +130,10 @@ def go_on(frame: Frame, rebuilder: Rebuilder, known: Known) -> Continuation:
     return Continuation(False, (Target(None, make),))
 
 
-def _live(frame: Frame, rebuilder: Rebuilder, *, is_innermost: bool) -> _Live:
-    code, offset = frame.code, frame.instruction.offset
-    origin = origin_of(code)
-    if origin is not None:
-        code, offset = origin.code, origin.offsets[offset]
-        if offset < 0:
-            raise TraceBreakError("GB0001", "a break in the midst of an instruction")
-    instructions, by_offset = instructions_of(code)
-    active = list(frame.handled)
-    kinds: list[str] = []
-    stack: list[str] = []
-    for value in frame.stack:
-        if value is NULL:
-            kinds.append(MISSING)
-        elif isinstance(value, Handled):
-            is_active = bool(active) and value.raised is active[0]
-            kinds.append(HANDLED if is_active else VALUE)
-            stack.append(rebuilder.value(active.pop(0)) if is_active else "None")
-        else:
-            kinds.append(VALUE)
-            stack.append(rebuilder.value(value))
-    held = {
-        name: rebuilder.value(value)
-        for name, value in frame.locals.items()
-        if not name.startswith((STACK_PREFIX, CELL_PREFIX)) and value is not NULL
-    }
-    cells = {name: frame.cells[name] for name in code.co_cellvars if name in frame.cells}
-    closure = _closure(frame, code.co_freevars)
-    if closure is None:
-        cells |= {name: _free_cell(frame, name) for name in code.co_freevars}
-    called = None
-    if is_innermost and origin is not None and frame.instruction.offset in origin.calls:
-        del kinds[-2:]
-        called = rebuilder.assign(f"{rebuilder.state.constants.name(Thunk)}({stack.pop()}, ())")
-    names = tuple(kinds), tuple(held), tuple(cells)
-    place = Place(code, frame.function.globals, closure, offset, *names)
-    rest = [*held.values(), *(rebuilder.value(cell) for cell in cells.values())]
-    return _Live(place, instructions[by_offset[offset]], stack, rest, called)
-
-
-def _free_cell(frame: Frame, name: str) -> CellVariable:
-    if name in frame.cells:
-        return frame.cells[name]
-    return dict(zip(frame.code.co_freevars, frame.function.closure, strict=True))[name]
-
-
-def _closure(frame: Frame, names: Sequence[str]) -> tuple[Any, ...] | None:
-    """The cells of a function that stays the same in each call; else None."""
-    found: list[Any] = []
-    for name in names:
-        cell = _free_cell(frame, name)
-        source = cell.source.base if cell.source is not None else None
-        if cell.original is None or source is None or source.access is not Access.CONSTANT:
-            return None
-        found.append(cell.original)
-    return tuple(found)
-
-
 # Which functions go on.
 
 
-def _targets(live: Sequence[_Live], left: Exits) -> tuple[Target, ...]:
+def _targets(live: Sequence[Live], left: Exits) -> tuple[Target, ...]:
     inner, outers = live[0], live[1:]
     kept = inner.place.stack
     if inner.called is None:
@@ -256,7 +151,7 @@ def _targets(live: Sequence[_Live], left: Exits) -> tuple[Target, ...]:
 
 
 def _target(
-    what: Hashable, first: Callable[[], FunctionType], inner: _Live, outers: Sequence[_Live]
+    what: Hashable, first: Callable[[], FunctionType], inner: Live, outers: Sequence[Live]
 ) -> Target:
     key = (what, inner.place.key, *(outer.place.key for outer in outers))
 
@@ -270,7 +165,7 @@ def _target(
 # What runs natively.
 
 
-def _write(live: Sequence[_Live], left: Exits, rebuilder: Rebuilder) -> None:
+def _write(live: Sequence[Live], left: Exits, rebuilder: Rebuilder) -> None:
     """Run the instruction in its frame, inside of the frames around it, and go on after it."""
     name = rebuilder.state.constants.name
     inner, outers = live[0], live[1:]
@@ -309,7 +204,7 @@ def without(values: tuple[Any, ...], place: int) -> tuple[Any, ...]:
     return values[:place] + values[place + 1 :]
 
 
-def _pending_call(live: _Live, called: str) -> tuple[FunctionType, list[str]]:
+def _pending_call(live: Live, called: str) -> tuple[FunctionType, list[str]]:
     """The break function of a frame that waits for a call, and its stack: the call is `called`."""
     opname, argument = live.instruction.opname, live.instruction.arg or 0
     if opname == "CALL_FUNCTION_EX":

@@ -50,6 +50,7 @@ from plait_bytecode_tracer.texts import CONVERSIONS, text_of
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CallableVariable,
+    CoroutineVariable,
     DictVariable,
     FunctionVariable,
     GeneratorVariable,
@@ -469,6 +470,11 @@ def _run(frame: Frame, target: Function, values: dict[str, Variable]) -> Variabl
     direct = state.is_direct and "IS_TWIN" not in target.globals
     inner = Frame(state, target, values, frame.depth + 1, parent=frame, is_direct=direct)
     state.is_direct = False
+    if target.code.co_flags & inspect.CO_COROUTINE:
+        inner.is_direct = False
+        waiting = CoroutineVariable(inner)
+        state.coroutines.append(waiting)
+        return waiting
     if target.code.co_flags & inspect.CO_GENERATOR:
         inner.is_direct = False
         made = GeneratorVariable(inner.next_yielded, types.GeneratorType)

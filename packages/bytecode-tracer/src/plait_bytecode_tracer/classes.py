@@ -12,6 +12,7 @@ from plait_bytecode_tracer.variables import (
     BoundVariable,
     CallableVariable,
     CellVariable,
+    CoroutineVariable,
     DictVariable,
     FrameVariable,
     FunctionVariable,
@@ -61,6 +62,8 @@ def type_of(value: Variable) -> type:
             return type(_Probe().method)
         case PartialVariable():
             return functools.partial
+        case CoroutineVariable():
+            return types.CoroutineType
         case TracebackVariable():
             return types.TracebackType
         case FrameVariable():

@@ -17,7 +17,7 @@ import torch
 
 from plait_bytecode_tracer.errors import TooLongError, TraceBreakError
 from plait_bytecode_tracer.exception_table import HandlerRange, handler_at
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails, python_error
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import (
     CellVariable,
@@ -200,43 +200,12 @@ class Frame:
         except PythonError as error:
             self.result = Known(None)
             if issubclass(exception_class(error.value), StopIteration):
-                fails(RuntimeError, "generator raised StopIteration")
+                kind = "coroutine" if self.code.co_flags & inspect.CO_COROUTINE else "generator"
+                fails(RuntimeError, f"{kind} raised StopIteration")
             raise
         finally:
             self.running = False
         return self.yielded
-
-    def throw(self, raised: Variable) -> Variable | None:
-        """Raise an exception in a generator's frame where it waits; the next yield or None."""
-        error = PythonError(raised)
-        if self.result is not None:
-            raise error
-        if self.index == 0:
-            self.result = Known(None)
-            raise error
-        if (self.instruction.arg or 0) & 3 == 2:
-            raise TraceBreakError("GB0011", "an exception thrown into `yield from`")
-        self.pop()  # what would have been sent
-        previous = instructions_of(self.code)[0][self.index - 1]
-        try:
-            self.index = self.handle(error, previous.offset)
-        except PythonError:
-            self.result = Known(None)
-            raise
-        return self.next_yielded()
-
-    def close(self) -> None:
-        """Raise GeneratorExit in a generator's frame."""
-        if self.result is not None:
-            return
-        try:
-            found = self.throw(python_error(GeneratorExit()).value)
-        except PythonError as error:
-            if not issubclass(exception_class(error.value), GeneratorExit | StopIteration):
-                raise
-            return
-        if found is not None:
-            fails(RuntimeError, "generator ignored GeneratorExit")
 
     def _loop_with_line(self) -> None:
         """Run; what is traced belongs to this frame's line, unless the frame is torch's own."""

@@ -16,6 +16,7 @@ from plait_bytecode_tracer.objects import static_attribute
 from plait_bytecode_tracer.outside_iterators import outside_iterator
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.variables import (
+    CoroutineVariable,
     DictVariable,
     IteratorVariable,
     Known,
@@ -47,6 +48,8 @@ def iterate(frame: Frame, value: Variable) -> IteratorVariable:
     match value:
         case IteratorVariable():
             return value
+        case CoroutineVariable():
+            fails(TypeError, "'coroutine' object is not iterable")
         case SequenceVariable():
             return over_sequence(value)
         case DictVariable() | SetVariable():

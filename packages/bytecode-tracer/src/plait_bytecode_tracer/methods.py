@@ -43,6 +43,7 @@ from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensor_values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
     ContextVariable,
+    CoroutineVariable,
     DictVariable,
     FrameVariable,
     FunctionVariable,
@@ -93,8 +94,10 @@ def call_method_variable(
             return frame_method(frame, owner, method.name)
         case ViewVariable():
             return _view_method(frame, owner, method.name, args)
-        case GeneratorVariable():
-            return _generator_method(owner, method.name, args)
+        case GeneratorVariable() | CoroutineVariable():
+            from plait_bytecode_tracer.generators import generator_method
+
+            return generator_method(frame, owner, method.name, args)
         case IteratorVariable() if method.name == "__next__":
             found = owner.next_()
             return found if found is not None else fails(StopIteration)
@@ -112,30 +115,6 @@ def call_method_variable(
         case Known() if isinstance(owner.value, type):
             return call(frame, constant(getattr(owner.value, method.name)), args, kwargs)
     raise TraceBreakError("GB0002", f"the method {method.name!r}")
-
-
-def _generator_method(owner: GeneratorVariable, name: str, args: list[Variable]) -> Variable:
-    frame: Frame = owner.frame
-    if name == "send":
-        frame.sent = args[0]
-        found = owner.next_()
-    elif name == "__next__":
-        found = owner.next_()
-    elif name == "throw":
-        raised = args[1] if len(args) > 1 else args[0]
-        found = frame.throw(raised)
-    elif name == "close":
-        frame.close()
-        return constant(None)
-    elif name == "__iter__":
-        return owner
-    else:
-        raise TraceBreakError("GB0002", f"the generator method {name}()")
-    if found is None:
-        result = frame.result
-        is_none = isinstance(result, Known) and result.value is None
-        fails(StopIteration, *([] if is_none or result is None else [result]))
-    return found
 
 
 def _tensor_method(

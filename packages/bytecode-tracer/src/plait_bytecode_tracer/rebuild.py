@@ -31,6 +31,7 @@ from plait_bytecode_tracer.variables import (
     CallVariable,
     CellVariable,
     ContextVariable,
+    CoroutineVariable,
     DequeItems,
     DictVariable,
     ExceptionStorage,
@@ -75,6 +76,7 @@ class Rebuilder:
     """The graph's outputs, in order."""
     lines: list[str] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
+    """By the ids of the variables."""
     named: list[Variable] = field(default_factory=list)
     """The variables whose ids are keys of `names`."""
     last: list[str] = field(default_factory=list)
@@ -164,8 +166,10 @@ class Rebuilder:
                 return self._function(variable)
             case CellVariable():
                 return self._cell(variable)
-            case GeneratorVariable():
-                return self._generator(variable)
+            case GeneratorVariable() | CoroutineVariable():
+                from plait_bytecode_tracer.rebuild_generators import new_generator
+
+                return new_generator(self, variable.frame)
             case BoundVariable(function, owner):
                 make = self.state.constants.name(types.MethodType)
                 return self.assign(f"{make}({self.value(function)}, {self.value(owner)})")
@@ -399,21 +403,6 @@ class Rebuilder:
             )
         return name
 
-    def _generator(self, variable: GeneratorVariable) -> str:
-        """A generator that has not begun: the call that makes it."""
-        frame = variable.frame
-        if frame.index != 0 or frame.result is not None:
-            raise TraceBreakError("GB0011", "a generator that has begun leaves the traced code")
-        function = FunctionVariable(frame.code, frame.function.globals, frame.code.co_name)
-        function.closure = frame.function.closure
-        code: types.CodeType = frame.code
-        plain = code.replace(co_flags=code.co_flags & ~(_VARIADIC), co_kwonlyargcount=0)
-        count = code.co_argcount + code.co_kwonlyargcount
-        count += sum(bool(code.co_flags & flag) for flag in (4, 8))
-        function.code = plain.replace(co_argcount=count, co_posonlyargcount=0)
-        arguments = [self.value(frame.locals[name]) for name in code.co_varnames[:count]]
-        return self.assign(f"{self._function(function)}({', '.join(arguments)})")
-
     def _iterator(self, made: Remake) -> str:
         """An iterator as far as it was consumed; it is moved there last, when all has its value."""
         if made.function is None:
@@ -440,6 +429,10 @@ class Rebuilder:
 
     def effects(self) -> None:
         """Replay what the trace changed outside of itself."""
+        for coroutine in self.state.coroutines:
+            begun = coroutine.frame.index > 0 or coroutine.frame.result is not None
+            if not begun and id(coroutine) not in self.names:  # Python warns of it
+                raise TraceBreakError("GB0011", "a coroutine that is never awaited")
         for function, args, kwargs in self.state.deferred:
             given = [self.value(arg) for arg in args]
             given += [f"{name}={self.value(value)}" for name, value in kwargs.items()]

@@ -326,6 +326,20 @@ def resume_function(place: Place, offset: int, stack: Sequence[str]) -> types.Fu
     return body.function([*passed, *place.locals, *cells], "resumed", len(stack))
 
 
+def resume_generator(place: Place) -> types.FunctionType:
+    """A generator function that goes on at the place's `yield`, with what it yields at first.
+
+    It takes the stack, the locals and the cells.
+    """
+    body = _Body(place)
+    target = Label()
+    body.items.insert(body.position(place.offset), target)
+    passed, cells = body.enter(target, place.stack)
+    made = body.function([*passed, *place.locals, *cells], "resumed", len(place.stack))
+    made.__name__, made.__qualname__ = place.code.co_name, place.code.co_qualname
+    return made
+
+
 def resume_call(place: Place) -> types.FunctionType:
     """A function that makes a frame's pending call anew: of something without arguments.
 

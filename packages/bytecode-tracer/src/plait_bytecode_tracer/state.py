@@ -45,6 +45,7 @@ from plait_bytecode_tracer.variables import (
     UNCHANGING,
     VIEWS,
     CellVariable,
+    CoroutineVariable,
     DequeItems,
     DictVariable,
     Known,
@@ -189,6 +190,8 @@ class TraceState:
     """Whether the next frame's result is what the running call instruction gives."""
     running: list[Any] = field(default_factory=list)
     """The frames that run now, innermost last: callers, but no generator that waits."""
+    coroutines: list[CoroutineVariable] = field(default_factory=list)
+    """Those that the trace has made: Python warns of one that is never awaited."""
     outside: BaseException | None = field(default_factory=sys.exception)
     """The exception that is being handled around the call."""
     representing: list[Variable] = field(default_factory=list)

@@ -102,7 +102,7 @@ def traceback_attribute(frame: Frame, owner: TracebackVariable, name: str) -> Va
     """An attribute of a traceback."""
     match name:
         case "tb_frame":
-            return _frame_object(owner.frame)
+            return frame_object(owner.frame)
         case "tb_lineno":
             return constant(owner.line)
         case "tb_lasti":
@@ -114,7 +114,7 @@ def traceback_attribute(frame: Frame, owner: TracebackVariable, name: str) -> Va
     return None
 
 
-def _frame_object(frame: Frame) -> Variable:
+def frame_object(frame: Frame) -> Variable:
     """The one object that a frame is for the program."""
     if frame.shown is None:
         frame.shown = FrameVariable(frame)

@@ -216,6 +216,13 @@ class GeneratorVariable(IteratorVariable):
 
 
 @dataclass(eq=False, slots=True)
+class CoroutineVariable(Variable):
+    """A coroutine of the traced code."""
+
+    frame: Any
+
+
+@dataclass(eq=False, slots=True)
 class TextVariable(Variable):
     """A format string with the values of tensors in it; it is made when it leaves the trace."""
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from dis import Instruction
 
 from plait_bytecode_tracer.attributes import load_attribute
 from plait_bytecode_tracer.effects import LOOP_END
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.generators import send_to
 from plait_bytecode_tracer.iteration import iterate, next_item
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.operations import truth
-from plait_bytecode_tracer.raising import PythonError, exception_class
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.variables import (
+    CoroutineVariable,
     GeneratorVariable,
     Known,
     Variable,
@@ -124,26 +127,29 @@ def resume(frame: Frame, instruction: Instruction) -> None:
 @opcode("GET_YIELD_FROM_ITER")
 def get_yield_from_iter(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
-    frame.push(value if isinstance(value, GeneratorVariable) else iterate(frame, value))
+    if isinstance(value, GeneratorVariable):
+        frame.push(value)
+    elif isinstance(value, CoroutineVariable):
+        if not frame.code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE):
+            text = "cannot 'yield from' a coroutine object in a non-coroutine generator"
+            fails(TypeError, text)
+        frame.push(value)
+    else:
+        frame.push(iterate(frame, value))
 
 
 @opcode("SEND")
 def send(frame: Frame, instruction: Instruction) -> int | None:
     value = frame.pop()
-    receiver = frame.stack[-1]
-    if isinstance(receiver, GeneratorVariable):
-        receiver.frame.sent = value
-    found = next_item(frame, receiver)
+    found, result = send_to(frame, frame.stack[-1], value)
     if found is not None:
         frame.push(found)
         return None
-    result = receiver.frame.result if isinstance(receiver, GeneratorVariable) else None
-    target = frame.index_of(instruction.argval)
     if frame.is_312:
-        frame.push(result or constant(None))
+        frame.push(result)
     else:
-        frame.stack[-1] = result or constant(None)
-    return target
+        frame.stack[-1] = result
+    return frame.index_of(instruction.argval)
 
 
 @opcode("CLEANUP_THROW", since=(3, 12))
@@ -151,7 +157,7 @@ def cleanup_throw(frame: Frame, instruction: Instruction) -> None:
     """What was thrown into `yield from` left it: as a StopIteration, with its result."""
     raised = frame.pop()
     if not issubclass(exception_class(raised), StopIteration):
-        raise PythonError(raised)
+        raise PythonError(raised, is_new=False)
     frame.pop_many(2)
     frame.push(constant(None))
     frame.push(load_attribute(frame, raised, "value"))

@@ -1,18 +1,13 @@
 """Opcodes without a handler: the trace breaks at them, or no traced code has them."""
 
 _MODULE = "it is of module code, which is not traced"
-_ASYNC = "it is of coroutines, which are not traced"
+_ASYNC = "it is of asynchronous generators, which are not traced"
 _INTERPRETER = "it is the interpreter's own, and in no function"
 
 UNTRACED: dict[str, str] = {
     "IMPORT_STAR": _MODULE,
     "PRINT_EXPR": _MODULE,
     "ASYNC_GEN_WRAP": _ASYNC,
-    "BEFORE_ASYNC_WITH": _ASYNC,
-    "END_ASYNC_FOR": _ASYNC,
-    "GET_AITER": _ASYNC,
-    "GET_ANEXT": _ASYNC,
-    "GET_AWAITABLE": _ASYNC,
     "CACHE": _INTERPRETER,
     "ENTER_EXECUTOR": _INTERPRETER,
     "EXIT_INIT_CHECK": _INTERPRETER,

@@ -1,0 +1,271 @@
+"""Generators and coroutines of the trace: sent to, thrown into, closed, awaited."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from typing import NoReturn
+
+from plait_bytecode_tracer.attributes import find_attribute, load_attribute
+from plait_bytecode_tracer.classes import type_of
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame, constant, instructions_of
+from plait_bytecode_tracer.objects import special_method
+from plait_bytecode_tracer.raising import (
+    PythonError,
+    exception_class,
+    fails,
+    is_exception,
+    python_error,
+)
+from plait_bytecode_tracer.tracebacks import frame_object
+from plait_bytecode_tracer.variables import (
+    CoroutineVariable,
+    GeneratorVariable,
+    IteratorVariable,
+    Known,
+    MethodVariable,
+    Variable,
+)
+
+Suspending = GeneratorVariable | CoroutineVariable
+_METHODS = {
+    GeneratorVariable: ("send", "throw", "close", "__next__", "__iter__"),
+    CoroutineVariable: ("send", "throw", "close", "__await__"),
+}
+
+
+def generator_attribute(owner: Suspending, name: str) -> Variable | None:
+    """An attribute of a generator or coroutine."""
+    frame: Frame = owner.frame
+    prefix = "cr_" if isinstance(owner, CoroutineVariable) else "gi_"
+    if name in _METHODS[type(owner)]:
+        return MethodVariable(owner, name)
+    if name in ("__name__", "__qualname__"):
+        code = frame.code
+        return constant(code.co_name if name == "__name__" else code.co_qualname)
+    match name.removeprefix(prefix) if name.startswith(prefix) else "":
+        case "running":
+            return constant(frame.running)
+        case "code" if not frame.code.co_filename.startswith("<plait"):
+            return constant(frame.code)
+        case "frame":
+            return constant(None) if frame.result is not None else frame_object(frame)
+        case "suspended":
+            return constant(frame.index > 0 and frame.result is None and not frame.running)
+    kind = types.CoroutineType if prefix == "cr_" else types.GeneratorType
+    if hasattr(kind, name):
+        raise TraceBreakError("GB0007", f"the attribute {name!r} of a generator")
+    return None
+
+
+def generator_method(caller: Frame, owner: Suspending, name: str, args: list[Variable]) -> Variable:
+    """A call of a method of a generator or coroutine."""
+    frame: Frame = owner.frame
+    if name in ("__iter__", "__await__"):
+        return owner
+    if name == "close":
+        return close(frame)
+    if name == "throw":
+        found = throw(frame, _thrown(caller, args))
+    else:
+        sent = args[0] if name == "send" and args else None
+        found = send(frame, sent)
+    return found if found is not None else stop_iteration(owner)
+
+
+def stop_iteration(owner: Suspending) -> NoReturn:
+    """Raise StopIteration with what a generator has returned."""
+    result = owner.frame.result
+    is_none = result is None or (isinstance(result, Known) and result.value is None)
+    fails(StopIteration, *([] if is_none else [result]))
+
+
+def _kind(frame: Frame) -> str:
+    return "coroutine" if frame.code.co_flags & inspect.CO_COROUTINE else "generator"
+
+
+def send(frame: Frame, value: Variable | None) -> Variable | None:
+    """`generator.send(value)`: what it yields next; None where it has returned."""
+    is_none = value is None or (isinstance(value, Known) and value.value is None)
+    if frame.result is None and frame.index == 0 and not is_none:
+        fails(TypeError, f"can't send non-None value to a just-started {_kind(frame)}")
+    if frame.result is not None and _kind(frame) == "coroutine" and not frame.running:
+        fails(RuntimeError, "cannot reuse already awaited coroutine")
+    frame.sent = value
+    return frame.next_yielded()
+
+
+def _thrown(frame: Frame, args: list[Variable]) -> Variable:
+    """The exception that `throw(type, value, traceback)` means."""
+    from plait_bytecode_tracer.calls import call
+
+    raised = args[0]
+    value = args[1] if len(args) > 1 else constant(None)
+    if isinstance(raised, Known) and isinstance(raised.value, type):
+        if not issubclass(raised.value, BaseException):
+            text = "exceptions must be classes or instances deriving from BaseException"
+            fails(TypeError, f"{text}, not type")
+        if is_exception(value):
+            return value
+        given = [] if isinstance(value, Known) and value.value is None else [value]
+        return call(frame, raised, given, {})
+    if not is_exception(raised):
+        text = "exceptions must be classes or instances deriving from BaseException"
+        fails(TypeError, f"{text}, not {type_of(raised).__name__}")
+    return raised
+
+
+def throw(frame: Frame, raised: Variable) -> Variable | None:
+    """Raise an exception in a generator's frame where it waits; the next yield or None."""
+    if frame.running:
+        fails(ValueError, f"{_kind(frame)} already executing")
+    if frame.result is not None:
+        raise PythonError(raised)
+    if frame.index == 0:
+        frame.result = Known(None)
+        raise PythonError(raised)
+    receiver = _delegate(frame)
+    if receiver is not None:
+        frame.running = True
+        try:
+            found = _throw_into(frame, receiver, raised)
+        except PythonError as error:
+            frame.running = False
+            if issubclass(exception_class(error.value), StopIteration):
+                return _go_on_after(frame, load_attribute(frame, error.value, "value"))
+            return _raise_in(frame, error, delegated=True)
+        finally:
+            frame.running = False
+        if found is not None:
+            return found
+        result = receiver.frame.result if isinstance(receiver, Suspending) else None
+        return _go_on_after(frame, result or constant(None))
+    return _raise_in(frame, PythonError(raised), delegated=False)
+
+
+def _delegate(frame: Frame) -> Variable | None:
+    """What a frame that waits in `yield from` or `await` waits for."""
+    argument = (frame.instruction.arg or 0) & 3
+    return frame.stack[-2] if frame.instruction.opname == "RESUME" and argument >= 2 else None
+
+
+def _throw_into(frame: Frame, receiver: Variable, raised: Variable) -> Variable | None:
+    """Throw into what a frame waits for; what it yields, or None where it has returned."""
+    from plait_bytecode_tracer.calls import call
+
+    if issubclass(exception_class(raised), GeneratorExit):
+        if isinstance(receiver, Suspending):
+            close(receiver.frame)
+        elif (method := find_attribute(frame, receiver, "close")) is not None:
+            call(frame, method, [], {})
+        raise PythonError(raised)
+    if isinstance(receiver, Suspending):
+        return throw(receiver.frame, raised)
+    method = find_attribute(frame, receiver, "throw")
+    if method is None:
+        raise PythonError(raised)
+    return call(frame, method, [raised], {})
+
+
+def _go_on_after(frame: Frame, value: Variable) -> Variable | None:
+    """What a frame waited for has returned a value."""
+    instructions, by_offset = instructions_of(frame.code)
+    jump = instructions[frame.index + 1]
+    send_ = instructions[by_offset[jump.argval]]
+    frame.pop()
+    if not frame.is_312:
+        frame.pop()
+    frame.push(value)
+    frame.index = frame.index_of(send_.argval)
+    return frame.next_yielded()
+
+
+def _raise_in(frame: Frame, error: PythonError, *, delegated: bool) -> Variable | None:
+    previous = instructions_of(frame.code)[0][frame.index - 1]
+    if not delegated or frame.is_312:
+        frame.pop()  # what would have been sent
+    error.is_new = True
+    error.is_reraised = False
+    frame.state.running.append(frame)
+    try:
+        frame.index = frame.handle(error, previous.offset)
+    except PythonError:
+        frame.result = Known(None)
+        raise
+    finally:
+        frame.state.running.pop()
+    return frame.next_yielded()
+
+
+def close(frame: Frame) -> Variable:
+    """`generator.close()`."""
+    if frame.result is not None:
+        return constant(None)
+    try:
+        found = throw(frame, python_error(GeneratorExit()).value)
+    except PythonError as error:
+        if not issubclass(exception_class(error.value), GeneratorExit | StopIteration):
+            raise
+        return constant(None)
+    if found is not None:
+        fails(RuntimeError, f"{_kind(frame)} ignored GeneratorExit")
+    returned = frame.result if sys.version_info >= (3, 13) else None
+    return constant(None) if returned is None else returned
+
+
+# Waiting for others.
+
+
+def send_to(frame: Frame, receiver: Variable, value: Variable) -> tuple[Variable | None, Variable]:
+    """Send to what `yield from` or `await` waits for: what it yields, else what it returned."""
+    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.iteration import next_item
+
+    if isinstance(receiver, Suspending):
+        found = send(receiver.frame, value)
+        return found, receiver.frame.result or constant(None)
+    is_none = isinstance(value, Known) and value.value is None
+    if isinstance(receiver, IteratorVariable) and is_none:
+        return next_item(frame, receiver), constant(None)
+    method = (
+        special_method(frame, receiver, "__next__")
+        if is_none
+        else load_attribute(frame, receiver, "send")
+    )
+    if method is None:
+        return next_item(frame, receiver), constant(None)
+    try:
+        return call(frame, method, [] if is_none else [value], {}), constant(None)
+    except PythonError as error:
+        if not issubclass(exception_class(error.value), StopIteration):
+            raise
+        return None, load_attribute(frame, error.value, "value")
+
+
+def awaitable(frame: Frame, value: Variable) -> Variable:
+    """What `await value` waits for."""
+    from plait_bytecode_tracer.calls import call
+
+    if isinstance(value, CoroutineVariable):
+        if value.frame.running or (value.frame.index and _delegate(value.frame) is not None):
+            fails(RuntimeError, "coroutine is being awaited already")
+        return value
+    if isinstance(value, GeneratorVariable):
+        if value.frame.code.co_flags & inspect.CO_ITERABLE_COROUTINE:
+            return value
+        fails(TypeError, "object generator can't be used in 'await' expression")
+    kind = type_of(value).__name__
+    method = special_method(frame, value, "__await__")
+    if method is None:
+        fails(TypeError, f"object {kind} can't be used in 'await' expression")
+    found = call(frame, method, [], {})
+    if isinstance(found, CoroutineVariable):
+        fails(TypeError, "__await__() returned a coroutine")
+    has_next = isinstance(found, IteratorVariable) or (
+        special_method(frame, found, "__next__") is not None
+    )
+    if not has_next:
+        fails(TypeError, f"__await__() returned non-iterator of type {type_of(found).__name__!r}")
+    return found
