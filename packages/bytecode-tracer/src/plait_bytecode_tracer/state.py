@@ -693,10 +693,13 @@ class TraceState:
     ) -> tuple[fx.Node, Any]:
         """Add a node and run it on fake tensors. Arguments are variables or containers."""
         from plait_bytecode_tracer.shapes.data import check_assumed
+        from plait_bytecode_tracer.shapes.uses import check_use
 
         device = self.ambient.device_for(target, kwargs)
         if device is not None:
             kwargs = {**kwargs, "device": Known(device)}
+        if self.symbols is not None:
+            check_use(target, args, kwargs)
         node_args = self._nodes(tuple(args))
         node_kwargs = self._nodes(kwargs)
         fake_args, fake_kwargs = self._fakes(tuple(args)), self._fakes(kwargs)

@@ -7,6 +7,8 @@ wrapper, when it first dispatches; that costs about a second at every cold start
 
 from __future__ import annotations
 
+import logging
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -46,6 +48,29 @@ _UNUSUAL_TAGS = (
     torch.Tag.inplace_view,
 )
 
+_DECOMPOSED = frozenset({torch.ops.aten.constant_pad_nd.default})
+"""Operators whose meta kernels take no symbolic numbers, and whose decompositions do."""
+
+
+class _Silence(logging.Filter):
+    """While it is entered, torch logs no error for an operator that fails on fakes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._local = threading.local()
+        logging.getLogger("torch._subclasses.fake_tensor").addFilter(self)
+
+    def __enter__(self) -> None:
+        self._local.depth = getattr(self._local, "depth", 0) + 1
+
+    def __exit__(self, *exception: object) -> None:
+        self._local.depth -= 1
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not getattr(self._local, "depth", 0)
+
+
+_SILENCE = _Silence()
 _META = torch.device("meta")
 _OPTIONAL = frozenset({"_dispatch_key"})
 """Attributes that modes are asked for and need not have."""
@@ -212,7 +237,13 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
                 return own(*args, **kwargs)
         flat = pytree.arg_tree_leaves(*args, **kwargs)
         if not self._is_plain(func, flat):
-            return super()._dispatch_impl(func, types, args, kwargs)
+            if self.shape_env is None:
+                return super()._dispatch_impl(func, types, args, kwargs)
+            if func in _DECOMPOSED and func in decomposition_table:
+                with self:
+                    return decomposition_table[func](*args, **kwargs)
+            with _SILENCE:
+                return super()._dispatch_impl(func, types, args, kwargs)
         return self._run_plain(func, types, args, kwargs, flat)
 
     def _run_plain(

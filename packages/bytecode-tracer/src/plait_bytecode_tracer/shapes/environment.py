@@ -36,6 +36,7 @@ def make_environment(on_guard: Callable[[Any], None]) -> ShapeEnv:
     """
     with _lock:
         if not _made:
+            _drop_trace_handler()
             _made.append(_environment_class())
         stands_in = _VALIDATOR not in sys.modules
         if stands_in:
@@ -49,6 +50,17 @@ def make_environment(on_guard: Callable[[Any], None]) -> ShapeEnv:
                 del sys.modules[_VALIDATOR]
     made.guards = Noted(on_guard)
     return made
+
+
+def _drop_trace_handler() -> None:
+    """Log once to torch's structured trace: where that is off, its handler goes away with it.
+
+    While it is there, each new symbol is logged with a traceback, whose files are looked up
+    in a way that imports torch's compiler.
+    """
+    from torch._logging import trace_structured  # type: ignore[attr-defined]  # not listed
+
+    trace_structured("artifact", suppress_context=True, record_logging_overhead=False)
 
 
 def _environment_class() -> type[ShapeEnv]:

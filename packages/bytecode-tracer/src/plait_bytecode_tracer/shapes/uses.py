@@ -1,0 +1,59 @@
+"""Operators that cannot take symbolic numbers, or only some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.shapes.arithmetic import concrete
+from plait_bytecode_tracer.variables import (
+    DictVariable,
+    SequenceVariable,
+    SymbolVariable,
+    TensorVariable,
+)
+
+_SIZED_BY_FLOATS = frozenset(
+    {
+        *("arange", "range", "linspace", "logspace", "interpolate", "upsample"),
+        *("upsample_nearest", "upsample_bilinear", "fractional_max_pool2d"),
+        *("fractional_max_pool3d", "fractional_max_pool2d_with_indices"),
+        *("fractional_max_pool3d_with_indices", "tensor", "as_tensor"),
+    }
+)
+"""Functions whose results have sizes or dtypes that follow from floats among the arguments."""
+_RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+
+
+def check_use(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Take the values of floats that decide on sizes; refuse what torch cannot trace.
+
+    A fake tensor is made with the float of this call, so no other may give another size.
+    """
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name in _SIZED_BY_FLOATS:
+        for value in _numbers([*args, *kwargs.values()]):
+            if value.kind is float and value.hint is not None:
+                concrete(value)
+    if name in _RECURRENT and len(args) > 1 and _holds_places(args[1]):
+        raise TraceBreakError("GB0008", f"{name} of a packed sequence with symbolic sizes")
+
+
+def _numbers(values: Sequence[Any]) -> list[SymbolVariable]:
+    found: list[SymbolVariable] = []
+    for value in values:
+        if isinstance(value, SymbolVariable):
+            found.append(value)
+        elif isinstance(value, SequenceVariable):
+            found += _numbers(value.items)
+        elif isinstance(value, DictVariable):
+            found += _numbers(list(value.items.values()))
+    return found
+
+
+def _holds_places(value: Any) -> bool:
+    """Whether it is a tensor of sizes, whose elements torch reads."""
+    return isinstance(value, TensorVariable) and value.fake.dtype is torch.int64

@@ -1,0 +1,199 @@
+"""Symbolic sizes and numbers: how many specialisations, which guards, and why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from tracer_oracle import compiled
+
+from plait_bytecode_tracer import compile, mark_dynamic, mark_static
+
+
+def run(function, *argument_sets, **options):
+    """The compiled function, after calls that each give what eager gives."""
+    made = compiled(function, **options)
+    for arguments in argument_sets:
+        expected = function(*arguments)
+        torch.testing.assert_close(made(*arguments), expected)
+    return made
+
+
+def rows(*counts):
+    return [(torch.randn(n, 3),) for n in counts]
+
+
+def relations(made):
+    return [g.text for entry in made.entries for g in entry.capture.guards
+            if g.kind.value == "relation"]  # fmt: skip
+
+
+def test_a_size_that_changes_is_symbolic_from_the_second_compilation_on():
+    made = run(lambda x: x * x.shape[0] + 1, *rows(3, 4, 5, 9, 3, 100))
+    assert len(made.entries) == 2
+    assert not relations(made)
+
+
+@pytest.mark.parametrize(("dynamic", "count"), [(None, 2), (True, 1), (False, 4)])
+def test_dynamic_says_when(dynamic, count):
+    made = run(lambda x, n, f: x * n + f, *[(torch.ones(n), n, n / 4) for n in (2, 3, 4, 7)],
+               dynamic=dynamic)  # fmt: skip
+    assert len(made.entries) == count
+
+
+def test_sizes_0_and_1_are_their_own():
+    made = run(lambda x: x.sum(0) * 2, *rows(4, 5, 1, 0, 6, 1))
+    assert len(made.entries) == 4
+
+
+def halves(x):
+    n = x.shape[0]
+    if n % 2 == 0:
+        return x[: n // 2]
+    return x
+
+
+def test_a_branch_on_a_size_is_guarded_in_the_users_words():
+    made = run(halves, *rows(3, 5, 7, 4, 6, 8, 9))
+    assert len(made.entries) == 3
+    assert "x.size(0) % 2 != 0" in relations(made)
+    assert "x.size(0) % 2 == 0" in [text.replace("(", "").replace(")", "").replace(
+        "x.size0", "x.size(0)") for text in relations(made)]  # fmt: skip
+    reason = str(made.recompiles[1])
+    assert "x.size(0) % 2 != 0 no longer holds: now x.size(0) = 4" in reason
+    assert "test_tracer_shapes.py" in reason
+    assert "if n % 2 == 0" in reason
+
+
+def test_sizes_that_are_equal_by_chance_are_not_taken_for_equal():
+    def both(a, b):
+        return a.sum() + b.sum(), a.shape[0] == b.shape[0]
+
+    made = run(both, *[(torch.ones(n), torch.ones(m)) for n, m in ((4, 4), (5, 5), (6, 3))])
+    assert len(made.entries) == 2
+
+    def added(a, b):
+        return a + b if a.shape == b.shape else torch.cat([a, b])
+
+    made = run(added, *[(torch.ones(n), torch.ones(m)) for n, m in ((4, 4), (5, 5), (6, 3))])
+    assert len(made.entries) == 3
+    assert "a.size(0) == b.size(0)" in relations(made)
+
+
+def test_strides_follow_sizes_only_where_they_do():
+    def flat(x):
+        return x.reshape(-1), x.stride(0)
+
+    whole = [(torch.randn(n, m),) for n, m in ((2, 3), (3, 4), (4, 6))]
+    made = run(flat, *whole, (torch.randn(5, 9)[:, :4],), (torch.randn(6, 6)[:, :5],))
+    assert "x.stride(0) == x.size(1) * x.stride(1)" in relations(made)
+
+
+def test_results_are_plain_numbers():
+    made = compiled(lambda x: (x.shape[0], x.shape, x.numel() / 2, f"{len(x)} rows"))
+    for n in (2, 3, 4):
+        size, shape, half, text = made(torch.ones(n, 3))
+        assert (type(size), size) == (int, n)
+        assert (type(shape), shape) == (torch.Size, (n, 3))
+        assert (type(half), half) == (float, n * 1.5)
+        assert text == f"{n} rows"
+    assert len(made.entries) == 2
+
+
+def test_a_counter_of_a_module_does_not_recompile_for_ever():
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.step, self.rate = 0, 1.0
+
+        def forward(self, x):
+            self.step += 1
+            self.rate *= 0.5
+            return x * self.step * self.rate
+
+    model = Counting()
+    made = compile(model, lambda module, inputs: module.forward)
+    for step in range(1, 20):
+        assert torch.equal(made(torch.ones(2)), torch.ones(2) * step * 0.5**step)
+    assert len(made._plait_compiled.entries) == 2
+
+
+def test_marks_bound_a_size():
+    made = compiled(lambda x: x + x.shape[0])
+    x = torch.ones(4, 2)
+    mark_dynamic(x, 0, min=3, max=8)
+    for given in (x, torch.ones(8, 2), torch.ones(3, 2)):
+        assert torch.equal(made(given), given + len(given))
+    assert len(made.entries) == 1
+    assert torch.equal(made(torch.ones(9, 2)), torch.ones(9, 2) + 9)
+    assert len(made.entries) == 2
+
+
+def test_marks_of_static_sizes_and_of_numbers():
+    made = compiled(lambda x, n: x * n)
+    for n in (2, 3, 4):
+        x = torch.ones(n)
+        mark_static(x)
+        mark_dynamic(made, "n", max=100)
+        assert torch.equal(made(x, n), x * n)
+        assert torch.equal(made(x, n + 10), x * (n + 10))
+    assert len(made.entries) == 3
+
+
+def test_wrong_marks_are_refused():
+    with pytest.raises(IndexError):
+        mark_dynamic(torch.ones(2), 1)
+    with pytest.raises(ValueError, match="min=3"):
+        mark_dynamic(torch.ones(2), 0, min=3, max=2)
+    with pytest.raises(TypeError, match="are marked"):
+        mark_dynamic(3, 0)
+
+
+def test_data_dependent_sizes_stay_in_the_graph():
+    def positive(x):
+        chosen = x[x > 0]
+        return chosen * 2, chosen.shape[0] + 1, x.nonzero().shape
+
+    made = run(positive, (torch.tensor([1.0, -1, 2]),), (torch.tensor([-1.0, -1, -2]),))
+    assert len(made.entries) == 1
+    assert not made.breaks
+
+
+def test_what_is_assumed_of_data_breaks_the_graph():
+    made = run(lambda x: x[x > 0] + torch.ones(2), (torch.tensor([1.0, -1, 2]),),
+               (torch.tensor([-1.0, 1.0, -2]),))  # fmt: skip
+    assert made.breaks[0].code == "GB0004"
+
+
+def test_a_number_in_a_tensor_is_symbolic_until_python_needs_it():
+    def scaled(x):
+        number = x.sum().item()
+        y = x * number
+        return y if number > 1 else -y
+
+    made = run(scaled, *[(torch.tensor(v),) for v in ([1.0, 2.0], [0.0, 0.5], [3.0, 4.0])])
+    assert len(made.entries) == 1
+    assert [each.code for each in made.breaks] == ["GB0003"]
+
+
+def test_specialisations_are_bounded(caplog):
+    made = run(lambda x: [row * 2 for row in x], *rows(*range(2, 14)))
+    assert len(made.entries) == 8
+    assert "8 specialisations" in caplog.text
+    assert "x.size(0)" in caplog.text
+
+
+SCRIPT = """
+import sys, torch
+from plait_bytecode_tracer import CompiledFunction
+made = CompiledFunction(lambda x: x * 2, lambda module, inputs, capture: module)
+made(torch.ones(2)), made(torch.ones(3)), made(torch.ones(4))
+assert len(made.entries) == 2
+assert "torch._dynamo" not in sys.modules and "torch._inductor" not in sys.modules
+"""
+
+
+def test_symbols_load_no_compiler_of_torchs():
+    subprocess.run([sys.executable, "-c", SCRIPT], check=True, timeout=120)
