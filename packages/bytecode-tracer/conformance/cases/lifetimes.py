@@ -232,3 +232,35 @@ def copies_that_are_the_same(x, n):
         *(copy.copy(frozenset([n])), copy.copy(nested) is nested, copy.deepcopy(part).start == [n]),
         copy.deepcopy(part).start is part.start,
     )
+
+
+@case(lambda: [([1], [1]), _same_twice(), ([2], [2]), ([], [3])])
+def ids_compared(a, b):
+    seen = {id(a): "a"}
+    seen.setdefault(id(b), "b")
+    made = [a, b]
+    return id(a) == id(b), len(seen), seen[id(made[1])], id(made) in seen, id(a) != id(made)
+
+
+def _same_twice():
+    made = [4]
+    return made, made
+
+
+@case(with_x([1, 2], [[3]], []))
+def walk_that_remembers_ids(x, items):
+    items.append(items)
+    seen, found = set(), []
+
+    def walk(value):
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        found.append(len(value))
+        for inner in value:
+            if isinstance(inner, list):
+                walk(inner)
+
+    walk(items)
+    items.pop()
+    return found, x

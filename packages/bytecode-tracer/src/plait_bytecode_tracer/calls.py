@@ -190,6 +190,8 @@ def _call_known(
             return inline(frame, method, [function, *args], kwargs)
     if isinstance(real, types.BuiltinMethodType) and real.__name__ == "__new__":
         return new_instance(frame, real, args, kwargs)
+    if not callable(real):
+        fails(TypeError, f"{type(real).__name__!r} object is not callable")
     raise TraceBreakError("GB0002", f"a call of {name}, which is not traced")
 
 

@@ -17,6 +17,7 @@ from plait_bytecode_tracer.variables import (
     FrameVariable,
     FunctionVariable,
     GetterVariable,
+    IdVariable,
     IteratorVariable,
     Known,
     ObjectVariable,
@@ -40,6 +41,8 @@ def type_of(value: Variable) -> type:
             return value.cls
         case Known():
             return type(value.value)
+        case IdVariable():
+            return int
         case SequenceVariable() | DictVariable() | ViewVariable() | SetVariable():
             return value.kind
         case IteratorVariable() | CallableVariable():

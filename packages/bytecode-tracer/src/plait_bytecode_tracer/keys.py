@@ -20,6 +20,7 @@ from plait_bytecode_tracer.variables import (
     CallableVariable,
     DictVariable,
     FunctionVariable,
+    IdVariable,
     IteratorVariable,
     Known,
     ObjectKey,
@@ -54,6 +55,22 @@ class GroupKey(ObjectKey):
         return bool(self.parts == (other.parts if isinstance(other, GroupKey) else other))
 
 
+class IdKey(ObjectKey):
+    """The id of an object."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, variable: IdVariable, inner: ObjectKey) -> None:
+        super().__init__(variable)
+        self.inner = inner
+
+    def __hash__(self) -> int:
+        return hash(self.inner)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IdKey) and self.inner == other.inner
+
+
 class HashedKey(ObjectKey):
     """An object whose class defines its hash and equality."""
 
@@ -86,6 +103,8 @@ def constant_key(frame: Frame, value: Variable) -> Any:
             return value.owner.specialise(value)
         case TensorVariable() | FunctionVariable() | IteratorVariable() | CallableVariable():
             return _by_identity(frame, value)
+        case IdVariable(inner):
+            return IdKey(value, _by_identity(frame, inner))
         case SequenceVariable(kind=kind) if issubclass(kind, tuple):
             return _group(value, tuple(constant_key(frame, item) for item in value.items))
         case SetVariable(kind=kind) if kind is frozenset:

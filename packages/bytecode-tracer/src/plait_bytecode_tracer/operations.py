@@ -22,6 +22,7 @@ from plait_bytecode_tracer.standins import fails_for_real
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
     DictVariable,
+    IdVariable,
     Known,
     ObjectVariable,
     SequenceVariable,
@@ -51,6 +52,9 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
         if isinstance(target, TensorVariable) and result is target.fake:
             return target
         return frame.state.tensor_result(node, result)
+    if function in (operator.eq, operator.ne) and isinstance(args[0], IdVariable):
+        found_same = _same_ids(frame, args[0], args[1])
+        return constant(found_same is (function is operator.eq))
     if any(isinstance(a, SymbolVariable) for a in args):
         from plait_bytecode_tracer.shapes.arithmetic import apply_symbolic, concrete
 
@@ -61,6 +65,12 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
             raise TraceBreakError("GB0005", "~ of a bool, which warns in newer Pythons")
         return fold(function, args, {})
     return _apply_objects(frame, function, args)
+
+
+def _same_ids(frame: Frame, one: IdVariable, other: Variable) -> bool:
+    if not isinstance(other, IdVariable):
+        raise TraceBreakError("GB0009", "the id of an object")
+    return identical(frame, one.value, other.value)
 
 
 def _constant_tuple(value: Variable) -> Any:

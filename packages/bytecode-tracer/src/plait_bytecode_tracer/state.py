@@ -564,6 +564,8 @@ class TraceState:
         self.globals_read.clear()
         self.defaults.clear()
         self.context.clear()
+        self.distinct.clear()
+        self.taken.clear()
         self.made.clear()
         self.outside = None
         self.kept.clear()

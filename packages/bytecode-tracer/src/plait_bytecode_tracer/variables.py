@@ -326,6 +326,13 @@ class PartialVariable(Variable):
 
 
 @dataclass(eq=False, slots=True)
+class IdVariable(Variable):
+    """`id(value)`, as long as it is only compared, or a key."""
+
+    value: Variable
+
+
+@dataclass(eq=False, slots=True)
 class CallableVariable(Variable):
     """An immutable callable object of a C class, such as an `itemgetter`."""
 

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.variables import (
     CallableVariable,
     DictVariable,
     FunctionVariable,
+    IdVariable,
     Known,
     MethodVariable,
     ObjectVariable,
@@ -168,4 +169,6 @@ def object_(frame: Frame) -> Variable:
 
 @builtin(id)
 def id_(frame: Frame, value: Variable) -> Variable:
-    raise TraceBreakError("GB0009", "the id of an object")
+    if isinstance(value, Known) and is_constant(value.value):  # which may be another object later
+        raise TraceBreakError("GB0009", "the id of an object")
+    return IdVariable(value)
