@@ -139,3 +139,9 @@ def changes_in_inference_mode(x):
         F.hardswish(y, True)
         F.embedding(torch.tensor([0]), y, max_norm=0.5)
         return y.sum().item(), y + 1
+
+
+@case(only(t(3), torch.nn.Parameter(t(3)), t(2)))
+def names_of_classes(x):
+    kinds = str(type(x)), repr(torch.nn.Parameter), f"{torch.Tensor}", torch.Tensor == type(x)
+    return x + 1, kinds, hash(torch.Tensor) == hash(type(x)), bool(type(x))

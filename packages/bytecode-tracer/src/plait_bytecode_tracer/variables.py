@@ -449,7 +449,7 @@ _DEFINITIONS: tuple[type, ...] = (
     *(types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodType),
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
 )
-_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta)
+_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, type(torch.Tensor))
 
 
 def is_definition(value: object) -> bool:
