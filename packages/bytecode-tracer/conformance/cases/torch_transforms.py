@@ -686,3 +686,134 @@ def torch_checks(x, n):
     torch._check(x.shape[0] == n, lambda: f"not {n}")
     torch._assert(x.dim() == 1, "one dimension")
     return x * n, torch.compiler.is_compiling(), torch.compiler.is_exporting()
+
+
+class Units(torch.Tensor):
+    """A tensor with a unit, which its own `__torch_function__` carries along."""
+
+    @staticmethod
+    def of(data, unit):
+        made = data.as_subclass(Units)
+        made.unit = unit
+        return made
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        units = [a.unit for a in args if isinstance(a, Units) and hasattr(a, "unit")]
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and units:
+            result = Units.of(result.as_subclass(torch.Tensor), "*".join(units))
+        return result
+
+    def described(self):
+        return f"{self.unit}: {tuple(self.shape)}"
+
+
+def _units():
+    return [(Units.of(t(3), "m"),), (Units.of(t(2), "m"),), (Units.of(t(3), "s"),)]
+
+
+@case(lambda: [(t(3).as_subclass(Logged),), (t(2).as_subclass(Logged),), (t(3),)])
+def operations_of_logged_tensors(x):
+    Logged.calls.clear()
+    y = torch.cat([x, x + 1]) ** 2
+    z = nn.functional.relu(2 - y) + y[0] + nn.functional.mse_loss(x, x)
+    return z, x.shape, x.dtype, y.max(0), list(Logged.calls), z.dim(), x.view(-1).T.device
+
+
+@case(_units)
+def tensors_with_units(x):
+    y = x * x
+    return y.unit, y.described(), y, (x + 1).unit, torch.sin(x).unit
+
+
+@case(lambda: [(t(3).as_subclass(Logged), t(3)), (t(3), t(3).as_subclass(Logged)), (t(3), t(3))])
+def plain_and_logged_mixed(x, y):
+    return x + y, torch.add(y, x), type(x * y).__name__, x.add_(1) is x, x
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)], then=lambda r: r.sum().backward())
+def subclass_and_gradients(x):
+    y = x.as_subclass(Tagged)
+    return (y * 2).sin()
+
+
+def _shared_tagged():
+    x = t(3)
+    return [(x.as_subclass(Tagged), x), (t(3).as_subclass(Tagged), t(3))]
+
+
+@case(_shared_tagged)
+def subclass_changed_in_place(x, base):
+    x.mul_(3)
+    x[0] = 7
+    return base + 1, x.doubled, isinstance(x, Tagged), x.clone()
+
+
+@case(
+    lambda: [
+        (t(3).as_subclass(Tagged),),
+        (t(3).as_subclass(Logged),),
+        (t(3),),
+        (nn.Parameter(t(3)),),
+    ]
+)
+def classes_of_tensors(x):
+    return type(x).__name__, isinstance(x, Tagged), isinstance(x, nn.Parameter), x * 2, x.numel()
+
+
+@case(lambda: [(t(3).as_subclass(Tagged),), (t(1).as_subclass(Tagged),)])
+def subclass_with_breaks(x):
+    y = x + 1
+    print("sum", y.sum().item())
+    if y.sum() > 1:
+        y = y * 2
+    return y, len(y), y.tolist(), [row for row in y]
+
+
+class Patched(torch.Tensor):
+    pass
+
+
+def _handlers():
+    yield (t(3).as_subclass(Patched),)
+    Patched.__torch_function__ = classmethod(
+        lambda cls, func, types, args=(), kwargs=None: "patched"
+    )
+    yield (t(3).as_subclass(Patched),)
+    del Patched.__torch_function__
+    yield (t(3).as_subclass(Patched),)
+
+
+@case(_handlers)
+def torch_function_patched_later(x):
+    return x + 1
+
+
+class Wrapped(torch.Tensor):
+    """A wrapper subclass, which sees operations at the dispatcher."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        plain = [a.inner if isinstance(a, Wrapped) else a for a in args]
+        return Wrapped(func(*plain, **(kwargs or {})))
+
+
+@case(lambda: [(t(3),), (t(2),), (t(3),)], drive=lambda program, x: program(Wrapped(x)))
+def wrapper_subclass(x):
+    y = torch.sin(x * 2)
+    return y.inner if isinstance(y, Wrapped) else y, type(y).__name__
+
+
+@case(lambda: [(t(3),), (t(2),)])
+def wrapper_subclass_made_inside(x):
+    y = Wrapped(x) + 1
+    return y.inner, type(y).__name__

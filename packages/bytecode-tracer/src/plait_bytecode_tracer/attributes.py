@@ -45,6 +45,7 @@ from plait_bytecode_tracer.raising import (
     fails_attribute,
 )
 from plait_bytecode_tracer.shapes.attributes import number_attribute, symbolic_attribute
+from plait_bytecode_tracer.subclasses import store_subclass_attribute, subclass_attribute
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CellVariable,
@@ -63,6 +64,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SliceVariable,
+    SubclassVariable,
     SuperVariable,
     SymbolVariable,
     TensorVariable,
@@ -111,6 +113,8 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return _known_attribute(frame, owner, name)
         case OpaqueVariable():
             return _opaque_attribute(owner, name)
+        case SubclassVariable():
+            return subclass_attribute(frame, owner, name)
         case ObjectVariable():
             return object_attribute(frame, owner, name)
         case SymbolVariable():
@@ -478,6 +482,8 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
         set_cell_content(frame, owner, value)
     elif isinstance(owner, ObjectVariable | Known):
         store_object_attribute(frame, owner, name, value)
+    elif isinstance(owner, SubclassVariable):
+        store_subclass_attribute(frame, owner, name, value)
     elif isinstance(owner, TensorVariable) and name == "grad":
         set_gradient(frame, owner, value)
     elif isinstance(owner, TensorVariable):

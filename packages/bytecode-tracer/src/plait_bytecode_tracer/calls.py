@@ -21,7 +21,7 @@ from plait_bytecode_tracer.frame import Frame, Function, constant
 from plait_bytecode_tracer.getters import GETTERS, call_getter, known_getter
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.instances import call_class, new_instance
-from plait_bytecode_tracer.leaves import is_leaf
+from plait_bytecode_tracer.leaves import is_leaf, is_of_torch
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects import (
     MODULE_CALL,
@@ -45,6 +45,7 @@ from plait_bytecode_tracer.shapes.calls import call_with_numbers
 from plait_bytecode_tracer.shapes.data import number_in
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.specials import call_folded, canonical
+from plait_bytecode_tracer.subclasses import dispatch, holds_subclass
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
 from plait_bytecode_tracer.texts import CONVERSIONS, text_of
 from plait_bytecode_tracer.variables import (
@@ -144,6 +145,8 @@ def _call_known(
     if isinstance(real, type):
         frame.state.is_direct = False
         return call_class(frame, function, args, kwargs)
+    if is_of_torch(real) and holds_subclass([args, kwargs]):
+        return dispatch(frame, real, args, kwargs)
     if is_leaf(real) and not _calls_back(real, args, kwargs):
         return _call_torch(frame, real, args, kwargs)
     if isinstance(real, types.FunctionType):

@@ -25,6 +25,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SliceVariable,
+    SubclassVariable,
     SymbolVariable,
     TensorVariable,
     TextVariable,
@@ -37,7 +38,7 @@ from plait_bytecode_tracer.variables import (
 def type_of(value: Variable) -> type:
     """The class of a tracked value."""
     match value:
-        case TensorVariable():
+        case TensorVariable() | SubclassVariable():
             return value.cls
         case Known():
             return type(value.value)

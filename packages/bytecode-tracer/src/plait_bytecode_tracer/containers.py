@@ -21,6 +21,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SliceVariable,
+    SubclassVariable,
     SymbolVariable,
     TensorVariable,
     Variable,
@@ -90,7 +91,11 @@ def _of_kind(error: Exception, container: Variable) -> PythonError:
 
 def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
     """`container[key]`."""
+    from plait_bytecode_tracer.subclasses import dispatch
+
     match container:
+        case SubclassVariable():
+            return dispatch(frame, operator.getitem, [container, key], {})
         case TensorVariable():
             node, result = frame.state.emit("call_function", operator.getitem, [container, key], {})
             return frame.state.tensor_result(node, result)
@@ -171,7 +176,12 @@ def _sequence_item(container: SequenceVariable, key: Any) -> Variable:
 
 def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) -> None:
     """`container[key] = value`."""
+    from plait_bytecode_tracer.subclasses import dispatch
+
     match container:
+        case SubclassVariable():
+            dispatch(frame, operator.setitem, [container, key, value], {})
+            return
         case TensorVariable():
             frame.state.mutates_tensors = True
             frame.state.emit("call_function", operator.setitem, [container, key, value], {})

@@ -36,6 +36,14 @@ def is_leaf(real: Any) -> bool:
     return False
 
 
+def is_of_torch(real: Any) -> bool:
+    """Whether a function is one that asks `__torch_function__` of its arguments."""
+    if isinstance(real, types.FunctionType):
+        checks = real.__name__.startswith("_check")
+        return real.__globals__.get("__name__") in _LEAF_MODULES and not checks
+    return is_leaf(real)
+
+
 @functools.lru_cache(maxsize=1024)
 def may_warn(function: types.FunctionType) -> bool:
     """Whether a function of torch, or a helper of its module, warns by itself.
@@ -43,10 +51,16 @@ def may_warn(function: types.FunctionType) -> bool:
     A warning names the line that called the function: it is traced through, so that Python
     runs what warns in the user's own frames.
     """
-    names = function.__code__.co_names
-    if "warnings" in names and "warn" in names:
-        return True
-    space = function.__globals__
-    helpers = [space[name] for name in names if name.startswith("_") and name in space]
-    return any(isinstance(h, types.FunctionType) and h.__globals__ is space and may_warn(h)
-               for h in helpers)  # fmt: skip
+    waiting, seen = [function], {function}
+    while waiting:
+        found = waiting.pop()
+        names = found.__code__.co_names
+        if "warnings" in names and "warn" in names:
+            return True
+        space = found.__globals__
+        helpers = [space[name] for name in names if name.startswith("_") and name in space]
+        for helper in helpers:
+            if isinstance(helper, types.FunctionType) and helper.__globals__ is space:
+                waiting += [helper] if helper not in seen else []
+                seen.add(helper)
+    return False

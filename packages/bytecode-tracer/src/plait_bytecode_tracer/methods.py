@@ -40,6 +40,12 @@ from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.shapes.attributes import shape_of
 from plait_bytecode_tracer.shapes.data import number_in
 from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.subclasses import (
+    dispatch,
+    holds_subclass,
+    made_subclass,
+    subclass_method,
+)
 from plait_bytecode_tracer.tensor_values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
     ContextVariable,
@@ -53,6 +59,7 @@ from plait_bytecode_tracer.variables import (
     MethodVariable,
     SequenceVariable,
     SetVariable,
+    SubclassVariable,
     TensorVariable,
     Variable,
     ViewVariable,
@@ -80,6 +87,11 @@ def call_method_variable(
 
     owner = method.owner
     match owner:
+        case SubclassVariable():
+            return subclass_method(frame, owner, method.name, args, kwargs)
+        case TensorVariable() if holds_subclass([args, kwargs]):
+            called: Any = getattr(torch.Tensor, method.name)
+            return dispatch(frame, called, [owner, *args], kwargs)
         case TensorVariable():
             return _tensor_method(frame, owner, method.name, args, kwargs)
         case SequenceVariable() | DictVariable() | SetVariable():
@@ -147,6 +159,8 @@ def _tensor_method(
         if number is not None:
             return number
         raise TraceBreakError("GB0004", f"the code calls {name}() on a tensor")
+    if name == "as_subclass" and len(args) == 1:
+        return made_subclass(frame, owner, plain_value(args[0]))
     if name in _UNTRACED:
         raise TraceBreakError("GB0002", f"the tensor method {name}()")
     if name.endswith("_") and not name.endswith("__"):

@@ -19,6 +19,7 @@ from plait_bytecode_tracer.objects import special_method
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.standins import fails_for_real
+from plait_bytecode_tracer.subclasses import dispatch, holds_subclass
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
     DictVariable,
@@ -27,6 +28,7 @@ from plait_bytecode_tracer.variables import (
     ObjectVariable,
     SequenceVariable,
     SetVariable,
+    SubclassVariable,
     SymbolVariable,
     TensorVariable,
     Variable,
@@ -37,6 +39,10 @@ from plait_bytecode_tracer.variables import (
 
 def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> Variable:
     """An operator: on tensors a node, on constants its value, else the class's method."""
+    if holds_subclass(args):
+        if any(isinstance(arg, SubclassVariable) for arg in args):
+            return dispatch(frame, function, args, {})
+        raise TraceBreakError("GB0009", "an operator of containers of tensors of a subclass")
     if has_tensor(args) and any(isinstance(a, TensorVariable) for a in args):
         if isinstance(args[0], Known) and type(args[0].value).__module__ == "numpy":
             raise TraceBreakError("GB0009", "an operator of a NumPy scalar and a tensor")
@@ -189,6 +195,8 @@ def truth(frame: Frame, value: Variable) -> bool:
             known = value_of(frame.state, value, "bool")
             if known is not UNKNOWN:
                 return bool(known)
+            raise TraceBreakError("GB0003", "the code branches on the value of a tensor")
+        case SubclassVariable():
             raise TraceBreakError("GB0003", "the code branches on the value of a tensor")
         case SymbolVariable():
             return value.owner.decide(value)

@@ -23,6 +23,7 @@ from plait_bytecode_tracer.rebuild_exceptions import new_exception, new_tracebac
 from plait_bytecode_tracer.rebuild_made import MadeObjects
 from plait_bytecode_tracer.shapes.expressions import Applied, Computed, Leaf, render
 from plait_bytecode_tracer.state import TraceState, own_table
+from plait_bytecode_tracer.subclasses import restored
 from plait_bytecode_tracer.texts import CONVERSIONS
 from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
@@ -49,6 +50,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SliceVariable,
+    SubclassVariable,
     SymbolVariable,
     TensorVariable,
     TextVariable,
@@ -107,6 +109,11 @@ class Rebuilder:
         if found is not None:
             return found
         match variable:
+            case SubclassVariable(tensor, cls, source):
+                if source is not None:
+                    return self.writer.value(source)
+                make, kind = map(self.state.constants.name, (restored, cls))
+                return self.assign(f"{make}({self.value(tensor)}, {kind})")
             case TensorVariable(node, _, source):
                 if source is not None:
                     return self.writer.value(source)

@@ -55,6 +55,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SliceVariable,
+    SubclassVariable,
     SymbolVariable,
     TensorVariable,
     Variable,
@@ -122,6 +123,20 @@ def own_table(value: object) -> dict[str, Any]:
     return table
 
 
+def is_plain_subclass(cls: type) -> bool:
+    """Whether tensors of a class are like others below `__torch_function__`."""
+    dispatch = class_attribute(cls, "__torch_dispatch__")
+    is_plain = dispatch is class_attribute(torch.Tensor, "__torch_dispatch__")
+    known = cls in (torch.Tensor, torch.nn.Parameter) or issubclass(cls, torch.nn.Parameter)
+    return is_plain and not known
+
+
+def plain_tensor(value: torch.Tensor) -> torch.Tensor:
+    """The tensor in the memory of one of a subclass."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return value.as_subclass(torch.Tensor)
+
+
 @dataclass(slots=True)
 class GraphInput:
     """A tensor that the graph reads: its source, placeholder and real tensor."""
@@ -174,7 +189,7 @@ class TraceState:
     """What the trace has set context variables to, by their ids; None: nothing."""
     changed: dict[int, Variable] = field(default_factory=dict)
     """Containers and cells from outside that the trace has changed, in order."""
-    marked_tensors: list[TensorVariable] = field(default_factory=list)
+    marked_tensors: list[TensorVariable | SubclassVariable] = field(default_factory=list)
     """Tensors on which the trace has set attributes."""
     deferred: list[tuple[Variable, list[Variable], dict[str, Variable]]] = field(
         default_factory=list
@@ -601,6 +616,8 @@ class TraceState:
             if known.source is not None and known.source.code != source.code:
                 self._guard_same(source, known.source)
             return known
+        if is_plain_subclass(type(value)):
+            return self._wrap_subclass(value, source)
         if type(value) not in (torch.Tensor, torch.nn.Parameter):
             raise TraceBreakError(
                 "GB0009", f"{source.text} is a {type(value).__name__}, a tensor subclass"
@@ -615,6 +632,23 @@ class TraceState:
         node.meta["source"] = source.text
         variable = TensorVariable(node, fake, source, type(value), value)
         self.inputs.append(GraphInput(source, node, value))
+        self.wrapped[id(value)] = variable
+        self.kept.append(value)
+        return variable
+
+    def _wrap_subclass(self, value: torch.Tensor, source: Source) -> Variable:
+        """A tensor of a subclass: the graph takes the plain tensor in the same memory."""
+        known = self.wrapped.get(id(value))
+        if isinstance(known, SubclassVariable):
+            if known.source is not None and known.source.code != source.code:
+                self._guard_same(source, known.source)
+            return known
+        self.guard_type(source, value)
+        self.guard_class(type(value), "__torch_dispatch__")
+        code = f"{self.constants.name(plain_tensor)}({source.code})"
+        tensor = self._wrap_tensor(plain_tensor(value), Source(code, source.text, source))
+        assert isinstance(tensor, TensorVariable)
+        variable = SubclassVariable(tensor, type(value), source, value)
         self.wrapped[id(value)] = variable
         self.kept.append(value)
         return variable
@@ -859,6 +893,8 @@ def map_variables(
     match value:
         case TensorVariable() | OpaqueVariable():
             return tensor(value)
+        case SubclassVariable():
+            raise TraceBreakError("GB0009", f"a {value.cls.__name__} as an argument")
         case SymbolVariable():
             return symbol(value)
         case Known():

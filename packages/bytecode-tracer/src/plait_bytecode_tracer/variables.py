@@ -45,6 +45,20 @@ class TensorVariable(Variable):
 
 
 @dataclass(eq=False, slots=True)
+class SubclassVariable(Variable):
+    """A tensor of a subclass with `__torch_function__`."""
+
+    tensor: TensorVariable
+    """The plain tensor that the graph computes with."""
+    cls: type
+    source: Source | None = None
+    original: torch.Tensor | None = None
+    """The real tensor of the caller, where there is one."""
+    attributes: dict[str, Variable] = field(default_factory=dict)
+    """Attributes that the trace has set."""
+
+
+@dataclass(eq=False, slots=True)
 class OpaqueVariable(Variable):
     """What a call of the graph returned that is no tensor: a function, a handle."""
 

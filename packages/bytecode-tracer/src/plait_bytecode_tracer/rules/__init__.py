@@ -24,6 +24,7 @@ from plait_bytecode_tracer.rules import (
     optimizers,
     regex,
     sorting,
+    subclasses,
     transforms,
     weak,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "optimizers",
     "regex",
     "sorting",
+    "subclasses",
     "transforms",
     "weak",
 ]
