@@ -372,3 +372,42 @@ def chunks_written(x):
     for row in x.unbind(0):
         row.mul_(2)
     return a, b
+
+
+class Sized:
+    def __init__(self, size):
+        self.size = size
+
+
+@case(lambda: [(t(3), Sized(size)) for size in (2, 3, 2, 4)])
+def attribute_set_to_what_it_was(x, holder):
+    holder.size = 2
+    return x + 1
+
+
+@case(lambda: [(t(3), Sized(size)) for size in (2, 3, 2, 4)])
+def attribute_set_and_set_back(x, holder):
+    before = holder.size
+    holder.size = 7
+    y = x * holder.size
+    holder.size = before
+    return y
+
+
+@case(lambda: [(t(3), {"a": value}, [value]) for value in (2, 3, 2, 4)])
+def entry_set_to_what_it_was(x, table, row):
+    table["a"] = 2
+    row[0] = 2
+    return x + 1
+
+
+LAST = 2
+
+
+@case(lambda: [(t(3), 2), (t(3), 3), (t(3), 2), (t(3), 5)])
+def global_set_to_what_it_was(x, value):
+    global LAST
+    LAST = 2
+    y = x + LAST
+    LAST = value
+    return y

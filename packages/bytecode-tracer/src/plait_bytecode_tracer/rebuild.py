@@ -504,7 +504,11 @@ class Rebuilder:
         lines = []
         for name, value in attributes.items():
             before = table.get(name, MISSING) if isinstance(table, dict) else MISSING
-            if isinstance(value, Known) and value.value is before and before is not MISSING:
+            if (
+                isinstance(value, Known)
+                and value.value is before
+                and self._is_fixed(owner, value, name)
+            ):
                 continue  # set back to what it was
             if value is DELETED:
                 if before is not MISSING:
@@ -516,6 +520,15 @@ class Rebuilder:
                 set_ = constants.name(object.__setattr__)
                 lines.append(f"{set_}({target}, {name!r}, {self.value(value)})")
         return lines
+
+    def _is_fixed(self, owner: Known, value: Known, name: str) -> bool:
+        """Whether an attribute has this value in each call, before the call sets it."""
+        if owner.source is None:
+            return False
+        table = self.state.constants.name(own_table)
+        sources = owner.source.entry(name), owner.source.own_attribute(name, table)
+        read = value.source is not None and value.source.code in [each.code for each in sources]
+        return read or any(map(self.state.guards.fixes, sources))
 
     def _container_effect(self, variable: Variable) -> list[str]:
         constants = self.state.constants

@@ -54,7 +54,7 @@ class GuardSet:
     """Guards in the order in which they were needed, each once."""
 
     constants: Constants
-    guards: dict[Hashable, Guard] = field(default_factory=dict)
+    guards: dict[tuple[str, Kind, Hashable], Guard] = field(default_factory=dict)
 
     def require(
         self,
@@ -68,6 +68,10 @@ class GuardSet:
         key = (source.code if source else "", kind, _discriminator(kind, expected))
         if key not in self.guards:
             self.guards[key] = Guard(source, kind, expected, text, line())
+
+    def fixes(self, source: Source) -> bool:
+        """Whether a guard says which value a source has."""
+        return any((source.code, kind, None) in self.guards for kind in (Kind.IDENTITY, Kind.EQUAL))
 
     def find(self, source: Source, kind: Kind) -> Guard:
         """The guard of this kind that a source has."""
