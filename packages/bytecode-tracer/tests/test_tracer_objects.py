@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import signal
 import threading
 import weakref
 
@@ -147,6 +148,69 @@ def test_a_lazy_module_takes_its_shape_from_the_first_call():
     assert list(fast.state_dict())[:2] == ["0.weight", "0.bias"]
     assert fast[0].weight.shape == (4, 3)
     assert torch.equal(fast(x), first)
+
+
+def test_a_compiled_module_inside_a_compiled_function_is_traced_through():
+    inner = small()
+    fast = compiled(lambda x: inner(x) + 1)
+    x = torch.ones(2, 3)
+    for _ in range(3):
+        assert torch.equal(fast(x), inner(x) + 1)
+    assert (len(fast.entries), fast.breaks) == (1, [])
+
+
+# Signals.
+
+
+class Interrupted(Exception):
+    pass
+
+
+def _deep():
+    return nn.Sequential(*(nn.Linear(3, 3) for _ in range(40)))
+
+
+def _call_with_alarm(function, seconds, x):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        return function(x)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@pytest.fixture
+def alarms():
+    """Sets the handler of SIGALRM; the one before comes back."""
+    before = signal.getsignal(signal.SIGALRM)
+    yield lambda handler: signal.signal(signal.SIGALRM, handler)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_what_a_signal_handler_raises_while_tracing_goes_to_the_caller(alarms):
+    def interrupt(number, frame):
+        raise Interrupted
+
+    alarms(interrupt)
+    plain, x, interrupted = _deep(), torch.ones(2, 3), 0
+    for seconds in (0.002, 0.004, 0.008, 0.012, 0.02, 0.03):
+        fast = compile_module(plain, compiled)
+        try:
+            _call_with_alarm(fast, seconds, x)
+        except Interrupted:
+            interrupted += 1
+        assert torch.equal(fast(x), plain(x))
+        assert signal.getsignal(signal.SIGALRM) is interrupt
+    assert interrupted
+
+
+def test_a_signal_handler_that_returns_does_not_stop_the_trace(alarms):
+    seen = []
+    alarms(lambda number, frame: seen.append(number))
+    plain, x = _deep(), torch.ones(2, 3)
+    fast = compile_module(plain, compiled)
+    assert torch.equal(_call_with_alarm(fast, 0.004, x), plain(x))
+    assert seen == [signal.SIGALRM]
+    assert len(fast._plait_compiled.entries) == 1
 
 
 # Threads.

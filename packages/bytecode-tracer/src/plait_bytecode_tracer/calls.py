@@ -24,6 +24,7 @@ from plait_bytecode_tracer.instances import call_class, new_instance
 from plait_bytecode_tracer.leaves import is_leaf, is_of_torch
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects import (
+    MISSING,
     MODULE_CALL,
     guard_class,
     special_method,
@@ -384,6 +385,12 @@ def _special_torch(
 def _call_module(
     frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
+    compiled = static_attribute(type(function.value), "_plait_original")
+    if compiled is not MISSING and function.source is not None:
+        original = function.source.attribute("_plait_original")
+        return call(
+            frame, frame.state.wrap(compiled.__get__(function.value), original), args, kwargs
+        )
     called = static_attribute(type(function.value), "__call__")
     guard_class(frame, type(function.value), "__call__")
     if called is not MODULE_CALL:

@@ -28,6 +28,7 @@ from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
 from plait_bytecode_tracer.failing import after_failure
 from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.guards.native import NATIVE
+from plait_bytecode_tracer.interrupts import without_interrupts
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import History, Policy
 from plait_bytecode_tracer.state import TraceState
@@ -243,7 +244,7 @@ class CompiledFunction:
     def _compile(self, values: tuple[Any, ...]) -> Entry:
         profile = self._settings.profile
         with profile.phase("trace"):
-            capture = self._trace(values)
+            capture = without_interrupts(functools.partial(self._trace, values))
         if capture.graph_break is not None:
             if self._settings.fullgraph:
                 raise full_graph_error(capture.graph_break)
@@ -262,13 +263,13 @@ class CompiledFunction:
         capture.state.release()
         return entry
 
-    def _trace(self, values: tuple[Any, ...]) -> Capture:
+    def _trace(self, values: tuple[Any, ...], arrived: Sequence[int]) -> Capture:
         """Trace a call; where nothing of it can be captured, one that runs as plain Python.
 
         A fault of the tracer's own becomes such a call too, and a warning.
         """
         try:
-            return self._trace_with(values, self._settings.dynamic)
+            return self._trace_with(values, self._settings.dynamic, arrived)
         except WholeCallEagerError as error:
             graph_break, state = error.graph_break, error.state
         except Exception as error:
@@ -280,7 +281,9 @@ class CompiledFunction:
         self.eager_reason = graph_break
         return eager_capture(self.function, state or TraceState(), graph_break)
 
-    def _trace_with(self, values: tuple[Any, ...], dynamic: bool | None) -> Capture:
+    def _trace_with(
+        self, values: tuple[Any, ...], dynamic: bool | None, arrived: Sequence[int]
+    ) -> Capture:
         """Trace with what has changed as symbolic numbers; without any where that fails."""
 
         def policy() -> Policy:
@@ -293,14 +296,15 @@ class CompiledFunction:
             limit = self._settings.recompile_limit
             places = self._settings.continuations
             made = Known(places, len(places))
-            capture = trace(self.function, values, undecided(known, limit), policy, made)
+            unread = undecided(known, limit)
+            capture = trace(self.function, values, unread, policy, made, arrived)
         except Exception as error:
             state = error.state if isinstance(error, WholeCallEagerError) else None
             if dynamic is False or (state is not None and state.symbols is None):
                 raise
             get_logger("tracer").debug("sizes stay static: %s", error, exc_info=True)
         if capture is None or self._breaks_over_symbols(capture):
-            return self._trace_with(values, False)
+            return self._trace_with(values, False, arrived)
         capture.state.policy.remember()
         return capture
 

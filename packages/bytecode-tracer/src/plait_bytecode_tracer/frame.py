@@ -17,6 +17,7 @@ import torch
 
 from plait_bytecode_tracer.errors import TooLongError, TraceBreakError
 from plait_bytecode_tracer.exception_table import HandlerRange, handler_at
+from plait_bytecode_tracer.interrupts import TraceInterrupt
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import (
@@ -237,6 +238,8 @@ class Frame:
             self.step = state.steps
             if self.step == state.break_step:
                 raise BreakHere(self)
+            if state.arrived:
+                raise TraceInterrupt
             if self.step - state.idle_since > MAX_IDLE_STEPS:
                 raise TooLongError("GB0001", "a loop that runs too long to trace")
             handler = known.get(instruction.opname)

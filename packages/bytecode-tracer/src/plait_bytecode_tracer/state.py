@@ -199,6 +199,8 @@ class TraceState:
     """How many instructions have been traced."""
     idle_since: int = 0
     """The last instruction that added to the graph."""
+    arrived: Sequence[int] = ()
+    """The signals that wait for the trace to stop."""
     break_step: int = -1
     """The instruction at which the trace ends, by its number."""
     is_direct: bool = False

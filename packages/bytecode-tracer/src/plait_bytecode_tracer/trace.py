@@ -96,11 +96,13 @@ def trace(
     undecided: Container[str] = (),
     policy: Callable[[], Policy] = Policy,
     known: Known | None = None,
+    arrived: Sequence[int] = (),
 ) -> Capture:
     """Trace a call of `function` with `values`, one for each parameter in local order.
 
     `undecided` are the values of input tensors that are not to be guarded: a branch on
-    one breaks the graph. `known` are the continuations that there are already.
+    one breaks the graph. `known` are the continuations that there are already. Once a
+    signal has `arrived`, TraceInterrupt is raised.
 
     Raises WholeCallEagerError where not even a part of the call can be captured.
     """
@@ -111,7 +113,10 @@ def trace(
     reason: GraphBreak | None = None
     while True:
         state = TraceState(
-            break_step=steps[0] if steps else -1, undecided=undecided, policy=policy()
+            arrived=arrived,
+            break_step=steps[0] if steps else -1,
+            undecided=undecided,
+            policy=policy(),
         )
         try:
             frame = _root_frame(function, values, state)
