@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
+import time
+import traceback
 
 import pytest
 import torch
 from tracer_oracle import check, compiled
 
 from plait_bytecode_tracer import FullGraphError
+from plait_bytecode_tracer.breaks import MAX_CONTINUATIONS
 
 LOGGER = logging.getLogger("plait.tests")
 X = torch.arange(4.0)
@@ -114,6 +118,166 @@ def test_graph_before_and_after_a_break_are_compiled():
     made = check(prints, X)
     graphs = [e for member in made.family() for e in member.entries if e.compiled is not None]
     assert len(graphs) == 2
+
+
+def graphs_of(made):
+    """How many graphs a function and what follows its breaks were compiled to."""
+    return sum(e.compiled is not None for member in made.family() for e in member.entries)
+
+
+def opaque(x):
+    time.sleep(0)
+    return x
+
+
+def nested(x, depth):
+    if depth:
+        return nested(x + depth, depth - 1) * 2
+    return opaque(x * 3) + 1
+
+
+def nested_in_blocks(x, depth):
+    with torch.no_grad():
+        try:
+            if depth:
+                return nested_in_blocks(x + depth, depth - 1) * 2
+            return opaque(x * 3) + 1
+        except KeyError:
+            return x
+        finally:
+            x = x + 1
+
+
+def in_handler(x, depth):
+    try:
+        raise KeyError(depth)
+    except KeyError as error:
+        y = opaque(x + 1) * depth
+        assert sys.exception() is error  # noqa: PT017  # what is being handled
+    return y + 1
+
+
+def handler_calls(x, depth):
+    try:
+        raise KeyError(depth)
+    except KeyError as error:
+        y = nested(x, 1)
+        assert sys.exception() is error  # noqa: PT017  # what is being handled
+    return y + 1
+
+
+def in_comprehension(x, depth):
+    return [opaque(x + n) * 2 for n in (depth,)]
+
+
+def shares_cells(x, depth):
+    total = x
+
+    def add(y):
+        nonlocal total
+        total = total + y
+        return total
+
+    first = add(x * 2)
+    opaque(first)
+    return add(first) + total, add
+
+
+@pytest.mark.parametrize("depth", [0, 1, 5])
+@pytest.mark.parametrize("function", [nested, nested_in_blocks])
+def test_one_break_costs_one_graph_more_at_any_depth(function, depth):
+    made = check(function, X, depth)
+    assert graphs_of(made) == 2
+    assert sum(len(member.breaks) for member in made.family()) == 1
+
+
+@pytest.mark.parametrize(
+    "function", [in_handler, handler_calls, in_comprehension], ids=lambda f: f.__name__
+)
+def test_one_break_costs_one_graph_more_in_any_block(function):
+    made = check(function, X, 3)
+    assert graphs_of(made) == 2
+    assert sum(len(member.breaks) for member in made.family()) == 1
+
+
+def test_closures_share_their_variables_with_what_follows_a_break():
+    made = compiled(shares_cells)
+    (value, add), (expected, other) = made(X, 1), shares_cells(X, 1)
+    assert torch.equal(value, expected)
+    assert torch.equal(add(X), other(X))
+    assert graphs_of(made) == 2
+
+
+def loops(x, rows):
+    for row in rows:
+        x = x + row
+        opaque(x)
+        x = x * 2
+    return x - 1
+
+
+def test_break_in_a_loop_compiles_once_for_all_iterations():
+    made = compiled(loops)
+    for count in (3, 50, 300):
+        rows = [torch.ones(4) / 2**20 for _ in range(count)]
+        x = X / 2**40
+        assert torch.equal(made(x, rows), loops(x, rows))
+    assert graphs_of(made) == 3 + 2  # each length of the list begins anew; the loop, its end
+    assert len(made.family()) <= 4
+
+
+def while_on_data(x):
+    while x.sum() < 1000:
+        x = x + 1
+    return x
+
+
+def test_loop_on_data_compiles_once_for_all_iterations():
+    made = check(while_on_data, X)
+    assert torch.equal(made(X + 3), while_on_data(X + 3))
+    assert graphs_of(made) <= 3
+
+
+def test_more_places_than_are_compiled_run_as_plain_python():
+    source = ["def function(x):"]
+    for n in range(MAX_CONTINUATIONS + 5):
+        source += [f"    x = opaque(x + {n})"]
+    space = {"opaque": opaque}
+    exec("\n".join([*source, "    return x"]), space)
+    made = check(space["function"], X)
+    assert len(made.family()) <= 2 * MAX_CONTINUATIONS + 1
+
+
+def raises_from(x):
+    try:
+        [][1]
+    except IndexError as error:
+        raise ValueError("from") from error
+    return x
+
+
+def branches_on_several(x):
+    if x:
+        return x + 1
+    return x
+
+
+def test_line_of_a_chained_raise():
+    made = compiled(raises_from)
+    with pytest.raises(ValueError, match="from") as caught:
+        made(X)
+    assert isinstance(caught.value.__cause__, IndexError)
+    assert "raise ValueError" in made.breaks[0].line
+    lines = [entry.line for entry in traceback.extract_tb(caught.value.__cause__.__traceback__)]
+    assert lines == ["[][1]"]
+
+
+def test_line_of_a_branch_on_several_elements():
+    made = compiled(branches_on_several)
+    with pytest.raises(RuntimeError, match="ambiguous") as caught:
+        made(X)
+    entries = traceback.extract_tb(caught.value.__traceback__)
+    assert (entries[-1].name, entries[-1].line) == ("branches_on_several", "if x:")
 
 
 def test_break_says_where_and_why():

@@ -24,6 +24,7 @@ from plait_bytecode_tracer.variables import (
     CellVariable,
     DictVariable,
     Known,
+    UnreadVariable,
     Variable,
 )
 
@@ -286,6 +287,13 @@ class Frame:
 
     def index_of(self, offset: int) -> int:
         return instructions_of(self.code)[1][offset]
+
+    def local(self, name: str) -> Variable | None:
+        """What a local variable holds, which is guarded from now on; None if nothing."""
+        value = self.locals.get(name)
+        if isinstance(value, UnreadVariable):
+            value = self.locals[name] = self.state.wrap(value.value, value.source)
+        return value
 
     def cell(self, name: str) -> CellVariable:
         if name not in self.cells:

@@ -55,6 +55,7 @@ from plait_bytecode_tracer.variables import (
     TensorVariable,
     TextVariable,
     TracebackVariable,
+    UnreadVariable,
     Variable,
     ViewVariable,
 )
@@ -173,6 +174,8 @@ class Rebuilder:
                 return self._function(variable)
             case CellVariable():
                 return self._cell(variable)
+            case UnreadVariable(source=source):
+                return self.writer.value(source)
             case GeneratorVariable() | CoroutineVariable():
                 from plait_bytecode_tracer.rebuild_generators import new_generator
 

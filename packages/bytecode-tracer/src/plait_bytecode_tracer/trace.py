@@ -29,11 +29,12 @@ from plait_bytecode_tracer.guards import (
 from plait_bytecode_tracer.keys import all_distinct, key_object
 from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rebuild import Rebuilder
+from plait_bytecode_tracer.resume import is_chain, origin_of
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.sources import Source, argument
 from plait_bytecode_tracer.state import HOOKS, GraphInput, TraceState
 from plait_bytecode_tracer.tracebacks import raising_lines
-from plait_bytecode_tracer.variables import Variable
+from plait_bytecode_tracer.variables import UnreadVariable, Variable
 from plait_utils import get_logger
 
 SUPPORTED_VERSIONS = ((3, 11), (3, 12), (3, 13))
@@ -179,8 +180,11 @@ def _root_frame(
     frame = Frame(state, Function(code, function.__globals__, closure), {})
     state.lines.append(lambda: f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}")
     _guard_surroundings(state)
+    goes_on = is_chain(code) or origin_of(code) is not None
     for n, (name, value) in enumerate(zip(parameter_names(code), values, strict=True)):
-        frame.locals[name] = state.wrap(value, argument(n, name))
+        source = argument(n, name)
+        later = goes_on and not isinstance(value, torch.nn.Module)
+        frame.locals[name] = UnreadVariable(value, source) if later else state.wrap(value, source)
     if values and isinstance(values[0], torch.nn.Module):
         _guard_plain_forward(function, values[0], state)
     state.lines.pop()

@@ -285,6 +285,14 @@ class TracebackVariable(Variable):
 
 
 @dataclass(eq=False, slots=True)
+class UnreadVariable(Variable):
+    """An argument of a continuation that nothing has read: it is not guarded before."""
+
+    value: Any
+    source: Source
+
+
+@dataclass(eq=False, slots=True)
 class FrameVariable(Variable):
     """A frame of the trace as the program sees it."""
 

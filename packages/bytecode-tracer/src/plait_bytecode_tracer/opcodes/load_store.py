@@ -15,6 +15,7 @@ from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects import delete_object_attribute, write_global
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.resume import is_chain
 from plait_bytecode_tracer.variables import (
     CellVariable,
     Known,
@@ -42,7 +43,8 @@ def copy_free_vars(frame: Frame, instruction: Instruction) -> None:
 @opcode("MAKE_CELL")
 def make_cell(frame: Frame, instruction: Instruction) -> None:
     name = instruction.argval
-    frame.cells[name] = CellVariable(frame.locals.pop(name, None))
+    frame.cells[name] = CellVariable(frame.local(name))
+    frame.locals.pop(name, None)
 
 
 @opcode("LOAD_CONST")
@@ -67,7 +69,8 @@ def load_fast(frame: Frame, instruction: Instruction) -> None:
 
 def _local(frame: Frame, name: str) -> Variable:
     """What a local's slot holds; from 3.13 cells are read from theirs in this way too."""
-    value = frame.locals.get(name) or frame.cells.get(name)
+    held = frame.locals.get(name) if is_chain(frame.code) else frame.local(name)
+    value = held or frame.cells.get(name)
     if value is None:
         _unset_local(name)
     return value

@@ -183,7 +183,7 @@ def frame_locals(frame: Frame) -> Variable:
         cell = frame.cells.get(name)
         if cell is not None and cell.content is None and cell.original is not None:
             raise TraceBreakError("GB0013", "locals() with variables of an enclosing function")
-        value = frame.locals.get(name) if cell is None else cell.content
+        value = frame.local(name) if cell is None else cell.content
         if value is not None:
             found[name] = value
     if not _IS_SHARED:

@@ -148,7 +148,7 @@ def _implied(frame: Frame) -> tuple[Variable, Variable]:
         fails(RuntimeError, "super(): no arguments")
     first = frame.code.co_varnames[0]
     cell = frame.cells.get(first)
-    instance = frame.locals.get(first) or (cell.content if cell is not None else None)
+    instance = frame.local(first) or (cell.content if cell is not None else None)
     if instance is None:
         fails(RuntimeError, "super(): arg[0] deleted")
     if "__class__" not in frame.code.co_freevars:
