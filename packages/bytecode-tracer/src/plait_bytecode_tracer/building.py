@@ -25,6 +25,7 @@ from plait_bytecode_tracer.raising import PythonError, fails, python_error
 from plait_bytecode_tracer.variables import (
     CellVariable,
     DictVariable,
+    ExceptionStorage,
     FunctionVariable,
     Known,
     ObjectVariable,
@@ -335,9 +336,10 @@ def _about_name(
     kind = type_of(value).__name__
     text = f"Error calling __set_name__ on {kind!r} instance {key!r} in {cls.__name__!r}"
     raised = python_error(RuntimeError(text))
-    if isinstance(raised.value, ObjectVariable):
-        raised.value.attributes.update(__cause__=error.value, __context__=error.value)
-        raised.value.attributes["__suppress_context__"] = constant(True)
+    storage = getattr(raised.value, "base", None)
+    if isinstance(storage, ExceptionStorage):
+        storage.fields.update(__cause__=error.value, __context__=error.value)
+        storage.fields["__suppress_context__"] = constant(True)
     return raised
 
 

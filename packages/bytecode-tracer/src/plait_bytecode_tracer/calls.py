@@ -429,7 +429,10 @@ def inline(
         names = function.__code__.co_freevars
         return by_code(frame, dict(zip(names, closure, strict=True)), args, kwargs)
     target = Function(function.__code__, function.__globals__, closure)
-    return _run(frame, target, bind(function.__code__, defaults, named, args, kwargs))
+    described = function.__code__
+    if described.co_qualname != function.__qualname__:  # errors name the function by it
+        described = described.replace(co_qualname=function.__qualname__)
+    return _run(frame, target, bind(described, defaults, named, args, kwargs))
 
 
 def _defaults(

@@ -113,10 +113,22 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
         case Known(real) if isinstance(real, type):
             return _class_item(frame, container, key)
         case Known() | ObjectVariable():
-            from plait_bytecode_tracer.attributes import call_method
-
-            return call_method(frame, container, "__getitem__", [key])
+            return _by_method(frame, container, "__getitem__", [key], "is not subscriptable")
     raise TraceBreakError("GB0009", f"an element of a {describe(container)}")
+
+
+def _by_method(
+    frame: Frame, container: Variable, name: str, args: list[Variable], text: str
+) -> Variable:
+    """An operation on elements by the container's class, which may have no such method."""
+    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.classes import type_of
+    from plait_bytecode_tracer.objects import special_method
+
+    method = special_method(frame, container, name)
+    if method is None:
+        fails(TypeError, f"{type_of(container).__name__!r} object {text}")
+    return call(frame, method, args, {})
 
 
 def _class_item(frame: Frame, container: Known, key: Variable) -> Variable:
@@ -198,9 +210,8 @@ def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) 
         case DictVariable():
             dict_set(frame, container, _key(frame, key), value)
         case Known() | ObjectVariable():
-            from plait_bytecode_tracer.attributes import call_method
-
-            call_method(frame, container, "__setitem__", [key, value])
+            text = "does not support item assignment"
+            _by_method(frame, container, "__setitem__", [key, value], text)
         case _:
             raise TraceBreakError("GB0009", f"an assignment to an element of {describe(container)}")
 
@@ -246,9 +257,8 @@ def delete_item(frame: Frame, container: Variable, key: Variable) -> None:
             del container.items[_place(frame, key)]
             changed(frame, container)
         elif isinstance(container, Known | ObjectVariable):
-            from plait_bytecode_tracer.attributes import call_method
-
-            call_method(frame, container, "__delitem__", [key])
+            text = "does not support item deletion"
+            _by_method(frame, container, "__delitem__", [key], text)
         else:
             dict_delete(frame, hold(container, DictVariable), _key(frame, key))
     except (IndexError, KeyError, TypeError) as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import gc
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -130,6 +131,14 @@ class Made:
             return Known(value)
         if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
             return Known(value)
+        if type(value) is types.MappingProxyType and path is not None:
+            shown = self.variables.get(id(gc.get_referents(value)[0]))
+            if isinstance(shown, DictVariable):  # it follows what the trace does to the dict
+                proxy = DictVariable(shown.items, types.MappingProxyType)
+                self.variables[id(value)], self.stand_ins[id(proxy)] = proxy, value
+                self.paths[id(value)] = path
+                self.kept.extend((proxy, value))
+                return proxy
         if path is not None and id(value) not in self.paths:
             self.paths[id(value)] = path
             self.kept.append(value)

@@ -6,6 +6,7 @@ import collections
 import functools
 import sys
 import types
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -19,7 +20,13 @@ from plait_bytecode_tracer.exception_objects import (
 )
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails, fails_attribute
+from plait_bytecode_tracer.raising import (
+    PythonError,
+    exception_class,
+    fails,
+    fails_attribute,
+    python_error,
+)
 from plait_bytecode_tracer.state import VALUE_BASES, own_table
 from plait_bytecode_tracer.variables import (
     BoundVariable,
@@ -69,6 +76,20 @@ def class_of(value: Variable) -> type:
     raise TraceBreakError("GB0007", f"an attribute of a {describe(value)}")
 
 
+def refuse(
+    frame: Frame, owner: Variable, function: Callable[[Any], Any], name: str, wanted: str
+) -> NoReturn:
+    """Raise what a property says that lacks a function: it may know its name or not."""
+    cls = class_of(owner)
+    real = frame.state.made.stand_in(owner)
+    if isinstance(real, cls):
+        try:
+            function(real)
+        except AttributeError as error:
+            raise python_error(error) from error
+    fails(AttributeError, f"property {name!r} of {cls.__qualname__!r} object has no {wanted}")
+
+
 # Reading.
 
 
@@ -79,17 +100,32 @@ def object_attribute(frame: Frame, owner: Variable, name: str) -> Variable | Non
     fallback = static_attribute(cls, "__getattr__")
     guard_class(frame, cls, "__getattribute__")
     guard_class(frame, cls, "__getattr__")
+    own_way = not isinstance(fallback, types.WrapperDescriptorType) and fallback is not MISSING
     try:
-        if is_python(getter):
-            return _call_real(frame, getter, [owner, constant(name)])
+        if not isinstance(getter, types.WrapperDescriptorType):
+            return _by_hook(frame, owner, cls, "__getattribute__", getter, name)
         found = generic_attribute(frame, owner, name)
     except PythonError as error:
-        if not issubclass(exception_class(error.value), AttributeError) or not is_python(fallback):
+        if not issubclass(exception_class(error.value), AttributeError) or not own_way:
             raise
         found = None
-    if found is None and is_python(fallback):
-        return _call_real(frame, fallback, [owner, constant(name)])
+    if found is None and own_way:
+        return _by_hook(frame, owner, cls, "__getattr__", fallback, name)
     return found
+
+
+def _by_hook(
+    frame: Frame, owner: Variable, cls: type, hook: str, static: Any, name: str
+) -> Variable:
+    """`owner.name` as a hook of its class finds it, which may be any descriptor."""
+    from plait_bytecode_tracer.calls import call
+
+    if is_python(static):
+        return _call_real(frame, static, [owner, constant(name)])
+    method = bind_attribute(frame, owner, cls, hook, static)
+    if method is None:
+        fails(AttributeError, name)
+    return call(frame, method, [constant(name)], {})
 
 
 def _call_real(frame: Frame, function: Any, args: list[Variable]) -> Variable:
@@ -274,10 +310,7 @@ def bind_attribute(
             return BoundVariable(given(static.__func__), constant(kind or cls))
         case property():
             if static.fget is None:
-                fails(
-                    AttributeError,
-                    f"property {name!r} of {cls.__qualname__!r} object has no getter",
-                )
+                refuse(frame, owner, static.__get__, name, "getter")
             return call(frame, given(static.fget), [owner], {})
         case functools.cached_property():
             return _cached_property(frame, owner, static)
@@ -373,10 +406,7 @@ def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> 
     if static is not MISSING and hasattr(type(static), "__set__"):
         if isinstance(static, property):
             if static.fset is None:
-                fails(
-                    AttributeError,
-                    f"property {name!r} of {cls.__qualname__!r} object has no setter",
-                )
+                refuse(frame, owner, lambda real: static.__set__(real, None), name, "setter")
             _call_real(frame, static.fset, [owner, value])
             return
         setter = static_attribute(type(static), "__set__")
@@ -385,6 +415,9 @@ def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> 
             return
         if is_class and isinstance(owner, Known):
             set_class_attribute(frame, owner, name, value)
+            return
+        if static is object.__dict__["__class__"] and isinstance(owner, ObjectVariable):
+            set_class(owner, value)
             return
         if isinstance(owner, ObjectVariable) and keeps_field(owner, static):
             set_exception_field(frame, owner, name, value)
@@ -397,6 +430,19 @@ def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> 
         set_class_attribute(frame, owner, name, value)
         return
     write_attribute(frame, owner, name, value)
+
+
+def set_class(owner: ObjectVariable, value: Variable) -> None:
+    """`owner.__class__ = value` for an object that the trace made."""
+    wanted = plain_class(value)
+    if wanted is None or owner.base is not None or not isinstance(wanted, type):
+        raise TraceBreakError("GB0007", "a write to '__class__'")
+    try:
+        twin: object = object.__new__(owner.cls)
+        object.__setattr__(twin, "__class__", wanted)
+    except TypeError as error:
+        raise python_error(error) from error
+    owner.cls = wanted
 
 
 def plain_class(owner: Variable) -> Any:
@@ -485,9 +531,7 @@ def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:
     static = static_attribute(cls, name)
     if isinstance(static, property):
         if static.fdel is None:
-            fails(
-                AttributeError, f"property {name!r} of {cls.__qualname__!r} object has no deleter"
-            )
+            refuse(frame, owner, static.__delete__, name, "deleter")
         _call_real(frame, static.fdel, [owner])
         return
     remover = static_attribute(type(static), "__delete__")
@@ -500,6 +544,8 @@ def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:
     if instance_attribute(frame, owner, name) is None:
         if not cls.__dictoffset__ and static is MISSING:
             fails_to_set(cls.__name__, name)
+        if not cls.__dictoffset__ and not _is_data_descriptor(static):
+            fails(AttributeError, f"{cls.__name__!r} object attribute {name!r} is read-only")
         fails_attribute(f"{cls.__name__!r} object has no attribute {name!r}", owner, name)
     if isinstance(owner, ObjectVariable):
         del owner.attributes[name]

@@ -322,7 +322,8 @@ class Rebuilder:
         for attribute, value in variable.attributes.items():
             static = static_attribute(variable.cls, attribute)
             slotted = isinstance(static, types.MemberDescriptorType | types.GetSetDescriptorType)
-            if slotted or not hasattr(variable.cls, "__dict__"):
+            plain = static is MISSING or not hasattr(type(static), "__set__")
+            if slotted or plain or not hasattr(variable.cls, "__dict__"):
                 line = f"{set_}({name}, {attribute!r}, {self.value(value)})"
             else:
                 line = f"{table}({name})[{attribute!r}] = {self.value(value)}"

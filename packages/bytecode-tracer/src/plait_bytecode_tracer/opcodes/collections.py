@@ -5,6 +5,7 @@ from __future__ import annotations
 from dis import Instruction
 from typing import TypeVar
 
+from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import (
     changed,
     dict_set,
@@ -16,10 +17,12 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame
 from plait_bytecode_tracer.iteration import elements, iterate
 from plait_bytecode_tracer.keys import constant_key
+from plait_bytecode_tracer.objects import MISSING, static_attribute
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.variables import (
     DictVariable,
+    IteratorVariable,
     Known,
     SequenceVariable,
     SetVariable,
@@ -122,9 +125,20 @@ def dict_update(frame: Frame, instruction: Instruction) -> None:
     extend(frame, hold(frame.stack[-(instruction.arg or 1)], DictVariable), other)
 
 
+def _unpacked(frame: Frame, value: Variable) -> IteratorVariable:
+    """What is unpacked; Python words it so where that cannot be."""
+    try:
+        return iterate(frame, value)
+    except PythonError as error:
+        methods = [static_attribute(type_of(value), name) for name in ("__iter__", "__getitem__")]
+        if not issubclass(exception_class(error.value), TypeError) or methods != [MISSING] * 2:
+            raise
+    return fails(TypeError, f"cannot unpack non-iterable {type_of(value).__name__} object")
+
+
 @opcode("UNPACK_SEQUENCE")
 def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
-    iterator = iterate(frame, frame.pop())
+    iterator = _unpacked(frame, frame.pop())
     values: list[Variable] = []
     while len(values) <= (instruction.arg or 0) and (item := iterator.next_()) is not None:
         values.append(item)

@@ -24,8 +24,8 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.made import Recipe, Step
-from plait_bytecode_tracer.objects import guard_class, is_python, static_attribute
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.objects import MISSING, guard_class, is_python, static_attribute
+from plait_bytecode_tracer.raising import python_error
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.variables import BoundVariable, DictVariable, Known, Variable
 
@@ -74,8 +74,11 @@ def type_delattr(frame: Frame, cls: Variable, name: Variable, /) -> Variable:
 @builtin(object.__dict__["__init_subclass__"])
 def init_subclass(frame: Frame, cls: Variable, /, **kwargs: Variable) -> Variable:
     if kwargs:
-        name = plain_value(cls).__name__
-        fails(TypeError, f"{name}.__init_subclass__() takes no keyword arguments")
+        hook: Any = object.__dict__["__init_subclass__"]
+        try:
+            hook.__get__(None, plain_value(cls))(**dict.fromkeys(kwargs))
+        except TypeError as error:
+            raise python_error(error) from error
     return constant(None)
 
 
@@ -216,6 +219,10 @@ def process_class(frame: Frame, cls: Variable, /, *args: Variable, **kwargs: Var
     target = _made_class(frame, cls)
     if is_python(static_attribute(type(target.value), "__setattr__")):
         raise TraceBreakError("GB0007", "a dataclass whose metaclass intercepts writes")
+    for value in vars(target.value).values():
+        getter = static_attribute(type(value), "__get__")
+        if getter is not MISSING and not isinstance(getter, types.WrapperDescriptorType):
+            raise TraceBreakError("GB0007", "a dataclass with descriptors of Python")
     guard_class(frame, target.value, "__dataclass_fields__")
     found = change(frame, target, _process, [cls, *args], kwargs)
     if found is target.value:
