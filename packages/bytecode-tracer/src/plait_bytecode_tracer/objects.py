@@ -382,6 +382,10 @@ def special_method(frame: Frame, owner: Variable, name: str) -> Variable | None:
 def store_object_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
     """`owner.name = value` by the object's class."""
     cls = class_of(owner)
+    if cls is types.FunctionType and name in ("__name__", "__qualname__", "__doc__"):
+        real = plain_class(owner)
+        if isinstance(value, Known) and value.value == getattr(real, name):
+            return  # as functools.total_ordering does each time
     setter = static_attribute(cls, "__setattr__")
     guard_class(frame, cls, "__setattr__")
     if is_python(setter):

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from dis import Instruction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from plait_bytecode_tracer.building import make
 from plait_bytecode_tracer.containers import hold
@@ -24,7 +24,7 @@ from plait_bytecode_tracer.variables import FunctionVariable, SequenceVariable, 
 
 @dataclass(eq=False, slots=True)
 class TypeParameterVariable(Variable):
-    """A type parameter or type alias that the traced code makes, new in each call.
+    """A bounded type parameter or type alias that the traced code makes, new in each call.
 
     Functions are annotated with it and nothing computes with it; where one leaves the traced
     code, the trace breaks.
@@ -52,8 +52,18 @@ def _stop_iteration_error(frame: Frame, raised: Variable) -> Variable:
     return raised
 
 
-def _type_parameter(frame: Frame, name: Variable) -> Variable:
-    return TypeParameterVariable(name)
+def _type_parameter(prefix: str) -> Unary:
+    def rule(frame: Frame, name: Variable) -> Variable:
+        return make(frame, type_parameter, [constant(prefix), name], {})
+
+    return rule
+
+
+def type_parameter(prefix: str, name: str) -> Any:
+    """A type parameter as the statement `def function[name]()` makes it."""
+    space: dict[str, Any] = {}
+    exec(f"def function[{prefix}{name}](): pass", space)
+    return space["function"].__type_params__[0]
 
 
 def _generic_base(frame: Frame, parameters: Variable) -> Variable:
@@ -69,7 +79,7 @@ def _bounded_parameter(frame: Frame, name: Variable, evaluate: Variable) -> Vari
 
 
 def _with_default(frame: Frame, parameter: Variable, evaluate: Variable) -> Variable:
-    return parameter
+    return TypeParameterVariable(parameter)
 
 
 def _set_type_parameters(frame: Frame, function: Variable, parameters: Variable) -> Variable:
@@ -81,9 +91,9 @@ _ONE: dict[str, Unary] = {
     "INTRINSIC_LIST_TO_TUPLE": _list_to_tuple,
     "INTRINSIC_UNARY_POSITIVE": _positive,
     "INTRINSIC_STOPITERATION_ERROR": _stop_iteration_error,
-    "INTRINSIC_TYPEVAR": _type_parameter,
-    "INTRINSIC_PARAMSPEC": _type_parameter,
-    "INTRINSIC_TYPEVARTUPLE": _type_parameter,
+    "INTRINSIC_TYPEVAR": _type_parameter(""),
+    "INTRINSIC_PARAMSPEC": _type_parameter("**"),
+    "INTRINSIC_TYPEVARTUPLE": _type_parameter("*"),
     "INTRINSIC_SUBSCRIPT_GENERIC": _generic_base,
     "INTRINSIC_TYPEALIAS": _type_alias,
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import abc
 import types
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.attributes import load_attribute
 from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -41,6 +43,10 @@ def isinstance_(frame: Frame, value: Variable, classes: Variable, /) -> Variable
         if isinstance(value, Known) and type(value.value) is cls:
             return constant(True)
         hook = _own_check(frame, cls, "__instancecheck__")
+        if hook is None and _is_hooked(frame, cls):
+            if _by_subclass_hook(frame, cls, type_of(value)):
+                return constant(True)
+            continue
         if truth(frame, _call(frame, hook, value)) if hook else _is_instance(frame, value, cls):
             return constant(True)
     return constant(False)
@@ -51,6 +57,10 @@ def issubclass_(frame: Frame, value: Variable, classes: Variable, /) -> Variable
     wanted = plain_value(classes)
     for cls in _each(wanted):
         hook = _own_check(frame, cls, "__subclasscheck__")
+        if hook is None and _is_hooked(frame, cls) and isinstance(value, Known):
+            if _by_subclass_hook(frame, cls, value.value):
+                return constant(True)
+            continue
         if hook is not None:
             if truth(frame, _call(frame, hook, value)):
                 return constant(True)
@@ -80,6 +90,26 @@ def _own_check(frame: Frame, cls: Any, name: str) -> Variable | None:
     if not is_python(function) or function.__module__.split(".")[0] in _PLAIN:
         return None
     return special_method(frame, constant(cls), name)
+
+
+def _is_hooked(frame: Frame, cls: Any) -> bool:
+    """Whether an abstract class of the trace has a `__subclasshook__`."""
+    if type(cls) is not abc.ABCMeta or not frame.state.made.is_made(cls):
+        return False
+    hook = static_attribute(cls, "__subclasshook__")
+    function = getattr(hook, "__func__", None)
+    return is_python(function) and function.__module__.split(".")[0] not in _PLAIN
+
+
+def _by_subclass_hook(frame: Frame, cls: Any, kind: type) -> bool:
+    """What `__subclasshook__` says, or else the bases of the class."""
+    hook = load_attribute(frame, constant(cls), "__subclasshook__")
+    found = _call(frame, hook, constant(kind))
+    if not (isinstance(found, Known) and found.value is NotImplemented):
+        return truth(frame, found)
+    if cls in kind.__mro__:
+        return True
+    raise TraceBreakError("GB0009", "an abstract class that may have registered others")
 
 
 def _call(frame: Frame, function: Variable, value: Variable) -> Variable:
