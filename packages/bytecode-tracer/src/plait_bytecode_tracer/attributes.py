@@ -312,7 +312,8 @@ def _known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     if is_constant(real) or isinstance(real, types.BuiltinFunctionType | types.CodeType):
         value = getattr(real, name, MISSING)
         return None if value is MISSING else constant(value)
-    if isinstance(real, types.ModuleType):
+    own_way = is_python(static_attribute(type(real), "__getattribute__"))
+    if isinstance(real, types.ModuleType) and not own_way:
         return module_variable(frame, owner, name)
     if isinstance(real, type):
         return _type_attribute(frame, owner, name)

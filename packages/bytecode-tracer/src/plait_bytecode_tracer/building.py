@@ -154,7 +154,7 @@ def _metaclass(given: Variable | None, bases: list[Variable]) -> Variable:
         return given
     winner: Any = given.value
     for base in bases:
-        kind: Any = type(base.value) if isinstance(base, Known) else object
+        kind: Any = type_of(base)
         if issubclass(winner, kind):
             continue
         if not issubclass(kind, winner):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
+import types
 from typing import Any, TypeVar
 
 import torch
@@ -207,6 +208,8 @@ def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) 
             except (IndexError, TypeError, ValueError) as error:
                 raise _of_kind(error, container) from error
             changed(frame, container)
+        case DictVariable(kind=types.MappingProxyType):
+            fails(TypeError, "'mappingproxy' object does not support item assignment")
         case DictVariable():
             dict_set(frame, container, _key(frame, key), value)
         case Known() | ObjectVariable():

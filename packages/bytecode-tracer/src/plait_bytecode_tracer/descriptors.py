@@ -156,12 +156,20 @@ def _init(frame: Frame, owner: Variable, *args: Variable) -> Variable:
     return constant(None)
 
 
+def _refuse_class(owner: Variable, method: str) -> None:
+    """Classes have these methods of their own, which cannot be passed by."""
+    if isinstance(owner, Known) and isinstance(owner.value, type):
+        fails(TypeError, f"can't apply this {method} to {type(owner.value).__name__} object")
+
+
 def _setattr(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
+    _refuse_class(owner, "__setattr__")
     generic_store(frame, owner, plain_value(name), value)
     return constant(None)
 
 
 def _delattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
+    _refuse_class(owner, "__delattr__")
     delete_attribute(frame, owner, plain_value(name))
     return constant(None)
 

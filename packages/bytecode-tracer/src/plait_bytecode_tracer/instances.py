@@ -20,7 +20,6 @@ from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.keys import constant_key
 from plait_bytecode_tracer.objects import (
-    MISSING,
     bind_attribute,
     builtin_base,
     guard_class,
@@ -135,6 +134,8 @@ def instantiate(
     else:
         _refuse_arguments(cls, args, kwargs)
         made = empty_instance(frame, cls, args, kwargs)
+    if isinstance(made, ObjectVariable):
+        cls = made.cls  # `__new__` may have made another
     start = static_attribute(cls, "__init__")
     if is_python(start) or not isinstance(start, types.WrapperDescriptorType):
         method = bind_attribute(frame, made, cls, "__init__", start)
@@ -203,6 +204,8 @@ def empty_instance(
         raise TraceBreakError("GB0009", f"a new {cls.__name__}")
     if cls.__flags__ & _ABSTRACT:
         _fails_as_abstract(cls)
+    if maker is object.__new__ and (args or kwargs):
+        _refuse_new(cls)
     if base in VALUE_BASES:
         value = call(frame, constant(base), args, kwargs)
         return ObjectVariable(cls, {}, constant(plain_value(value)))
@@ -245,6 +248,24 @@ def _empty_storage(frame: Frame, base: type | None, args: list[Variable]) -> Var
     return SetVariable(set())
 
 
+def _refuse_initial(cls: type) -> None:
+    """`object.__init__` with arguments, which are for `__new__` or `__init__` of the class."""
+    text = "takes exactly one argument (the instance to initialize)"
+    if static_attribute(cls, "__init__") is not object.__init__:
+        fails(TypeError, f"object.__init__() {text}")
+    if static_attribute(cls, "__new__") is object.__new__:
+        fails(TypeError, f"{cls.__name__}.__init__() {text}")
+
+
+def _refuse_new(cls: type) -> None:
+    """`object.__new__` with arguments."""
+    if static_attribute(cls, "__new__") is not object.__new__:
+        text = "takes exactly one argument (the type to instantiate)"
+        fails(TypeError, f"object.__new__() {text}")
+    if static_attribute(cls, "__init__") is object.__init__:
+        fails(TypeError, f"{cls.__name__}() takes no arguments")
+
+
 def initialize(
     frame: Frame, made: ObjectVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> None:
@@ -254,9 +275,7 @@ def initialize(
     storage = made.base
     if storage is None:
         if args or kwargs:
-            maker = static_attribute(made.cls, "__new__")
-            if maker is object.__new__ or maker is MISSING:
-                fails(TypeError, f"{made.cls.__name__}() takes no arguments")
+            _refuse_initial(made.cls)
         return
     if issubclass(made.cls, BaseException):
         initialize_exception(made, args, kwargs)

@@ -51,7 +51,8 @@ def type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     meta = type(cls)
     of_meta = static_attribute(meta, name)
     kind = type(of_meta)
-    if of_meta is not MISSING and (hasattr(kind, "__set__") or hasattr(kind, "__delete__")):
+    is_data = hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+    if of_meta is not MISSING and is_data and hasattr(kind, "__get__"):
         if isinstance(of_meta, types.GetSetDescriptorType | types.MemberDescriptorType):
             return _field_of_type(frame, cls, name)
         return bind_attribute(frame, owner, meta, name, of_meta)

@@ -532,6 +532,8 @@ def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:
     if isinstance(owner, Known) and frame.state.made.is_made(owner.value):
         delete_class_attribute(frame, owner, name)
         return
+    if isinstance(owner, Known) and isinstance(owner.value, type):
+        raise TraceBreakError("GB0007", f"deleting {name!r} of the class {owner.value.__name__}")
     static = static_attribute(cls, name)
     if isinstance(static, property):
         if static.fdel is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 import operator
@@ -15,7 +16,7 @@ from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.objects import special_method
+from plait_bytecode_tracer.objects import is_python, special_method, static_attribute
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.standins import fails_for_real
@@ -69,6 +70,8 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
     if all(isinstance(a, Known) and is_constant(a.value) for a in args):
         if function in (operator.invert, operator.inv) and isinstance(plain_value(args[0]), bool):
             raise TraceBreakError("GB0005", "~ of a bool, which warns in newer Pythons")
+        if any(_defines(arg, function) for arg in args):
+            raise TraceBreakError("GB0009", "an operator that the class of an enum defines")
         return fold(function, args, {})
     return _apply_objects(frame, function, args)
 
@@ -77,6 +80,16 @@ def _same_ids(frame: Frame, one: IdVariable, other: Variable) -> bool:
     if not isinstance(other, IdVariable):
         raise TraceBreakError("GB0009", "the id of an object")
     return identical(frame, one.value, other.value)
+
+
+def _defines(value: Variable, function: Any) -> bool:
+    """Whether a member of an enum has Python code of the user's for an operator."""
+    if not isinstance(value, Known) or not isinstance(value.value, enum.Enum):
+        return False
+    name = function.__name__.strip("_")
+    names = (f"__{name}__", f"__{_plain_name(function).strip('_')}__", f"__r{name}__")
+    found = [static_attribute(type(value.value), wanted) for wanted in names]
+    return any(is_python(method) and method.__module__ != "enum" for method in found)
 
 
 def _constant_tuple(value: Variable) -> Any:

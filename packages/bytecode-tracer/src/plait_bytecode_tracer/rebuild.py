@@ -320,6 +320,8 @@ class Rebuilder:
         table = constants.name(own_table)
         set_ = constants.name(object.__setattr__)
         for attribute, value in variable.attributes.items():
+            if not isinstance(attribute, str):
+                raise TraceBreakError("GB0009", "an object with attributes that are no names")
             static = static_attribute(variable.cls, attribute)
             slotted = isinstance(static, types.MemberDescriptorType | types.GetSetDescriptorType)
             plain = static is MISSING or not hasattr(type(static), "__set__")

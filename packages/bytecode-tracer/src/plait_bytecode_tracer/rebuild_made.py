@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.made import Made, Recipe, Step
+from plait_bytecode_tracer.objects import static_attribute
 from plait_bytecode_tracer.prototypes import new_class
 from plait_bytecode_tracer.variables import DictVariable, Known, Variable
 
@@ -170,6 +171,8 @@ class MadeObjects:
                 self.writer.real(target.value)
             return
         self.is_patient = step.function in _WRITES
+        if self.is_patient:
+            _check_write(step)
         self.writer.lines.append(self._call(step))
         self.is_patient = False
         self._fill_now()
@@ -179,6 +182,16 @@ class MadeObjects:
         given = [value(arg) for arg in step.args]
         given += [f"**{{{name!r}: {value(arg)}}}" for name, arg in step.kwargs.items()]
         return f"{self.writer.real(step.function)}({', '.join(given)})"
+
+
+def _check_write(step: Step) -> None:
+    """A class is written to past its metaclass, which may intercept writes."""
+    target, name = step.args[0], step.args[1]
+    assert isinstance(target, Known)
+    assert isinstance(name, Known)
+    static = static_attribute(type(target.value), name.value)
+    if hasattr(type(static), "__set__") and not isinstance(static, types.GetSetDescriptorType):
+        raise TraceBreakError("GB0009", "a class whose metaclass intercepts writes")
 
 
 def member(value: enum.Enum, owner: str) -> str:
