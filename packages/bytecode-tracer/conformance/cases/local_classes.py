@@ -972,3 +972,263 @@ def class_kept_in_an_argument(x, n):
     holder = {"cls": Local}
     holder["made"] = holder["cls"]()
     return holder, holder["made"].value
+
+
+class Outside:
+    """A base from outside; programs change it between calls."""
+
+    value = 1
+    registry: ClassVar[list] = []
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__()
+        cls.registry.append(cls.__name__)
+        cls.given = options
+
+    def run(self, y):
+        return y * self.value
+
+
+class Recording(type):
+    """A metaclass from outside that keeps what it makes."""
+
+    made: ClassVar[list] = []
+
+    def __new__(mcs, name, bases, namespace):
+        cls = super().__new__(mcs, name, bases, namespace)
+        mcs.made.append(cls)
+        return cls
+
+
+def _base_changes():
+    for value in (1, 2, 2, x_times):
+        Outside.value = value
+        yield (value if not callable(value) else 0,)
+    Outside.value = 1
+    Outside.registry.clear()
+
+
+def x_times(self):
+    return "a method now"
+
+
+@case(_base_changes)
+def base_from_outside_changes(n):
+    class Local(Outside, flag=n):
+        own = n
+
+    made = Local()
+    value = made.value
+    return (value() if callable(value) else value), Local.own, Local.given, list(Outside.registry)
+
+
+def _hook_changes():
+    original = Outside.__dict__["__init_subclass__"]
+    yield (1,)
+    Outside.__init_subclass__ = classmethod(lambda cls, **options: setattr(cls, "given", "other"))
+    yield (1,)
+    Outside.__init_subclass__ = original
+    yield (1,)
+
+
+@case(_hook_changes)
+def hook_from_outside_changes(n):
+    class Local(Outside):
+        pass
+
+    return Local.given, Local().run(n)
+
+
+@case(both, then=lambda cls: (cls is Recording.made.pop(), cls().read()))
+def metaclass_from_outside_keeps_classes(x, n):
+    class Local(metaclass=Recording):
+        def read(self):
+            return x * n
+
+    return Local
+
+
+def _special_methods_change():
+    yield (1,)
+    Outside.__len__ = lambda self: 7
+    yield (1,)
+    del Outside.__len__
+    yield (1,)
+
+
+@case(_special_methods_change)
+def special_methods_of_the_base_change(n):
+    class Local(Outside):
+        pass
+
+    try:
+        return len(Local())
+    except TypeError as error:
+        return str(error)
+
+
+def decorated(cls):
+    """A class decorator from outside."""
+    cls.decorated = True
+    Outside.registry.append(cls)
+    return cls
+
+
+@case(both, then=lambda cls: (Outside.registry.pop() is cls, cls.decorated))
+def decorator_from_outside(x, n):
+    @decorated
+    class Local:
+        value = n
+
+    return Local
+
+
+@case(both)
+def init_and_new_get_wrong_arguments(x, n):
+    class Plain:
+        pass
+
+    class WithNew:
+        def __new__(cls, *args):
+            return super().__new__(cls, *args)
+
+    class WithInit:
+        def __init__(self, *args):
+            super().__init__(*args)
+
+    found = []
+    for attempt in (
+        lambda: Plain(n),
+        lambda: WithNew(n),
+        lambda: WithInit(n),
+        lambda: Plain().__init__(n),
+    ):
+        try:
+            attempt()
+        except TypeError as error:
+            found.append(str(error))
+    return found
+
+
+@case(both)
+def new_that_makes_another_class(x, n):
+    class Base:
+        def __new__(cls, value):
+            if value == 1:
+                return object.__new__(Derived)
+            return [value]
+
+    class Derived(Base):
+        def __init__(self, value):
+            self.value = value
+
+    made = Base(n)
+    return made if n != 1 else (type(made) is Derived, made.value)
+
+
+@case(both)
+def any_descriptor_as_a_hook(x, n):
+    class Hook:
+        def __get__(self, instance, owner=None):
+            return lambda name: (name, n)
+
+    class Local:
+        __getattr__ = Hook()
+
+    class Refusing:
+        value = property(doc="nothing to read")
+
+    found = []
+    for attempt in (lambda: Refusing().value, lambda: setattr(Refusing(), "value", 1)):
+        try:
+            attempt()
+        except AttributeError as error:
+            found.append(str(error))
+    return Local().anything, found
+
+
+@case(both)
+def class_of_an_object_changes(x, n):
+    class One:
+        def run(self):
+            return "one", n
+
+    class Two:
+        def run(self):
+            return "two", x
+
+    made = One()
+    before = made.run()
+    made.__class__ = Two
+    try:
+        made.__class__ = int
+    except TypeError as error:
+        return before, made.run(), type(made) is Two, str(error)
+    return made
+
+
+@case(both)
+def totally_ordered(x, n):
+    @functools.total_ordering
+    class Version:
+        def __init__(self, number):
+            self.number = number
+
+        def __eq__(self, other):
+            return self.number == other.number
+
+        def __lt__(self, other):
+            return self.number < other.number
+
+    one, other = Version(1), Version(n)
+    return one <= other, one > other, other >= one, sorted([Version(3), other, one])[0] is not None
+
+
+@case(both)
+def abstract_class_with_a_hook(x, n):
+    class Runs(abc.ABC):
+        @classmethod
+        def __subclasshook__(cls, other):
+            return any("run" in base.__dict__ for base in other.__mro__)
+
+    class Local:
+        def run(self):
+            return n
+
+    return (
+        issubclass(Local, Runs),
+        isinstance(Local(), Runs),
+        isinstance(x, Runs),
+        issubclass(int, Runs),
+    )
+
+
+@case(both)
+def unpacking_and_subscripts_refused(x, n):
+    class Local:
+        pass
+
+    def unpack():
+        a, b = Local()
+        return a, b
+
+    def store():
+        Local()[0] = n
+
+    def delete():
+        del Local()[0]
+
+    found = []
+    for attempt in (
+        unpack,
+        store,
+        delete,
+        lambda: Local()[0],
+        lambda: Local[0],
+        lambda: iter(Local()),
+    ):
+        try:
+            attempt()
+        except TypeError as error:
+            found.append(str(error))
+    return found

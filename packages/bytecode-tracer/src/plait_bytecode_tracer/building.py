@@ -14,6 +14,7 @@ from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.made import Recipe, Step
 from plait_bytecode_tracer.objects import (
     MISSING,
+    guard_class,
     is_python,
     special_method,
     static_attribute,
@@ -172,6 +173,7 @@ def _prepare(
     from plait_bytecode_tracer.calls import call
 
     if isinstance(meta, Known) and isinstance(meta.value, type):
+        guard_class(frame, meta.value, "__prepare__")
         static = static_attribute(meta.value, "__prepare__")
         if static is type.__dict__["__prepare__"]:
             return DictVariable({})
@@ -200,6 +202,8 @@ def call_metaclass(
     from plait_bytecode_tracer.calls import call
 
     given = frame.state.made.given
+    for name in ("__new__", "__init__", "mro"):
+        guard_class(frame, meta, name)
     maker = static_attribute(meta, "__new__")
     function: Any = maker.__func__ if isinstance(maker, staticmethod) else maker
     if is_python(function):
@@ -238,7 +242,7 @@ def type_new(
         raise TraceBreakError("GB0009", "a metaclass with an order of bases of its own")
     items = _namespace_items(frame, space)
     cells = [items.pop(key, None) for key in ("__classcell__", "__classdictcell__")]
-    late = {key: value for key, value in items.items() if _has_set_name(value)}
+    late = {key: value for key, value in items.items() if _has_set_name(frame, value)}
     shown = {key: constant(None) if key in late else value for key, value in items.items()}
     module = frame.function.globals.get("__name__")
     if module is not None:
@@ -283,11 +287,13 @@ def _namespace_items(frame: Frame, space: Variable) -> dict[str, Variable]:
     return items
 
 
-def _has_set_name(value: Variable) -> bool:
+def _has_set_name(frame: Frame, value: Variable) -> bool:
     """Whether Python code of the user's wants to know of the class that holds a value."""
     if isinstance(value, ObjectVariable):
+        guard_class(frame, value.cls, "__set_name__")
         return static_attribute(value.cls, "__set_name__") is not MISSING
     if isinstance(value, Known):
+        guard_class(frame, type(value.value), "__set_name__")
         hook = static_attribute(type(value.value), "__set_name__")
         return is_python(hook) and hook.__module__ not in (*_HARMLESS, "functools")
     return False
@@ -296,6 +302,7 @@ def _has_set_name(value: Variable) -> bool:
 def _has_hook(frame: Frame, bases: list[Variable]) -> bool:
     """Whether the bases have an `__init_subclass__` that has to be traced."""
     for base in bases:
+        guard_class(frame, plain_value(base), "__init_subclass__")
         for cls in base.value.__mro__ if isinstance(base, Known) else ():
             hook = cls.__dict__.get("__init_subclass__")
             function = getattr(hook, "__func__", None)

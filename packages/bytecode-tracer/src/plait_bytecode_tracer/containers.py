@@ -260,7 +260,7 @@ def delete_item(frame: Frame, container: Variable, key: Variable) -> None:
             del container.items[_place(frame, key)]
             changed(frame, container)
         elif isinstance(container, Known | ObjectVariable):
-            text = "does not support item deletion"
+            text = "doesn't support item deletion"
             _by_method(frame, container, "__delitem__", [key], text)
         else:
             dict_delete(frame, hold(container, DictVariable), _key(frame, key))

@@ -124,6 +124,8 @@ def instantiate(
         raise TraceBreakError("GB0014", f"a new {cls.__name__}, which has a destructor")
     if issubclass(cls, _DESCRIPTORS) and not _has_python(cls, "__new__", "__init__"):
         return make(frame, cls, args, kwargs)
+    guard_class(frame, cls, "__new__")
+    guard_class(frame, cls, "__init__")
     given = frame.state.made.given
     maker = static_attribute(cls, "__new__")
     python_maker: Any = maker.__func__ if isinstance(maker, staticmethod) else maker

@@ -348,6 +348,7 @@ def super_attribute(frame: Frame, owner: SuperVariable, name: str) -> Variable |
     order = owner.cls.__mro__
     is_class = isinstance(receiver, Known) and receiver.value is owner.cls
     for cls in order[order.index(owner.after) + 1 :]:
+        guard_class(frame, cls, name)
         if name not in cls.__dict__:
             continue
         static = cls.__dict__[name]

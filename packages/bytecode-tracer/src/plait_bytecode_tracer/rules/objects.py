@@ -29,6 +29,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     SuperVariable,
+    SymbolVariable,
     TensorVariable,
     Variable,
     ViewVariable,
@@ -53,6 +54,10 @@ def len_(frame: Frame, value: Variable) -> Variable:
     if static_attribute(cls, "__len__") is MISSING:
         fails(TypeError, f"object of type {cls.__name__!r} has no len()")
     found = call_method(frame, value, "__len__", [])
+    if isinstance(found, SymbolVariable):
+        from plait_bytecode_tracer.shapes.arithmetic import concrete
+
+        found = concrete(found)
     if not isinstance(found, Known) or not is_constant(found.value):
         raise TraceBreakError("GB0006", "__len__ gives no length")
     given = found.value
