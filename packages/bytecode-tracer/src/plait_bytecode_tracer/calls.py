@@ -82,6 +82,12 @@ _INLINED = frozenset(
 )
 """Functions of these modules that only make functions, or lead to some that have rules."""
 _DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
+_CHANGING = (
+    *("set_", "_set_", "_push", "_pop", "_enter", "_exit", "_stash", "_start", "_stop"),
+    *("_enable", "_disable", "_activate", "_deactivate", "_register", "_unregister", "_clear"),
+    *("_reset", "_remove", "_increment", "_decrement", "_saved_tensors_hooks"),
+)
+"""How functions are named that change a state of torch's, which a trace must not do."""
 _UNTRACED_TORCH = frozenset(
     {
         *("manual_seed", "seed", "set_default_device", "save", "load"),
@@ -280,7 +286,7 @@ def _call_torch(
     frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     name = getattr(real, "__name__", type(real).__name__)
-    sets = name.startswith(("set_", "_set_")) and not has_tensor([args, kwargs])
+    sets = name.startswith(_CHANGING) and not has_tensor([args, kwargs])
     if name in _UNTRACED_TORCH or sets:
         return _special_torch(frame, name, real, args, kwargs)
     if isinstance(real, types.MethodDescriptorType) and isinstance(args[0], TensorVariable):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import types
@@ -216,6 +217,7 @@ def _guard_surroundings(state: TraceState) -> None:
         ("active dispatch modes", torch._C._len_torch_dispatch_stack),
         ("default devices", default_devices),
         ("function transforms", is_transforming),
+        ("hooks of saved tensors", has_saved_tensor_hooks),
     )
     for text, function in modes:
         value = function()
@@ -228,6 +230,8 @@ def _guard_surroundings(state: TraceState) -> None:
         raise TraceBreakError("GB0002", "a dispatch mode is active")
     if None in default_devices():
         raise TraceBreakError("GB0002", "a torch function mode is active")
+    if has_saved_tensor_hooks():
+        raise TraceBreakError("GB0002", "hooks of saved tensors are active")
     if is_transforming():
         raise TraceBreakError("GB0002", "a function transform of torch.func is active")
 
@@ -252,14 +256,21 @@ def default_devices() -> tuple[torch.device | None, ...]:
     return tuple(mode.device if type(mode) is DeviceContext else None for mode in active)
 
 
+def has_saved_tensor_hooks() -> bool:
+    """Whether autograd calls Python for each tensor that it saves, as it would while tracing."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 def is_transforming() -> bool:
     """Whether a transform such as vmap or grad is calling."""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+_top_hooks = functools.partial(torch._C._autograd._top_saved_tensors_default_hooks, True)
 _QUICK: dict[Callable[[], object], tuple[Callable[[], object], object]] = {
     default_devices: (torch._C._len_torch_function_stack, 0),
     is_transforming: (torch._C._functorch.peek_interpreter_stack, None),
+    has_saved_tensor_hooks: (_top_hooks, None),
 }
 """Functions of torch that tell at once that a mode is not there, and what they return then."""
 
