@@ -458,3 +458,70 @@ def set_of_objects(members, wanted):
 @case(lambda: [({"a": 1}.keys(), 1), ({"a": 1, "b": 2}.keys(), 2), ({"b": 0}.keys(), 1)])
 def view_of_the_caller(names, n):
     return "a" in names, len(names) == n, sorted(names)
+
+
+@case(with_x({1}, {2, 3}, set()))
+def sets_of_sets(x, items):
+    outer = {frozenset({1}), frozenset()}
+    found = items in outer
+    outer.discard(items)
+    try:
+        outer.remove({9})
+    except KeyError as error:
+        return found, len(outer), error.args, x
+    return found, len(outer), None, x
+
+
+@case(with_x([1], [(1, 2)], []))
+def constructors_with_wrong_arguments(x, items):
+    found = []
+    for make in (collections.OrderedDict, dict, list, set, collections.defaultdict):
+        try:
+            found.append(make(items, items))
+        except (TypeError, ValueError) as error:
+            found.append(str(error))
+    return found, x
+
+
+@case(with_x("abca", "", "zz"))
+def counters(x, text):
+    counts = collections.Counter(text)
+    counts.update("a")
+    more = counts + collections.Counter(a=1)
+    return counts.most_common(1), more["a"], sorted(counts.elements()), counts["missing"], counts, x
+
+
+@case(with_x(1, 2))
+def chain_of_maps(x, n):
+    base = {"a": n, "b": x}
+    chained = collections.ChainMap({"a": 0}, base)
+    child = chained.new_child({"c": n})
+    child["b"] = 7
+    return chained["a"], child["c"], len(child), sorted(child), base, "d" in child, chained.maps[1]
+
+
+@case(with_x(1, 2))
+def user_dict_and_list(x, n):
+    class Table(collections.UserDict):
+        def __setitem__(self, key, value):
+            super().__setitem__(str(key), value)
+
+    table, line = Table({1: n}), collections.UserList([n, 3])
+    table[2] = x
+    line.append(n)
+    return table.data, "1" in table, line[1:].data, len(line), line + [5], table.get("2")
+
+
+@case(with_x(0, 1))
+def ordered_dict_order(x, n):
+    table = collections.OrderedDict(a=1, b=x, c=3)
+    table.move_to_end("a", last=bool(n))
+    first = table.popitem(last=False)
+    return first, list(table), list(reversed(table)), table == {"a": 1, "b": x}, table
+
+
+@case(lambda: [(collections.OrderedDict(a=1, b=2, c=3), "b"), (collections.OrderedDict(z=0), "z")])
+def ordered_dict_of_the_caller(table, key):
+    table.move_to_end(key, last=False)
+    table["new"] = len(table)
+    return list(table.items()), table

@@ -202,7 +202,7 @@ def _view_attribute(owner: ViewVariable, name: str) -> Variable | None:
 def _container_attribute(
     frame: Frame, owner: SequenceVariable | DictVariable | SetVariable, name: str
 ) -> Variable | None:
-    kind = set if isinstance(owner, SetVariable) else owner.kind
+    kind = owner.kind
     if name == "__class__":
         return constant(kind)
     if isinstance(owner, SequenceVariable):

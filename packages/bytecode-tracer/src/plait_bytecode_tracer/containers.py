@@ -282,7 +282,9 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
         case DictVariable():
             return _key(frame, item) in container.items
         case SetVariable():
-            return _key(frame, item) in container.items
+            from plait_bytecode_tracer.keys import searched_key
+
+            return searched_key(frame, item) in container.items
         case SequenceVariable():
             return any(element_equal(frame, member, item) for member in container.items)
         case ViewVariable(owner, "keys"):

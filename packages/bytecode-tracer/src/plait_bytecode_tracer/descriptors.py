@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import types
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from plait_bytecode_tracer.arity import refuse
 from plait_bytecode_tracer.building import make
+from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import get_item, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold
@@ -48,6 +50,13 @@ from plait_bytecode_tracer.variables import (
     is_fixed,
 )
 
+_PAST_ORDER = frozenset(
+    {"__setitem__", "__delitem__", "pop", "popitem", "clear", "update", "setdefault", "__ior__"}
+)
+"""Methods of dict that change an OrderedDict without its knowing."""
+_OF_OWN_CLASS = frozenset({"copy", "__copy__", "__or__", "__ror__"})
+"""Methods whose result is of the class of the object."""
+
 
 def call_descriptor(
     frame: Frame, descriptor: Any, args: list[Variable], kwargs: dict[str, Variable]
@@ -57,6 +66,8 @@ def call_descriptor(
 
     owner, rest = args[0], args[1:]
     name, cls = descriptor.__name__, descriptor.__objclass__
+    if cls is dict and name in _PAST_ORDER and issubclass(type_of(owner), collections.OrderedDict):
+        raise TraceBreakError("GB0002", f"dict.{name} of an OrderedDict, past its order")
     if isinstance(owner, TensorVariable | SequenceVariable | DictVariable | SetVariable):
         return call_method_variable(frame, MethodVariable(owner, name), rest, kwargs)
     if isinstance(owner, ObjectVariable) and owner.cls in TWINS:
@@ -92,6 +103,8 @@ def call_descriptor(
         return _value_method(frame, descriptor, storage, rest, kwargs)
     if isinstance(storage, ObjectVariable):
         return _twin_method(frame, name, owner, storage, rest, kwargs)
+    if isinstance(storage, DictVariable) and name in _OF_OWN_CLASS and cls is not dict:
+        raise TraceBreakError("GB0002", f"{cls.__name__}.{name} of a class that inherits from it")
     if storage is not None:
         if name == "__getitem__" and isinstance(storage, DictVariable) and len(rest) == 1:
             return _dict_item(frame, owner, storage, rest[0])

@@ -18,7 +18,7 @@ from plait_bytecode_tracer.exception_objects import initialize_exception, new_ex
 from plait_bytecode_tracer.folding import FOLDED, fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.keys import constant_key
+from plait_bytecode_tracer.keys import keys_of
 from plait_bytecode_tracer.objects import (
     bind_attribute,
     builtin_base,
@@ -90,11 +90,39 @@ def _new_dict(
     made = DictVariable({}, cls)
     if cls is collections.defaultdict:
         made.factory = args[0] if args else constant(None)
+        _check_factory(frame, made.factory)
         args = args[1:]
+    _check_count(cls, args)
     if args:
         extend(frame, made, args[0])
     made.items.update(kwargs)
     return made
+
+
+def _check_count(cls: Any, args: list[Variable], limit: int = 1) -> None:
+    """Raise what Python does for more arguments than one."""
+    if len(args) > limit:
+        try:
+            cls(*[()] * len(args))
+        except TypeError as error:
+            raise python_error(error) from error
+
+
+def _check_factory(frame: Frame, factory: Variable) -> None:
+    from plait_bytecode_tracer.rules.objects import callable_
+
+    is_none = isinstance(factory, Known) and factory.value is None
+    if not is_none and not plain_value(callable_(frame, factory)):
+        fails(TypeError, "first argument must be callable or None")
+
+
+def _no_keywords(kind: Any, kwargs: dict[str, Variable]) -> None:
+    """Raise what the builtin `__init__` of a list or set does for keywords."""
+    if kwargs:
+        try:
+            kind.__init__(kind(), **dict.fromkeys(kwargs, ()))
+        except TypeError as error:
+            raise python_error(error) from error
 
 
 def _named_tuple(
@@ -245,8 +273,8 @@ def _empty_storage(frame: Frame, base: type | None, args: list[Variable]) -> Var
     if base is list:
         return SequenceVariable([], list)
     if base is frozenset:
-        items = [] if not args else list(elements(frame, args[0]))
-        return SetVariable({constant_key(frame, item) for item in items}, kind=frozenset)
+        items = set(keys_of(frame, args[0])) if args else set()
+        return SetVariable(items, kind=frozenset)
     return SetVariable(set())
 
 
@@ -287,14 +315,20 @@ def initialize(
     elif isinstance(storage, DictVariable):
         if storage.kind is collections.defaultdict:
             storage.factory = args[0] if args else constant(None)
+            _check_factory(frame, storage.factory)
             args = args[1:]
+        _check_count(dict if storage.kind is dict else collections.OrderedDict, args)
         if args:
             extend(frame, storage, args[0])
         storage.items.update(kwargs)
     elif isinstance(storage, SequenceVariable) and storage.kind is list:
+        _check_count(list, args)
+        _no_keywords(list, kwargs)
         storage.items[:] = list(elements(frame, args[0])) if args else []
     elif isinstance(storage, SetVariable) and storage.kind is set:
+        _check_count(set, args)
+        _no_keywords(set, kwargs)
         storage.items.clear()
         if not args:
             return
-        storage.items.update(constant_key(frame, item) for item in elements(frame, args[0]))
+        storage.items.update(keys_of(frame, args[0]))

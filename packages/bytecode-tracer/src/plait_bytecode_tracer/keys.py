@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import types
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from plait_bytecode_tracer.containers import describe
@@ -121,6 +122,24 @@ def constant_key(frame: Frame, value: Variable) -> Any:
         case ObjectVariable(cls=cls):
             return _object_key(frame, value, cls)
     raise TraceBreakError("GB0009", f"a {describe(value)} as a key")
+
+
+def keys_of(frame: Frame, values: Variable) -> Iterator[Any]:
+    """The elements of a value as keys; those of a dict or set are not asked for again."""
+    from plait_bytecode_tracer.iteration import elements
+
+    if isinstance(values, DictVariable | SetVariable):
+        yield from list(values.items)
+        return
+    for item in elements(frame, values):
+        yield constant_key(frame, item)
+
+
+def searched_key(frame: Frame, value: Variable) -> Any:
+    """What is looked for in a set, where a set stands for the frozenset of its elements."""
+    if isinstance(value, SetVariable) and value.kind is not frozenset:
+        value = SetVariable(set(value.items), kind=frozenset)
+    return constant_key(frame, value)
 
 
 def _unhashable(kind: type) -> NoReturn:

@@ -31,7 +31,7 @@ from plait_bytecode_tracer.folding import fold, has_tensor, tracked
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.gradients import is_leaf
 from plait_bytecode_tracer.iteration import elements, iterate
-from plait_bytecode_tracer.keys import constant_key
+from plait_bytecode_tracer.keys import constant_key, keys_of, searched_key
 from plait_bytecode_tracer.operations import element_equal
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.representation import represent
@@ -325,7 +325,11 @@ def _set_method(frame: Frame, owner: SetVariable, name: str, args: list[Variable
     operands = [_set_operand(frame, name, arg) for arg in args]
     try:
         result = getattr(owner.items, name)(*operands)
-    except (KeyError, TypeError) as error:
+    except KeyError as error:
+        if name == "remove":
+            fails(KeyError, args[0])
+        raise python_error(error) from error
+    except TypeError as error:
         raise python_error(error) from error
     if name in _SET_CHANGES:
         changed(frame, owner)
@@ -343,9 +347,11 @@ _SET_CHANGES = frozenset(
 
 
 def _set_operand(frame: Frame, name: str, value: Variable) -> Any:
-    if name in ("add", "discard", "remove"):
+    if name in ("discard", "remove"):
+        return searched_key(frame, value)
+    if name == "add":
         return constant_key(frame, value)
-    return {constant_key(frame, item) for item in elements(frame, value)}
+    return set(keys_of(frame, value))
 
 
 def _append(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:

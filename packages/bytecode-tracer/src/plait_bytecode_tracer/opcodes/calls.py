@@ -10,6 +10,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL, Frame
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.opcodes.registry import opcode
+from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.variables import (
     CellVariable,
     DictVariable,
@@ -66,6 +67,8 @@ def _call_directly(
 @opcode("CALL_FUNCTION_EX")
 def call_function_ex(frame: Frame, instruction: Instruction) -> None:
     kwargs = hold(frame.pop(), DictVariable).items if (instruction.arg or 0) & 1 else {}
+    if not all(isinstance(name, str) for name in kwargs):
+        fails(TypeError, "keywords must be strings")
     args = list(elements(frame, frame.pop()))
     function = frame.pop()
     if function is NULL:  # from 3.13

@@ -11,7 +11,7 @@ from plait_bytecode_tracer.arity import refuse_by_count
 from plait_bytecode_tracer.containers import contains, extend, get_item
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.keys import constant_key
+from plait_bytecode_tracer.keys import keys_of
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.variables import (
     DictVariable,
@@ -39,8 +39,7 @@ def tuple_(frame: Frame, values: Variable | None = None) -> Variable:
 
 @builtin(set)
 def set_(frame: Frame, values: Variable | None = None) -> Variable:
-    items = [] if values is None else list(elements(frame, values))
-    return SetVariable({constant_key(frame, item) for item in items})
+    return SetVariable(set() if values is None else set(keys_of(frame, values)))
 
 
 @builtin(frozenset)
@@ -49,15 +48,17 @@ def frozenset_(frame: Frame, values: Variable | None = None) -> Variable:
         return values
     if isinstance(values, Known) and type(values.value) is frozenset:
         return values
-    items = [] if values is None else list(elements(frame, values))
-    return SetVariable({constant_key(frame, item) for item in items}, kind=frozenset)
+    items = set() if values is None else set(keys_of(frame, values))
+    return SetVariable(items, kind=frozenset)
 
 
 @builtin(dict)
-def dict_(frame: Frame, values: Variable | None = None, /, **items: Variable) -> Variable:
+def dict_(frame: Frame, /, *values: Variable, **items: Variable) -> Variable:
+    if len(values) > 1:
+        refuse_by_count(dict, len(values))
     made = DictVariable({})
-    if values is not None:
-        extend(frame, made, values)
+    for given in values:
+        extend(frame, made, given)
     made.items.update(items)
     return made
 
@@ -83,7 +84,7 @@ def operator_contains(frame: Frame, container: Variable, item: Variable) -> Vari
 @builtin(dict.fromkeys)
 def fromkeys(frame: Frame, keys: Variable, value: Variable | None = None) -> Variable:
     given = constant(None) if value is None else value
-    return DictVariable({constant_key(frame, key): given for key in elements(frame, keys)})
+    return DictVariable(dict.fromkeys(keys_of(frame, keys), given))
 
 
 _count_elements: Any = vars(collections)["_count_elements"]
