@@ -6,6 +6,7 @@ import abc
 import collections
 import contextvars
 import enum
+import functools
 import inspect
 import re
 import types
@@ -476,4 +477,15 @@ _METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, type(torch.Tensor))
 
 def is_definition(value: object) -> bool:
     """Whether it is a function or class whose special methods are Python's own."""
-    return isinstance(value, _DEFINITIONS) or type(value) in _METACLASSES
+    if isinstance(value, _DEFINITIONS) or type(value) in _METACLASSES:
+        return True
+    return isinstance(value, type) and _asks_as_type(type(value))
+
+
+_ASKED = ("__repr__", "__str__", "__hash__", "__eq__", "__format__", "__call__", "__getattribute__")
+
+
+@functools.cache
+def _asks_as_type(metaclass: Any) -> bool:
+    """Whether a metaclass leaves to `type` what functions ask of a class."""
+    return all(getattr(metaclass, name) is getattr(type, name) for name in _ASKED)
