@@ -744,12 +744,16 @@ class TraceState:
         try:
             result = self.run(kind, target, fake_args, fake_kwargs)
         except TraceBreakError as error:
+            from plait_bytecode_tracer.shapes.data import depends_on_data
             from plait_bytecode_tracer.tensor_values import with_numbers
 
+            cause = error.__cause__
+            if not isinstance(cause, Exception) or not depends_on_data(cause):
+                raise
             given = with_numbers(self, args, kwargs)
             if given is not None:
                 return self.emit(kind, target, *given)
-            if not self._can_depend_on_data(error):
+            if self.symbols is not None or not self.policy.data_dependent:
                 raise
             self.need_symbols()
             result = self.run(kind, target, fake_args, fake_kwargs)
@@ -761,14 +765,6 @@ class TraceState:
         if not self.mutates_tensors:
             self.mutates_tensors = any(map(self._is_changed, node.all_input_nodes))
         return node, result
-
-    def _can_depend_on_data(self, error: TraceBreakError) -> bool:
-        """Whether an operator works where sizes that depend on data are symbolic."""
-        from plait_bytecode_tracer.shapes.data import depends_on_data
-
-        cause = error.__cause__
-        usable = self.symbols is None and self.policy.data_dependent
-        return usable and isinstance(cause, Exception) and depends_on_data(cause)
 
     def _is_changed(self, node: fx.Node) -> bool:
         """Whether a tensor's version has grown since its node came."""
