@@ -10,11 +10,12 @@ from plait_bytecode_tracer.variables import Known, TensorVariable, Variable
 
 def is_leaf(state: TraceState, owner: TensorVariable) -> bool:
     """Whether autograd has not made a tensor, guarded for those of the caller."""
+    leaf = True
     if owner.source is not None and owner.original is not None:
-        leaf = owner.original.is_leaf  # the fake tensor may have been written to
+        leaf = owner.original.is_leaf
         text = f"{owner.source.text}.is_leaf is {leaf}"
         state.guard(owner.source, f"{{}}.is_leaf is {leaf}", text)
-    return owner.fake.is_leaf
+    return leaf and owner.fake.is_leaf  # by writes in the trace it may cease to be one
 
 
 def gradient(frame: Frame, owner: TensorVariable) -> Variable:

@@ -24,6 +24,19 @@ from plait_bytecode_tracer.variables import (
 )
 
 
+@builtin(record_function.__init__)
+def make_record(
+    frame: Frame, owner: Variable, name: Variable, args: Variable | None = None
+) -> Variable:
+    """Its own Python asks `typing` for a type that only TorchScript wants."""
+    if not isinstance(owner, ObjectVariable):
+        raise TraceBreakError("GB0002", "record_function that the caller made")
+    given = {"name": name, "args": constant(None) if args is None else args}
+    owner.attributes.update(given, run_callbacks_on_exit=constant(True), record=constant(None))
+    owner.attributes["_cupti_monitor_external_id"] = constant(None)
+    return constant(None)
+
+
 @builtin(record_function.__enter__)
 def enter_record(frame: Frame, owner: Variable) -> Variable:
     """Nothing while nobody profiles; a record is made where Python has to leave it."""
