@@ -322,3 +322,63 @@ def equality_without_hash(n):
 def functions_as_keys(x, function):
     table = {len: "len", print: "print", Plain: "class", torch: "module"}
     return table.get(function, "none"), table[torch], {function: x}
+
+
+class Counting:
+    """Counts how often it is hashed and compared."""
+
+    def __init__(self, value):
+        self.value, self.hashed, self.compared = value, 0, 0
+
+    def __hash__(self):
+        self.hashed += 1
+        return 42
+
+    def __eq__(self, other):
+        self.compared += 1
+        return id(self) == id(other) or self.value == other.value
+
+
+@case(with_x(2, 3))
+def counted_hashes_and_comparisons(x, n):
+    one, two = Counting(n), Counting(n + 1)
+    table = {one: 5}
+    table.setdefault(two, [])
+    return one.hashed, two.hashed, one.compared + two.compared, len(table), x * n
+
+
+@case(with_x(2, 3))
+def sets_searched_in_sets(x, n):
+    group, wanted = {frozenset([n]), 1}, {n}
+    found = wanted in group
+    group.discard(wanted)
+    try:
+        group.add(wanted)
+    except TypeError as error:
+        return found, group, str(error), hasattr(frozenset(group), "add"), x
+
+
+class WithNew:
+    def __new__(cls, *args):
+        return super().__new__(cls, *args)
+
+
+class Nothing:
+    pass
+
+
+@case(with_x(2, 3))
+def arguments_that_object_does_not_take(x, n):
+    found = []
+    for make in (
+        lambda: Nothing(n),
+        lambda: Nothing.__new__(Nothing, n),
+        lambda: object.__new__(WithNew, n),
+        lambda: object.__init__(Nothing(), n),
+        lambda: WithNew(n),
+    ):
+        try:
+            found.append(type(make()).__name__)
+        except TypeError as error:
+            found.append(str(error))
+    return found, x * n

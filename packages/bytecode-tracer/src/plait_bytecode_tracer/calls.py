@@ -81,6 +81,8 @@ _INLINED = frozenset(
     }
 )
 """Functions of these modules that only make functions, or lead to some that have rules."""
+_CALLED_DIRECTLY = (*(types.FunctionType, types.MethodType, torch.nn.Module, functools.partial),)
+"""Callables whose result is what the Python function that they call returns."""
 _DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
 _CHANGING = (
     *("set_", "_set_", "_push", "_pop", "_enter", "_exit", "_stash", "_start", "_stop"),
@@ -111,6 +113,7 @@ def call(
         case BoundVariable():
             return call(frame, function.function, [function.self, *args], kwargs)
         case MethodVariable():
+            frame.state.is_direct = False
             return call_method_variable(frame, function, args, kwargs)
         case OpaqueVariable():
             return call_opaque(frame, function, args, kwargs)
@@ -118,6 +121,7 @@ def call(
             merged = {**dict(function.kwargs.items.items()), **kwargs}
             return call(frame, function.function, [*function.args.items, *args], merged)
         case GetterVariable():
+            frame.state.is_direct = False
             return call_getter(frame, function, args, kwargs)
         case CallableVariable():
             return _call_made(frame, function, args, kwargs)
@@ -152,6 +156,8 @@ def _call_known(
     if isinstance(real, type):
         frame.state.is_direct = False
         return call_class(frame, function, args, kwargs)
+    if not isinstance(real, _CALLED_DIRECTLY):
+        frame.state.is_direct = False  # what a method returns may be changed by what called it
     if is_of_torch(real) and holds_subclass([args, kwargs]):
         return dispatch(frame, real, args, kwargs)
     if is_leaf(real) and not _calls_back(real, args, kwargs):

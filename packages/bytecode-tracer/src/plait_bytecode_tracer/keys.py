@@ -12,9 +12,10 @@ import types
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.frame import Frame, instructions_of
 from plait_bytecode_tracer.objects import static_attribute
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.variables import (
@@ -95,6 +96,26 @@ class HashedKey(ObjectKey):
             return truth(self.frame, apply(self.frame, operator.eq, [self.variable, theirs]))
         except TraceBreakError as error:  # the frame that made the key may be gone
             raise TraceBreakError(error.kind.code, error.reason) from None
+
+
+_EFFECTS = ("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "STORE_DEREF", "DELETE_ATTR",
+            "DELETE_SUBSCR", "DELETE_GLOBAL", "IMPORT_NAME")  # fmt: skip
+
+
+def refuse_effects(key: HashedKey) -> None:
+    """Break where a key's hash or equality changes something.
+
+    A dict or set that leaves the trace is filled again, which asks for them once more.
+    """
+    cls = type_of(key.variable)
+    for name in ("__hash__", "__eq__"):
+        method = static_attribute(cls, name)
+        if not isinstance(method, types.FunctionType):
+            continue
+        instructions, _ = instructions_of(method.__code__)
+        if any(instruction.opname in _EFFECTS for instruction in instructions):
+            text = f"a key whose {name} has effects, in a dict or set that leaves the traced code"
+            raise TraceBreakError("GB0009", text)
 
 
 def constant_key(frame: Frame, value: Variable) -> Any:

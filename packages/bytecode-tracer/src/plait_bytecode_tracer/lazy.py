@@ -24,10 +24,11 @@ class LazyDict(dict[Any, Variable]):
     __slots__ = ("_guard", "_original", "_whole", "_wrap")
 
     def __init__(self, keys: Iterable[Any], wrap: Wrap, guard: GuardKeys) -> None:
-        super().__init__(dict.fromkeys(keys, _UNREAD))
+        table = dict.fromkeys(keys, _UNREAD)  # of a dict it takes the hashes as they are
+        super().__init__(table)
         self._wrap = wrap
         self._guard = guard
-        self._original = frozenset(super().keys())
+        self._original = frozenset(table)
         self._whole = False
 
     def _read_all(self) -> None:

@@ -72,7 +72,10 @@ def _positioned(
     frame.state.guard(reduced, f"{{}}[0] is {function} and {{}}[2:] == {where}", text)
     values = frame.state.wrap(parts[1][0], arguments.item("0", ""))
     inner = _as_iterator(reversed_(frame, values))
-    for _ in range(len(parts[1][0]) - 1 - position if position is not None else 0):
+    held = values.items if isinstance(values, SequenceVariable) else parts[1][0]
+    if position is not None and position >= len(held):
+        raise TraceBreakError("GB0009", "a reversed iterator over what has become shorter")
+    for _ in range(len(held) - 1 - position if position is not None else 0):
         inner.next_()
     return inner
 

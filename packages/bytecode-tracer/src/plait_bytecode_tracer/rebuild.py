@@ -18,6 +18,7 @@ from plait_bytecode_tracer.caches import WRAPPER_CODE, remake_cached
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL
 from plait_bytecode_tracer.guards import Reads
+from plait_bytecode_tracer.keys import HashedKey, refuse_effects
 from plait_bytecode_tracer.objects import DELETED, MISSING, builtin_base, static_attribute
 from plait_bytecode_tracer.rebuild_exceptions import new_exception, new_traceback
 from plait_bytecode_tracer.rebuild_made import MadeObjects
@@ -225,6 +226,8 @@ class Rebuilder:
 
     def _key(self, key: Any) -> str:
         """A key of a dict."""
+        if isinstance(key, HashedKey):
+            refuse_effects(key)
         if isinstance(key, ObjectKey):
             return self.value(key.variable)
         return self.real(key)

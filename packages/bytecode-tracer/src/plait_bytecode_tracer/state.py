@@ -489,7 +489,10 @@ class TraceState:
                 test = f"{contains}({{}}, {self.constants.name(key)})"
                 self.guard(source, test if present else f"not {test}", text)
 
-        made = DictVariable(LazyDict(keys, wrap, guard), kind, source, value)
+        as_they_are = type(value) is dict and all(map(operator.is_, keys, value))
+        made = DictVariable(
+            LazyDict(value if as_they_are else keys, wrap, guard), kind, source, value
+        )
         if kind is collections.defaultdict and isinstance(value, collections.defaultdict):
             made.factory = self.wrap(value.default_factory, source.attribute("default_factory"))
         return made
