@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
 from typing import Any, NoReturn
@@ -294,6 +295,10 @@ def _has_set_name(frame: Frame, value: Variable) -> bool:
         return static_attribute(value.cls, "__set_name__") is not MISSING
     if isinstance(value, Known):
         guard_class(frame, type(value.value), "__set_name__")
+        if isinstance(value.value, dataclasses.Field):  # it asks its default
+            default = type(value.value.default)
+            if static_attribute(default, "__set_name__") is not MISSING:
+                raise TraceBreakError("GB0007", "a field whose default wants to know its name")
         hook = static_attribute(type(value.value), "__set_name__")
         return is_python(hook) and hook.__module__ not in (*_HARMLESS, "functools")
     return False

@@ -278,18 +278,23 @@ def _empty_storage(frame: Frame, base: type | None, args: list[Variable]) -> Var
     return SetVariable(set())
 
 
+def _defines_new(cls: type) -> bool:
+    """Whether a class has a `__new__` in Python's eyes; `object.__new__` itself is one too."""
+    return any("__new__" in base.__dict__ for base in cls.__mro__[:-1])
+
+
 def _refuse_initial(cls: type) -> None:
     """`object.__init__` with arguments, which are for `__new__` or `__init__` of the class."""
     text = "takes exactly one argument (the instance to initialize)"
     if static_attribute(cls, "__init__") is not object.__init__:
         fails(TypeError, f"object.__init__() {text}")
-    if static_attribute(cls, "__new__") is object.__new__:
+    if not _defines_new(cls):
         fails(TypeError, f"{cls.__name__}.__init__() {text}")
 
 
 def _refuse_new(cls: type) -> None:
     """`object.__new__` with arguments."""
-    if static_attribute(cls, "__new__") is not object.__new__:
+    if _defines_new(cls):
         text = "takes exactly one argument (the type to instantiate)"
         fails(TypeError, f"object.__new__() {text}")
     if static_attribute(cls, "__init__") is object.__init__:

@@ -427,9 +427,9 @@ def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> 
         if isinstance(owner, ObjectVariable) and keeps_field(owner, static):
             set_exception_field(frame, owner, name, value)
             return
-        if not isinstance(static, types.MemberDescriptorType) and not (
-            issubclass(cls, BaseException) and name.startswith("__")
-        ):
+        is_slot = isinstance(static, types.MemberDescriptorType)
+        is_slot = is_slot and not static.__objclass__.__flags__ & _IMMUTABLE
+        if not is_slot and not (issubclass(cls, BaseException) and name.startswith("__")):
             raise TraceBreakError("GB0007", f"a write to {name!r}, which {cls.__name__} intercepts")
     if is_class and isinstance(owner, Known):
         set_class_attribute(frame, owner, name, value)

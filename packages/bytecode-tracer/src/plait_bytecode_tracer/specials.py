@@ -85,6 +85,8 @@ def call_folded(
     frame: Frame, function: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """A builtin function, or a method of a constant, that is called while tracing."""
+    from plait_bytecode_tracer.calls import call
+
     if not kwargs and getattr(function, "__module__", "") == "_operator":
         return apply_function(frame, function, args)
     if function in (str, repr, ascii) and len(args) == 1 and isinstance(args[0], _CONTAINERS):
@@ -96,6 +98,10 @@ def call_folded(
         fixed = all(isinstance(arg, Known) and is_constant(arg.value) for arg in args)
         if not fixed:
             return apply(frame, operator.pow if function is pow else function, args)
+    if function is pow and len(args) == 3 and isinstance(args[0], ObjectVariable):
+        method = special_method(frame, args[0], "__pow__")
+        if method is not None:
+            return call(frame, method, args[1:], {})
     if (takes_object(args) or _shows_itself(function, args)) and not kwargs:
         return call_special(frame, function, args)
     owner = getattr(function, "__self__", None)
