@@ -60,7 +60,8 @@ def _of_code(frame: Frame, owner: FunctionVariable, name: str) -> Variable | Non
         case "__dict__":
             return DictVariable(owner.attributes)
         case "__annotations__":
-            return DictVariable(owner.annotations)
+            owner.described[name] = DictVariable(owner.annotations)  # the same one at each look
+            return owner.described[name]
         case "__class__":
             return constant(types.FunctionType)
         case "__closure__":
@@ -92,6 +93,7 @@ def store_function_attribute(owner: FunctionVariable, name: str, value: Variable
         fails(AttributeError, "readonly attribute")
     elif name == "__annotations__" and isinstance(value, DictVariable):
         owner.annotations = value.items
+        owner.described[name] = value
     elif name.startswith("__") and hasattr(types.FunctionType, name):
         raise TraceBreakError("GB0007", f"a write to {name} of a function")
     else:
