@@ -264,3 +264,11 @@ def walk_that_remembers_ids(x, items):
     walk(items)
     items.pop()
     return found, x
+
+
+PROXIED = Thing(7)
+
+
+@case(lambda: [(t(2), weakref.proxy(PROXIED)), (t(2), weakref.proxy(PROXIED))])
+def proxy_of_the_caller(x, made):
+    return x * made.value, hasattr(made, "other")

@@ -6,6 +6,7 @@ import collections
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -72,6 +73,8 @@ def class_of(value: Variable) -> type:
     if isinstance(value, ObjectVariable):
         return value.cls
     if isinstance(value, Known):
+        if type(value.value) in weakref.ProxyTypes:  # it does what its object does
+            raise TraceBreakError("GB0009", "a proxy of an object")
         return type(value.value)
     raise TraceBreakError("GB0007", f"an attribute of a {describe(value)}")
 
