@@ -181,6 +181,8 @@ def call_special(frame: Frame, function: Any, args: list[Variable]) -> Variable:
             fails(TypeError, f"unhashable type: {type_of(owner).__name__!r}")
         if static is MISSING or method is None:
             continue
+        if function is int and name == "__trunc__":
+            raise TraceBreakError("GB0005", "int() by __trunc__, which warns")
         result = call(frame, method, rest, {})
         return result if name in _AS_IT_IS else _checked(function, owner, name, result, rest)
     return fails_for_real(function, args)

@@ -105,6 +105,8 @@ def shown(value: object) -> str:
     """A constant for people; what an enum's own class would say is not asked for."""
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value._name_}"
+    if isinstance(value, int) and value.bit_length() > 4096:  # Python limits what it writes
+        return f"a number of {value.bit_length()} bits"
     return repr(value)
 
 

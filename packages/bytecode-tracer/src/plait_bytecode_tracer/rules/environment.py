@@ -119,8 +119,8 @@ def _ask(function: Any) -> Builtin:
 
 
 _SETTINGS = (
-    *(sys.getrecursionlimit, sys.getswitchinterval, sys.gettrace, sys.getprofile),
-    *(sys.get_int_max_str_digits, gc.isenabled, gc.get_threshold, gc.get_debug, _thread.get_ident),
+    *(sys.getrecursionlimit, sys.getswitchinterval, sys.get_int_max_str_digits),
+    *(gc.isenabled, gc.get_threshold, gc.get_debug, _thread.get_ident),
 )
 for _setting in _SETTINGS:
     builtin(_setting)(_ask(_setting))
