@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.ambient import bound
 from plait_bytecode_tracer.arity import refuse, refuse_python
 from plait_bytecode_tracer.bodies import call_opaque
 from plait_bytecode_tracer.caches import call_cached
@@ -314,6 +315,8 @@ def _call_torch(
     for given in args:
         if isinstance(given, TensorVariable) and given.fake is result:
             return given
+    if is_constant(result) and result is not None and not has_tensor([args, kwargs]):
+        _guard_answer(frame, real, args, kwargs, result)
     return state.tensor_result(node, result)
 
 
@@ -365,12 +368,31 @@ def _has_mutable_schema(real: Any) -> bool:
 def _read_setting(frame: Frame, real: Any, name: str) -> Variable:
     """A function without arguments that tells a mode or default of torch."""
     result = real()
-    if frame.state.ambient.values:
+    if frame.state.ambient.values and _tells_setting(real):
         raise TraceBreakError("GB0002", f"torch.{name}() after a mode was switched")
     if not is_constant(result):
         raise TraceBreakError("GB0002", f"torch.{name}() is not traced")
     frame.state.require(None, Kind.MODE, Mode(real, result), f"{name}() is {result!r}")
     return constant(result)
+
+
+def _tells_setting(real: Any) -> bool:
+    """Whether a function may tell, in another way, what traced code has switched."""
+    name = getattr(real, "__name__", "")
+    return any(part in name for part in ("autocast", "default", "sdp", "anomaly", "attention"))
+
+
+def _guard_answer(
+    frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable], result: Any
+) -> None:
+    """What a function of torch answers that is given no tensor can depend on torch's state."""
+    known = [isinstance(arg, Known) and is_constant(arg.value) for arg in args]
+    switched = frame.state.ambient.values and _tells_setting(real)
+    if kwargs or not all(known) or switched:
+        raise TraceBreakError("GB0002", f"a call of {getattr(real, '__name__', real)}")
+    ask = bound(real, tuple(arg.value for arg in args if isinstance(arg, Known)))
+    text = f"{getattr(real, '__name__', real)}() is {result!r}"
+    frame.state.require(None, Kind.MODE, Mode(ask, result), text)
 
 
 def _plain_true(value: Variable | None) -> bool:
