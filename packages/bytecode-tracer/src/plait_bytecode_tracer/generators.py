@@ -101,6 +101,8 @@ def _thrown(frame: Frame, args: list[Variable]) -> Variable:
     """The exception that `throw(type, value, traceback)` means."""
     from plait_bytecode_tracer.calls import call
 
+    if len(args) > 1 and frame.is_312:
+        raise TraceBreakError("GB0002", "throw() of a type and a value, which warns")
     raised = args[0]
     value = args[1] if len(args) > 1 else constant(None)
     if isinstance(raised, Known) and isinstance(raised.value, type):
