@@ -462,7 +462,8 @@ def inline(
     if by_code is not None:
         names = function.__code__.co_freevars
         return by_code(frame, dict(zip(names, closure, strict=True)), args, kwargs)
-    target = Function(function.__code__, function.__globals__, closure)
+    known_as = function.__name__, function.__qualname__
+    target = Function(function.__code__, function.__globals__, closure, known_as)
     described = function.__code__
     if described.co_qualname != function.__qualname__:  # errors name the function by it
         described = described.replace(co_qualname=function.__qualname__)

@@ -68,6 +68,8 @@ class Function:
     code: types.CodeType
     globals: dict[str, Any]
     closure: list[CellVariable]
+    names: tuple[str, str] | None = None
+    """Its `__name__` and `__qualname__`, where the code does not tell them."""
 
 
 @lru_cache(maxsize=4096)
@@ -194,7 +196,9 @@ class Frame:
         if self.result is not None:
             return None
         if self.running:
-            fails(ValueError, "generator already executing")
+            is_coroutine = self.code.co_flags & inspect.CO_COROUTINE
+            kind = "coroutine" if is_coroutine else "generator"
+            fails(ValueError, f"{kind} already executing")
         self.yielded = None
         self.running = True
         try:

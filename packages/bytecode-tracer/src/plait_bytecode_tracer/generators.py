@@ -43,8 +43,8 @@ def generator_attribute(owner: Suspending, name: str) -> Variable | None:
     if name in _METHODS[type(owner)]:
         return MethodVariable(owner, name)
     if name in ("__name__", "__qualname__"):
-        code = frame.code
-        return constant(code.co_name if name == "__name__" else code.co_qualname)
+        names = frame.function.names or (frame.code.co_name, frame.code.co_qualname)
+        return constant(names[name == "__qualname__"])
     match name.removeprefix(prefix) if name.startswith(prefix) else "":
         case "running":
             return constant(frame.running)
@@ -63,8 +63,10 @@ def generator_attribute(owner: Suspending, name: str) -> Variable | None:
 def generator_method(caller: Frame, owner: Suspending, name: str, args: list[Variable]) -> Variable:
     """A call of a method of a generator or coroutine."""
     frame: Frame = owner.frame
-    if name in ("__iter__", "__await__"):
+    if name == "__iter__":
         return owner
+    if name == "__await__":
+        raise TraceBreakError("GB0002", "__await__() of a coroutine, called by name")
     if name == "close":
         return close(frame)
     if name == "throw":
@@ -124,6 +126,8 @@ def throw(frame: Frame, raised: Variable) -> Variable | None:
     if frame.running:
         fails(ValueError, f"{_kind(frame)} already executing")
     if frame.result is not None:
+        if _kind(frame) == "coroutine":
+            fails(RuntimeError, "cannot reuse already awaited coroutine")
         raise PythonError(raised)
     if frame.index == 0:
         frame.result = Known(None)
@@ -251,7 +255,8 @@ def awaitable(frame: Frame, value: Variable) -> Variable:
     from plait_bytecode_tracer.calls import call
 
     if isinstance(value, CoroutineVariable):
-        if value.frame.running or (value.frame.index and _delegate(value.frame) is not None):
+        waits = value.frame.index and value.frame.result is None
+        if value.frame.running or (waits and _delegate(value.frame) is not None):
             fails(RuntimeError, "coroutine is being awaited already")
         return value
     if isinstance(value, GeneratorVariable):

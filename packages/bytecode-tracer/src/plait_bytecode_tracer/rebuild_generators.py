@@ -42,7 +42,9 @@ def _new(rebuilder: Rebuilder, frame: Frame) -> str:
         co_argcount=count,
         co_posonlyargcount=0,
     )
-    function = FunctionVariable(plain, frame.function.globals, code.co_name)
+    names = frame.function.names or (code.co_name, code.co_qualname)
+    function = FunctionVariable(plain, frame.function.globals, names[0])
+    function.attributes["__qualname__"] = constant(names[1])
     function.closure = frame.function.closure
     held = (frame.locals.get(name, constant(None)) for name in code.co_varnames[:count])
     arguments = [rebuilder.value(value) for value in held]
@@ -64,6 +66,8 @@ def _begun(rebuilder: Rebuilder, frame: Frame) -> str:
     stack = [*frame.stack[:-1], Known(None)]
     live = standing(frame, rebuilder, waits, stack, is_innermost=False)
     function = resume_generator(live.place)
+    if frame.function.names is not None:
+        function.__name__, function.__qualname__ = frame.function.names
     made = f"{rebuilder.state.constants.name(function)}({', '.join(live.values)})"
     name = rebuilder.assign(made)
     rebuilder.lines.append(f"{name}.send(None)")

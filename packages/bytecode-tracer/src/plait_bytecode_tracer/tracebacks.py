@@ -28,6 +28,8 @@ from plait_bytecode_tracer.variables import (
     Variable,
 )
 
+_SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE
+
 
 def handled_exception(state: TraceState) -> Variable | None:
     """What `sys.exception()` gives."""
@@ -143,6 +145,8 @@ def frame_method(frame: Frame, owner: FrameVariable, name: str) -> Variable:
     cleared: Frame = owner.frame
     if any(running is cleared for running in frame.state.running):
         fails(RuntimeError, "cannot clear an executing frame")
+    if cleared.result is None and cleared.code.co_flags & _SUSPENDING:
+        raise TraceBreakError("GB0013", "clear() of a generator's frame")
     return constant(None)
 
 

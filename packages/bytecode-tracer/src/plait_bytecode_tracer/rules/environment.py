@@ -87,6 +87,16 @@ def frame_dependent(frame: Frame, *args: Variable, **kwargs: Variable) -> Variab
     raise TraceBreakError("GB0013", "sys._getframe(), or a function like it, looks into the frame")
 
 
+@builtin(sys.settrace, sys.setprofile, sys.getrefcount, sys.set_coroutine_origin_tracking_depth)
+def watches(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
+    """What watches the frames that run from here on, or counts what they hold."""
+    raise TraceBreakError("GB0013", "the code watches the frames that follow, or counts references")
+
+
+if sys.version_info >= (3, 12):
+    builtin(sys.monitoring.set_events, sys.monitoring.set_local_events)(watches)
+
+
 def _defer(function: Any) -> Builtin:
     """The rule of a function that only has an effect: it is called after the graph has run."""
 
