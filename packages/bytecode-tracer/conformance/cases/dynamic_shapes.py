@@ -528,3 +528,21 @@ def checked_number(x, limit):
     k = int(limit.item() * 1)
     torch._check(k >= 0)
     return x[:k], k
+
+
+@case(with_x(0.0, 0.5, 0.0, 1.0, 0.25))
+def dropout_of_a_changing_probability(x, p):
+    return torch.nn.functional.dropout(x, p, training=True)
+
+
+@case(SIZES)
+def sizes_added(x):
+    shape = x.size()
+    return (-1,) + shape[1:] + (x.size(-1),), shape + (1,), shape[2:], shape + shape, [*shape] * 2
+
+
+@case(lambda: [(t(n, 1), t(n, 3)) for n in (2, 3, 4)])
+def in_place_on_an_expanded_tensor(x, y):
+    wide = x.expand(-1, 3)
+    wide.mul_(y)
+    return wide

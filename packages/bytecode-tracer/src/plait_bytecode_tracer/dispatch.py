@@ -304,7 +304,9 @@ class CompiledFunction:
                 raise
             get_logger("tracer").debug("sizes stay static: %s", error, exc_info=True)
         if capture is None or self._breaks_over_symbols(capture):
-            return self._trace_with(values, False, arrived)
+            static = self._trace_with(values, False, arrived)
+            if capture is None or not _same_break(capture, static):
+                return static
         capture.state.policy.remember()
         return capture
 
@@ -384,6 +386,14 @@ class CompiledFunction:
 
     def __repr__(self) -> str:
         return f"<compiled {self.__name__}: {len(self.entries)} specialisations>"
+
+
+def _same_break(one: Capture, other: Capture) -> bool:
+    """Whether two traces break at the same place, for the same reason."""
+    first, second = one.graph_break, other.graph_break
+    if first is None or second is None:
+        return False
+    return (first.code, first.line) == (second.code, second.line)
 
 
 _call_in_python = CompiledFunction.__call__

@@ -88,13 +88,15 @@ def require_possible(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 def _require_apart(changed: torch.Tensor, others: Sequence[torch.Tensor]) -> None:
     """Raise where elements of a tensor share memory with each other, or with other operands'."""
     sizes = [*changed.shape, *changed.stride()]
-    if not all(type(size) is int for size in sizes):
-        return
-    if any(step == 0 and n > 1 for n, step in zip(changed.shape, changed.stride(), strict=True)):
+    is_symbolic = not all(type(size) is int for size in sizes)
+    pairs = zip(changed.shape, changed.stride(), strict=True)
+    if any(type(step) is int and step == 0 and n > 1 for n, step in pairs):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."
         )
+    if is_symbolic:
+        return
     for other in others:
         if _overlaps_partly(changed, other):
             raise RuntimeError(

@@ -140,7 +140,11 @@ def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variab
     """An operator through the classes of its operands."""
     from plait_bytecode_tracer.binary import binary
     from plait_bytecode_tracer.comparison import COMPARISONS, compare
+    from plait_bytecode_tracer.shapes.sequences import add_sizes
 
+    found = add_sizes(function, args)
+    if found is not None:
+        return found
     if any(isinstance(arg, Known) and type(arg.value) is torch.Size for arg in args) and all(
         is_constant(_constant_tuple(arg)) for arg in args
     ):

@@ -265,7 +265,7 @@ class Rebuilder:
         made = self.real(kind)
         if hasattr(kind, "_fields"):
             return self.assign(f"{made}({items})")
-        return self.assign(f"{made}(({items},))")
+        return self.assign(f"{made}(({items}{',' if variable.items else ''}))")
 
     def _extend(self, name: str, variable: SequenceVariable) -> None:
         self.lines.append(f"{name}.extend([{', '.join(map(self.value, variable.items))}])")

@@ -42,6 +42,18 @@ def check_use(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         raise TraceBreakError("GB0008", f"{name} of a packed sequence with symbolic sizes")
 
 
+def check_identity(result: object, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Where an operator gives an argument back, take the values of floats: they may decide that.
+
+    Dropout of probability 0 is its input itself.
+    """
+    given = [*args, *kwargs.values()]
+    if any(isinstance(value, TensorVariable) and value.fake is result for value in given):
+        for number in _numbers(given):
+            if number.kind is float and number.hint is not None:
+                concrete(number)
+
+
 def _numbers(values: Sequence[Any]) -> list[SymbolVariable]:
     found: list[SymbolVariable] = []
     for value in values:
