@@ -243,7 +243,7 @@ def _read(path: str) -> list[Method]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m suites.cpython", description=__doc__)
     parser.add_argument("--module", action="append", default=[], help="dict, generators ...")
-    parser.add_argument("--language", action="store_true", help="only the modules of issue 3")
+    parser.add_argument("--language", action="store_true", help="only those of the language itself")
     parser.add_argument("--method", metavar="PART", help="only those with it in their names")
     parser.add_argument("--timeout", type=float, default=30.0, help="seconds a test method")
     parser.add_argument("--jobs", type=int, default=1)
