@@ -500,3 +500,16 @@ def gradients_in_a_generator(x):
     first = next(made)
     between = x * 4, torch.is_grad_enabled()
     return first, between, list(made), torch.is_grad_enabled()
+
+
+def _settings():
+    for deterministic, seed in ((False, 1), (True, 2), (False, 3), (True, 2)):
+        torch.use_deterministic_algorithms(deterministic)
+        torch.manual_seed(seed)
+        yield (t(2, 3),)
+    torch.use_deterministic_algorithms(False)
+
+
+@case(_settings)
+def settings_that_change_between_calls(x):
+    return x + 1, torch.are_deterministic_algorithms_enabled(), torch.initial_seed()

@@ -312,6 +312,9 @@ def _call_torch(
     if not args and not kwargs and not _creates_tensor(name):
         return _read_setting(frame, real, name)
     node, result = state.emit("call_function", real, args, kwargs)
+    if not args and not kwargs and result is not None and is_constant(result):
+        state.graph.erase_node(node)
+        return _guarded_setting(frame, real, result, name)
     for given in args:
         if isinstance(given, TensorVariable) and given.fake is result:
             return given
@@ -372,6 +375,10 @@ def _read_setting(frame: Frame, real: Any, name: str) -> Variable:
         raise TraceBreakError("GB0002", f"torch.{name}() after a mode was switched")
     if not is_constant(result):
         raise TraceBreakError("GB0002", f"torch.{name}() is not traced")
+    return _guarded_setting(frame, real, result, name)
+
+
+def _guarded_setting(frame: Frame, real: Any, result: Any, name: str) -> Variable:
     frame.state.require(None, Kind.MODE, Mode(real, result), f"{name}() is {result!r}")
     return constant(result)
 
