@@ -314,7 +314,7 @@ def _call_torch(
     node, result = state.emit("call_function", real, args, kwargs)
     if not args and not kwargs and result is not None and is_constant(result):
         state.graph.erase_node(node)
-        return _guarded_setting(frame, real, result, name)
+        return _guarded_setting(frame, real, real(), name)  # outside of the trace's own modes
     for given in args:
         if isinstance(given, TensorVariable) and given.fake is result:
             return given

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import importlib
 import importlib.util
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,17 +23,21 @@ def _pictures(pixels: int) -> Inputs:
 
 
 @cache
-def _declare_operators() -> torch.library.Library:
-    """Let `torchvision` be imported where its C++ operators cannot be loaded.
+def import_torchvision() -> object:
+    """Import `torchvision`, also where its C++ operators cannot be loaded.
 
     So it is with a torchvision built for CUDA beside a torch for CPUs. What its modules
-    name when they are imported is declared; no model of the suite calls it.
+    name when they are imported is declared then; no model of the suite calls it.
     """
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        with contextlib.suppress(RuntimeError):  # declared already
+    try:
+        return importlib.import_module("torchvision")
+    except RuntimeError:
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in ("nms", "qnms"):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
+        for name in [each for each in sys.modules if each.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        return importlib.import_module("torchvision"), library
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +153,7 @@ def installed() -> tuple[Entry, ...]:
     """The models of the libraries that are there."""
     found: list[Entry] = []
     if importlib.util.find_spec("torchvision") is not None:
-        _declare_operators()
+        import_torchvision()
         if importlib.util.find_spec("timm") is not None:
             found += _entries("timm", _TIMM)
         found += _entries("torchvision", _TORCHVISION)
