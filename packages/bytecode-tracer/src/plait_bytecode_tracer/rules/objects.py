@@ -176,4 +176,7 @@ def object_(frame: Frame) -> Variable:
 def id_(frame: Frame, value: Variable) -> Variable:
     if isinstance(value, Known) and is_constant(value.value):  # which may be another object later
         raise TraceBreakError("GB0009", "the id of an object")
+    source = getattr(value, "source", None)
+    if source is not None:  # what has another id now has another one in each call
+        frame.state.distinct.setdefault(source.code, value)
     return IdVariable(value)
