@@ -177,11 +177,16 @@ def _group(value: SequenceVariable | SetVariable, parts: Any) -> Any:
 
 
 def _by_identity(frame: Frame, value: Variable) -> ObjectKey:
-    """An object that is equal to itself only; in each call it is to differ from the others."""
+    """An object that is equal to itself only."""
+    keep_distinct(frame, value)
+    return ObjectKey(value)
+
+
+def keep_distinct(frame: Frame, value: Variable) -> None:
+    """Guard that an object from outside differs, in each call, from the others given here."""
     source = getattr(value, "source", None)
     if source is not None:
         frame.state.distinct.setdefault(source.code, value)
-    return ObjectKey(value)
 
 
 def _object_key(frame: Frame, value: Variable, cls: type) -> Any:

@@ -13,6 +13,7 @@ from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.gradients import gradient, is_leaf
+from plait_bytecode_tracer.keys import keep_distinct
 from plait_bytecode_tracer.objects import (
     builtin_base,
     instance_attribute,
@@ -53,10 +54,17 @@ def _deep(frame: Frame, value: Variable, made: dict[int, Variable]) -> Variable:
     """A deep copy; what occurs twice is copied once."""
     key = id(value.value) if isinstance(value, Known) else id(value)
     if key not in made:
+        if not (isinstance(value, Known) and _is_atom(value.value)):
+            keep_distinct(frame, value)
         made[key] = _copied(
             frame, value, "__deepcopy__", lambda item: _deep(frame, item, made), made
         )
     return made[key]
+
+
+def _is_atom(value: object) -> bool:
+    """Whether a value is its own copy."""
+    return is_constant(value) or isinstance(value, _ATOMS)
 
 
 def _copied(
@@ -90,7 +98,7 @@ def _copied(
             return value
         case SetVariable():
             return SetVariable(set(value.items), kind=value.kind)
-        case Known(real) if is_constant(real) or isinstance(real, _ATOMS):
+        case Known(real) if _is_atom(real):
             return value
         case Known() | ObjectVariable():
             return _copied_object(frame, value, method, inner, made)

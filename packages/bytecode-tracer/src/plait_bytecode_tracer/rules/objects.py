@@ -11,6 +11,7 @@ from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.keys import keep_distinct
 from plait_bytecode_tracer.objects import MISSING, delete_object_attribute, static_attribute
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails, python_error
 from plait_bytecode_tracer.rules.registry import builtin
@@ -176,7 +177,5 @@ def object_(frame: Frame) -> Variable:
 def id_(frame: Frame, value: Variable) -> Variable:
     if isinstance(value, Known) and is_constant(value.value):  # which may be another object later
         raise TraceBreakError("GB0009", "the id of an object")
-    source = getattr(value, "source", None)
-    if source is not None:  # what has another id now has another one in each call
-        frame.state.distinct.setdefault(source.code, value)
+    keep_distinct(frame, value)
     return IdVariable(value)
