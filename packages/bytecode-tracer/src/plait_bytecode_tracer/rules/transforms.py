@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -109,28 +109,29 @@ def _options(frame: Frame, cells: Mapping[str, CellVariable], *names: str) -> li
     return [plain_value(cell_value(frame, cells[name])) for name in names]
 
 
-@inner_function(torch.func.jacrev, "wrapper_fn")
-def jacrev(
-    frame: Frame,
-    cells: Mapping[str, CellVariable],
-    args: list[Variable],
-    kwargs: dict[str, Variable],
-) -> Variable:
-    options = _options(frame, cells, "argnums", "has_aux", "chunk_size", "_preallocate_and_copy")
-    function = cell_value(frame, cells["func"])
-    return emit_transform(frame, transforms.jacrev, function, args, kwargs, options)
+def _jacobian(transform: Any, *names: str) -> Callable[..., Variable]:
+    """The rule of a function that jacrev or jacfwd has made, with the options of these names."""
+
+    def rule(
+        frame: Frame,
+        cells: Mapping[str, CellVariable],
+        args: list[Variable],
+        kwargs: dict[str, Variable],
+    ) -> Variable:
+        options = _options(frame, cells, *names)
+        return emit_transform(
+            frame, transform, cell_value(frame, cells["func"]), args, kwargs, options
+        )
+
+    return rule
 
 
-@inner_function(torch.func.jacfwd, "wrapper_fn")
-def jacfwd(
-    frame: Frame,
-    cells: Mapping[str, CellVariable],
-    args: list[Variable],
-    kwargs: dict[str, Variable],
-) -> Variable:
-    options = _options(frame, cells, "argnums", "has_aux", "randomness")
-    function = cell_value(frame, cells["func"])
-    return emit_transform(frame, transforms.jacfwd, function, args, kwargs, options)
+inner_function(torch.func.jacrev, "wrapper_fn")(
+    _jacobian(transforms.jacrev, "argnums", "has_aux", "chunk_size", "_preallocate_and_copy")
+)
+inner_function(torch.func.jacfwd, "wrapper_fn")(
+    _jacobian(transforms.jacfwd, "argnums", "has_aux", "randomness")
+)
 
 
 @inner_function(torch.func.functionalize, "wrapped")
