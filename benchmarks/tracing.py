@@ -111,7 +111,10 @@ def compare(names: list[str], layers: list[int], rounds: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with fresh_caches() as environment:
         environment = {**environment, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as wherever packages are installed
         for name in names:
+            for system in SYSTEMS:
+                _in_process(["--measure", system, name, "1"], environment)  # compiles Python's files
             for count in layers:
                 results: dict[str, list[dict[str, float]]] = {system: [] for system in SYSTEMS}
                 for _ in range(rounds):

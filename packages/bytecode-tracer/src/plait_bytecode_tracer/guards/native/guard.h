@@ -59,6 +59,17 @@ static int check_tensor(Check *check, Facts *facts, PyObject *value, int pinned,
     return 1;
 }
 
+/* What the guard's slots hold: addresses to compare with later ones, never followed. */
+static void remember_all(Guard *guard, void **held)
+{
+    if (guard->last_data == NULL) {
+        size_t count = (size_t)guard->slot_count;
+        guard->last_data = PyMem_Malloc((count ? count : 1) * sizeof(void *));
+    }
+    for (Py_ssize_t n = 0; guard->last_data && n < guard->slot_count; n++)
+        guard->last_data[n] = held[guard->slots[n]];
+}
+
 /* Tensors of the same metadata in the same places share memory as they did before. */
 static int check_storage(Check *check, Guard *guard)
 {
@@ -80,12 +91,7 @@ static int check_storage(Check *check, Guard *guard)
     Py_DECREF(pattern);
     if (held <= 0 || !check->remembers)
         return held;
-    if (guard->last_data == NULL) {
-        size_t count = (size_t)guard->slot_count;
-        guard->last_data = PyMem_Malloc((count ? count : 1) * sizeof(void *));
-    }
-    for (Py_ssize_t n = 0; guard->last_data && n < guard->slot_count; n++)
-        guard->last_data[n] = check->data[guard->slots[n]];
+    remember_all(guard, check->data);
     return 1;
 }
 
@@ -100,6 +106,11 @@ static int compare_addresses(const void *one, const void *other)
 static int check_distinct(Check *check, Guard *guard)
 {
     size_t count = (size_t)guard->slot_count;
+    int same = guard->last_data != NULL;
+    for (size_t n = 0; same && n < count; n++)
+        same = guard->last_data[n] == check->held[guard->slots[n]];
+    if (same && check->remembers)
+        return 1;
     PyObject **found = PyMem_Malloc((count ? count : 1) * sizeof(PyObject *));
     if (found == NULL) {
         PyErr_NoMemory();
@@ -112,6 +123,8 @@ static int check_distinct(Check *check, Guard *guard)
     for (size_t n = 1; held && n < count; n++)
         held = found[n - 1] != found[n];
     PyMem_Free(found);
+    if (held && check->remembers)
+        remember_all(guard, (void **)check->held);
     return held;
 }
 

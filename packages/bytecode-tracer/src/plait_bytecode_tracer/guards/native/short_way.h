@@ -190,15 +190,17 @@ static int add_node(Guarded *tree, Node *node, PyObject *value)
     return 1;
 }
 
+enum { TRUST = 64, DISAPPOINTMENT = 8, PROOF = 3 };
+
 static int add_root(Check *check, Node *root)
 {
     Guarded *tree = check->tree;
     if (root->access == CONSTANT)
         return add_node(tree, root, root->key);
-    int is_identified = 0;
+    int is_same = root->given_again >= PROOF - 1;
     for (Py_ssize_t n = root->guards_begin; n < root->guards_end; n++)
-        is_identified |= tree->guards[n].kind == IDENTITY;
-    if (root->access != ARGUMENT || !is_identified)
+        is_same |= tree->guards[n].kind == IDENTITY;
+    if (root->access != ARGUMENT || !is_same)
         return 0;
     PyObject *value = check->arguments[root->index];
     return add_step(tree, ARGUMENT_IS, -1, value, NULL, (uint64_t)root->index) &&
@@ -220,6 +222,13 @@ static void find_short_way(Check *check)
     }
 }
 
+/* An argument that is the same object time and again, as a module is, is expected to stay. */
+static void note_given(Node *root, PyObject *value)
+{
+    root->given_again = root->given == value ? root->given_again + 1 : 0;
+    root->given = value;
+}
+
 static int visit_roots(Check *check, Node **roots, Py_ssize_t count)
 {
     int held = 1;
@@ -229,6 +238,8 @@ static int visit_roots(Check *check, Node **roots, Py_ssize_t count)
             check->failed = roots[n]->first_guard;
             return raised();
         }
+        if (check->remembers)
+            note_given(roots[n], value);
         held = visit(check, roots[n], value, 0);
         Py_DECREF(value);
     }
@@ -252,8 +263,6 @@ static int number_failure(Check *check)
     check->remembers = 1;
     return held;
 }
-
-enum { TRUST = 64, DISAPPOINTMENT = 8, PROOF = 3 };
 
 static int check_roots(Check *check)
 {

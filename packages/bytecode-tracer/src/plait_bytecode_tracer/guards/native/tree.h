@@ -107,7 +107,7 @@ typedef struct {
     PyObject *second;
     Py_ssize_t *slots; /* SAME_OBJECT, STORAGE_PATTERN, DISTINCT, RELATION: the values */
     Py_ssize_t slot_count;
-    void **last_data; /* STORAGE_PATTERN: where the tensors were */
+    void **last_data; /* STORAGE_PATTERN: where the tensors were; DISTINCT: the objects */
     Facts *facts;
     Program *program; /* RELATION: NULL where only Python can tell */
 } Guard;
@@ -129,6 +129,8 @@ typedef struct Node {
     PyObject *found;         /* borrowed from the dict or class of that version */
     PyObject *seen;          /* compared, never followed */
     struct Watched *watched;
+    PyObject *given; /* of an argument: what the last full check got; compared, never followed */
+    int given_again; /* how many full checks in a row have got it */
 } Node;
 
 typedef struct {
