@@ -113,8 +113,9 @@ def compare(names: list[str], layers: list[int], rounds: int) -> dict[str, Any]:
         environment = {**environment, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as wherever packages are installed
         for name in names:
+            # Python compiles what it has not compiled before, and keeps it.
             for system in SYSTEMS:
-                _in_process(["--measure", system, name, "1"], environment)  # compiles Python's files
+                _in_process(["--measure", system, name, "1"], environment)
             for count in layers:
                 results: dict[str, list[dict[str, float]]] = {system: [] for system in SYSTEMS}
                 for _ in range(rounds):
