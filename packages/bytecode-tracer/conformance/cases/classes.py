@@ -593,3 +593,60 @@ class Measuring:
 )
 def truth_of_odd_answers(x, made):
     return x + 1 if made else x - 1
+
+
+class Numbered:
+    count = 0
+    last = None
+
+    def __init__(self):
+        Numbered.count += 1
+        self.number = self.count
+        type(self).last = self.number
+
+
+class NumberedMore(Numbered):
+    pass
+
+
+@case(with_x(1, 2, 3))
+def instances_counted_by_class(x, n):
+    made = [Numbered() for _ in range(n)] + [NumberedMore()]
+    return (
+        x * made[-1].number,
+        [m.number for m in made],
+        Numbered.last,
+        NumberedMore.last,
+        vars(made[0]),
+    )
+
+
+@case(with_x(1, 2), then=lambda result: (result, Numbered.last, NumberedMore.last))
+def class_data_set(x, n):
+    Numbered.last = x * n
+    NumberedMore.last = [n]
+    super_reads = super(NumberedMore, NumberedMore).last is Numbered.last
+    return Numbered.last, NumberedMore().last, super_reads, getattr(Numbered, "last") is not None
+
+
+def classes_changed():
+    Numbered.last = 1
+    yield (t(2), 1)
+    Numbered.last = property(lambda self: 5)
+    yield (t(2), 2)
+    Numbered.last = None
+    yield (t(2), 3)
+
+
+@case(classes_changed)
+def class_data_that_was_a_property(x, n):
+    Numbered.last = n
+    return x * Numbered().number, Numbered.last
+
+
+@case(with_x(1, 2))
+def class_data_around_a_break(x, n):
+    Numbered.last = n
+    print(x.sum())
+    Numbered.last = [Numbered.last, n]
+    return x, Numbered.last

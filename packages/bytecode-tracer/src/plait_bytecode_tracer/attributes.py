@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.class_writes import written_to_class
 from plait_bytecode_tracer.containers import describe, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
@@ -359,6 +360,9 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     cls: type = owner.value
     if frame.state.made.is_made(cls):
         return made_class_attribute(frame, owner, name)
+    written = written_to_class(frame.state, cls, name)
+    if written is not None:
+        return written
     if name == "__mro__":
         return constant(cls.__mro__)
     meta_static = static_attribute(type(cls), name)

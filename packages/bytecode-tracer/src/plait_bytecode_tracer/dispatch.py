@@ -202,6 +202,8 @@ class CompiledFunction:
         result = entry.run(*values)
         if result is not MISS:
             return result
+        if entry.capture.state.locks.taken:  # it waits for what another thread holds
+            return self.function(*args, **kwargs)
         get_logger("tracer").warning(
             "%s runs eagerly once: a guard that just held fails: %s",
             self.__name__,

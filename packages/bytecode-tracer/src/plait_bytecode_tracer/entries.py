@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.failing import Failed
 from plait_bytecode_tracer.guards import CheckWriter, first_failure
 from plait_bytecode_tracer.guards.native import NATIVE, Call, guarded
+from plait_bytecode_tracer.locks import fails_later, holding
 from plait_bytecode_tracer.resume import Stopped
 from plait_bytecode_tracer.trace import Capture
 from plait_utils import get_logger
@@ -110,6 +111,11 @@ class Parts:
 def make_entry(parts: Parts, resumed: tuple[CompiledFunction, ...], *, native: bool) -> Entry:
     """An entry that checks natively where that can be, and in Python else."""
     source = entry_source(parts)
+    locks = tuple(parts.capture.state.locks.taken.values())
+    if locks:
+        inner = replace(parts, failed=fails_later if parts.failed else None)
+        run = holding(_function(source, "entry", inner), locks, parts.failed, MISS)
+        return Entry(run, parts.capture, parts.compiled, resumed, source)
     entry = Entry(_not_made, parts.capture, parts.compiled, resumed, source, parts)
     if native:
         entry.upgrade()

@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import torch
 from torch import fx
 
 from plait_bytecode_tracer.binding import call_with_values
@@ -42,6 +43,21 @@ def after_failure(function: types.FunctionType, graph: fx.Graph) -> Failed | Non
         return result
 
     return failed
+
+
+def runs_torch_alone(graph: fx.Graph) -> bool:
+    """Whether no node of a graph runs Python that is not torch's own."""
+    for node in graph.nodes:
+        target: Any = node.target
+        if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+            if getattr(target, "__module__", "") not in ("torch._ops.aten", "torch._ops.prims"):
+                return False
+        elif callable(target) and not isinstance(target, str):
+            module = getattr(target, "__module__", None) or ""
+            own = module.partition(".")[0] in (*_PURE_MODULES, "plait_bytecode_tracer")
+            if not own and not _is_of_tensor(target):
+                return False
+    return True
 
 
 def _is_pure(node: fx.Node) -> bool:

@@ -6,6 +6,7 @@ import types
 from typing import Any
 
 from plait_bytecode_tracer.building import dict_proxy
+from plait_bytecode_tracer.class_writes import written_to_class
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import (
     MISSING,
@@ -58,6 +59,9 @@ def type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
         return bind_attribute(frame, owner, meta, name, of_meta)
     guard_class(frame, cls, name)
     static = static_attribute(cls, name)
+    written = written_to_class(frame.state, cls, name)
+    if written is not None:
+        return written
     if static is not MISSING:
         return _of_class(frame, owner, name, static)
     if of_meta is not MISSING:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from plait_bytecode_tracer.class_writes import write_class, written_to_class
 from plait_bytecode_tracer.containers import describe, dict_delete, dict_set
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exception_objects import (
@@ -149,6 +150,9 @@ def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | No
         return own
     if static is MISSING:
         return None
+    written = written_to_class(frame.state, cls, name)
+    if written is not None:
+        return written
     return bind_attribute(frame, owner, cls, name, static)
 
 
@@ -354,6 +358,9 @@ def super_attribute(frame: Frame, owner: SuperVariable, name: str) -> Variable |
         guard_class(frame, cls, name)
         if name not in cls.__dict__:
             continue
+        written = written_to_class(frame.state, cls, name)
+        if written is not None:
+            return written
         static = cls.__dict__[name]
         if not is_class:
             return bind_attribute(frame, receiver, cls, name, static, owner.cls)
@@ -407,9 +414,8 @@ def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> 
     cls = class_of(owner)
     is_class = isinstance(owner, Known) and isinstance(owner.value, type)
     if is_class and not frame.state.made.is_made(plain_class(owner)):
-        raise TraceBreakError(
-            "GB0007", f"a write to {name!r} of the class {plain_class(owner).__name__}"
-        )
+        write_class(frame.state, plain_class(owner), name, value)
+        return
     static = static_attribute(cls, name)
     if static is not MISSING and hasattr(type(static), "__set__"):
         if isinstance(static, property):

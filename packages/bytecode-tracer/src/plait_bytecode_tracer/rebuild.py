@@ -526,7 +526,8 @@ class Rebuilder:
             elif isinstance(real, types.FunctionType):
                 lines.append(f"{target}.{name} = {self.value(value)}")
             else:
-                set_ = constants.name(object.__setattr__)
+                setter = type if isinstance(real, type) else object
+                set_ = constants.name(setter.__setattr__)
                 lines.append(f"{set_}({target}, {name!r}, {self.value(value)})")
         return lines
 

@@ -29,6 +29,7 @@ from plait_bytecode_tracer.guards import (
 )
 from plait_bytecode_tracer.in_place import require_possible
 from plait_bytecode_tracer.lazy import LazyDict, LazyList
+from plait_bytecode_tracer.locks import Locks
 from plait_bytecode_tracer.made import Made
 from plait_bytecode_tracer.object_keys import (
     entry_source,
@@ -175,6 +176,8 @@ class TraceState:
     attributes: dict[int, dict[str, Variable]] = field(default_factory=dict)
     """Attributes that the trace has set on objects from outside, by the object's id."""
     owners: dict[int, Known | TensorVariable] = field(default_factory=dict)
+    written_classes: set[int] = field(default_factory=set)
+    """The ids of classes from outside among these."""
     storages: dict[int, Variable] = field(default_factory=dict)
     """Builtin containers inside objects from outside, by the object's id."""
     taken: dict[int, Any] = field(default_factory=dict)
@@ -215,6 +218,11 @@ class TraceState:
     """The exception that is being handled around the call."""
     representing: list[Variable] = field(default_factory=list)
     """The containers whose `repr` is being written."""
+    locks: Locks = field(default_factory=Locks)
+    to_the_end: bool = True
+    """Whether what no break may come after is traced: locks, weak references. Else it breaks."""
+    needs_end: bool = False
+    """Whether something of that kind has been traced."""
     grad_enabled: bool = True
     grad_enabled_before: bool = True
     ambient: Ambient = field(default_factory=Ambient)

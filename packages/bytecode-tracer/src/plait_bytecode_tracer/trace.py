@@ -18,6 +18,7 @@ from plait_bytecode_tracer.ambient import AUTOCAST_DEVICES, bound, enter_inferen
 from plait_bytecode_tracer.binding import parameter_names
 from plait_bytecode_tracer.breaks import Continuation, Known, break_steps, go_on
 from plait_bytecode_tracer.errors import GraphBreak, TooLongError, TraceBreakError
+from plait_bytecode_tracer.failing import runs_torch_alone
 from plait_bytecode_tracer.frame import BreakHere, Frame, Function
 from plait_bytecode_tracer.guards import (
     Guard,
@@ -111,6 +112,38 @@ def trace(
     if sys.version_info[:2] not in SUPPORTED_VERSIONS:
         text = f"Python {sys.version_info[0]}.{sys.version_info[1]} is not traced yet"
         raise _whole(function, "GB0001", text)
+    places = known or Known()
+    try:
+        capture = _trace(function, values, undecided, policy, places, arrived, True)
+    except WholeCallEagerError as error:
+        if error.state is None or not error.state.needs_end:
+            raise
+    else:
+        if not capture.state.needs_end or _is_whole(capture):
+            return capture
+    return _trace(function, values, undecided, policy, places, arrived, False)
+
+
+def _is_whole(capture: Capture) -> bool:
+    """Whether a trace came to its end, and nothing that it runs may want the locks it takes."""
+    state = capture.state
+    if capture.graph_break is not None or state.locks.is_held:
+        return False
+    if not state.locks.taken:
+        return True
+    return not state.deferred and runs_torch_alone(capture.graph_module.graph)
+
+
+def _trace(
+    function: types.FunctionType,
+    values: Sequence[Any],
+    undecided: Container[str],
+    policy: Callable[[], Policy],
+    known: Known,
+    arrived: Sequence[int],
+    to_the_end: bool,
+) -> Capture:
+    """`trace`, with what no break may come after traced, or breaking the graph there."""
     steps: list[int] = []
     reason: GraphBreak | None = None
     while True:
@@ -119,6 +152,7 @@ def trace(
             break_step=steps[0] if steps else -1,
             undecided=undecided,
             policy=policy(),
+            to_the_end=to_the_end,
         )
         try:
             frame = _root_frame(function, values, state)
@@ -294,10 +328,10 @@ def _finish_at_break(
     frame: Frame,
     state: TraceState,
     reason: GraphBreak,
-    known: Known | None,
+    known: Known,
 ) -> Capture:
     rebuilder = Rebuilder(state, Reads())
-    continuation = go_on(frame, rebuilder, known or Known())
+    continuation = go_on(frame, rebuilder, known)
     return _capture(function, state, rebuilder, tuple(rebuilder.lines), reason, continuation)
 
 

@@ -6,6 +6,7 @@ for the program its class is the C class, and where it escapes it is made as one
 
 from __future__ import annotations
 
+import _thread
 import collections
 import functools
 import io
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from plait_bytecode_tracer import twin_classes
+from plait_bytecode_tracer import twin_classes, twin_threads
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.variables import (
@@ -62,6 +63,13 @@ def outside_deque(items: SequenceVariable, maxlen: int | None, source: Source) -
     return ObjectVariable(twin_classes.deque, known, source=source)
 
 
+def _lock(make: Callable[[], Any], times: int) -> Any:
+    made = make()
+    for _ in range(times):
+        made.acquire()
+    return made
+
+
 def _deque_iterator(own: dict[str, Variable]) -> Remake:
     raise TraceBreakError("GB0009", "an iterator over a deque that leaves the traced code")
 
@@ -89,6 +97,12 @@ TWINS: dict[type, Twin] = {
     twin_classes.SimpleNamespace: Twin(
         types.SimpleNamespace,
         lambda own: Remake(types.SimpleNamespace, [], fill=("__dict__.update", DictVariable(own))),
+    ),
+    twin_threads.Lock: Twin(
+        _thread.LockType, lambda own: Remake(_lock, [Known(_thread.allocate_lock), own["_held"]])
+    ),
+    twin_threads.RLock: Twin(
+        _thread.RLock, lambda own: Remake(_lock, [Known(_thread.RLock), own["_count"]])
     ),
     twin_classes.StringIO: Twin(io.StringIO, _text_again),
     twin_classes.BytesIO: Twin(io.BytesIO, _bytes_again),

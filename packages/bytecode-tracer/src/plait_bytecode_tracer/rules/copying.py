@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import copyreg
 import types
 from typing import Any
 
@@ -173,6 +174,7 @@ def _copied_object(
     default = all(
         static_attribute(cls, name) is static_attribute(usual, name) for name in _OWN_WAYS
     )
+    default = default and cls not in copyreg.dispatch_table
     known = hasattr(cls, "__dict__") and builtin_base(cls) in (None, dict, list)
     if issubclass(cls, torch.nn.Module) and cls.__module__.startswith("torch.jit"):
         known = False

@@ -75,7 +75,7 @@ def open_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
     raise TraceBreakError("GB0005", "the code reads or writes a file")
 
 
-@builtin(weakref.ref, weakref.proxy, weakref.finalize)
+@builtin(weakref.proxy, weakref.finalize)
 def weak_reference(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
     """A break resumes with the object held by the frames around it, which would keep it alive."""
     raise TraceBreakError("GB0013", "a weak reference is made")
