@@ -144,21 +144,6 @@ class _Body:
         self.calls: set[int] = set()
         self.kept = own
         """So that no other instruction gets the id of one that was replaced."""
-        if place.closure is None:
-            self._own_cells()
-
-    def _own_cells(self) -> None:
-        """Make free variables the function's own: their cells are passed."""
-        self.items.cellvars = [*self.items.cellvars, *self.items.freevars]
-        self.items.freevars = []
-        for position in reversed(range(len(self.items))):
-            item = self.items[position]
-            if not isinstance(item, Instr):
-                continue
-            if item.name == "COPY_FREE_VARS":
-                del self.items[position]
-            elif isinstance(item.arg, FreeVar):
-                item.arg = CellVar(item.arg.name)
 
     def position(self, offset: int) -> int:
         """Where the instruction at an offset of the original stands."""
@@ -201,7 +186,8 @@ class _Body:
         cells = [f"{CELL_PREFIX}{n}" for n in range(len(self.place.cells))]
         for parameter, name in zip(cells, self.place.cells, strict=True):
             # STORE_FAST puts a cell in its place; the assembler does not know it of cells.
-            prologue += [Instr("LOAD_FAST", parameter), Instr("MAKE_CELL", CellVar(name))]
+            variable = FreeVar(name) if name in self.items.freevars else CellVar(name)
+            prologue += [Instr("LOAD_FAST", parameter), Instr("MAKE_CELL", variable)]
             prologue.append(Instr("DELETE_FAST", parameter))
         names = [f"{STACK_PREFIX}{n}" for n in range(len(stack))]
         for name, kind in zip(names, stack, strict=True):
@@ -233,8 +219,11 @@ class _Body:
         made_code = body.to_code(stacksize=size, compute_exception_stack_depths=False)
         made_code = _store_cells(made_code, len(self.place.cells))
         self._remember(made_code)
+        closure = self.place.closure
+        if closure is None:  # those that are passed take their places
+            closure = tuple(types.CellType() for _ in code.co_freevars)
         made = types.FunctionType(
-            made_code, self.place.namespace, code.co_name, None, self.place.closure or None
+            made_code, self.place.namespace, code.co_name, None, closure or None
         )
         made.__module__ = self.place.namespace.get("__name__", "")
         made.__name__ = f"{code.co_name}_{suffix}"
@@ -270,8 +259,7 @@ class _Body:
         check = "LOAD_FAST" if sys.version_info < (3, 12) else "LOAD_FAST_CHECK"
         is_cell = first in code.co_cellvars
         receiver = Instr("LOAD_DEREF", CellVar(first)) if is_cell else Instr(check, first)
-        own = self.place.closure is None
-        cls: Any = CellVar("__class__") if own else FreeVar("__class__")
+        cls = FreeVar("__class__")
         found = [(n, item) for n, item in enumerate(self.items) if isinstance(item, Instr)]
         for (_, loaded), *following in reversed([*zip(found, found[1:], found[2:], strict=False)]):
             if (loaded.name, loaded.arg) != ("LOAD_GLOBAL", (True, "super")):
