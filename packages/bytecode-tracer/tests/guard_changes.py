@@ -175,6 +175,8 @@ CHANGES: dict[str, Change] = {
     "rank": _data(_tensor, lambda t: t[None]),
     "strides": _data(_tensor, lambda t: torch.ones(3, 2).t()),
     "sign bit": _data(_tensor, _negated),
+    "sign bit, same memory": _data(lambda w: w.block.imaginary, torch._neg_view),
+    "conjugate bit, same memory": _data(lambda w: w.block.complex, torch.conj),
     "value": lambda w: w.tensor.detach().sub_(3).neg_(),
     "requires_grad": toggle(_tensor, "requires_grad", lambda w: True),
     "parameter for tensor": toggle(lambda w: w, "tensor", lambda w: nn.Parameter(w.tensor)),

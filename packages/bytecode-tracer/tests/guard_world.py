@@ -59,6 +59,9 @@ class Block(nn.Module):
         super().__init__()
         self.inner = nn.Linear(3, 4)
         self.scale = 2.0
+        numbers = torch.ones(2, 3, dtype=torch.complex64)
+        self.register_buffer("complex", numbers)
+        self.register_buffer("imaginary", numbers.clone().imag)
 
 
 class OtherBlock(Block):
@@ -216,6 +219,9 @@ def _module(world: World, at: dict[str, Source]) -> Iterator[tuple[Source, Kind,
     yield inner, Kind.IDENTITY, world.block.inner
     yield inner.entry("_forward_hooks"), Kind.LENGTH, 0
     yield inner.instance_dict(), Kind.LACKS, "forward"
+    for name, buffer in world.block.named_buffers():
+        facts = tensor_facts(buffer, with_grad=False)
+        yield block.parameter("_buffers", name), Kind.TENSOR, facts
     for name, parameter in world.block.inner.named_parameters():
         facts = tensor_facts(parameter, with_grad=True)
         yield inner.parameter("_parameters", name), Kind.TENSOR, facts

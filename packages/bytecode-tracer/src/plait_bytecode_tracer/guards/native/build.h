@@ -48,6 +48,7 @@ static Facts *build_facts(PyObject *spec)
     }
     for (Py_ssize_t n = 0; facts->shape && n < PyTuple_GET_SIZE(high); n++)
         facts->shape[2 * facts->ndim + n] = (int64_t)number(high, n);
+    facts->may_negate = facts->shape && negates_in_place(facts);
     return facts;
 }
 

@@ -1,10 +1,22 @@
 /* Guards, one by one: tensors, storage, and all other kinds. */
 
 /* `pinned`: the value is the very object that passed before. Then its sign bit is read
- * again only if it has come to lie elsewhere in memory. A tensor object gets or loses
- * the bit only by having another tensor's storage and strides put into it (`.data = `),
- * and a conjugated or negated view of the tensor's own memory, of its dtype, has none. */
+ * again only if it has come to lie elsewhere in memory, or `may_negate`. A tensor object
+ * gets or loses the bit only by having another tensor put into it (`.data = `). */
 enum { LOOSE, PINNED, QUICK }; /* quick: fail rather than let other threads run meanwhile */
+
+/* Whether a tensor of these facts can be a negated view of the memory that it had before:
+ * of the imaginary part of conjugated complex numbers, which lie two by two. */
+static int negates_in_place(Facts *facts)
+{
+    enum { FLOAT = 2 };
+    if (facts->dtype.code != FLOAT || !facts->is_exact)
+        return facts->dtype.code == FLOAT;
+    for (int32_t n = 0; n < facts->ndim; n++)
+        if (facts->shape[n] > 1 && facts->shape[facts->ndim + n] % 2)
+            return 0;
+    return 1;
+}
 
 static int has_sizes(Facts *facts, DLTensor *found)
 {
@@ -45,7 +57,8 @@ static int check_tensor(Check *check, Facts *facts, PyObject *value, int pinned,
     int held;
     if (facts->is_complex && (held = returns_false(is_conj_method, value)) <= 0)
         return held;
-    if (!(pinned && facts->last == value && facts->last_data == found.data)) {
+    int is_known = pinned && facts->last == value && facts->last_data == found.data;
+    if (pinned == QUICK ? !is_known : !is_known || facts->may_negate) {
         if (pinned == QUICK)
             return 0;
         if ((held = returns_false(is_neg_method, value)) <= 0)

@@ -132,8 +132,10 @@ static int add_guards(Guarded *tree, Node *node, PyObject *value, int unchanged)
             added = add_length(tree, value, guard->expected);
         else if (guard->kind == FUNCTION)
             added = add_step(tree, FUNCTION_OF, -1, value, guard->expected, 0);
-        else if (guard->kind == TENSOR && !guard->facts->is_complex)
+        else if (guard->kind == TENSOR && !guard->facts->is_complex) {
             added = add_step(tree, TENSOR_OF, (int32_t)node->slot, value, guard->facts, 0);
+            tree->negatable_count += guard->facts->may_negate;
+        }
         if (!added)
             return 0;
     }
@@ -213,6 +215,7 @@ static void find_short_way(Check *check)
     Guarded *tree = check->tree;
     tree->step_count = 0;
     tree->loose_count = 0;
+    tree->negatable_count = 0;
     for (Py_ssize_t n = 0; n < tree->root_count; n++) {
         Py_ssize_t before = tree->step_count;
         if (!add_root(check, tree->roots[n])) {
@@ -246,13 +249,29 @@ static int visit_roots(Check *check, Node **roots, Py_ssize_t count)
     return held;
 }
 
+/* Reading sign bits lets other threads run: it comes last, with the tensors held. */
+static int check_signs(Guarded *tree)
+{
+    PyObject *tensors = PyList_New(0);
+    int held = tensors ? 1 : -1;
+    for (Py_ssize_t n = 0; held > 0 && n < tree->step_count; n++) {
+        Step *step = &tree->steps[n];
+        if (step->kind == TENSOR_OF && ((Facts *)step->other)->may_negate)
+            held = PyList_Append(tensors, step->object) < 0 ? -1 : 1;
+    }
+    for (Py_ssize_t n = 0; held > 0 && n < PyList_GET_SIZE(tensors); n++)
+        held = returns_false(is_neg_method, PyList_GET_ITEM(tensors, n));
+    Py_XDECREF(tensors);
+    return held;
+}
+
 static int take_steps(Check *check)
 {
     Guarded *tree = check->tree;
     int held = 1;
     for (Py_ssize_t n = 0; held > 0 && n < tree->step_count; n++)
         held = take_step(check, &tree->steps[n]);
-    return held;
+    return held > 0 && tree->negatable_count ? check_signs(tree) : held;
 }
 
 /* In full, but without touching what is remembered. */

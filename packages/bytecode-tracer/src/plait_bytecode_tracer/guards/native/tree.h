@@ -79,6 +79,7 @@ typedef struct {
     int is_complex;
     int requires_grad; /* -1: whatever it is */
     int is_exact;      /* one shape and strides; else they lie between bounds */
+    int may_negate;    /* it may be a negated view of what it was: see `negates_in_place` */
     int64_t *shape;    /* the strides follow; unless exact, then the upper bounds of both */
     PyObject *last;    /* what was found not to be negated; compared, never followed */
     void *last_data;
@@ -153,6 +154,7 @@ typedef struct {
     int32_t loose_count;
     int passed;   /* full checks that passed since the short way was last found */
     int patience; /* while positive, it is worth finding it again */
+    int negatable_count; /* tensors of the short way that `may_negate` */
     PyObject *graph; /* NULL: none, and the body gets an empty tuple */
     Py_ssize_t *inputs;
     Py_ssize_t input_count;
