@@ -223,9 +223,16 @@ class Describer:
 
     def _unordered(self, values: Any) -> Iterator[tuple[str, Node]]:
         base = frozenset if isinstance(values, frozenset) else set
-        described = [self._describe(item) for item in base.__iter__(values)]
+        described = [self._describe(i) for i in sorted(base.__iter__(values), key=self._place)]
         for node in sorted(described, key=repr):
             yield "{}", node
+
+    def _place(self, item: Any) -> tuple[int, str]:
+        """A place among the elements of a set, which are in the order of their addresses."""
+        number = self._numbers.get(id(item))
+        if number is not None:
+            return number, ""
+        return len(self._numbers), repr(Describer().describe(item))
 
     def _iterator(self, value: Any) -> Iterator[tuple[str, Node]]:
         if not self._consume:

@@ -288,6 +288,48 @@ def test_break_says_where_and_why():
     assert "hint:" in text
 
 
+def prints_twice(x):
+    print(x * 2)
+    print(x * 3)
+    return x
+
+
+def under_a_mode(x):
+    mode = DeviceContext(torch.device("cpu"))
+    mode.__enter__()
+    try:
+        print(x * 2)
+        return prints_twice(x) + 1
+    finally:
+        mode.__exit__(None, None, None)
+
+
+def breaks_of(function):
+    made = compiled(function)
+    made(torch.ones(1))
+    return [found.lines for member in made.family() for found in member.breaks]
+
+
+def texts(lines):
+    return [line.split(": ", 1)[1] for line in lines]
+
+
+def test_a_break_in_a_continuation_names_the_lines_of_its_callers():
+    def calls(x):
+        return prints_twice(x) + 1
+
+    first, second = breaks_of(calls)
+    assert texts(first) == ["print(x * 2)", "return prints_twice(x) + 1"]
+    assert texts(second) == ["print(x * 3)", "return prints_twice(x) + 1"]
+
+
+def test_a_continuation_that_cannot_be_traced_names_the_lines_where_it_goes_on():
+    entered, *rest = [lines for lines in breaks_of(under_a_mode) if lines]
+    assert texts(entered)[-1] == "mode.__enter__()"
+    assert all("plait" not in line for lines in rest for line in lines)
+    assert texts(rest[0])[-1] == "mode.__enter__()"
+
+
 def prints_and_logs(x):
     print("first", x.shape[0], sep="-")
     y = x + 1

@@ -444,10 +444,11 @@ def queue_of_the_caller(x, line):
 
 
 class Tag:
-    pass
+    def __init__(self, name):
+        self.name = name
 
 
-ONE, OTHER = Tag(), Tag()
+ONE, OTHER = Tag("one"), Tag("other")
 
 
 @case(lambda: [({ONE}, ONE), ({ONE, OTHER}, OTHER), ({OTHER}, ONE), (frozenset({ONE}), ONE)])

@@ -407,7 +407,7 @@ def _plain_true(value: Variable | None) -> bool:
 
 
 def _creates_tensor(name: str) -> bool:
-    return not name.startswith(("is_", "get_"))
+    return not name.removeprefix("_").startswith(("is_", "get_"))
 
 
 def _special_torch(

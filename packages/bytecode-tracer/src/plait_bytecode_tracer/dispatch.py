@@ -29,6 +29,7 @@ from plait_bytecode_tracer.failing import after_failure
 from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.interrupts import without_interrupts
+from plait_bytecode_tracer.resume import lines_at
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import History, Policy
 from plait_bytecode_tracer.state import TraceState
@@ -276,10 +277,10 @@ class CompiledFunction:
             graph_break, state = error.graph_break, error.state
         except Exception as error:
             reason = f"the tracer failed: {type(error).__name__}: {error}"
-            where = f"{self.function.__code__.co_filename} in {self.__name__}"
             kind = BREAKS["GB0012"]
             get_logger("tracer").warning("%s", reason, exc_info=True)
-            graph_break, state = GraphBreak(kind.code, reason, (where,), kind.hint), None
+            lines = lines_at(self.function)
+            graph_break, state = GraphBreak(kind.code, reason, lines, kind.hint), None
         self.eager_reason = graph_break
         return eager_capture(self.function, state or TraceState(), graph_break)
 

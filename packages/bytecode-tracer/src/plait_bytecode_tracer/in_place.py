@@ -91,7 +91,7 @@ def _require_apart(changed: torch.Tensor, others: Sequence[torch.Tensor]) -> Non
     sizes = [*changed.shape, *changed.stride()]
     is_symbolic = not all(type(size) is int for size in sizes)
     pairs = zip(changed.shape, changed.stride(), strict=True)
-    if any(type(step) is int and step == 0 and n > 1 for n, step in pairs):
+    if any(step == 0 and n > 1 for n, step in pairs):  # guards the answer for symbolic ones
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."

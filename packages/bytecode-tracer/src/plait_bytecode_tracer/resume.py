@@ -27,7 +27,7 @@ from bytecode.instr import CellVar, FreeVar
 
 from plait_bytecode_tracer.effects import LOOP_END, Exits
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import instructions_of
+from plait_bytecode_tracer.frame import instructions_of, line_text
 
 STACK_PREFIX = "__stack"
 """Parameters of continuations that carry the stack; they are dead once it is rebuilt."""
@@ -436,6 +436,21 @@ def chain(functions: Sequence[types.FunctionType], outers: Sequence[Place]) -> t
 def is_chain(code: types.CodeType) -> bool:
     """Whether a code object is that of a function that `chain` made."""
     return code.co_filename == "<plait continuation>"
+
+
+def lines_at(function: types.FunctionType) -> tuple[str, ...]:
+    """Where a call of a function begins, innermost line first: a continuation in the midst of it."""
+    code = function.__code__
+    if is_chain(code):
+        parts = [each for each in code.co_consts if isinstance(each, types.FunctionType)]
+        return tuple(line for part in reversed(parts) for line in lines_at(part))
+    if origin_of(code) is None:
+        return (f"{code.co_filename}:{code.co_firstlineno}",)
+    instructions, by_offset = instructions_of(code)
+    entered = next(i for i in instructions if i.opname == "JUMP_FORWARD")
+    positions = instructions[by_offset[entered.argval]].positions
+    number = (positions and positions.lineno) or code.co_firstlineno
+    return (line_text(code.co_filename, number, code.co_name),)
 
 
 def _const(value: object) -> Instr:

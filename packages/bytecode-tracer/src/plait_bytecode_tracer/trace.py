@@ -31,7 +31,7 @@ from plait_bytecode_tracer.guards import (
 from plait_bytecode_tracer.keys import all_distinct, key_object
 from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rebuild import Rebuilder
-from plait_bytecode_tracer.resume import is_chain, origin_of
+from plait_bytecode_tracer.resume import is_chain, lines_at, origin_of
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.sources import Source, argument
 from plait_bytecode_tracer.state import HOOKS, GraphInput, TraceState
@@ -198,8 +198,8 @@ def _whole(
     function: types.FunctionType, code: str, reason: str, state: TraceState | None = None
 ) -> WholeCallEagerError:
     error = TraceBreakError(code, reason)
-    where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
-    return WholeCallEagerError(GraphBreak(code, reason, (where,), error.kind.hint), state)
+    lines = lines_at(function)
+    return WholeCallEagerError(GraphBreak(code, reason, lines, error.kind.hint), state)
 
 
 def _root_frame(

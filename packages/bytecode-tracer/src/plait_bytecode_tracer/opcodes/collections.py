@@ -153,7 +153,7 @@ def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
 @opcode("UNPACK_EX")
 def unpack_ex(frame: Frame, instruction: Instruction) -> None:
     before, after = (instruction.arg or 0) & 0xFF, (instruction.arg or 0) >> 8
-    values = list(elements(frame, frame.pop()))
+    values = list(elements(frame, _unpacked(frame, frame.pop())))
     if len(values) < before + after:
         expected = f"expected at least {before + after}, got {len(values)}"
         fails(ValueError, f"not enough values to unpack ({expected})")

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
@@ -529,7 +530,7 @@ def product(frame: Frame, *iterables: Variable, repeat: Variable | None = None) 
 
 def _choices(frame: Frame, kind: Any, iterable: Variable, size: Variable | None) -> Variable:
     pool = list(elements(frame, iterable))
-    length = None if size is None or _is_none(size) else as_index(frame, size)
+    length = None if size is None else as_index(frame, size)
     if length is not None:
         _check(kind, (), length)
     orders = kind(range(len(pool)), *([] if length is None else [length]))
@@ -560,7 +561,11 @@ def _arranged(
 
 @builtin(itertools.permutations)
 def permutations(frame: Frame, iterable: Variable, r: Variable | None = None) -> Variable:
-    return _choices(frame, itertools.permutations, iterable, r)
+    size = None if r is None or _is_none(r) else r
+    if size is not None and not issubclass(type_of(size), int):
+        list(elements(frame, iterable))  # it is read before
+        fails(TypeError, "Expected int as r")
+    return _choices(frame, itertools.permutations, iterable, size)
 
 
 @builtin(itertools.combinations)
