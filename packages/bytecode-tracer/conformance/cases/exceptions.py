@@ -6,6 +6,7 @@ import sys
 import traceback
 
 import torch
+from torch import nn
 
 from conformance.declare import case, only, t, with_x
 
@@ -795,3 +796,29 @@ def in_place_operation_on_overlapping_operands(x, start):
     SEEN.append("before")
     x[start : start + 3].add_(x[:3])
     return x
+
+
+def _thrown_away():
+    numbers = torch.tensor([1, 0])
+    return [
+        (t(2), torch.index_select, 0, numbers),
+        (t(2), torch.index_select, 0, numbers + 9),
+        (t(2, 2), torch.linalg.inv),
+        (torch.zeros(2, 2), torch.linalg.inv),
+        (numbers, torch.floor_divide, numbers),
+        (numbers, torch.pow, -1),
+        (numbers, torch.max),
+        (numbers[:0], torch.max),
+        (numbers, nn.functional.one_hot, 2),
+        (numbers, nn.functional.one_hot, 1),
+        (t(2, 2, dtype=torch.float64), nn.functional.linear, t(2, 2)),
+        (numbers.bool(), torch.abs),
+    ]
+
+
+@case(_thrown_away)
+def result_that_is_thrown_away(x, function, *rest):
+    SEEN.append("before")
+    function(x, *rest)
+    SEEN.append("after")
+    return x + x

@@ -439,7 +439,7 @@ def is_chain(code: types.CodeType) -> bool:
 
 
 def lines_at(function: types.FunctionType) -> tuple[str, ...]:
-    """Where a call of a function begins, innermost line first: a continuation in the midst of it."""
+    """Where a call begins, innermost line first: that of a continuation in the midst of them."""
     code = function.__code__
     if is_chain(code):
         parts = [each for each in code.co_consts if isinstance(each, types.FunctionType)]

@@ -17,6 +17,7 @@ from plait_bytecode_tracer.aliasing import guard_distinct, guard_shared_storage
 from plait_bytecode_tracer.ambient import AUTOCAST_DEVICES, bound, enter_inference_mode
 from plait_bytecode_tracer.binding import parameter_names
 from plait_bytecode_tracer.breaks import Continuation, Known, break_steps, go_on
+from plait_bytecode_tracer.dead_nodes import drop_dead_nodes
 from plait_bytecode_tracer.errors import GraphBreak, TooLongError, TraceBreakError
 from plait_bytecode_tracer.failing import runs_torch_alone
 from plait_bytecode_tracer.frame import BreakHere, Frame, Function
@@ -355,7 +356,7 @@ def _capture(
     if state.mutates_tensors:
         guard_shared_storage(state)
     else:
-        _drop_dead_nodes(graph)
+        drop_dead_nodes(graph)
     module = fx.GraphModule(state.scope.holder, graph, function.__name__)
     reads = rebuilder.writer
     return Capture(
@@ -374,34 +375,6 @@ def _capture(
 def _switches_gradients(graph: fx.Graph) -> bool:
     switches: tuple[Any, ...] = (torch._C._set_grad_enabled, enter_inference_mode)
     return any(node.target in switches for node in graph.nodes)
-
-
-def _drop_dead_nodes(graph: fx.Graph) -> None:
-    """Remove what no output needs, and what draws no random numbers and has no effects."""
-    for node in reversed(list(graph.nodes)):
-        if node.op in ("call_function", "call_method") and not node.users and _is_pure(node):
-            graph.erase_node(node)
-
-
-_EFFECTS = (
-    *("rand", "dropout", "bernoulli", "normal", "multinomial", "poisson", "binomial", "rrelu"),
-    *("attention", "gumbel", "uniform", "exponential", "cauchy", "geometric", "fractional"),
-)
-"""Parts of the names of functions that draw random numbers, or may."""
-
-
-def _is_pure(node: fx.Node) -> bool:
-    """Whether nobody can tell that an operation has not run."""
-    target = node.target
-    if node.op == "call_method" and target in ("size", "item", "tolist"):
-        return True
-    name = target if isinstance(target, str) else str(getattr(target, "__name__", target))
-    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        known = getattr(target, "__module__", "") in ("torch._ops.aten", "torch._ops.prims")
-    else:
-        known = target not in fx.node._side_effectful_functions
-    is_tensor = isinstance(node.meta.get("val"), torch.Tensor) and not name.endswith("_")
-    return is_tensor and known and not any(part in name for part in _EFFECTS)
 
 
 def _guard_keys(state: TraceState) -> None:
