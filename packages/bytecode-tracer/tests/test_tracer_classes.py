@@ -97,7 +97,9 @@ def test_stand_ins_of_functions_cannot_run() -> None:
         return function
 
     code = outer(1).__code__
-    stand_in = function_stand_in(FunctionVariable(code, globals(), "function"))
+    stand_in = function_stand_in(
+        FunctionVariable(code, globals(), "function"), StandInCalledError()
+    )
     assert stand_in.__code__.co_varnames[:2] == ("a", "b")
     with pytest.raises(StandInCalledError):
         stand_in(1, b=2)

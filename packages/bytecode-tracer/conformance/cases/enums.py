@@ -131,3 +131,74 @@ def assignment_raises(x, mode):
         mode.value = 3
     except AttributeError as error:
         return type(error), x
+
+
+ASKED: list[int] = []
+
+
+class Lenient(enum.Enum):
+    """Values that it lacks are asked of Python code, which notes them."""
+
+    ONE = 1
+    TWO = 2
+
+    @classmethod
+    def _missing_(cls, value):
+        ASKED.append(value)
+        return None if value > 8 else cls.ONE
+
+
+@case(with_x(1, 5, 2, 9, 5))
+def missing_values_are_asked(x, value):
+    ASKED.clear()
+    try:
+        found = Lenient(value)
+    except ValueError as error:
+        return repr(error), list(ASKED)
+    return x * found.value, found, list(ASKED)
+
+
+@case(with_x(1, 7))
+def missing_values_of_an_enum_made_here(x, value):
+    seen = []
+
+    class Made(enum.Enum):
+        FIRST = 1
+
+        @classmethod
+        def _missing_(cls, asked):
+            seen.append(asked)
+            return cls.FIRST
+
+    return Made(value).name, seen, x
+
+
+class Lowered(enum.Enum):
+    """Its members' values come of their names."""
+
+    def _generate_next_value_(name, start, count, last):  # noqa: N805  # called without an object
+        return name.lower()
+
+
+@case(with_x(1, 2))
+def next_values_of_the_base(x, n):
+    class Made(Lowered):
+        FIRST = enum.auto()
+        SECOND = enum.auto()
+
+    return [member.value for member in Made], Made("second").name, x * n
+
+
+class Shown(enum.Enum):
+    """It formats itself."""
+
+    LEFT = "l"
+
+    def __format__(self, spec):
+        return f"<{self.name}:{spec}>"
+
+
+@case(with_x(1, 2))
+def formats_itself(x, n):
+    texts = format(Shown.LEFT), f"{Shown.LEFT}", f"{Shown.LEFT:>{n}}", format(Shown.LEFT, "x")
+    return texts, Shown.mro(), list(Shown.__members__.items()), x

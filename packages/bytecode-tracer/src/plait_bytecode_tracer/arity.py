@@ -7,11 +7,16 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from plait_bytecode_tracer import twin_classes, twin_proxies, twin_threads
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.raising import python_error
 from plait_bytecode_tracer.variables import Known, Variable
 
 _SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_TWIN_FILES = frozenset(
+    str(module.__file__) for module in (twin_classes, twin_proxies, twin_threads)
+)
+"""Code that stands for functions in C, which word such errors otherwise."""
 _EMPTY: types.CodeType = (lambda: None).__code__
 
 
@@ -74,6 +79,8 @@ def refuse_python(
     kwargs: dict[str, Variable],
 ) -> NoReturn:
     """Raise what a Python function says of arguments that do not fit its parameters."""
+    if code.co_filename in _TWIN_FILES:
+        raise TraceBreakError("GB0006", f"{code.co_name} is called with other arguments")
     empty = code.replace(
         co_code=_EMPTY.co_code,
         co_consts=_EMPTY.co_consts,

@@ -45,6 +45,7 @@ from plait_bytecode_tracer.raising import (
     complete_attribute_error,
     fails_attribute,
 )
+from plait_bytecode_tracer.rules.registry import find_builtin
 from plait_bytecode_tracer.shapes.attributes import number_attribute, symbolic_attribute
 from plait_bytecode_tracer.subclasses import store_subclass_attribute, subclass_attribute
 from plait_bytecode_tracer.variables import (
@@ -368,6 +369,9 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     meta_static = static_attribute(type(cls), name)
     if is_python(static_attribute(type(cls), "__getattribute__")):
         return made_class_attribute(frame, owner, name)
+    if name == "__dict__":
+        table = frame.state.constants.source(cls, cls.__qualname__).attribute(name)
+        return frame.state.wrap(cls.__dict__, table)
     static = static_attribute(cls, name)
     if isinstance(static, types.ClassMethodDescriptorType):  # bound anew at each look
         guard_class(frame, cls, name)
@@ -378,6 +382,8 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
         return call(frame, constant(meta_static.fget), [owner], {})
     if static is MISSING:
         if is_python(meta_static):
+            return BoundVariable(constant(meta_static), owner)
+        if isinstance(meta_static, types.MethodDescriptorType) and find_builtin(meta_static):
             return BoundVariable(constant(meta_static), owner)
         value = getattr(cls, name, MISSING)
         return None if value is MISSING else constant(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import types
 from typing import Any, NoReturn
 
 from plait_bytecode_tracer.classes import type_of
@@ -47,7 +46,7 @@ def run_real(frame: Frame, function: Any, args: list[Variable], kwargs: dict[str
     given = [made.stand_in(arg) for arg in args]
     named = {name: made.stand_in(value) for name, value in kwargs.items()}
     try:
-        return function(*given, **named)
+        return made.run_real(function, given, named)
     except ShieldError as error:
         raise TraceBreakError("GB0009", f"a class that cannot be made: {error}") from error
     except Exception as error:
@@ -74,6 +73,7 @@ def change(
     for cls in (target.value, found):
         if isinstance(cls, type):
             frame.state.made.adopt(cls)
+            _show(frame, cls)
     return found
 
 
@@ -367,6 +367,7 @@ def set_class_attribute(frame: Frame, owner: Known, name: str, value: Variable) 
     except (TypeError, AttributeError, ValueError) as error:
         raise python_error(error) from error
     steps = made.recipes[id(owner.value)].then
+    _show(frame, owner.value)
     step = Step(type.__setattr__, (owner, constant(name), value))
     for position in reversed(range(len(steps))):
         earlier = steps[position]
@@ -392,14 +393,28 @@ def delete_class_attribute(frame: Frame, owner: Known, name: str) -> None:
         type.__delattr__(owner.value, name)
     except (TypeError, AttributeError) as error:
         raise python_error(error) from error
+    _show(frame, owner.value)
     step = Step(type.__delattr__, (owner, constant(name)))
     frame.state.made.recipes[id(owner.value)].then.append(step)
 
 
 def dict_proxy(frame: Frame, cls: type) -> Variable:
     """`cls.__dict__` of a class that the trace has made."""
-    given = frame.state.made.given
-    items = {
-        key: given(value, (cls, f"{{}}.__dict__[{key!r}]")) for key, value in vars(cls).items()
-    }
-    return DictVariable(items, types.MappingProxyType)
+    made = frame.state.made
+    if id(cls) not in made.tables:
+        made.tables[id(cls)] = DictVariable({})
+        _show(frame, cls)
+    return made.proxy(cls.__dict__, made.tables[id(cls)], (cls, "{}.__dict__"))
+
+
+def _show(frame: Frame, cls: type) -> None:
+    """What proxies show of a class is what it holds now."""
+    made = frame.state.made
+    table = made.tables.get(id(cls))
+    if table is None:
+        return
+    given = made.given
+    now = {key: given(value, (cls, f"{{}}.__dict__[{key!r}]")) for key, value in vars(cls).items()}
+    for key in [key for key in table.items if key not in now]:
+        del table.items[key]
+    table.items.update(now)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 import operator
-import types
 from typing import Any, TypeVar
 
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.made import HEAP_TYPE
 from plait_bytecode_tracer.raising import PythonError, fails, python_error
 from plait_bytecode_tracer.variables import (
     BoundVariable,
@@ -208,8 +208,6 @@ def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) 
             except (IndexError, TypeError, ValueError) as error:
                 raise _of_kind(error, container) from error
             changed(frame, container)
-        case DictVariable(kind=types.MappingProxyType):
-            fails(TypeError, "'mappingproxy' object does not support item assignment")
         case DictVariable():
             dict_set(frame, container, _key(frame, key), value)
         case Known() | ObjectVariable():
@@ -260,12 +258,23 @@ def delete_item(frame: Frame, container: Variable, key: Variable) -> None:
             del container.items[_place(frame, key)]
             changed(frame, container)
         elif isinstance(container, Known | ObjectVariable):
-            text = "doesn't support item deletion"
+            text = _refused_deletion(container, key)
             _by_method(frame, container, "__delitem__", [key], text)
         else:
             dict_delete(frame, hold(container, DictVariable), _key(frame, key))
     except (IndexError, KeyError, TypeError) as error:
         raise _of_kind(error, container) from error
+
+
+def _refused_deletion(container: Variable, key: Variable) -> str:
+    """What Python says where a class defines no deletion: sequences word it otherwise."""
+    from plait_bytecode_tracer.classes import type_of
+
+    cls = type_of(container)
+    is_sequence = hasattr(cls, "__len__") or cls.__flags__ & HEAP_TYPE
+    if is_sequence and hasattr(type_of(key), "__index__"):
+        return "doesn't support item deletion"
+    return "does not support item deletion"
 
 
 def changed(frame: Frame, container: Variable) -> None:

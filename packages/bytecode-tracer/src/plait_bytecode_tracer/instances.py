@@ -15,10 +15,11 @@ from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import extend, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exception_objects import initialize_exception, new_exception
-from plait_bytecode_tracer.folding import FOLDED, fold, has_tensor
+from plait_bytecode_tracer.folding import FOLDED, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.keys import keys_of
+from plait_bytecode_tracer.new_enums import call_enum
 from plait_bytecode_tracer.objects import (
     bind_attribute,
     builtin_base,
@@ -57,8 +58,10 @@ def call_class(
         return _named_tuple(frame, cls, args, kwargs)
     if typing.is_typeddict(cls):
         return _new_dict(frame, dict, args, kwargs)
-    if isinstance(cls, enum.EnumMeta) and not issubclass(cls, type):
-        return fold(cls, args, kwargs)
+    if isinstance(cls, enum.EnumMeta):
+        found = call_enum(frame, function, args, kwargs)
+        if found is not None:
+            return found
     metaclass_call = static_attribute(type(cls), "__call__")
     if is_python(metaclass_call):
         from plait_bytecode_tracer.calls import call

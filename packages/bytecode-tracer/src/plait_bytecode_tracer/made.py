@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import dis
 import functools
-import gc
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.twins import proxy_of, shown_by
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CellVariable,
@@ -87,9 +87,22 @@ class Made:
     expression over it."""
     snapshots: dict[int, list[Variable]] = field(default_factory=dict)
     """What the trace found in a container that real code made, by the container's id."""
+    tables: dict[int, DictVariable] = field(default_factory=dict)
+    """What proxies show of made classes, by the class's id."""
     cells: dict[int, CellVariable] = field(default_factory=dict)
     """The cells of functions that real code made, by their ids."""
     kept: list[object] = field(default_factory=list)
+    called: StandInCalledError = field(default_factory=StandInCalledError)
+    """What the stand-in of a function raises."""
+
+    def run_real(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call real code. Raises StandInCalledError once it calls a stand-in, whatever it does."""
+        self.called.__traceback__ = self.called.__context__ = None
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if self.called.__traceback__ is not None:
+                raise StandInCalledError
 
     def is_made(self, value: object) -> bool:
         """Whether an object has a recipe: each call makes its own."""
@@ -117,6 +130,7 @@ class Made:
         for table in (self.recipes, self.variables, self.stand_ins, self.paths):
             table.clear()
         self.snapshots.clear()
+        self.tables.clear()
         self.cells.clear()
         self.kept.clear()
 
@@ -132,19 +146,23 @@ class Made:
         if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
             return Known(value)
         if type(value) is types.MappingProxyType and path is not None:
-            shown = self.variables.get(id(gc.get_referents(value)[0]))
+            shown = self.variables.get(id(shown_by(value)))
             if isinstance(shown, DictVariable):  # it follows what the trace does to the dict
-                proxy = DictVariable(shown.items, types.MappingProxyType)
-                self.variables[id(value)], self.stand_ins[id(proxy)] = proxy, value
-                self.paths[id(value)] = path
-                self.kept.extend((proxy, value))
-                return proxy
+                return self.proxy(value, shown, path)
         if path is not None and id(value) not in self.paths:
             self.paths[id(value)] = path
             self.kept.append(value)
         if type(value) in (list, tuple, dict, set) and path is not None:
             return self._container(value, path)
         return Known(value)
+
+    def proxy(self, real: Any, shown: DictVariable, path: tuple[Any, str]) -> Variable:
+        """A proxy that code reaches by a path, as a view of a tracked dict."""
+        proxy = proxy_of(shown)
+        self.variables[id(real)], self.stand_ins[id(proxy)] = proxy, real
+        self.paths[id(real)] = path
+        self.kept.extend((proxy, real))
+        return proxy
 
     def part(self, owner: Any, value: Any, text: str) -> Variable:
         """What was found in an object, which `text` reads from it."""
@@ -224,13 +242,13 @@ class Made:
     def _new(self, variable: Variable) -> Any:
         match variable:
             case FunctionVariable():
-                return function_stand_in(variable)
+                return function_stand_in(variable, self.called)
             case SequenceVariable(items, kind) if issubclass(kind, tuple):
                 return tuple.__new__(kind, [self.stand_in(item) for item in items])
             case SequenceVariable():
                 return []
             case DictVariable(kind=kind):
-                return {} if kind is types.MappingProxyType else kind()
+                return kind()
             case SetVariable(items, kind=kind):
                 return kind(self._key(item) for item in items)
             case SliceVariable(parts):
@@ -341,15 +359,15 @@ HEAP_TYPE = 1 << 9
 """The flag of classes that Python code made: Py_TPFLAGS_HEAPTYPE."""
 
 
-def function_stand_in(variable: FunctionVariable) -> types.FunctionType:
-    """A function with the signature and description of one of the trace; it cannot be run."""
+def function_stand_in(variable: FunctionVariable, called: StandInCalledError) -> types.FunctionType:
+    """A function with the signature and description of one of the trace; it raises `called`."""
     code = variable.code
     count = len(code.co_freevars)  # debuggers read them, from where this instruction puts them
     start = bytes([dis.opmap["COPY_FREE_VARS"], min(count, 255)]) if count else b""
     documentation = code.co_consts[0] if code.co_consts else None
     harmless = code.replace(
         co_code=start + _STUB.co_code,
-        co_consts=(documentation, StandInCalledError),
+        co_consts=(documentation, called),
         co_names=(),
         co_cellvars=(),
         co_stacksize=2,

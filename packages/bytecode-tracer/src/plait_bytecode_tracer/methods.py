@@ -282,6 +282,12 @@ def _delete_special(frame: Frame, owner: Variable, key: Variable) -> Variable:
     return constant(None)
 
 
+def _reversed(frame: Frame, owner: Variable) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    return call(frame, constant(reversed), [owner], {})
+
+
 def _comparison(name: str) -> Callable[..., Variable]:
     def method(frame: Frame, owner: Variable, other: Variable) -> Variable:
         return compare_containers(frame, owner, name, other)
@@ -308,6 +314,7 @@ _SPECIAL: dict[str, Callable[..., Variable]] = {
     "__len__": lambda frame, owner: length(frame, owner),
     "__contains__": lambda frame, owner, item: constant(contains(frame, owner, item)),
     "__iter__": iterate,
+    "__reversed__": _reversed,
     "__repr__": lambda frame, owner: constant(represent(frame, owner)),
     **{name: _comparison(name) for name, _ in COMPARISONS.values()},
     **{f"__{name}__": _operator(f"__{name}__") for name in _OPERATORS},

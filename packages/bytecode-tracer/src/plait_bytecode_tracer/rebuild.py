@@ -274,9 +274,6 @@ class Rebuilder:
         if variable.source is not None:
             return self.writer.value(variable.source)
         constants = self.state.constants
-        if variable.kind is types.MappingProxyType:
-            pairs = [f"{self._key(k)}: {self.value(v)}" for k, v in variable.items.items()]
-            return self.assign(f"{constants.name(variable.kind)}({{{', '.join(pairs)}}})")
         if variable.kind is collections.defaultdict and variable.factory is not None:
             made = f"{constants.name(variable.kind)}({self.value(variable.factory)})"
         else:

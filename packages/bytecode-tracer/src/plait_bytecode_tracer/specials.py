@@ -169,6 +169,8 @@ def call_special(frame: Frame, function: Any, args: list[Variable]) -> Variable:
     from plait_bytecode_tracer.calls import call
 
     owner, rest = args[0], args[1:]
+    if function is format and not rest:
+        rest = [constant("")]
     if function is bool:
         return constant(truth(frame, owner))
     names = SPECIALS.get(function)

@@ -41,7 +41,7 @@ from plait_bytecode_tracer.object_keys import (
 from plait_bytecode_tracer.scopes import Scope, without_transforms
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.sources import Constants, Source
-from plait_bytecode_tracer.twins import outside_deque
+from plait_bytecode_tracer.twins import outside_deque, proxy_of, shown_by
 from plait_bytecode_tracer.variables import (
     UNCHANGING,
     VIEWS,
@@ -386,6 +386,10 @@ class TraceState:
             return self._wrap_container(value, type(value), source)
         if type(value) is collections.deque:
             return self._wrap_deque(value, source)
+        if type(value) is types.MappingProxyType:
+            self.guard_type(source, value)
+            inner = Source(f"{self.constants.name(shown_by)}({source.code})", source.text, source)
+            return proxy_of(self.wrap(shown_by(value), inner), source)
         if isinstance(value, UNCHANGING):  # methods of these are called while tracing
             self.guard_identity(source, value)
         if isinstance(value, VIEWS):

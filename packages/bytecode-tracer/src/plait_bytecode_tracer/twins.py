@@ -9,13 +9,14 @@ from __future__ import annotations
 import _thread
 import collections
 import functools
+import gc
 import io
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from plait_bytecode_tracer import twin_classes, twin_threads
+from plait_bytecode_tracer import twin_classes, twin_proxies, twin_threads
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.variables import (
@@ -70,6 +71,16 @@ def _lock(make: Callable[[], Any], times: int) -> Any:
     return made
 
 
+def proxy_of(mapping: Variable, source: Source | None = None) -> ObjectVariable:
+    """A read-only view of a mapping."""
+    return ObjectVariable(twin_proxies.mappingproxy, {"_mapping": mapping}, source=source)
+
+
+def shown_by(proxy: Any) -> Any:
+    """The mapping behind a proxy."""
+    return gc.get_referents(proxy)[0]
+
+
 def _deque_iterator(own: dict[str, Variable]) -> Remake:
     raise TraceBreakError("GB0009", "an iterator over a deque that leaves the traced code")
 
@@ -103,6 +114,9 @@ TWINS: dict[type, Twin] = {
     ),
     twin_threads.RLock: Twin(
         _thread.RLock, lambda own: Remake(_lock, [Known(_thread.RLock), own["_count"]])
+    ),
+    twin_proxies.mappingproxy: Twin(
+        types.MappingProxyType, lambda own: Remake(types.MappingProxyType, [own["_mapping"]])
     ),
     twin_classes.StringIO: Twin(io.StringIO, _text_again),
     twin_classes.BytesIO: Twin(io.BytesIO, _bytes_again),

@@ -16,6 +16,7 @@ from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.gradients import gradient, is_leaf
 from plait_bytecode_tracer.keys import keep_distinct
 from plait_bytecode_tracer.objects import (
+    MISSING,
     builtin_base,
     instance_attribute,
     static_attribute,
@@ -23,6 +24,7 @@ from plait_bytecode_tracer.objects import (
 )
 from plait_bytecode_tracer.operations import same
 from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     DictVariable,
     Known,
@@ -164,7 +166,8 @@ def _copied_object(
 ) -> Variable:
     """A copy of an object, as its class would have it by default."""
     cls = type_of(value)
-    own = getattr(cls, method, None)
+    is_twin = isinstance(value, ObjectVariable) and value.cls in TWINS
+    own = getattr(value.cls if isinstance(value, ObjectVariable) else cls, method, None)
     if isinstance(own, types.FunctionType):
         from plait_bytecode_tracer.calls import call
 
@@ -175,7 +178,7 @@ def _copied_object(
         static_attribute(cls, name) is static_attribute(usual, name) for name in _OWN_WAYS
     )
     default = default and cls not in copyreg.dispatch_table
-    known = hasattr(cls, "__dict__") and builtin_base(cls) in (None, dict, list)
+    known = not is_twin and _is_of_python(cls)
     if issubclass(cls, torch.nn.Module) and cls.__module__.startswith("torch.jit"):
         known = False
     if not default or not known or issubclass(cls, torch.Tensor):
@@ -193,6 +196,18 @@ def _copied_object(
         if held is not None:
             copied.attributes[name] = inner(held)
     return copied
+
+
+def _is_of_python(cls: type) -> bool:
+    """Whether instances hold nothing in C but what an object, dict or list does."""
+    base: Any = builtin_base(cls) or object
+    if base not in (object, dict, list) or static_attribute(cls, "__del__") is not MISSING:
+        return False
+    try:
+        base.__new__(cls)
+    except TypeError:  # its C class has a layout of its own
+        return False
+    return True
 
 
 def _own_names(frame: Frame, value: Known) -> list[str]:

@@ -27,7 +27,13 @@ from plait_bytecode_tracer.made import Recipe, Step
 from plait_bytecode_tracer.objects import MISSING, guard_class, is_python, static_attribute
 from plait_bytecode_tracer.raising import python_error
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.variables import BoundVariable, DictVariable, Known, Variable
+from plait_bytecode_tracer.variables import (
+    BoundVariable,
+    DictVariable,
+    Known,
+    SequenceVariable,
+    Variable,
+)
 
 
 @builtin(builtins.__build_class__)
@@ -57,6 +63,14 @@ def type_init(frame: Frame, cls: Variable, /, *args: Variable, **kwargs: Variabl
 @builtin(type.__prepare__)
 def type_prepare(frame: Frame, /, *args: Variable, **kwargs: Variable) -> Variable:
     return DictVariable({})
+
+
+@builtin(type.mro)
+def order_of_bases(frame: Frame, cls: Variable, /) -> Variable:
+    wanted = plain_value(cls)
+    if not isinstance(wanted, type):
+        raise TraceBreakError("GB0006", "type.mro() of what is no class")
+    return SequenceVariable([constant(base) for base in type.mro(wanted)], list)
 
 
 @builtin(type.__setattr__)
@@ -182,7 +196,7 @@ def _check_base(frame: Frame, base: Variable) -> None:
 
 
 _CALLED = (
-    *("__new__", "__init__", "__init_subclass__", "__set_name__", "_generate_next_value_"),
+    *("__new__", "__init__", "__init_subclass__", "__set_name__"),
     *("_new_member_", "__eq__", "__hash__", "__or__", "__and__", "_missing_"),
 )
 
