@@ -200,6 +200,9 @@ def _call_known(
         return inline(frame, scripted, args, kwargs)
     if _is_numpy_function(real) and not has_tensor([args, kwargs]):
         return fold(real, args, kwargs)
+    method = _ruled_method(real)
+    if method is not None:
+        return call(frame, constant(method), [_receiver(frame, function), *args], kwargs)
     name = getattr(real, "__qualname__", type(real).__name__)
     if not isinstance(real, types.BuiltinFunctionType | types.MethodDescriptorType):
         method = static_attribute(type(real), "__call__")
@@ -225,6 +228,14 @@ def _is_numpy_function(real: Any) -> bool:
     """Whether a function is NumPy's arithmetic, which gives scalars for scalars."""
     cls = type(real)
     return cls.__module__ == "numpy" and cls.__name__ == "ufunc"
+
+
+def _ruled_method(real: Any) -> Any:
+    """What a bound method of a C class is of its class, where there is a rule for it."""
+    if not isinstance(real, types.BuiltinMethodType) or isinstance(real.__self__, types.ModuleType):
+        return None
+    descriptor = static_attribute(type(real.__self__), real.__name__)
+    return None if find_builtin(descriptor) is None else descriptor
 
 
 def _receiver(frame: Frame, method: Known) -> Variable:

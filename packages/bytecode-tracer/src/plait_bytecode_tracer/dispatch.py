@@ -16,6 +16,7 @@ import torch
 from plait_bytecode_tracer.ambient import restoring
 from plait_bytecode_tracer.binding import Binder, make_binder, parameter_names
 from plait_bytecode_tracer.breaks import Known, Target
+from plait_bytecode_tracer.draws import MAX_DECIDED, UNDECIDED, assumes_draws
 from plait_bytecode_tracer.entries import (
     MISS,
     Entry,
@@ -440,6 +441,7 @@ def undecided(known: Sequence[Capture], limit: int) -> Container[str]:
     if known and len(known) >= limit - 1:
         return _Everything()
     values: dict[str, list[object]] = {}
+    by_chance = sum(assumes_draws(capture.guards) for capture in known)
     for capture in known:
         for guard in capture.guards:
             expected = guard.expected
@@ -447,7 +449,8 @@ def undecided(known: Sequence[Capture], limit: int) -> Container[str]:
                 seen = values.setdefault(expected.key, [])
                 if not any(same_constant(expected.value, value) for value in seen):
                     seen.append(expected.value)
-    return frozenset(key for key, seen in values.items() if len(seen) >= MAX_VALUES)
+    found = frozenset(key for key, seen in values.items() if len(seen) >= MAX_VALUES)
+    return found | {UNDECIDED} if by_chance >= MAX_DECIDED else found
 
 
 def full_graph_error(graph_break: GraphBreak) -> FullGraphError:

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.ambient import Ambient
+from plait_bytecode_tracer.draws import Generator
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import (
     ABSENT,
@@ -218,6 +219,8 @@ class TraceState:
     """The exception that is being handled around the call."""
     representing: list[Variable] = field(default_factory=list)
     """The containers whose `repr` is being written."""
+    generators: dict[int, Generator] = field(default_factory=dict)
+    """Random generators of the caller's that were drawn from, by their ids."""
     locks: Locks = field(default_factory=Locks)
     to_the_end: bool = True
     """Whether what no break may come after is traced: locks, weak references. Else it breaks."""
@@ -600,6 +603,7 @@ class TraceState:
         self.context.clear()
         self.distinct.clear()
         self.taken.clear()
+        self.generators.clear()
         self.made.clear()
         self.outside = None
         self.kept.clear()

@@ -11,6 +11,7 @@ import torch
 import torch._guards
 from torch import fx
 
+from plait_bytecode_tracer.draws import UNDECIDED, is_drawn
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind, Range, Relation
 from plait_bytecode_tracer.shapes.environment import make_environment
@@ -77,6 +78,23 @@ class Symbols:
                     f"{low} <= {{0}} <= {high}", (leaf,), f"{low} <= {source.text} <= {high}"
                 )
         return known
+
+    def drawn(self, value: int | float, source: Source) -> SymbolVariable:
+        """A random number that the call draws from a generator of the caller's."""
+        self.state.guard_type(source, value)
+        made = SymbolVariable(Leaf(source), value, type(value), self)
+        made.node = functools.partial(self._placeholder, made, source)
+        self.numbers[source.code] = made
+        return made
+
+    def _refuse_drawn(self, expression: Expression, code: str, *, always: bool = False) -> None:
+        """Break where a random number is needed that further calls will hardly draw again."""
+        found = [leaf for leaf in leaves(expression) if isinstance(leaf, Leaf)]
+        if any(map(is_drawn, (leaf.source for leaf in found))) and (
+            always or UNDECIDED in self.state.undecided
+        ):
+            what = "branches on" if code == "GB0003" else "needs the value of"
+            raise TraceBreakError(code, f"the code {what} a random number")
 
     def _placeholder(self, variable: SymbolVariable, source: Source) -> fx.Node:
         value = variable.hint if variable.kind is not int else self.symbolic(variable)
@@ -220,6 +238,7 @@ class Symbols:
                 reason = f"the code branches on {bare(shown(variable.expression))}"
                 raise TraceBreakError("GB0003", f"{reason}, which depends on data")
             return known
+        self._refuse_drawn(variable.expression, "GB0003")
         truth = bool(variable.hint)
         if variable.sym is not None and self._settles(variable, truth):
             return truth
@@ -278,6 +297,7 @@ class Symbols:
             what = bare(shown(variable.expression))
             raise TraceBreakError("GB0004", f"the value of {what}, which depends on data")
         expression = variable.expression
+        self._refuse_drawn(expression, "GB0004", always=variable.kind is float)
         if isinstance(expression, Leaf) and not expression.read:
             text = f"{expression.source.text} == {variable.hint!r}"
             self.state.require(expression.source, Kind.EQUAL, variable.hint, text)
