@@ -18,6 +18,13 @@ def run_graph(module: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
     return module.forward
 
 
+def plain(value: Any) -> Any:
+    """Tensors as lists, inside of lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def as_eager(function: Callable[..., Any], **options: Any) -> Any:
     """Call a function often, compiled and not, over one stream; returns the compiled one."""
     compiled = compile(function, run_graph, **options)
@@ -26,7 +33,7 @@ def as_eager(function: Callable[..., Any], **options: Any) -> Any:
     for called in (function, compiled):
         random.seed(5)
         results.append([called(x) for _ in range(CALLS)] + [random.getstate()])
-    eager, traced = map(repr, results)
+    eager, traced = map(plain, results)
     assert eager == traced
     return compiled_function_of(compiled)
 

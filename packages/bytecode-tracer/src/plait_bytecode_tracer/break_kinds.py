@@ -143,11 +143,11 @@ BREAKS = _table(
         "An object of a class that C defines, a tensor subclass, or a live value that cannot be "
         "made again after the graph.",
         """
-        import random
+        import array
 
 
         def function(x):
-            return x * random.Random(7).random()
+            return x * array.array("f", [7.0])[0]
         """,
     ),
     BreakKind(
