@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from plait_bytecode_tracer import twin_classes, twin_proxies, twin_threads
@@ -17,6 +18,8 @@ _TWIN_FILES = frozenset(
     str(module.__file__) for module in (twin_classes, twin_proxies, twin_threads)
 )
 """Code that stands for functions in C, which word such errors otherwise."""
+_COUNTING = frozenset({getattr, next, iter, super, vars, dir, slice, range, zip, itertools.product})
+"""Without a signature; they count their arguments before anything else."""
 _EMPTY: types.CodeType = (lambda: None).__code__
 
 
@@ -29,6 +32,8 @@ def refuse(
     signature that they do not fit does nothing else. Others break the trace.
     """
     name = getattr(function, "__qualname__", str(function))
+    if function in _COUNTING:
+        refuse_call(function, args, kwargs)
     try:
         inspect.signature(function).bind(*args, **kwargs)
     except ValueError:
@@ -56,6 +61,14 @@ def refuse_method(
     raise TraceBreakError("GB0006", f"{kind.__name__}.{name} is called with other arguments")
 
 
+def refuse_call(
+    function: Callable[..., Any], args: Sequence[Variable], kwargs: dict[str, Variable]
+) -> NoReturn:
+    """The same for a C function that looks at how it is called before anything else."""
+    _call_for_error(function, args, kwargs)
+    raise TraceBreakError("GB0006", f"{function.__name__} is called with other arguments")
+
+
 def refuse_by_count(cls: type, count: int) -> NoReturn:
     """The same for a C class that does nothing but keep its arguments."""
     _call_for_error(cls, [Known(None)] * count, {})
@@ -63,7 +76,7 @@ def refuse_by_count(cls: type, count: int) -> NoReturn:
 
 
 def _call_for_error(
-    function: Callable[..., Any], args: list[Variable], kwargs: dict[str, Variable]
+    function: Callable[..., Any], args: Sequence[Variable], kwargs: dict[str, Variable]
 ) -> None:
     try:
         function(*[None for _ in args], **dict.fromkeys(kwargs))

@@ -153,8 +153,10 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return function_attribute(frame, owner, name)
         case PartialVariable():
             return _partial_attribute(owner, name)
-        case MethodVariable() if name in ("__name__", "__qualname__"):
+        case MethodVariable() if name == "__name__":
             return constant(owner.name)
+        case MethodVariable() if name == "__qualname__":
+            return constant(_qualified_name(owner))
         case BoundVariable() if name == "__self__":
             return owner.self
         case BoundVariable() if name == "__func__" and isinstance(owner.function, Variable):
@@ -164,6 +166,16 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
         case BoundVariable() if isinstance(owner.function, Variable):
             return find_attribute(frame, owner.function, name)
     raise TraceBreakError("GB0007", f"the attribute {name!r} of a {describe(owner)}")
+
+
+def _qualified_name(method: MethodVariable) -> str:
+    """`__qualname__` of a method in C, which names the class that defines it."""
+    from plait_bytecode_tracer.classes import type_of
+
+    owner = method.owner
+    is_class = isinstance(owner, Known) and isinstance(owner.value, type)
+    cls = owner.value if isinstance(owner, Known) and is_class else type_of(owner)
+    return str(getattr(static_attribute(cls, method.name), "__qualname__", method.name))
 
 
 def _partial_attribute(owner: PartialVariable, name: str) -> Variable | None:
@@ -350,6 +362,8 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
         return own_attributes(frame, owner)
     if name == "__globals__":
         return frame.state.global_table(real.__globals__)
+    if name == "__builtins__":
+        return frame.state.global_table(real.__builtins__)
     own = getattr(real, "__dict__", {})
     if name in own and owner.source is not None and isinstance(real, types.FunctionType):
         return frame.state.wrap(value, owner.source.attribute(name))

@@ -80,7 +80,7 @@ def _tries(left: Variable, name: str, right: Variable) -> list[tuple[Variable, s
     reflected = (right, f"__r{name}__", left)
     own = static_attribute(kinds[1], reflected[1])
     overrides = own is not MISSING and own is not static_attribute(kinds[0], reflected[1])
-    first = issubclass(kinds[1], kinds[0]) and overrides
+    first = kinds[0] in kinds[1].__mro__ and overrides
     return [reflected, forward] if first else [forward, reflected]
 
 

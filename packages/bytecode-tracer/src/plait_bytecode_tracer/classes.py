@@ -20,12 +20,14 @@ from plait_bytecode_tracer.variables import (
     IdVariable,
     IteratorVariable,
     Known,
+    MethodVariable,
     ObjectVariable,
     PartialVariable,
     SequenceVariable,
     SetVariable,
     SliceVariable,
     SubclassVariable,
+    SuperVariable,
     SymbolVariable,
     TensorVariable,
     TextVariable,
@@ -62,8 +64,12 @@ def type_of(value: Variable) -> type:
             return slice
         case TextVariable():
             return str
+        case BoundVariable(Known(types.WrapperDescriptorType())):
+            return types.MethodWrapperType
+        case BoundVariable(Known(types.MethodDescriptorType())):
+            return types.BuiltinMethodType
         case BoundVariable():
-            return type(_Probe().method)
+            return types.MethodType
         case PartialVariable():
             return functools.partial
         case CoroutineVariable():
@@ -74,9 +80,8 @@ def type_of(value: Variable) -> type:
             return types.FrameType
         case GetterVariable():
             return value.kind
+        case SuperVariable():
+            return super
+        case MethodVariable() if not isinstance(value.owner, FunctionVariable):
+            return types.BuiltinMethodType
     raise TraceBreakError("GB0009", f"the class of a {describe(value)}")
-
-
-class _Probe:
-    def method(self) -> None:
-        """Only its type is of interest."""

@@ -12,6 +12,7 @@ from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.functions import content_of
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.objects import (
     is_python,
@@ -23,6 +24,7 @@ from plait_bytecode_tracer.operations import apply, element_equal, identical, sa
 from plait_bytecode_tracer.standins import fails_for_real
 from plait_bytecode_tracer.variables import (
     BoundVariable,
+    CellVariable,
     DictVariable,
     Known,
     ObjectVariable,
@@ -63,7 +65,7 @@ def compare(frame: Frame, function: Any, left: Variable, right: Variable) -> Var
     name, mirrored = COMPARISONS[function]
     kinds = type_of(left), type_of(right)
     tries = [(left, name, right), (right, mirrored, left)]
-    if kinds[0] is not kinds[1] and issubclass(kinds[1], kinds[0]):
+    if kinds[0] is not kinds[1] and kinds[0] in kinds[1].__mro__:
         tries.reverse()
     for owner, method, other in tries:
         found = ask(frame, owner, method, other)
@@ -91,10 +93,20 @@ def ask(frame: Frame, owner: Variable, name: str, other: Variable) -> Variable:
             if is_python(own):
                 return call(frame, constant(own), [owner, other], {})
             return compare_containers(frame, owner, name, other)
+        case CellVariable() if isinstance(other, CellVariable):
+            return _compare_cells(frame, owner, name, other)
         case SliceVariable() if isinstance(other, SliceVariable):
             pair = [SequenceVariable(side.parts, tuple) for side in (owner, other)]
             return compare_containers(frame, pair[0], name, pair[1])
     return not_implemented()
+
+
+def _compare_cells(frame: Frame, owner: CellVariable, name: str, other: CellVariable) -> Variable:
+    """Cells compare as what they hold; an empty one is less than others."""
+    held = [content_of(frame, cell) for cell in (owner, other)]
+    if held[0] is None or held[1] is None:
+        return constant(_FUNCTIONS[name](held[0] is not None, held[1] is not None))
+    return apply(frame, _FUNCTIONS[name], [held[0], held[1]])
 
 
 def _compare_constant(frame: Frame, owner: Known, name: str, other: Variable) -> Variable:

@@ -304,6 +304,8 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
             return any(element_equal(frame, m, item) for m in elements(frame, container))
         case Known(real) if isinstance(item, SymbolVariable) and type(real) is tuple:
             return any(element_equal(frame, constant(member), item) for member in real)
+        case Known(real) if type(real) in _SEARCHED and _is_object(item):
+            return _constant_contains(frame, real, item)
         case Known(real) if is_constant(real) and not isinstance(real, enum.Enum):
             try:
                 return plain_value(item) in real
@@ -319,6 +321,30 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
             search: Any = torch.Tensor.__contains__
             return bool(plain_value(inline(frame, search, [container, item], {})))
     raise TraceBreakError("GB0009", f"a search in a {describe(container)}")
+
+
+_SEARCHED = (range, tuple, torch.Size, frozenset)
+_LONGEST = 10_000
+"""How many elements of a range are compared with an object."""
+
+
+def _is_object(value: Variable) -> bool:
+    """Whether a class of the user's decides what a value is equal to."""
+    if isinstance(value, Known):
+        return not is_constant(value.value)
+    return not isinstance(value, SymbolVariable | TensorVariable)
+
+
+def _constant_contains(frame: Frame, real: Any, item: Variable) -> bool:
+    """`item in real`, where the item's class may define when it is equal."""
+    from plait_bytecode_tracer.keys import searched_key
+    from plait_bytecode_tracer.operations import element_equal
+
+    if type(real) is frozenset:
+        return searched_key(frame, item) in real
+    if len(real) > _LONGEST:
+        raise TraceBreakError("GB0001", "a search in a long range")
+    return any(element_equal(frame, constant(member), item) for member in real)
 
 
 def _object_contains(frame: Frame, container: Variable, item: Variable) -> bool:

@@ -11,19 +11,21 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from plait_bytecode_tracer.errors import TooLongError, TraceBreakError
 from plait_bytecode_tracer.exception_table import HandlerRange, handler_at
 from plait_bytecode_tracer.interrupts import TraceInterrupt
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails, python_error
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import (
     CellVariable,
     DictVariable,
+    ExceptionStorage,
     Known,
+    ObjectVariable,
     UnreadVariable,
     Variable,
 )
@@ -194,24 +196,37 @@ class Frame:
     def next_yielded(self) -> Variable | None:
         """Run a generator's frame to its next yield; None where it has returned."""
         if self.result is not None:
+            self.result = Known(None)  # what it returned is told once
             return None
         if self.running:
-            is_coroutine = self.code.co_flags & inspect.CO_COROUTINE
-            kind = "coroutine" if is_coroutine else "generator"
-            fails(ValueError, f"{kind} already executing")
+            fails(ValueError, f"{self.kind} already executing")
         self.yielded = None
         self.running = True
         try:
             self._loop_with_line()
         except PythonError as error:
-            self.result = Known(None)
-            if issubclass(exception_class(error.value), StopIteration):
-                kind = "coroutine" if self.code.co_flags & inspect.CO_COROUTINE else "generator"
-                fails(RuntimeError, f"{kind} raised StopIteration")
-            raise
+            self.leave(error)
         finally:
             self.running = False
         return self.yielded
+
+    def leave(self, error: PythonError) -> NoReturn:
+        """Raise what a generator's caller gets where an exception has left the generator."""
+        self.result = Known(None)
+        if not issubclass(exception_class(error.value), StopIteration):
+            raise error
+        made = python_error(RuntimeError(f"{self.kind} raised StopIteration"))
+        storage = made.value.base if isinstance(made.value, ObjectVariable) else None
+        assert isinstance(storage, ExceptionStorage)
+        storage.fields.update(__cause__=error.value, __context__=error.value)
+        storage.fields["__suppress_context__"] = Known(True)
+        made.is_new = False
+        raise made
+
+    @property
+    def kind(self) -> str:
+        """What Python calls a frame that suspends."""
+        return "coroutine" if self.code.co_flags & inspect.CO_COROUTINE else "generator"
 
     def _loop_with_line(self) -> None:
         """Run; what is traced belongs to this frame's line, unless the frame is torch's own."""

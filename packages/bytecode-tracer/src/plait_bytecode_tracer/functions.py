@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 import types
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.state import is_empty
 from plait_bytecode_tracer.variables import (
     CellVariable,
     DictVariable,
@@ -33,9 +35,20 @@ def function_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Vari
         return known
     if name == "__globals__":
         return frame.state.global_table(owner.globals)
+    if name == "__builtins__" and own_builtins(frame, owner.globals):
+        return frame.state.global_table(builtins.__dict__)
     if name in _FIXED:
         raise TraceBreakError("GB0007", f"{name} of a function made in the traced code")
     return MethodVariable(owner, name) if hasattr(types.FunctionType, name) else None
+
+
+def own_builtins(frame: Frame, namespace: dict[str, Any]) -> bool:
+    """Whether functions with these globals find the interpreter's builtins."""
+    table = frame.state.written_globals(namespace)
+    if table is not None and "__builtins__" in table.items:
+        return False
+    found = namespace.get("__builtins__", builtins)
+    return found is builtins or found is builtins.__dict__
 
 
 def _of_code(frame: Frame, owner: FunctionVariable, name: str) -> Variable | None:
@@ -118,13 +131,17 @@ def delete_function_attribute(owner: FunctionVariable, name: str) -> None:
 
 def cell_content(frame: Frame, cell: CellVariable) -> Variable:
     """What a cell holds. Raises ValueError in the traced program if it is empty."""
-    if cell.content is None and cell.original is not None:
-        try:
-            value = cell.original.cell_contents
-        except ValueError as error:
-            raise python_error(error) from error
-        cell.content = frame.state.wrap(value, cell.source)
-    return cell.content if cell.content is not None else fails(ValueError, "Cell is empty")
+    return content_of(frame, cell) or fails(ValueError, "Cell is empty")
+
+
+def content_of(frame: Frame, cell: CellVariable) -> Variable | None:
+    """What a cell holds, guarded; None if it is empty."""
+    if cell.content is None and cell.original is not None and not cell.is_cleared:
+        if is_empty(cell.original):
+            frame.state.guard_empty(cell)
+            return None
+        cell.content = frame.state.wrap(cell.original.cell_contents, cell.source)
+    return cell.content
 
 
 def set_cell_content(frame: Frame, cell: CellVariable, value: Variable) -> None:

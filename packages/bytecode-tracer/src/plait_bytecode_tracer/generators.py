@@ -26,6 +26,7 @@ from plait_bytecode_tracer.variables import (
     IteratorVariable,
     Known,
     MethodVariable,
+    ObjectVariable,
     Variable,
 )
 
@@ -84,16 +85,12 @@ def stop_iteration(owner: Suspending) -> NoReturn:
     fails(StopIteration, *([] if is_none else [result]))
 
 
-def _kind(frame: Frame) -> str:
-    return "coroutine" if frame.code.co_flags & inspect.CO_COROUTINE else "generator"
-
-
 def send(frame: Frame, value: Variable | None) -> Variable | None:
     """`generator.send(value)`: what it yields next; None where it has returned."""
     is_none = value is None or (isinstance(value, Known) and value.value is None)
     if frame.result is None and frame.index == 0 and not is_none:
-        fails(TypeError, f"can't send non-None value to a just-started {_kind(frame)}")
-    if frame.result is not None and _kind(frame) == "coroutine" and not frame.running:
+        fails(TypeError, f"can't send non-None value to a just-started {frame.kind}")
+    if frame.result is not None and frame.kind == "coroutine" and not frame.running:
         fails(RuntimeError, "cannot reuse already awaited coroutine")
     frame.sent = value
     return frame.next_yielded()
@@ -124,31 +121,48 @@ def _thrown(frame: Frame, args: list[Variable]) -> Variable:
 def throw(frame: Frame, raised: Variable) -> Variable | None:
     """Raise an exception in a generator's frame where it waits; the next yield or None."""
     if frame.running:
-        fails(ValueError, f"{_kind(frame)} already executing")
+        fails(ValueError, f"{frame.kind} already executing")
     if frame.result is not None:
-        if _kind(frame) == "coroutine":
+        if frame.kind == "coroutine":
             fails(RuntimeError, "cannot reuse already awaited coroutine")
         raise PythonError(raised)
     if frame.index == 0:
         frame.result = Known(None)
         raise PythonError(raised)
     receiver = _delegate(frame)
-    if receiver is not None:
-        frame.running = True
-        try:
-            found = _throw_into(frame, receiver, raised)
-        except PythonError as error:
-            frame.running = False
-            if issubclass(exception_class(error.value), StopIteration):
-                return _go_on_after(frame, load_attribute(frame, error.value, "value"))
-            return _raise_in(frame, error, delegated=True)
-        finally:
-            frame.running = False
-        if found is not None:
-            return found
-        result = receiver.frame.result if isinstance(receiver, Suspending) else None
-        return _go_on_after(frame, result or constant(None))
-    return _raise_in(frame, PythonError(raised), delegated=False)
+    return (
+        _raise_in(frame, PythonError(raised), delegated=False)
+        if receiver is None
+        else _throw_past(frame, receiver, raised)
+    )
+
+
+def _throw_past(frame: Frame, receiver: Variable, raised: Variable) -> Variable | None:
+    """Throw into what a frame waits for, and where that does not yield, go on in the frame."""
+    is_exit = issubclass(exception_class(raised), GeneratorExit)
+    thrower: Variable | None = None
+    frame.running = True
+    try:
+        thrower = None if is_exit else _thrower(frame, receiver)
+        if is_exit:
+            _close_receiver(frame, receiver)
+            raise PythonError(raised)
+        if isinstance(receiver, Suspending):
+            found = throw(receiver.frame, raised)
+        else:
+            found = _thrown_by(frame, thrower, raised)
+    except PythonError as error:
+        frame.running = False
+        is_result = frame.is_312 or isinstance(receiver, Suspending) or thrower is not None
+        if is_result and issubclass(exception_class(error.value), StopIteration):
+            return _go_on_after(frame, load_attribute(frame, error.value, "value"))
+        return _raise_in(frame, error, delegated=True)
+    finally:
+        frame.running = False
+    if found is not None:
+        return found
+    result = receiver.frame.result if isinstance(receiver, Suspending) else None
+    return _go_on_after(frame, result or constant(None))
 
 
 def _delegate(frame: Frame) -> Variable | None:
@@ -157,19 +171,38 @@ def _delegate(frame: Frame) -> Variable | None:
     return frame.stack[-2] if frame.instruction.opname == "RESUME" and argument >= 2 else None
 
 
-def _throw_into(frame: Frame, receiver: Variable, raised: Variable) -> Variable | None:
-    """Throw into what a frame waits for; what it yields, or None where it has returned."""
+def _close_receiver(frame: Frame, receiver: Variable) -> None:
+    """Close what a frame waits for, before the frame itself is closed."""
     from plait_bytecode_tracer.calls import call
 
-    if issubclass(exception_class(raised), GeneratorExit):
-        if isinstance(receiver, Suspending):
-            close(receiver.frame)
-        elif (method := find_attribute(frame, receiver, "close")) is not None:
-            call(frame, method, [], {})
-        raise PythonError(raised)
     if isinstance(receiver, Suspending):
-        return throw(receiver.frame, raised)
-    method = find_attribute(frame, receiver, "throw")
+        close(receiver.frame)
+        return
+    try:
+        method = find_attribute(frame, receiver, "close")
+    except PythonError as error:
+        if not issubclass(exception_class(error.value), AttributeError):
+            raise TraceBreakError("GB0002", "an exception that only a hook is told of") from error
+        method = None
+    if method is not None:
+        call(frame, method, [], {})
+
+
+def _thrower(frame: Frame, receiver: Variable) -> Variable | None:
+    """The method by which an exception is thrown into what a frame waits for, if it has one."""
+    if isinstance(receiver, Suspending):
+        return None
+    try:
+        return find_attribute(frame, receiver, "throw")
+    except PythonError as error:
+        if not issubclass(exception_class(error.value), AttributeError):
+            raise
+        return None
+
+
+def _thrown_by(frame: Frame, method: Variable | None, raised: Variable) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
     if method is None:
         raise PythonError(raised)
     return call(frame, method, [raised], {})
@@ -197,9 +230,8 @@ def _raise_in(frame: Frame, error: PythonError, *, delegated: bool) -> Variable 
     frame.state.running.append(frame)
     try:
         frame.index = frame.handle(error, previous.offset)
-    except PythonError:
-        frame.result = Known(None)
-        raise
+    except PythonError as left:
+        frame.leave(left)
     finally:
         frame.state.running.pop()
     return frame.next_yielded()
@@ -216,7 +248,7 @@ def close(frame: Frame) -> Variable:
             raise
         return constant(None)
     if found is not None:
-        fails(RuntimeError, f"{_kind(frame)} ignored GeneratorExit")
+        fails(RuntimeError, f"{frame.kind} ignored GeneratorExit")
     returned = frame.result if sys.version_info >= (3, 13) else None
     return constant(None) if returned is None else returned
 
@@ -227,23 +259,22 @@ def close(frame: Frame) -> Variable:
 def send_to(frame: Frame, receiver: Variable, value: Variable) -> tuple[Variable | None, Variable]:
     """Send to what `yield from` or `await` waits for: what it yields, else what it returned."""
     from plait_bytecode_tracer.calls import call
-    from plait_bytecode_tracer.iteration import next_item
+    from plait_bytecode_tracer.iteration import is_read, next_item
 
     if isinstance(receiver, Suspending):
         found = send(receiver.frame, value)
         return found, receiver.frame.result or constant(None)
     is_none = isinstance(value, Known) and value.value is None
-    if isinstance(receiver, IteratorVariable) and is_none:
-        return next_item(frame, receiver), constant(None)
-    method = (
-        special_method(frame, receiver, "__next__")
-        if is_none
-        else load_attribute(frame, receiver, "send")
-    )
-    if method is None:
-        return next_item(frame, receiver), constant(None)
     try:
-        return call(frame, method, [] if is_none else [value], {}), constant(None)
+        if not is_none:
+            method = load_attribute(frame, receiver, "send")
+            return call(frame, method, [value], {}), constant(None)
+        next_ = None
+        if isinstance(receiver, ObjectVariable | Known) and not is_read(frame, receiver):
+            next_ = special_method(frame, receiver, "__next__")
+        if next_ is None:
+            return next_item(frame, receiver), constant(None)
+        return call(frame, next_, [], {}), constant(None)
     except PythonError as error:
         if not issubclass(exception_class(error.value), StopIteration):
             raise

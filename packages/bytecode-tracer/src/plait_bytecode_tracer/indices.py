@@ -20,6 +20,9 @@ def with_index(frame: Frame, value: Variable) -> Variable:
     )
     if not is_object:
         return value
+    inner = value.base if isinstance(value, ObjectVariable) else None
+    if isinstance(inner, Known) and isinstance(inner.value, int):  # an int is asked for nothing
+        return inner
     from plait_bytecode_tracer.calls import call
     from plait_bytecode_tracer.classes import type_of
     from plait_bytecode_tracer.objects import special_method

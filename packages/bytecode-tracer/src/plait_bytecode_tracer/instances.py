@@ -162,7 +162,7 @@ def instantiate(
     python_maker: Any = maker.__func__ if isinstance(maker, staticmethod) else maker
     if is_python(python_maker):
         made = call(frame, given(python_maker), [Known(cls), *args], kwargs)
-        if not isinstance(made, ObjectVariable) or not issubclass(made.cls, cls):
+        if not isinstance(made, ObjectVariable) or cls not in made.cls.__mro__:
             return made
     else:
         _refuse_arguments(cls, args, kwargs)

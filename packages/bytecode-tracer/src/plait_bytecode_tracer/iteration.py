@@ -62,11 +62,30 @@ def iterate(frame: Frame, value: Variable) -> IteratorVariable:
         outside = outside_iterator(frame, value)
         if outside is not None:
             return outside
-    if isinstance(value, ObjectVariable) or (isinstance(value, Known) and _has_own_class(value)):
+    if _asks_class(value):
         found = _by_iter_method(frame, value)
         if found is not None:
             return found
     return over(list(elements(frame, value)))
+
+
+def iterator_of(frame: Frame, value: Variable) -> Variable:
+    """`iter(value)`: the very object that a class of the user's gives."""
+    if _asks_class(value) and not (isinstance(value, Known) and is_read(frame, value)):
+        made = _from_iter_method(frame, value)
+        if made is not None:
+            return made
+    return iterate(frame, value)
+
+
+def is_read(frame: Frame, value: Variable) -> bool:
+    """Whether it is an iterator of the caller's that the trace looks into."""
+    return isinstance(value, Known) and outside_iterator(frame, value) is not None
+
+
+def _asks_class(value: Variable) -> bool:
+    """Whether a class of the user's decides how an object iterates."""
+    return isinstance(value, ObjectVariable) or (isinstance(value, Known) and _has_own_class(value))
 
 
 def _has_own_class(value: Known) -> bool:
@@ -99,18 +118,28 @@ def next_item(frame: Frame, iterator: Variable) -> Variable | None:
         return None
 
 
-def _by_iter_method(frame: Frame, value: Variable) -> IteratorVariable | None:
-    """An iterator as the object's class makes it, if it does."""
+def _from_iter_method(frame: Frame, value: Variable) -> Variable | None:
+    """What the `__iter__` of an object's class gives, if it has one."""
     from plait_bytecode_tracer.calls import call
     from plait_bytecode_tracer.objects import special_method
 
     method = special_method(frame, value, "__iter__")
-    if method is not None:
-        made = call(frame, method, [], {})
-        if isinstance(made, IteratorVariable):
-            return made
-        if not _is_iterator(frame, made):
-            fails(TypeError, f"iter() returned non-iterator of type {type_of(made).__name__!r}")
+    if method is None:
+        return None
+    made = call(frame, method, [], {})
+    if not isinstance(made, IteratorVariable) and not _is_iterator(frame, made):
+        fails(TypeError, f"iter() returned non-iterator of type {type_of(made).__name__!r}")
+    return made
+
+
+def _by_iter_method(frame: Frame, value: Variable) -> IteratorVariable | None:
+    """An iterator as the object's class makes it, if it does."""
+    from plait_bytecode_tracer.objects import special_method
+
+    made = _from_iter_method(frame, value)
+    if isinstance(made, IteratorVariable):
+        return made
+    if made is not None:
         step = functools.partial(next_item, frame, made)
         return IteratorVariable(step, type_of(made), lambda: Remake(None, [made]))
     if static_attribute(type_of(value), "__iter__") is None:

@@ -18,6 +18,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, instructions_of
 from plait_bytecode_tracer.objects import static_attribute
 from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.standins import stand_in
 from plait_bytecode_tracer.variables import (
     CallableVariable,
     DictVariable,
@@ -219,7 +220,8 @@ def _hash_of(frame: Frame, value: Variable) -> int:
     found = call(frame, method, [], {})
     if not isinstance(found, Known) or not isinstance(found.value, int):
         fails(TypeError, "__hash__ method should return an integer")
-    return hash(found.value)
+    given = stand_in(type_of(value), {"__hash__": lambda self: found.value})
+    return hash(given)
 
 
 def key_object(value: Variable) -> object:

@@ -229,7 +229,7 @@ def _data_attribute(
     frame: Frame, owner: Variable, cls: type, name: str, static: Any
 ) -> Variable | None:
     """An attribute that a property, slot or other data descriptor of the class gives."""
-    if name == "__dict__":
+    if name == "__dict__" and isinstance(static, types.GetSetDescriptorType):
         return own_attributes(frame, owner)
     if name == "__class__" and isinstance(static, types.GetSetDescriptorType):
         from plait_bytecode_tracer.classes import type_of
@@ -244,6 +244,8 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
     if isinstance(owner, ObjectVariable):
         if keeps_field(owner, static):
             return exception_field(owner, name)
+        if isinstance(owner.base, Known) and static.__objclass__ in VALUE_BASES:
+            return constant(static.__get__(owner.base.value))
         if name == "__weakref__" and isinstance(static, types.GetSetDescriptorType):
             return constant(None)  # weak references are not traced
         if isinstance(owner.base, ObjectVariable) and name not in owner.attributes:  # a twin
@@ -352,6 +354,8 @@ def _cached_property(
 def super_attribute(frame: Frame, owner: SuperVariable, name: str) -> Variable | None:
     """`super().name`."""
     receiver = owner.self
+    if name == "__class__":
+        return constant(super)
     order = owner.cls.__mro__
     is_class = isinstance(receiver, Known) and receiver.value is owner.cls
     for cls in order[order.index(owner.after) + 1 :]:
@@ -370,7 +374,8 @@ def super_attribute(frame: Frame, owner: SuperVariable, name: str) -> Variable |
             return BoundVariable(constant(static), receiver)
         plain = static.__func__ if isinstance(static, staticmethod) else static
         return class_value(frame, cls, name, plain)
-    return None
+    own = {"__thisclass__": constant(owner.after), "__self_class__": constant(owner.cls)}
+    return receiver if name == "__self__" else own.get(name)
 
 
 def special_method(frame: Frame, owner: Variable, name: str) -> Variable | None:

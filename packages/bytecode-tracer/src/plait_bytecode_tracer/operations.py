@@ -222,6 +222,8 @@ def truth(frame: Frame, value: Variable) -> bool:
         case ViewVariable():
             return bool(value.owner.items)
         case Known(real):
+            if real is NotImplemented:
+                raise TraceBreakError("GB0005", "NotImplemented as a truth value, which warns")
             if is_constant(real):
                 return bool(real)
             return _object_truth(frame, value)
@@ -234,6 +236,8 @@ def _object_truth(frame: Frame, value: Variable) -> bool:
     method = special_method(frame, value, "__bool__")
     if method is not None:
         found = _call(frame, method, [])
+        if isinstance(found, SymbolVariable) and found.kind is bool:
+            return truth(frame, found)
         if not (isinstance(found, Known) and isinstance(found.value, bool)):
             from plait_bytecode_tracer.classes import type_of
 

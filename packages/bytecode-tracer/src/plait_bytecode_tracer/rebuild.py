@@ -146,7 +146,7 @@ class Rebuilder:
                 return new_traceback(self, variable)
             case BoundVariable(Known(value), ObjectVariable(cls=cls) as owner) if cls in TWINS:
                 return self.assign(f"{self.value(owner)}.{value.__name__}")
-            case BoundVariable(function, owner) if isinstance(function, Known):
+            case BoundVariable(Known(value) as function, owner) if hasattr(value, "__get__"):
                 receiver = self.value(owner)  # methods in C need its type too: CPython reads it
                 bound = f"{self.value(function)}.__get__({receiver}, type({receiver}))"
                 return self.assign(bound)

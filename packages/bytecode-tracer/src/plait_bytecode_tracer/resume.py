@@ -20,7 +20,7 @@ import types
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from bytecode import Bytecode, Instr, Label
 from bytecode.instr import CellVar, FreeVar
@@ -255,12 +255,19 @@ class _Body:
         code = self.place.code
         if "__class__" not in code.co_freevars or not code.co_argcount:
             return
+        if self.place.namespace.get("super", super) is not super:
+            return  # one of the program's own, which is called without arguments
         first = code.co_varnames[0]
         check = "LOAD_FAST" if sys.version_info < (3, 12) else "LOAD_FAST_CHECK"
         is_cell = first in code.co_cellvars
         receiver = Instr("LOAD_DEREF", CellVar(first)) if is_cell else Instr(check, first)
         cls = FreeVar("__class__")
         found = [(n, item) for n, item in enumerate(self.items) if isinstance(item, Instr)]
+        for n, item in found:
+            if item.name == "LOAD_SUPER_ATTR":
+                is_method, _, attribute = cast("tuple[bool, bool, str]", item.arg)
+                named = Instr(item.name, (is_method, True, attribute), location=item.location)
+                self.items[n] = self.tag(named, self.tags.get(id(item), -1))
         for (_, loaded), *following in reversed([*zip(found, found[1:], found[2:], strict=False)]):
             if (loaded.name, loaded.arg) != ("LOAD_GLOBAL", (True, "super")):
                 continue

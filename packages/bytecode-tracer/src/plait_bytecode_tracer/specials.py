@@ -87,6 +87,8 @@ def call_folded(
     """A builtin function, or a method of a constant, that is called while tracing."""
     from plait_bytecode_tracer.calls import call
 
+    if function is bool and len(args) == 1 and not kwargs:
+        return constant(truth(frame, args[0]))
     if not kwargs and getattr(function, "__module__", "") == "_operator":
         return apply_function(frame, function, args)
     if function in (str, repr, ascii) and len(args) == 1 and isinstance(args[0], _CONTAINERS):
@@ -174,6 +176,9 @@ def call_special(frame: Frame, function: Any, args: list[Variable]) -> Variable:
     if function is bool:
         return constant(truth(frame, owner))
     names = SPECIALS.get(function)
+    number = with_index(frame, owner) if names == _INDEX and not rest else owner
+    if isinstance(number, Known) and type(number.value) is int:
+        return fold(function, [number], {})
     if names is None or (rest and function not in (round, format)):
         return _of_numbers(frame, function, args)
     for name in names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dis import Instruction
 
 from plait_bytecode_tracer.calls import call
+from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL, Frame
@@ -16,6 +17,7 @@ from plait_bytecode_tracer.variables import (
     DictVariable,
     FunctionVariable,
     Known,
+    ObjectKey,
     Variable,
 )
 
@@ -67,6 +69,10 @@ def _call_directly(
 @opcode("CALL_FUNCTION_EX")
 def call_function_ex(frame: Frame, instruction: Instruction) -> None:
     kwargs = hold(frame.pop(), DictVariable).items if (instruction.arg or 0) & 1 else {}
+    if any(
+        isinstance(name, ObjectKey) and issubclass(type_of(name.variable), str) for name in kwargs
+    ):
+        raise TraceBreakError("GB0002", "a call with keywords of a class of their own")
     if not all(isinstance(name, str) for name in kwargs):
         fails(TypeError, "keywords must be strings")
     args = list(elements(frame, frame.pop()))

@@ -9,7 +9,7 @@ from plait_bytecode_tracer.attributes import load_attribute
 from plait_bytecode_tracer.effects import LOOP_END
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.generators import send_to
-from plait_bytecode_tracer.iteration import iterate, next_item
+from plait_bytecode_tracer.iteration import iterate, iterator_of, next_item
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.operations import truth
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
@@ -135,7 +135,7 @@ def get_yield_from_iter(frame: Frame, instruction: Instruction) -> None:
             fails(TypeError, text)
         frame.push(value)
     else:
-        frame.push(iterate(frame, value))
+        frame.push(iterator_of(frame, value))
 
 
 @opcode("SEND")

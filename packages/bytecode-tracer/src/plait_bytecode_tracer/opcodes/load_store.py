@@ -162,17 +162,19 @@ def read_global(frame: Frame, name: str) -> Variable:
             known = state.wrap(namespace[name], source)
             state.globals_read[id(namespace), name] = known
         return known
-    if not hasattr(builtins, name):
-        if table is None:
-            space = state.constants.source(namespace, "globals")
-            state.require(space, Kind.LACKS, name, f"there is no {name}")
-        fails(NameError, f"name {name!r} is not defined", name=name)
+    written = state.written_globals(builtins.__dict__)
+    is_defined = name in (builtins.__dict__ if written is None else written.items)
     if table is None:
         space = state.constants.source(namespace, "globals")
-        state.require(space, Kind.LACKS, name, f"{name} is the builtin")
+        text = f"{name} is the builtin" if is_defined else f"there is no {name}"
+        state.require(space, Kind.LACKS, name, text)
+    if not is_defined:
+        fails(NameError, f"name {name!r} is not defined", name=name)
+    if written is not None:
+        return written.items[name]
     own = state.constants.source(builtins.__dict__, "builtins").named(name)
-    state.guard_identity(own, getattr(builtins, name))
-    return Known(getattr(builtins, name))
+    state.guard_identity(own, builtins.__dict__[name])
+    return Known(builtins.__dict__[name])
 
 
 @opcode("STORE_GLOBAL")
@@ -281,9 +283,11 @@ def load_super_attr(frame: Frame, instruction: Instruction) -> None:
     from plait_bytecode_tracer.calls import call
 
     receiver, cls, super_ = frame.pop(), frame.pop(), frame.pop()
-    made = call(frame, super_, [cls, receiver], {})
+    argument = instruction.arg or 0
+    is_builtin = isinstance(super_, Known) and super_.value is super
+    made = call(frame, super_, [cls, receiver] if is_builtin or argument & 2 else [], {})
     found = load_attribute(frame, made, instruction.argval)
-    if (instruction.arg or 0) & 1:
+    if argument & 1:
         _push_callable(frame, found)
     else:
         frame.push(found)

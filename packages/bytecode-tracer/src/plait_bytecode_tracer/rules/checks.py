@@ -15,6 +15,7 @@ from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import (
+    MISSING,
     is_python,
     object_attribute,
     special_method,
@@ -76,12 +77,23 @@ def issubclass_(frame: Frame, value: Variable, classes: Variable, /) -> Variable
 
 
 def _each(wanted: Any) -> Iterator[Any]:
-    """The classes of a tuple of classes and tuples; the parts of a union stay together."""
-    if type(wanted) is tuple:
-        for part in wanted:
+    """The classes of a tuple of classes, tuples and unions."""
+    if type(wanted) is tuple or (
+        type(wanted) is types.UnionType and all(isinstance(p, type) for p in wanted.__args__)
+    ):
+        for part in wanted if type(wanted) is tuple else wanted.__args__:
             yield from _each(part)
+    elif _stands_for_class(wanted):
+        raise TraceBreakError("GB0009", "an object that stands for a class")
     else:
         yield wanted
+
+
+def _stands_for_class(wanted: Any) -> bool:
+    """Whether something that is no class tells its bases as one does."""
+    if isinstance(wanted, type) or type(wanted).__module__ in ("typing", "types"):
+        return False
+    return static_attribute(type(wanted), "__instancecheck__") is MISSING
 
 
 def _own_check(frame: Frame, cls: Any, name: str) -> Variable | None:

@@ -7,7 +7,7 @@ import inspect
 import types
 from typing import Any
 
-from plait_bytecode_tracer.classes import _Probe, type_of
+from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import describe, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
@@ -50,7 +50,7 @@ def _of_definition(function: Any, owner: Variable, options: dict[str, Variable])
     if isinstance(owner, ObjectVariable):
         owner = constant(owner.cls)
     if isinstance(owner, BoundVariable) and isinstance(owner.function, Known):
-        owner = constant(types.MethodType(owner.function.value, _Probe()))
+        owner = constant(types.MethodType(owner.function.value, owner))
     if not isinstance(owner, Known):
         raise TraceBreakError("GB0009", f"{function.__name__} of a {describe(owner)}")
     try:

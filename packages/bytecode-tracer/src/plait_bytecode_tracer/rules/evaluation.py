@@ -17,6 +17,7 @@ from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import dict_set
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, Function, constant
+from plait_bytecode_tracer.objects import static_attribute
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.resume import origin_of
 from plait_bytecode_tracer.rules.registry import builtin
@@ -229,7 +230,7 @@ def dir_(frame: Frame, value: Variable | None = None) -> Variable:
         return _sorted([constant(name) for name in space.items])
     from plait_bytecode_tracer.calls import call
     from plait_bytecode_tracer.iteration import elements
-    from plait_bytecode_tracer.objects import is_python, static_attribute
+    from plait_bytecode_tracer.objects import is_python
 
     method = static_attribute(type_of(value), "__dir__")
     if is_python(method):
@@ -249,6 +250,9 @@ def names_as_object(frame: Frame, value: Variable) -> Variable:
     return SequenceVariable([constant(name) for name in names_of(frame, value)], list)
 
 
+_HIDING = (property, types.MemberDescriptorType)
+
+
 def names_of(frame: Frame, value: Variable) -> list[str]:
     """The names that `object.__dir__`, `type.__dir__` or that of modules gives."""
     if isinstance(value, Known) and isinstance(value.value, types.ModuleType):
@@ -259,6 +263,10 @@ def names_of(frame: Frame, value: Variable) -> list[str]:
         return list(object.__dir__(value.value))
     if not isinstance(value, ObjectVariable):
         raise TraceBreakError("GB0002", f"dir() of a {type_of(value).__name__}")
+    if isinstance(static_attribute(value.cls, "__class__"), _HIDING) or isinstance(
+        static_attribute(value.cls, "__dict__"), _HIDING
+    ):
+        raise TraceBreakError("GB0002", "dir() of an object that hides its class")
     return list(dict.fromkeys([*value.attributes, *_names_of_class(frame, value.cls)]))
 
 

@@ -17,6 +17,7 @@ from plait_bytecode_tracer.raising import PythonError, exception_class, fails, p
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.shapes.attributes import size_of
 from plait_bytecode_tracer.standins import stand_in
+from plait_bytecode_tracer.state import is_empty
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CallableVariable,
@@ -79,12 +80,19 @@ def type_(frame: Frame, value: Variable, *rest: Variable, **kwargs: Variable) ->
     return constant(type_of(value))
 
 
+def _name(name: Variable) -> Any:
+    """The name of an attribute that a function is given."""
+    if not issubclass(type_of(name), str):
+        fails(TypeError, f"attribute name must be string, not {type_of(name).__name__!r}")
+    return plain_value(name)
+
+
 @builtin(getattr)
 def getattr_(
     frame: Frame, owner: Variable, name: Variable, default: Variable | None = None
 ) -> Variable:
     try:
-        return load_attribute(frame, owner, plain_value(name))
+        return load_attribute(frame, owner, _name(name))
     except PythonError as error:
         if default is None or not issubclass(exception_class(error.value), AttributeError):
             raise
@@ -94,7 +102,7 @@ def getattr_(
 @builtin(hasattr)
 def hasattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
     try:
-        return constant(find_attribute(frame, owner, plain_value(name)) is not None)
+        return constant(find_attribute(frame, owner, _name(name)) is not None)
     except PythonError as error:
         if not issubclass(exception_class(error.value), AttributeError):
             raise
@@ -105,13 +113,13 @@ def hasattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
 def setattr_(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
     from plait_bytecode_tracer.attributes import store_attribute
 
-    store_attribute(frame, owner, plain_value(name), value)
+    store_attribute(frame, owner, _name(name), value)
     return constant(None)
 
 
 @builtin(delattr)
 def delattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
-    delete_object_attribute(frame, owner, plain_value(name))
+    delete_object_attribute(frame, owner, _name(name))
     return constant(None)
 
 
@@ -135,10 +143,10 @@ def super_(frame: Frame, cls: Variable | None = None, instance: Variable | None 
     if instance is None or (isinstance(instance, Known) and instance.value is None):
         raise TraceBreakError("GB0007", "super() without an object")
     is_class = isinstance(instance, Known) and isinstance(instance.value, type)
-    if isinstance(instance, Known) and is_class and issubclass(instance.value, cls.value):
+    if isinstance(instance, Known) and is_class and cls.value in instance.value.__mro__:
         return SuperVariable(cls.value, instance, instance.value)
     kind_of_it = type_of(instance)
-    if not issubclass(kind_of_it, cls.value):
+    if cls.value not in kind_of_it.__mro__:
         text = "obj must be an instance or subtype of type"
         if sys.version_info >= (3, 13):
             shown = plain_value(instance).__name__ if is_class else kind_of_it.__name__
@@ -162,10 +170,10 @@ def _implied(frame: Frame) -> tuple[Variable, Variable]:
     cls = frame.cells["__class__"]
     if cls.content is not None:
         return cls.content, instance
-    try:
-        return constant(cls.original.cell_contents if cls.original else None), instance
-    except ValueError:
+    if cls.original is None or cls.is_cleared or is_empty(cls.original):
         fails(RuntimeError, "super(): empty __class__ cell")
+    cls.content = frame.state.wrap(cls.original.cell_contents, cls.source)
+    return cls.content, instance
 
 
 @builtin(object)

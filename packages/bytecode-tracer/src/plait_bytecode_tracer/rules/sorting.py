@@ -6,7 +6,7 @@ import operator
 import sys
 from typing import Any
 
-from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.arity import refuse_call
 from plait_bytecode_tracer.frame import Frame
 from plait_bytecode_tracer.indices import as_index
 from plait_bytecode_tracer.iteration import elements
@@ -74,6 +74,9 @@ def max_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
 def _extreme(
     frame: Frame, function: Any, values: tuple[Variable, ...], options: dict[str, Variable]
 ) -> Variable:
+    has_default = len(values) > 1 and "default" in options
+    if not values or has_default or not options.keys() <= {"key", "default"}:
+        refuse_call(function, values, options)
     items = list(elements(frame, values[0])) if len(values) == 1 else list(values)
     default, key = options.pop("default", None), options.pop("key", None)
     if not items:
@@ -82,8 +85,6 @@ def _extreme(
             text = "iterable argument is empty" if new else "arg is an empty sequence"
             fails(ValueError, f"{function.__name__}() {text}")
         return default
-    if options:
-        raise TraceBreakError("GB0006", f"{function.__name__} with an unknown option")
     ranker = None if key is None or _is_none(key) else key
     wins = operator.lt if function is min else operator.gt
     best, best_rank = items[0], _rank(frame, ranker, items[0])

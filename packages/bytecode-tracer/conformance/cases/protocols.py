@@ -1,0 +1,386 @@
+"""What the interpreter asks of objects, in corners: `super`, comparison, numbers, builtins."""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import operator
+import types
+
+import torch
+
+from conformance.declare import case, scenario, t, with_x
+
+# super
+
+
+class Base:
+    msg = "base"
+
+    def double(self, x):
+        return x * 2
+
+
+@case(with_x(0, 1))
+def super_attributes_that_it_has_itself(x, n):
+    class Child(Base):
+        def find(self):
+            made = super()
+            return made.__thisclass__ is Child, made.__self__ is self, made.__class__.__name__
+
+    return x * n, Child().find()
+
+
+@case(with_x("msg", "missing", "__self_class__"))
+def super_attribute_that_may_be_missing(x, name):
+    class Child(Base):
+        def find(self):
+            try:
+                return getattr(super(), name)
+            except AttributeError as error:
+                return str(error)
+
+        def direct(self):
+            return super().missing
+
+    try:
+        Child().direct()
+    except AttributeError as error:
+        return x, str(Child().find()).rpartition(".")[2], str(error)
+
+
+@case(with_x(0, 1, 0))
+def super_of_the_programs_own(x, n):
+    class Plain:
+        msg = "own"
+
+    class Child(Base):
+        def find(self):
+            return super().msg
+
+    space = globals()
+    if n:
+        space["super"] = Plain
+    try:
+        return x, Child().find()
+    finally:
+        space.pop("super", None)
+
+
+@case(with_x(0, 1, 2))
+def super_that_finds_no_class(x, n):
+    def alone():
+        super()
+
+    class Odd:
+        def deleted(self):
+            del self
+            super()
+
+        def emptied(self):
+            nonlocal __class__
+            del __class__
+            super()
+
+    call = (alone, lambda: Odd().deleted(), lambda: Odd().emptied())[n]
+    try:
+        call()
+    except RuntimeError as error:
+        return x, str(error)
+
+
+@case(with_x(1, 3))
+def super_attribute_after_a_break(x, n):
+    class Child(Base):
+        def run(self, x):
+            torch._dynamo_is_not_here = None  # a write to a module that is not traced through
+            return super().double(x) + len(super().msg)
+
+    try:
+        return Child().run(x) * n
+    finally:
+        del torch._dynamo_is_not_here
+
+
+# Comparison
+
+
+class Abstract(metaclass=abc.ABCMeta):
+    def __init__(self, log):
+        self.log = log
+
+    def __eq__(self, other):
+        self.log.append("abstract")
+        return NotImplemented
+
+    __hash__ = None
+
+
+class Virtual:
+    def __init__(self, log):
+        self.log = log
+
+    def __eq__(self, other):
+        self.log.append("virtual")
+        return NotImplemented
+
+    def __radd__(self, other):
+        self.log.append("radd")
+        return 5
+
+    __hash__ = None
+
+
+Abstract.register(Virtual)
+
+
+@case(with_x(0, 1))
+def virtual_subclasses_are_not_asked_first(x, n):
+    log = []
+    pair = [Abstract(log), Virtual(log)]
+    return x, pair[n] == pair[1 - n], log
+
+
+def cell_of(*value):
+    def inner():
+        return held
+
+    if value:
+        held = value[0]
+    return inner.__closure__[0]
+
+
+@case(with_x(2, 3, "text"))
+def cells_compare_as_what_they_hold(x, n):
+    one, other, empty = cell_of(n), cell_of(3), cell_of()
+    found = [one == other, empty == cell_of(), empty != one, empty < one, one > empty]
+    if not isinstance(n, str):
+        found.append(one < other)
+    return x, found
+
+
+@case(with_x(0, 1))
+def hashes_are_cut_as_the_interpreter_does(x, n):
+    class Proxy:
+        def __hash__(self):
+            return (hash("halibut"), 2**70 + 5)[n]
+
+        def __eq__(self, other):
+            return other == "halibut"
+
+    return x, len({"halibut", Proxy()}), hash(Proxy()) == Proxy().__hash__()
+
+
+class Anything:
+    def __init__(self, equal):
+        self.equal = equal
+
+    def __eq__(self, other):
+        return other == self.equal
+
+    def __hash__(self):
+        return hash(self.equal)
+
+
+@case(with_x(2, 7, "no"))
+def searching_constants_for_an_object(x, n):
+    class Always(int):
+        def __eq__(self, other):
+            return True
+
+        __hash__ = int.__hash__
+
+    wanted = Anything(n)
+    return (
+        x,
+        wanted in range(5),
+        wanted in (1, 2),
+        wanted in frozenset((2, 3)),
+        Always(11) in range(3),
+    )
+
+
+# Numbers
+
+
+@case(with_x(7, -3))
+def int_subclass_that_defines_index(x, n):
+    class Mine(int):
+        def __index__(self):
+            return int(self) + 1
+
+    made = Mine(n)
+    return x, operator.index(made), made.__index__(), list(range(10))[made], hex(made)
+
+
+@case(with_x(1.5, 2.0, -0.0))
+def parts_of_subclasses_of_numbers(x, n):
+    class Complex(complex):
+        pass
+
+    class Real(float):
+        pass
+
+    class Whole(int):
+        pass
+
+    made = Complex(n, 2.5)
+    return x, made.real, made.imag, Real(n).real, Whole(n).numerator, Whole(n).denominator
+
+
+@case(with_x(0.1, 0.3, 1))
+def sums_of_floats(x, n):
+    values = [n] * 10
+    try:
+        text = sum(["a"], "")
+    except TypeError as error:
+        text = str(error)
+    return x + sum(values), sum(values), sum([1.0, 10e100, 1.0, -10e100]), sum([1, n, x]), text
+
+
+@case(with_x(0, 1, 2, 3))
+def extremes_called_wrongly(x, n):
+    calls = (
+        lambda: max(),
+        lambda: min(1, 2, default=None),
+        lambda: max([], default=x),
+        lambda: min([1], other=3),
+    )
+    try:
+        return calls[n]()
+    except TypeError as error:
+        return x, str(error)
+
+
+@case(with_x(0, 1))
+def truth_of_what_an_object_says(x, n):
+    class Asked:
+        def __init__(self, number):
+            self.number = number
+
+        def __bool__(self):
+            return self.number > 0
+
+    return x + 1 if Asked(n) else x - 1
+
+
+# Builtins
+
+
+@case(with_x(0, 1, 0))
+def builtins_that_the_program_replaces(x, n):
+    def count():
+        return len([1, 2, 3])
+
+    before = count()
+    kept = builtins.len
+    if n:
+        builtins.len = lambda values: 7
+    try:
+        return x + count(), before
+    finally:
+        builtins.len = kept
+
+
+@case(with_x(0, 1))
+def names_of_builtins_are_not_attributes_of_the_module(x, n):
+    class Made:
+        del __annotations__  # noqa: F821  # the class statement makes it
+        try:
+            y: int = n
+            found = "annotated"
+        except NameError as error:
+            found = str(error)
+        z: str = ""
+
+    return x, Made.found
+
+
+@case(with_x(0, 1))
+def builtins_of_functions(x, n):
+    def made():
+        return n
+
+    outer = cell_of.__builtins__
+    return x, made.__builtins__ is outer, "len" in outer
+
+
+# Classes that are told apart
+
+
+class Bases:
+    """Stands for a class to `isinstance`."""
+
+    def __init__(self, bases):
+        self.__bases__ = bases
+
+
+class OfBases:
+    def __init__(self, cls):
+        self.__class__ = cls
+
+    __class__ = None
+
+
+@case(with_x(0, 1))
+def objects_that_stand_for_classes(x, n):
+    upper = Bases(())
+    lower = Bases((upper,))
+    made = OfBases((upper, lower)[n])
+    return x, isinstance(made, upper), isinstance(made, lower), issubclass(lower, upper)
+
+
+@case(with_x(1, "a", None))
+def checks_by_parts_of_a_union(x, n):
+    class Meta(type):
+        def __instancecheck__(cls, instance):
+            return 1 / 0
+
+    union = int | Meta("Raises", (), {})
+    try:
+        return x, isinstance(n, union)
+    except ZeroDivisionError:
+        return x, "asked"
+
+
+@case(with_x(1, 2))
+def classes_of_bound_methods(x, n):
+    made = object()
+    kinds = [
+        type(made.__str__),
+        type(n.__add__),
+        type([].append),
+        type("".join),
+        type(Base().double),
+    ]
+    return x, [kind.__name__ for kind in kinds], [3].append.__qualname__, {}.pop.__qualname__
+
+
+@scenario(lambda state: [(t(2),), (t(3),)])
+def a_builtin_function_as_a_method(x=None):
+    class Holder:
+        pass
+
+    def program(x):
+        state.method = types.MethodType(max, state)
+        torch.is_grad_enabled()
+        return x, state.method.__self__ is state
+
+    state = Holder()
+    return program, state
+
+
+@case(with_x("dict", "none"))
+def vars_of_what_defines_its_dict(x, n):
+    class Own:
+        __dict__ = property(lambda self: {"a": n})
+
+    return x, vars(Own())
+
+
+@case(with_x(0, 1))
+def attribute_names_that_are_no_text(x, n):
+    try:
+        return getattr(builtins if n else Base, 1)
+    except TypeError as error:
+        return x, str(error)
