@@ -78,10 +78,12 @@ def issubclass_(frame: Frame, value: Variable, classes: Variable, /) -> Variable
 
 def _each(wanted: Any) -> Iterator[Any]:
     """The classes of a tuple of classes, tuples and unions."""
-    if type(wanted) is tuple or (
-        type(wanted) is types.UnionType and all(isinstance(p, type) for p in wanted.__args__)
-    ):
-        for part in wanted if type(wanted) is tuple else wanted.__args__:
+    parts: Any = wanted if type(wanted) is tuple else ()
+    if type(wanted) is types.UnionType:
+        parts = wanted.__args__
+    is_union = type(wanted) is types.UnionType and all(isinstance(p, type) for p in parts)
+    if type(wanted) is tuple or is_union:
+        for part in parts:
             yield from _each(part)
     elif _stands_for_class(wanted):
         raise TraceBreakError("GB0009", "an object that stands for a class")
