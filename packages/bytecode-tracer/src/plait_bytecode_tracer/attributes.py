@@ -40,6 +40,7 @@ from plait_bytecode_tracer.objects import (
     store_object_attribute,
     super_attribute,
 )
+from plait_bytecode_tracer.patches import is_own
 from plait_bytecode_tracer.raising import (
     PythonError,
     complete_attribute_error,
@@ -275,6 +276,12 @@ def _field_position(kind: Any, name: str) -> int | None:
 def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variable | None:
     if owner.attributes is not None and name in owner.attributes:
         return owner.attributes[name]
+    if name != "__class__":
+        guard_class(frame, owner.cls, name)
+    if not is_own(static := static_attribute(owner.cls, name)):
+        if is_python(static):
+            return BoundVariable(constant(static), owner)
+        raise TraceBreakError("GB0007", f"{owner.cls.__name__}.{name}, which is not torch's own")
     if name in _TENSOR_CONSTANTS:
         if owner.fake._has_symbolic_sizes_strides and name in ("shape", "nbytes"):
             return symbolic_attribute(frame, owner, name)
@@ -298,10 +305,6 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
     if name in ("_base", "__dict__"):
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")
     if hasattr(torch.Tensor, name):
-        guard_class(frame, torch.Tensor, name)
-        static = static_attribute(torch.Tensor, name)
-        if is_python(static) and not static.__module__.startswith("torch"):
-            return BoundVariable(constant(static), owner)
         if callable(getattr(torch.Tensor, name)):
             return MethodVariable(owner, name)
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")

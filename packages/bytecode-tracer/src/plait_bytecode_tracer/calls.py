@@ -22,7 +22,7 @@ from plait_bytecode_tracer.frame import Frame, Function, constant
 from plait_bytecode_tracer.getters import GETTERS, call_getter, known_getter
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.instances import call_class, new_instance
-from plait_bytecode_tracer.leaves import is_leaf, is_of_torch
+from plait_bytecode_tracer.leaves import is_leaf, is_of_torch, leaves_state
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects import (
     MISSING,
@@ -35,7 +35,7 @@ from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.callables import outside_partial
 from plait_bytecode_tracer.rules.closures import find_code_rule
 from plait_bytecode_tracer.rules.compiler import call_marked
-from plait_bytecode_tracer.rules.modules import module_call
+from plait_bytecode_tracer.rules.modules import CALL_WITH_HOOKS, module_call
 from plait_bytecode_tracer.rules.registry import (
     find_builtin,
     find_named,
@@ -85,17 +85,9 @@ _INLINED = frozenset(
 _CALLED_DIRECTLY = (*(types.FunctionType, types.MethodType, torch.nn.Module, functools.partial),)
 """Callables whose result is what the Python function that they call returns."""
 _DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
-_CHANGING = (
-    *("set_", "_set_", "_push", "_pop", "_enter", "_exit", "_stash", "_start", "_stop"),
-    *("_enable", "_disable", "_activate", "_deactivate", "_register", "_unregister", "_clear"),
-    *("_reset", "_remove", "_increment", "_decrement", "_saved_tensors_hooks"),
-)
-"""How functions are named that change a state of torch's, which a trace must not do."""
 _UNTRACED_TORCH = frozenset(
     {
-        *("manual_seed", "seed", "set_default_device", "save", "load"),
-        *("set_num_threads", "get_rng_state", "set_rng_state", "compile", "from_numpy"),
-        *("use_deterministic_algorithms", "set_printoptions", "set_float32_matmul_precision"),
+        *("manual_seed", "seed", "save", "load", "compile", "from_numpy"),
         *("equal", "allclose", "is_nonzero", "nonzero", "unique", "masked_select"),
         *("numel_", "tensor", "as_tensor", "Generator"),
     }
@@ -304,9 +296,10 @@ def _call_torch(
     frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     name = getattr(real, "__name__", type(real).__name__)
-    sets = name.startswith(_CHANGING) and not has_tensor([args, kwargs])
-    if name in _UNTRACED_TORCH or sets:
+    if name in _UNTRACED_TORCH:
         return _special_torch(frame, name, real, args, kwargs)
+    if not leaves_state(real):
+        raise TraceBreakError("GB0002", f"{name}, of which it is not known what it changes")
     if isinstance(real, types.MethodDescriptorType) and isinstance(args[0], TensorVariable):
         return call_method_variable(frame, MethodVariable(args[0], name), args[1:], kwargs)
     state = frame.state
@@ -444,8 +437,10 @@ def _call_module(
             frame, frame.state.wrap(compiled.__get__(function.value), original), args, kwargs
         )
     called = static_attribute(type(function.value), "__call__")
-    guard_class(frame, type(function.value), "__call__")
-    if called is not MODULE_CALL:
+    for name in ("__call__", "_call_impl"):
+        guard_class(frame, type(function.value), name)
+    inner = static_attribute(type(function.value), "_call_impl")
+    if called is not MODULE_CALL or inner is not CALL_WITH_HOOKS:
         return inline(frame, called, [function, *args], kwargs)
     return module_call(frame, function, *args, **kwargs)
 
@@ -494,6 +489,8 @@ def _defaults(
     """The default values of a real function's parameters, by position and by name."""
     given, named = function.__defaults__ or (), function.__kwdefaults__ or {}
     if (function.__module__ or "").split(".")[0] == "torch":
+        if not frame.state.made.depends(function):
+            frame.state.guard_function(function)
         return [constant(value) for value in given], {n: constant(v) for n, v in named.items()}
     if frame.state.made.depends(function):
         inner = frame.state.made.given

@@ -17,6 +17,52 @@ _LEAF_MODULES = frozenset(
     }
 )
 
+_OF_PACKAGE = frozenset(
+    {
+        *("is_tensor", "is_storage", "typename", "compiled_with_cxx11_abi", "sym_float"),
+        *("sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum"),
+        *("are_deterministic_algorithms_enabled", "get_deterministic_debug_mode"),
+        *("get_float32_matmul_precision", "is_deterministic_algorithms_warn_only_enabled"),
+        *("is_warn_always_enabled", "get_default_device", "_as_tensor_fullprec"),
+    }
+)
+"""Python functions of `torch` itself that only tell or compute something; others are traced."""
+_GENERATED = ("_nn", "_linalg", "_special", "_fft", "_sparse", "_nested")
+"""Parts of `torch._C` that hold operators of the dispatcher and nothing else."""
+_TELLING = (
+    *("is_", "_is_", "get_", "_get_", "_has_", "_are_", "_any_", "_can_use_", "_len_"),
+    *("_dispatch_is_", "_dispatch_has_", "_dispatch_get_", "_dispatch_key", "_supported_"),
+)
+"""How functions of `torch._C` are named that tell a state."""
+_COMPUTING = frozenset(
+    {
+        *("_infer_size", "_overlaps", "_segment_reduce", "_demangle", "_log_api_usage_once"),
+        *("_group_tensors_by_device_and_dtype", "_conv_determine_backend_memory_format"),
+        *("_select_conv_backend", "_select_batch_norm_backend", "_disabled_torch_function_impl"),
+        *("_disabled_torch_dispatch_impl", "parse_schema", "_to_functionality_key"),
+        *("_accelerator_getAccelerator",),
+    }
+)
+"""Functions of `torch._C` that change nothing."""
+
+
+@functools.cache
+def _operators() -> frozenset[Any]:
+    """The functions in C that call one operator of the dispatcher."""
+    owners = [torch._C._VariableFunctions, *(getattr(torch._C, n, None) for n in _GENERATED)]
+    found = [getattr(owner, name) for owner in owners if owner for name in dir(owner)]
+    return frozenset(f for f in found if isinstance(f, types.BuiltinFunctionType))
+
+
+def leaves_state(real: Any) -> bool:
+    """Whether a leaf is known to change nothing but tensors that it is given, and to draw.
+
+    What is not known so may switch a mode of torch's, and runs as it is, between two graphs.
+    """
+    if not isinstance(real, types.BuiltinFunctionType | types.BuiltinMethodType):
+        return True  # operators of the dispatcher, methods of tensors, listed Python
+    return real in _operators() or real.__name__.startswith(_TELLING) or real.__name__ in _COMPUTING
+
 
 def is_leaf(real: Any) -> bool:
     """Whether a function of torch becomes a node rather than being inlined."""
@@ -28,6 +74,8 @@ def is_leaf(real: Any) -> bool:
         from_torch = module.startswith("torch") or type(owner).__name__ == "_VariableFunctionsClass"
         return from_torch or getattr(owner, "__name__", "").startswith("torch")
     if isinstance(real, types.FunctionType):
+        if real.__globals__.get("__name__") == "torch":
+            return real.__name__ in _OF_PACKAGE
         if real.__name__.startswith("_check"):  # they read a value and raise
             return False
         return real.__globals__.get("__name__") in _LEAF_MODULES and not may_warn(real)

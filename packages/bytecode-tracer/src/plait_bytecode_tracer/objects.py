@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -404,6 +405,8 @@ def store_object_attribute(frame: Frame, owner: Variable, name: str, value: Vari
             return  # as functools.total_ordering does each time
     setter = static_attribute(cls, "__setattr__")
     guard_class(frame, cls, "__setattr__")
+    if issubclass(cls, threading.local):
+        raise TraceBreakError("GB0007", f"a write to {name!r} of each thread's own")
     if is_python(setter):
         _call_real(frame, setter, [owner, constant(name), value])
     elif isinstance(owner, ObjectVariable) and getattr(setter, "__name__", "") != "__setattr__":

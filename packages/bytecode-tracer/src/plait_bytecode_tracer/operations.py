@@ -17,6 +17,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import is_python, special_method, static_attribute
+from plait_bytecode_tracer.patches import require_own
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.standins import fails_for_real
@@ -209,6 +210,7 @@ def truth(frame: Frame, value: Variable) -> bool:
     """`bool(value)`. Breaks on the value of a tensor."""
     match value:
         case TensorVariable():
+            require_own(frame.state, "__bool__")
             known = value_of(frame.state, value, "bool")
             if known is not UNKNOWN:
                 return bool(known)

@@ -39,6 +39,7 @@ from plait_bytecode_tracer.object_keys import (
     real_key,
     tracked_key,
 )
+from plait_bytecode_tracer.patches import guard_code, require_own_operation
 from plait_bytecode_tracer.scopes import Scope, without_transforms
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.sources import Constants, Source
@@ -243,6 +244,8 @@ class TraceState:
     guards: GuardSet = field(init=False)
     class_guards: set[tuple[int, str]] = field(default_factory=set)
     """The attributes of classes that are guarded."""
+    code_guards: set[types.FunctionType] = field(default_factory=set)
+    """Functions of torch's that nodes of the graph call."""
     globals_read: dict[tuple[int, str], Variable] = field(default_factory=dict)
     """The variables of modules that the trace has read and not changed."""
     defaults: dict[int, tuple[list[Variable], dict[str, Variable]]] = field(default_factory=dict)
@@ -754,6 +757,7 @@ class TraceState:
         from plait_bytecode_tracer.shapes.data import check_assumed
         from plait_bytecode_tracer.shapes.uses import check_identity, check_use
 
+        self._guard_target(kind, target, args)
         device = self.ambient.device_for(target, kwargs)
         if device is not None:
             kwargs = {**kwargs, "device": Known(device)}
@@ -788,6 +792,14 @@ class TraceState:
         if not self.mutates_tensors:
             self.mutates_tensors = any(map(self._is_changed, node.all_input_nodes))
         return node, result
+
+    def _guard_target(self, kind: str, target: Any, args: Sequence[Any]) -> None:
+        """What a node calls stays torch's own."""
+        tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
+        if tensors:
+            require_own_operation(self, kind, target, tensors[0].cls)
+        if isinstance(target, types.FunctionType) and target.__module__.startswith("torch"):
+            guard_code(self, target)
 
     def _is_changed(self, node: fx.Node) -> bool:
         """Whether a tensor's version has grown since its node came."""

@@ -21,7 +21,7 @@ from plait_bytecode_tracer.variables import (
     Variable,
 )
 
-_CALL_WITH_HOOKS: Any = torch.nn.Module._call_impl
+CALL_WITH_HOOKS: Any = torch.nn.Module._call_impl
 
 
 @builtin(MODULE_CALL)
@@ -30,7 +30,7 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
     from plait_bytecode_tracer.calls import inline
 
     if _has_hooks(frame, owner) or _has_global_hooks():
-        return inline(frame, _CALL_WITH_HOOKS, [owner, *args], dict(kwargs))
+        return inline(frame, CALL_WITH_HOOKS, [owner, *args], dict(kwargs))
     if isinstance(owner, Known) and owner.source is not None:
         if owner.value.__dict__.get("_compiled_call_impl") is not None:
             raise TraceBreakError("GB0002", f"{owner.source.text}, which is compiled by itself")

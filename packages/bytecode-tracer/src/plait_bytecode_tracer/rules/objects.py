@@ -13,6 +13,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.keys import keep_distinct
 from plait_bytecode_tracer.objects import MISSING, delete_object_attribute, static_attribute
+from plait_bytecode_tracer.patches import require_own
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails, python_error
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.shapes.attributes import size_of
@@ -47,6 +48,7 @@ def len_(frame: Frame, value: Variable) -> Variable:
         case ViewVariable():
             return constant(len(value.owner.items))
         case TensorVariable():
+            require_own(frame.state, "__len__")
             if value.fake._has_symbolic_sizes_strides and value.fake.dim():
                 return size_of(frame, value, 0)
             return constant(len(value.fake))

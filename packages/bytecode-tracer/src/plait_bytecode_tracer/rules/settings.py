@@ -1,0 +1,28 @@
+"""Functions that set what torch does everywhere: each is one break, and runs as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.rules.registry import Builtin, builtin
+from plait_bytecode_tracer.variables import Variable
+
+
+def _breaking(function: Callable[..., Any]) -> Builtin:
+    def rule(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
+        raise TraceBreakError("GB0002", f"torch.{function.__name__}, which sets a state of torch")
+
+    return rule
+
+
+for _function in (
+    *(torch.set_printoptions, torch.set_default_device, torch.set_default_tensor_type),
+    *(torch.use_deterministic_algorithms, torch.set_deterministic_debug_mode),
+    *(torch.set_float32_matmul_precision, torch.set_warn_always),
+):
+    builtin(_function)(_breaking(_function))
