@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -142,6 +143,9 @@ CHANGES: dict[str, Change] = {
     "global's type": switch(lambda w: w.names, "FACTOR", True),
     "unrelated global": switch(lambda w: w.names, "function", None),
     "global hides builtin": appear(lambda w: w.names, "print"),
+    "format of buffer": toggle(lambda w: w, "buffer", lambda w: array.array("f", [1.0])),
+    "read-only buffer": toggle(lambda w: w, "buffer", lambda w: memoryview(w.buffer).toreadonly()),
+    "no buffer": toggle(lambda w: w, "buffer", lambda w: [1.0]),
     "cell": toggle(lambda w: w.cell, "cell_contents", lambda w: 6),
     "class attribute": toggle(lambda w: w.cls, "level", lambda w: 2),
     "class attribute made property": toggle(lambda w: w.cls, "level", lambda w: property(len)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -97,20 +98,21 @@ class World:
         self.pair = [self.tensor, self.tensor]
         self.method = self.thing.run
         self.view = self.tensor[0]
+        self.buffer: Any = array.array("d", [1.0, 2.0])
         self.cls = type("Made", (), {"level": 1, "run": lambda self: 1})
 
     @property
     def arguments(self) -> tuple[Any, ...]:
         return (
             *(self.thing, self.slotted, self.block, self.tensor, self.table, self.ordered),
-            *(self.special, self.items, self.pair, self.method, self.view),
+            *(self.special, self.items, self.pair, self.method, self.view, self.buffer),
         )
 
     @property
     def named(self) -> tuple[str, ...]:
         return (
             *("thing", "slotted", "block", "tensor", "table", "ordered"),
-            *("special", "items", "pair", "method", "view"),
+            *("special", "items", "pair", "method", "view", "buffer"),
         )
 
 
@@ -145,6 +147,7 @@ def _assumptions(
     yield at["tensor"], Kind.TENSOR, tensor_facts(world.tensor, with_grad=True)
     facts = tensor_facts(world.view, with_grad=False)
     yield at["view"], Kind.TENSOR, replace(facts, shape=(Range(2, 5),), stride=(None,))
+    yield at["buffer"], Kind.ARRAY, "d"
     first, second = (at["pair"].element(n, str(n)) for n in (0, 1))
     yield second, Kind.SAME_OBJECT, first
     yield None, Kind.DISTINCT, Distinct((first, at["thing"], at["slotted"]))

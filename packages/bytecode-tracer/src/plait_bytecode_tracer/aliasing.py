@@ -7,10 +7,14 @@ import types
 from collections.abc import Hashable
 from typing import Any
 
+import torch
+
+from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Distinct, Kind, StoragePattern, storage_pattern
 from plait_bytecode_tracer.sources import Access, Source
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import (
+    ArrayVariable,
     DictVariable,
     Known,
     SequenceVariable,
@@ -28,6 +32,46 @@ def guard_shared_storage(state: TraceState) -> None:
         pattern = storage_pattern(tuple(i.real for i in inputs))
         expected = StoragePattern(tuple(i.source for i in inputs), pattern)
         state.require(None, Kind.STORAGE_PATTERN, expected, "which inputs share storage")
+
+
+def apart(*tensors: torch.Tensor) -> bool:
+    """Whether tensors of different storages have no memory in common, as arrays can have it."""
+    spans = [(_storage(tensor), *_span(tensor)) for tensor in tensors if tensor.numel()]
+    spans.sort(key=lambda span: span[1])
+    furthest, owner = 0, 0
+    for storage, begin, end in spans:
+        if begin < furthest and storage != owner:
+            return False
+        if end > furthest:
+            furthest, owner = end, storage
+    return True
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor's storage begins and ends in memory, in bytes."""
+    storage = tensor.untyped_storage()
+    begin = storage.data_ptr()
+    return begin, begin + storage.nbytes()
+
+
+def guard_memory(state: TraceState) -> None:
+    """With in-place operations, no array lies over the memory of another input.
+
+    Breaks the whole call where one does now: the graph takes them for different tensors.
+    """
+    arrays = [v for v in state.wrapped.values() if isinstance(v, ArrayVariable) and v.tensor]
+    inputs = state.tensor_inputs
+    if not state.mutates_tensors or not arrays or len(inputs) < 2:
+        return
+    if not apart(*(i.real for i in inputs)):
+        raise TraceBreakError("GB0016", "a write where arrays share memory")
+    check = state.constants.name(apart)
+    sources = ", ".join(i.source.code for i in inputs)
+    state.guard(None, f"{check}({sources})", "arrays share no memory with other inputs")
 
 
 def guard_distinct(state: TraceState) -> None:

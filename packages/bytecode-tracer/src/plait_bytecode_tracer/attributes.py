@@ -50,6 +50,7 @@ from plait_bytecode_tracer.rules.registry import find_builtin
 from plait_bytecode_tracer.shapes.attributes import number_attribute, symbolic_attribute
 from plait_bytecode_tracer.subclasses import store_subclass_attribute, subclass_attribute
 from plait_bytecode_tracer.variables import (
+    ArrayVariable,
     BoundVariable,
     CellVariable,
     ContextVariable,
@@ -74,6 +75,7 @@ from plait_bytecode_tracer.variables import (
     TracebackVariable,
     Variable,
     ViewVariable,
+    is_array,
     is_constant,
 )
 
@@ -112,6 +114,14 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
     match owner:
         case TensorVariable():
             return _tensor_attribute(frame, owner, name)
+        case ArrayVariable():
+            from plait_bytecode_tracer.arrays.methods import array_attribute
+
+            return array_attribute(frame, owner, name)
+        case Known(real) if is_array(real):
+            from plait_bytecode_tracer.arrays.values import known_array
+
+            return find_attribute(frame, known_array(frame, owner), name)
         case Known():
             return _known_attribute(frame, owner, name)
         case OpaqueVariable():
@@ -500,6 +510,8 @@ def _store_on_tensor(frame: Frame, owner: TensorVariable, name: str, value: Vari
 
 def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
     """`owner.name = value`."""
+    if isinstance(owner, ArrayVariable):
+        raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of an array")
     if isinstance(owner, FunctionVariable):
         store_function_attribute(owner, name, value)
     elif isinstance(owner, PartialVariable) and name not in ("func", "args", "keywords"):

@@ -211,5 +211,38 @@ BREAKS = _table(
             return y
         """,
     ),
+    BreakKind(
+        "GB0015",
+        "NumPy function that is not captured",
+        "Use a function that is captured, or the like one of torch.",
+        "Arrays of NumPy are tensors in the graph, and many of NumPy's functions are captured; "
+        "this one is not, or not with these arguments. It runs as it is, between two graphs. So "
+        "do functions whose results NumPy leaves open, and random numbers, whose state is "
+        "NumPy's own.",
+        """
+        import numpy as np
+
+
+        def function(x):
+            return x + float(np.random.rand())
+        """,
+    ),
+    BreakKind(
+        "GB0016",
+        "array that is not captured",
+        "Pass arrays that can be written to, of bools, signed integers, uint8 or floats.",
+        "Torch has no tensor over the memory of such an array: its elements are objects, texts, "
+        "dates, records or of another byte order, it is read-only, or it runs backwards through "
+        "its memory. What is done to it runs as it is, between two graphs.",
+        """
+        import numpy as np
+
+        names = np.array(["a", "b"])
+
+
+        def function(x):
+            return x * len(names[x.dim() - 1 :])
+        """,
+    ),
 )
 """Every cause of a graph break by its code."""

@@ -51,6 +51,7 @@ from plait_bytecode_tracer.subclasses import dispatch, holds_subclass
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
 from plait_bytecode_tracer.texts import CONVERSIONS, text_of
 from plait_bytecode_tracer.variables import (
+    ArrayVariable,
     BoundVariable,
     CallableVariable,
     CoroutineVariable,
@@ -66,7 +67,9 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     TensorVariable,
     Variable,
+    is_array_variable,
     is_constant,
+    is_of_numpy,
 )
 
 _UNTRACED_MODULES = (
@@ -146,6 +149,13 @@ def _call_known(
     stands_for = frame.state.made.variables.get(id(real))
     if stands_for is not None and not isinstance(stands_for, Known):
         return call(frame, stands_for, args, kwargs)
+    if is_of_numpy(real):
+        from plait_bytecode_tracer.arrays.calls import call_numpy
+
+        frame.state.is_direct = False
+        of_numpy = call_numpy(frame, real, args, kwargs)
+        if of_numpy is not None:
+            return of_numpy
     if isinstance(real, type):
         frame.state.is_direct = False
         return call_class(frame, function, args, kwargs)
@@ -190,8 +200,6 @@ def _call_known(
     scripted = getattr(real, "_torchdynamo_inline", None)  # the Python of a ScriptFunction
     if isinstance(scripted, types.FunctionType):
         return inline(frame, scripted, args, kwargs)
-    if _is_numpy_function(real) and not has_tensor([args, kwargs]):
-        return fold(real, args, kwargs)
     method = _ruled_method(real)
     if method is not None:
         return call(frame, constant(method), [_receiver(frame, function), *args], kwargs)
@@ -214,12 +222,6 @@ def _call_made(
     if len(args) != 1 or kwargs:
         raise TraceBreakError("GB0006", f"a {function.kind.__name__} called with other arguments")
     return function.run(frame, *args)
-
-
-def _is_numpy_function(real: Any) -> bool:
-    """Whether a function is NumPy's arithmetic, which gives scalars for scalars."""
-    cls = type(real)
-    return cls.__module__ == "numpy" and cls.__name__ == "ufunc"
 
 
 def _ruled_method(real: Any) -> Any:
@@ -253,6 +255,10 @@ def operator_on_tensors(
         from plait_bytecode_tracer.operations import apply
 
         return apply(frame, real, args)
+    if any(isinstance(arg, ArrayVariable) for arg in args):
+        from plait_bytecode_tracer.arrays.calls import call_builtin
+
+        return call_builtin(frame, real, args, kwargs)
     if real in (abs, pow, round, divmod) and not kwargs:
         node, result = frame.state.emit("call_function", real, args, {})
         return frame.state.tensor_result(node, result)
@@ -417,6 +423,10 @@ def _creates_tensor(name: str) -> bool:
 def _special_torch(
     frame: Frame, name: str, real: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
+    if name in ("from_numpy", "tensor", "as_tensor") and args and is_array_variable(args[0]):
+        from plait_bytecode_tracer.arrays.conversions import torch_call
+
+        return torch_call(frame, name, args, kwargs)
     whole = name == "as_tensor" and bool(args) and isinstance(args[0], TensorVariable)
     if whole or (name in ("tensor", "as_tensor") and not has_tensor([args, kwargs])):
         node, result = frame.state.emit("call_function", real, args, kwargs)

@@ -9,6 +9,7 @@ from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
+    ArrayVariable,
     BoundVariable,
     CallableVariable,
     CellVariable,
@@ -42,6 +43,10 @@ def type_of(value: Variable) -> type:
     match value:
         case TensorVariable() | SubclassVariable():
             return value.cls
+        case ArrayVariable():
+            from plait_bytecode_tracer.arrays.values import class_of_array
+
+            return class_of_array(value)
         case Known():
             return type(value.value)
         case IdVariable():

@@ -116,12 +116,15 @@ def _compare_constant(frame: Frame, owner: Known, name: str, other: Variable) ->
     method = static_attribute(type(value), name)
     if is_python(method):  # of an enum
         return call(frame, constant(method), [owner, other], {})
-    if isinstance(other, Known) and is_constant(other.value):
+    is_of_numpy = type(value).__module__.startswith("numpy")
+    if isinstance(other, Known) and (
+        is_constant(other.value) or (is_of_numpy and isinstance(other.value, type))
+    ):
         return fold(getattr(type(value), name), [owner, other], {})
     container = tracked_container(owner)
     if container is not None:
         return compare_containers(frame, container, name, other)
-    if issubclass(type_of(other), _SINGLE) or type(value).__module__ == "numpy":
+    if issubclass(type_of(other), _SINGLE) or is_of_numpy:
         raise TraceBreakError("GB0008", f"{name} of a {type(value).__name__} and an object")
     return not_implemented()
 

@@ -13,6 +13,7 @@ from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.made import HEAP_TYPE
 from plait_bytecode_tracer.raising import PythonError, fails, python_error
 from plait_bytecode_tracer.variables import (
+    ArrayVariable,
     BoundVariable,
     DictVariable,
     IteratorVariable,
@@ -95,9 +96,17 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
     from plait_bytecode_tracer.subclasses import dispatch
 
     match container:
+        case ArrayVariable():
+            from plait_bytecode_tracer.arrays.indexing import get_array_item
+
+            return get_array_item(frame, container, key)
         case SubclassVariable():
             return dispatch(frame, operator.getitem, [container, key], {})
         case TensorVariable():
+            if isinstance(key, ArrayVariable):
+                from plait_bytecode_tracer.arrays.conversions import index_of
+
+                key = index_of(frame, key)
             node, result = frame.state.emit("call_function", operator.getitem, [container, key], {})
             return frame.state.tensor_result(node, result)
         case SequenceVariable():
@@ -192,6 +201,10 @@ def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) 
     from plait_bytecode_tracer.subclasses import dispatch
 
     match container:
+        case ArrayVariable():
+            from plait_bytecode_tracer.arrays.indexing import set_array_item
+
+            set_array_item(frame, container, key, value)
         case SubclassVariable():
             dispatch(frame, operator.setitem, [container, key, value], {})
             return

@@ -15,6 +15,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import constant
 from plait_bytecode_tracer.raising import python_error
 from plait_bytecode_tracer.variables import (
+    ArrayVariable,
     DictVariable,
     Known,
     SequenceVariable,
@@ -59,7 +60,7 @@ FOLDED: frozenset[Any] = frozenset(
 def has_tensor(value: Any, seen: frozenset[int] = frozenset()) -> bool:
     """Whether a tensor occurs in a variable or container of variables."""
     match value:
-        case TensorVariable() | TextVariable():
+        case TensorVariable() | ArrayVariable() | TextVariable():
             return True
         case SequenceVariable(items=items) | DictVariable(items=items):
             if id(value) in seen:  # it contains itself

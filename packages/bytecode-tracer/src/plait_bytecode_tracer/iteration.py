@@ -17,6 +17,7 @@ from plait_bytecode_tracer.outside_iterators import outside_iterator
 from plait_bytecode_tracer.patches import require_own
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.variables import (
+    ArrayVariable,
     CoroutineVariable,
     DictVariable,
     IteratorVariable,
@@ -51,6 +52,10 @@ def iterate(frame: Frame, value: Variable) -> IteratorVariable:
             return value
         case CoroutineVariable():
             fails(TypeError, "'coroutine' object is not iterable")
+        case ArrayVariable():
+            from plait_bytecode_tracer.arrays.indexing import array_iterator
+
+            return array_iterator(frame, value)
         case SequenceVariable():
             return over_sequence(value)
         case DictVariable() | SetVariable():
@@ -193,7 +198,7 @@ def elements(frame: Frame, value: Variable) -> Iterator[Variable]:
                 yield item
         case SequenceVariable():
             yield from list(value.items)
-        case DictVariable() | SetVariable() | ViewVariable():
+        case DictVariable() | SetVariable() | ViewVariable() | ArrayVariable():
             yield from elements(frame, iterate(frame, value))
         case TensorVariable():
             yield from _rows(frame, value)

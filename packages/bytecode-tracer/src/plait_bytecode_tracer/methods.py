@@ -48,6 +48,7 @@ from plait_bytecode_tracer.subclasses import (
 )
 from plait_bytecode_tracer.tensor_values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
+    ArrayVariable,
     ContextVariable,
     CoroutineVariable,
     DictVariable,
@@ -94,6 +95,10 @@ def call_method_variable(
             return dispatch(frame, called, [owner, *args], kwargs)
         case TensorVariable():
             return _tensor_method(frame, owner, method.name, args, kwargs)
+        case ArrayVariable():
+            from plait_bytecode_tracer.arrays.methods import array_method
+
+            return array_method(frame, owner, method.name, args, kwargs)
         case SequenceVariable() | DictVariable() | SetVariable():
             return _container_method(frame, owner, method.name, args, kwargs)
         case ContextVariable():
@@ -151,6 +156,10 @@ def _tensor_method(
         return _require_grad(frame, owner, args, kwargs)
     if name in _METADATA_METHODS:
         return _change_metadata(frame, owner, name, args, kwargs)
+    if name == "numpy" and not args and not kwargs:
+        from plait_bytecode_tracer.arrays.conversions import array_of_tensor
+
+        return array_of_tensor(frame, owner)
     if name in _VALUE_METHODS:
         known = value_of(state, owner, name.strip("_")) if name in READERS else UNKNOWN
         if known is not UNKNOWN:

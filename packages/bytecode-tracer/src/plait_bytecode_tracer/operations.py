@@ -24,6 +24,7 @@ from plait_bytecode_tracer.standins import fails_for_real
 from plait_bytecode_tracer.subclasses import dispatch, holds_subclass
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
 from plait_bytecode_tracer.variables import (
+    ArrayVariable,
     DictVariable,
     IdVariable,
     Known,
@@ -35,12 +36,17 @@ from plait_bytecode_tracer.variables import (
     TensorVariable,
     Variable,
     ViewVariable,
+    is_array_variable,
     is_constant,
 )
 
 
 def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> Variable:
     """An operator: on tensors a node, on constants its value, else the class's method."""
+    if any(map(is_array_variable, args)):
+        from plait_bytecode_tracer.arrays.ufuncs import array_operator
+
+        return array_operator(frame, function, args)
     if holds_subclass(args):
         if any(isinstance(arg, SubclassVariable) for arg in args):
             return dispatch(frame, function, args, {})
@@ -209,6 +215,10 @@ def element_equal(frame: Frame, left: Variable, right: Variable) -> bool:
 def truth(frame: Frame, value: Variable) -> bool:
     """`bool(value)`. Breaks on the value of a tensor."""
     match value:
+        case ArrayVariable():
+            from plait_bytecode_tracer.arrays.conversions import array_truth
+
+            return array_truth(frame, value)
         case TensorVariable():
             require_own(frame.state, "__bool__")
             known = value_of(frame.state, value, "bool")

@@ -28,6 +28,7 @@ from plait_bytecode_tracer.subclasses import restored
 from plait_bytecode_tracer.texts import CONVERSIONS
 from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
+    ArrayVariable,
     BoundVariable,
     CallableVariable,
     CallVariable,
@@ -111,6 +112,12 @@ class Rebuilder:
         if found is not None:
             return found
         match variable:
+            case ArrayVariable(source=source):
+                if source is not None:
+                    return self.writer.value(source)
+                from plait_bytecode_tracer.arrays.values import leaving
+
+                return self._iterator(leaving(variable))
             case SubclassVariable(tensor, cls, source):
                 if source is not None:
                     return self.writer.value(source)

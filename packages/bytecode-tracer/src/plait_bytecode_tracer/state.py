@@ -47,6 +47,7 @@ from plait_bytecode_tracer.twins import outside_deque, proxy_of, shown_by
 from plait_bytecode_tracer.variables import (
     UNCHANGING,
     VIEWS,
+    ArrayVariable,
     CellVariable,
     CoroutineVariable,
     DequeItems,
@@ -62,6 +63,7 @@ from plait_bytecode_tracer.variables import (
     SymbolVariable,
     TensorVariable,
     Variable,
+    is_array,
     is_constant,
     is_definition,
 )
@@ -396,6 +398,9 @@ class TraceState:
             self.guard_type(source, value)
             inner = Source(f"{self.constants.name(shown_by)}({source.code})", source.text, source)
             return proxy_of(self.wrap(shown_by(value), inner), source)
+        if is_array(value):
+            self.guard_type(source, value)
+            return ArrayVariable(None, source=source, original=value)
         if isinstance(value, UNCHANGING):  # methods of these are called while tracing
             self.guard_identity(source, value)
         if isinstance(value, VIEWS):

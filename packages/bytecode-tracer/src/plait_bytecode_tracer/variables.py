@@ -60,6 +60,25 @@ class SubclassVariable(Variable):
 
 
 @dataclass(eq=False, slots=True)
+class ArrayVariable(Variable):
+    """An array or scalar of NumPy: a tensor in the graph."""
+
+    tensor: TensorVariable | None
+    """The tensor over its memory; None for one from outside that nothing has computed with."""
+    is_scalar: bool = False
+    """Whether Python sees a scalar, as `numpy.float64`, rather than an array."""
+    source: Source | None = None
+    original: Any = None
+    """The real array of the caller."""
+    again: Callable[[], Remake] | None = None
+    """How NumPy makes it of what it is a view of."""
+    is_shared: bool = False
+    """Whether a tensor that Python sees has the same memory."""
+    is_inner: bool = False
+    """Whether it is a view of an array that nobody sees, as `numpy.tile` gives it."""
+
+
+@dataclass(eq=False, slots=True)
 class OpaqueVariable(Variable):
     """What a call of the graph returned that is no tensor: a function, a handle."""
 
@@ -444,9 +463,52 @@ def is_constant(value: Any) -> bool:
         return all(is_constant(item) for item in value)
     if type(value) is slice:
         return all(is_constant(part) for part in (value.start, value.stop, value.step))
-    if type(value).__module__ == "numpy" and hasattr(type(value), "item"):
-        return type(value).__name__ != "ndarray" and hasattr(value, "dtype")  # a NumPy scalar
+    if is_numpy_constant(value):
+        return True
     return type(value) in CONSTANT_TYPES or isinstance(value, enum.Enum)
+
+
+def is_numpy_constant(value: Any) -> bool:
+    """Whether a value is a scalar of NumPy that holds no objects, or a plain dtype."""
+    module = type(value).__module__
+    if module == "numpy" and hasattr(type(value), "item") and hasattr(type(value), "dtype"):
+        return type(value).__name__ != "ndarray" and value.dtype.kind in "biufcSUmM"
+    return module == "numpy.dtypes" and value.kind in "biufc" and value.metadata is None
+
+
+def is_array(value: object) -> bool:
+    """Whether a value is an array of NumPy itself, not of a subclass."""
+    cls = type(value)
+    return cls.__name__ == "ndarray" and cls.__module__ == "numpy"
+
+
+def is_array_variable(variable: Variable) -> bool:
+    """Whether a variable is an array or scalar of NumPy that the trace computes with."""
+    if isinstance(variable, Known):
+        return is_array(variable.value)
+    return isinstance(variable, ArrayVariable)
+
+
+_FUNCTIONS = types.FunctionType | types.BuiltinFunctionType
+_DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
+
+
+def is_of_numpy(function: Any) -> bool:
+    """Whether something that is called is a function, scalar class or method of NumPy's."""
+    cls = type(function)
+    if cls.__module__ == "numpy":
+        return cls.__name__ in ("ufunc", "_ArrayFunctionDispatcher")
+    if cls.__name__ == "cython_function_or_method":
+        return str(function.__module__).startswith("numpy")
+    if isinstance(function, _FUNCTIONS):
+        owner = type(getattr(function, "__self__", None)).__module__
+        module = getattr(function, "__module__", None) or ""
+        return (owner if isinstance(owner, str) else "").startswith("numpy.random") or (
+            isinstance(module, str) and module.partition(".")[0] == "numpy"
+        )
+    if isinstance(function, _DESCRIPTORS):
+        return function.__objclass__.__module__ == "numpy"
+    return isinstance(function, type) and cls is type and function.__module__ == "numpy"
 
 
 UNCHANGING: tuple[type, ...] = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable
+from typing import Any
 
 _PLAIN = (str, int)
 """Types whose values are the same if they are equal."""
@@ -16,6 +17,8 @@ def exact_key(value: object) -> Hashable:
     one. The elements of tuples, frozensets, slices and ranges count in the same way.
     """
     kind = type(value)
+    if kind.__module__ == "numpy" and hasattr(kind, "tobytes"):
+        return kind, _numpy_key(value)
     match value:
         case float():
             return kind, _float_key(value)
@@ -28,6 +31,12 @@ def exact_key(value: object) -> Hashable:
         case slice() | range():
             return kind, exact_key(value.start), exact_key(value.stop), exact_key(value.step)
     return kind, value
+
+
+def _numpy_key(value: Any) -> Hashable:
+    """A scalar of NumPy by its memory; all NaN of a class are one here too."""
+    is_nan = value.dtype.kind == "f" and value != value
+    return str(value.dtype), "nan" if is_nan else value.tobytes()
 
 
 def _float_key(value: float) -> Hashable:

@@ -18,6 +18,7 @@ from plait_bytecode_tracer.guards.kinds import (
     StoragePattern,
     TensorFacts,
     TensorValue,
+    array_format,
     holds_sizes,
     storage_pattern,
     tensor_facts,
@@ -146,6 +147,8 @@ class _Evaluation:
                 return holds_facts(value, expected)
             case Kind.SAME_OBJECT:
                 return value is self.values[expected.code]
+            case Kind.ARRAY:
+                return bool(array_format(value) == expected)
             case Kind.STORAGE_PATTERN:
                 tensors = tuple(self.values[source.code] for source in expected.sources)
                 return bool(storage_pattern(tensors) == expected.pattern)
@@ -194,6 +197,9 @@ class _Evaluation:
         if isinstance(expected, TensorValue):
             given = (self.values[source.code] for source in expected.sources)
             return shown(expected.evaluate(*given))
+        if guard.kind is Kind.ARRAY:
+            found = array_format(value)
+            return "an array that is read-only" if found is None else f"an array of {found}"
         if guard.kind is Kind.TYPE:
             return f"a {type(value).__name__}"
         if guard.kind is Kind.LENGTH:

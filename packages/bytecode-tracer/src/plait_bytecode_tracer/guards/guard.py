@@ -43,7 +43,7 @@ class Guard:
 _ALONE = frozenset(
     {
         *(Kind.IDENTITY, Kind.TYPE, Kind.EQUAL, Kind.LENGTH, Kind.KEYS, Kind.METHOD),
-        *(Kind.FUNCTION, Kind.TENSOR),
+        *(Kind.FUNCTION, Kind.TENSOR, Kind.ARRAY),
     }
 )
 """The kinds of which a source has one guard."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import torch
 
@@ -42,6 +43,8 @@ class Kind(Enum):
     """It is a function with this code, defaults and keyword defaults: a triple of objects."""
     TENSOR = "tensor"
     """It is a tensor with these `TensorFacts`."""
+    ARRAY = "array"
+    """It is an object with a buffer that can be written to, of elements of this format."""
     SAME_OBJECT = "same object"
     """It is the same object as this other source."""
     STORAGE_PATTERN = "storage pattern"
@@ -174,6 +177,15 @@ def storage_pattern(tensors: tuple[torch.Tensor, ...]) -> tuple[tuple[int, int],
         (first, tensor.data_ptr() - tensors[first].data_ptr())
         for first, tensor in zip(firsts, tensors, strict=True)
     )
+
+
+def array_format(value: Any) -> str | None:
+    """What the elements of an object's buffer are, as NumPy writes it; None if it is read-only.
+
+    For NumPy arrays it tells dtypes apart, byte orders, and whether elements are aligned.
+    """
+    view = memoryview(value)
+    return None if view.readonly else view.format
 
 
 def holds_sizes(value: torch.Tensor, facts: TensorFacts) -> bool:

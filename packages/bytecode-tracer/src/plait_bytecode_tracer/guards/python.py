@@ -20,6 +20,7 @@ from plait_bytecode_tracer.guards.kinds import (
     StoragePattern,
     TensorFacts,
     TensorValue,
+    array_format,
     storage_pattern,
 )
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
@@ -170,6 +171,10 @@ def _tensor(writer: CheckWriter, guard: Guard, value: str) -> str:
     return " and ".join(checks)
 
 
+def _array(writer: CheckWriter, guard: Guard, value: str) -> str:
+    return f"{writer.name(array_format)}({value}) == {guard.expected!r}"
+
+
 def _sizes(facts: TensorFacts, value: str) -> Iterator[str]:
     if not any(isinstance(size, Range) for size in facts.shape):
         yield f"{value}.shape == {facts.shape!r}"
@@ -250,6 +255,7 @@ _CONDITIONS: dict[Kind, Callable[[CheckWriter, Guard, str], str]] = {
     Kind.METHOD: _method,
     Kind.FUNCTION: _function,
     Kind.TENSOR: _tensor,
+    Kind.ARRAY: _array,
     Kind.SAME_OBJECT: _same_object,
     Kind.STORAGE_PATTERN: _storage,
     Kind.TENSOR_VALUE: _tensor_value,

@@ -196,6 +196,18 @@ static int check_function(PyObject *value, PyObject *parts)
            is_or_none(PyFunction_GET_KW_DEFAULTS(value), PyTuple_GET_ITEM(parts, 2));
 }
 
+/* As `array_format` of kinds.py. */
+static int check_array(PyObject *value, PyObject *format)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(value, &view, PyBUF_FULL_RO) < 0)
+        return raised();
+    const char *found = view.format ? view.format : "B";
+    int held = !view.readonly && PyUnicode_CompareWithASCIIString(format, found) == 0;
+    PyBuffer_Release(&view);
+    return held;
+}
+
 static int returns_false(PyCFunction method, PyObject *tensor)
 {
     PyObject *result = method(tensor, NULL);

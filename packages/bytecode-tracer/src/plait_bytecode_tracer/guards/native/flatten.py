@@ -48,6 +48,7 @@ _KINDS = {
                 Kind.METHOD,
                 Kind.FUNCTION,
                 Kind.TENSOR,
+                Kind.ARRAY,
                 Kind.SAME_OBJECT,
             ),
             *(Kind.STORAGE_PATTERN, Kind.DISTINCT, Kind.RELATION, Kind.MODE, Kind.PYTHON),

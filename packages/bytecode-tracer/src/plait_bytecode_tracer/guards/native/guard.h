@@ -173,6 +173,8 @@ static int check_guard(Check *check, Guard *guard, Node *node, PyObject *value, 
             check->data[node->slot] = data;
         return held;
     }
+    case ARRAY:
+        return check_array(value, guard->expected);
     case SAME_OBJECT:
         return check->held[guard->slots[0]] == check->held[guard->slots[1]];
     case STORAGE_PATTERN:

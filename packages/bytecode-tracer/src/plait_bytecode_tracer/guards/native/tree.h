@@ -63,6 +63,7 @@ enum Kind {
     METHOD,
     FUNCTION,
     TENSOR,
+    ARRAY,
     SAME_OBJECT,
     STORAGE_PATTERN,
     DISTINCT,
