@@ -48,6 +48,7 @@ from plait_bytecode_tracer.raising import (
 )
 from plait_bytecode_tracer.rules.registry import find_builtin
 from plait_bytecode_tracer.shapes.attributes import number_attribute, symbolic_attribute
+from plait_bytecode_tracer.state import STORED_KINDS
 from plait_bytecode_tracer.subclasses import store_subclass_attribute, subclass_attribute
 from plait_bytecode_tracer.variables import (
     ArrayVariable,
@@ -168,6 +169,8 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return constant(owner.name)
         case MethodVariable() if name == "__qualname__":
             return constant(_qualified_name(owner))
+        case MethodVariable() if name == "__self__":
+            return owner.owner
         case BoundVariable() if name == "__self__":
             return owner.self
         case BoundVariable() if name == "__func__" and isinstance(owner.function, Variable):
@@ -380,6 +383,10 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
     own = getattr(real, "__dict__", {})
     if name in own and owner.source is not None and isinstance(real, types.FunctionType):
         return frame.state.wrap(value, owner.source.attribute(name))
+    is_own = isinstance(real, types.FunctionType) and not frame.state.made.depends(real)
+    if is_own and type(value) in STORED_KINDS:
+        source = frame.state.constants.source(real, real.__qualname__)
+        return frame.state.wrap(value, source.attribute(name))
     return frame.state.made.part(real, value, f"{{}}.{name}")
 
 

@@ -51,6 +51,7 @@ from plait_bytecode_tracer.subclasses import dispatch, holds_subclass
 from plait_bytecode_tracer.tensor_values import UNKNOWN, value_of
 from plait_bytecode_tracer.texts import CONVERSIONS, text_of
 from plait_bytecode_tracer.variables import (
+    UNCHANGING,
     ArrayVariable,
     BoundVariable,
     CallableVariable,
@@ -229,7 +230,8 @@ def _ruled_method(real: Any) -> Any:
     if not isinstance(real, types.BuiltinMethodType) or isinstance(real.__self__, types.ModuleType):
         return None
     descriptor = static_attribute(type(real.__self__), real.__name__)
-    return None if find_builtin(descriptor) is None else descriptor
+    known = find_builtin(descriptor) is not None or isinstance(real.__self__, UNCHANGING)
+    return descriptor if known else None
 
 
 def _receiver(frame: Frame, method: Known) -> Variable:

@@ -68,6 +68,8 @@ def call_descriptor(
     name, cls = descriptor.__name__, descriptor.__objclass__
     if cls is dict and name in _PAST_ORDER and issubclass(type_of(owner), collections.OrderedDict):
         raise TraceBreakError("GB0002", f"dict.{name} of an OrderedDict, past its order")
+    if isinstance(owner, Known) and type(owner.value) is tuple:
+        owner = SequenceVariable([frame.state.made.given(item) for item in owner.value], tuple)
     if isinstance(owner, TensorVariable | SequenceVariable | DictVariable | SetVariable):
         return call_method_variable(frame, MethodVariable(owner, name), rest, kwargs)
     if isinstance(owner, ObjectVariable) and owner.cls in TWINS:
@@ -118,9 +120,14 @@ def call_descriptor(
         return made
     if cls is type and name in ("__repr__", "__hash__") and isinstance(owner, Known):
         return fold(descriptor, args, kwargs)
-    if all(isinstance(a, Known) and is_fixed(a.value) for a in (*args, *kwargs.values())):
+    if all(map(_is_fixed, (*args, *kwargs.values()))):
         return fold(descriptor, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of {cls.__name__}.{name}, which is not traced")
+
+
+def _is_fixed(value: Variable) -> bool:
+    """Whether a value is known while tracing, or can be: a number that is symbolic."""
+    return isinstance(value, SymbolVariable) or (isinstance(value, Known) and is_fixed(value.value))
 
 
 def _type_getattribute(frame: Frame, owner: Variable, name: Variable) -> Variable:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import bisect
+import binascii
+import cmath
 import math
 import operator
+import struct
 import sys
+import zlib
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.calendars import CLASSES, FRESH, formats_locally
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import constant
@@ -17,6 +22,7 @@ from plait_bytecode_tracer.raising import python_error
 from plait_bytecode_tracer.variables import (
     ArrayVariable,
     DictVariable,
+    Fresh,
     Known,
     SequenceVariable,
     SetVariable,
@@ -48,7 +54,11 @@ FOLDED: frozenset[Any] = frozenset(
             ord,
         ),
         *(pow, repr, round, str, ascii, range, hash, torch.finfo, torch.iinfo, torch.Size),
-        *(bisect.bisect_left, bisect.bisect_right),
+        *(struct.pack, struct.unpack, struct.unpack_from, struct.calcsize, struct.Struct),
+        *(binascii.crc32, zlib.crc32, zlib.adler32, binascii.b2a_base64, binascii.a2b_base64),
+        *(binascii.hexlify, binascii.unhexlify, encode_basestring, encode_basestring_ascii),
+        *CLASSES,
+        *(value for name, value in vars(cmath).items() if callable(value)),
         *(torch.device, torch.is_tensor, torch.promote_types, torch.can_cast),
         *(value for name, value in vars(math).items() if callable(value)),
         *(value for name, value in vars(operator).items() if callable(value) and name[0] != "_"),
@@ -81,6 +91,8 @@ def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Va
     """Call a function of values that cannot change."""
     plain = [_fixed_value(arg) for arg in args]
     named = {name: _fixed_value(value) for name, value in kwargs.items()}
+    if len(plain) == 2 and isinstance(plain[0], CLASSES) and formats_locally(plain[1]):
+        raise TraceBreakError("GB0002", f"{plain[1]!r}, which the locale or time zone decides")
     try:
         result = function(*plain, **named)
     except Exception as error:
@@ -97,6 +109,8 @@ def _fixed_value(variable: Variable) -> Any:
 
 def tracked(value: Any) -> Variable:
     """A new value that Python computed: containers are tracked by their elements."""
+    if isinstance(value, FRESH):
+        return Fresh(value)
     if type(value) in (list, tuple) and not is_constant(value):
         return SequenceVariable([tracked(item) for item in value], type(value))
     if type(value) is dict:

@@ -11,6 +11,7 @@ import torch
 
 from plait_bytecode_tracer.arity import refuse_method
 from plait_bytecode_tracer.binary import container_operator
+from plait_bytecode_tracer.calendars import CLASSES, is_local, is_makers
 from plait_bytecode_tracer.comparison import COMPARISONS, compare_containers
 from plait_bytecode_tracer.containers import (
     changed,
@@ -585,6 +586,10 @@ def constant_method(function: Any) -> bool:
     owner = getattr(function, "__self__", None)
     if isinstance(owner, torch.device) and function.__name__ in ("__enter__", "__exit__"):
         return False
+    if isinstance(owner, CLASSES) and is_local(function):
+        return False
+    if owner in CLASSES:
+        return is_makers(function)
     if owner in _CONSTANT_CLASSES:
         return isinstance(function, types.BuiltinMethodType) and function.__name__[0] != "_"
     return owner is not None and not isinstance(owner, type(torch)) and is_constant(owner)

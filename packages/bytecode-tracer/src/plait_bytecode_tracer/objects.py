@@ -30,7 +30,7 @@ from plait_bytecode_tracer.raising import (
     fails_attribute,
     python_error,
 )
-from plait_bytecode_tracer.state import VALUE_BASES, own_table
+from plait_bytecode_tracer.state import STORED_KINDS, VALUE_BASES, own_table
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     DictVariable,
@@ -201,12 +201,20 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
             hidden = is_python(static_attribute(type(real), "__getattribute__"))
             frame.state.guard_no_own(owner.source, name, plain=not hidden)
         return None
-    if owner.source is None:
+    source = owner.source
+    if source is None and _may_change(frame, real, table[name]):
+        source = frame.state.constants.source(real, type(real).__name__)
+    if source is None:
         return frame.state.made.part(real, table[name], f"{{}}.__dict__[{name!r}]")
-    source = owner.source.entry(name)
+    own, source = source, source.entry(name)
     if is_python(static_attribute(type(real), "__getattribute__")):
-        source = owner.source.own_attribute(name, frame.state.constants.name(own_table))
+        source = own.own_attribute(name, frame.state.constants.name(own_table))
     return frame.state.wrap(table[name], source)
+
+
+def _may_change(frame: Frame, owner: object, value: object) -> bool:
+    """Whether an object of no source, which is the same in each call, holds a container."""
+    return type(value) in STORED_KINDS and not frame.state.made.depends(owner)
 
 
 def module_variable(frame: Frame, owner: Known, name: str) -> Variable | None:

@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.caches import WRAPPER_CODE, remake_cached
+from plait_bytecode_tracer.calendars import again as made_again
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL
 from plait_bytecode_tracer.guards import Reads
@@ -38,6 +39,7 @@ from plait_bytecode_tracer.variables import (
     DequeItems,
     DictVariable,
     ExceptionStorage,
+    Fresh,
     FunctionVariable,
     GeneratorVariable,
     GetterVariable,
@@ -131,6 +133,8 @@ class Rebuilder:
                 if source is not None:
                     return self.writer.value(source)
                 name = self.real(value)
+                if isinstance(variable, Fresh):
+                    return self.assign(f"{self.state.constants.name(made_again)}({name})")
                 if type(value).__module__ == "numpy":  # each call makes a new one
                     return self.assign(f"{name}.copy()")
                 return name

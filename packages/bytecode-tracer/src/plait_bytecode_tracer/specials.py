@@ -21,6 +21,7 @@ from plait_bytecode_tracer.representation import represent
 from plait_bytecode_tracer.standins import fails_for_real, stand_in
 from plait_bytecode_tracer.variables import (
     DictVariable,
+    IteratorVariable,
     Known,
     ObjectVariable,
     SequenceVariable,
@@ -106,6 +107,8 @@ def call_folded(
             return call(frame, method, args[1:], {})
     if (takes_object(args) or _shows_itself(function, args)) and not kwargs:
         return call_special(frame, function, args)
+    if function is bytes and len(args) == 1 and isinstance(args[0], IteratorVariable):
+        args = [SequenceVariable(list(elements(frame, args[0])), list)]
     owner = getattr(function, "__self__", None)
     if isinstance(owner, str | bytes) and function.__name__ == "join" and len(args) == 1:
         args = [SequenceVariable(list(elements(frame, args[0])), list)]

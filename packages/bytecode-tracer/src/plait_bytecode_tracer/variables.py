@@ -9,6 +9,7 @@ import enum
 import functools
 import inspect
 import re
+import struct
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from plait_bytecode_tracer.calendars import PLAIN, ZONED, is_plain_time
 from plait_bytecode_tracer.sources import Source
 
 if TYPE_CHECKING:
@@ -93,6 +95,11 @@ class Known(Variable):
 
     value: Any
     source: Source | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Fresh(Known):
+    """A constant that Python computed, of a class whose objects are new in each call."""
 
 
 @dataclass(eq=False, slots=True)
@@ -425,6 +432,7 @@ CONSTANT_TYPES: tuple[type, ...] = (
     torch._C._SDPBackend,
     range,
     slice,
+    *PLAIN,
 )
 """Immutable values that are compared by value."""
 
@@ -463,6 +471,8 @@ def is_constant(value: Any) -> bool:
         return all(is_constant(item) for item in value)
     if type(value) is slice:
         return all(is_constant(part) for part in (value.start, value.stop, value.step))
+    if type(value) in ZONED:
+        return is_plain_time(value)
     if is_numpy_constant(value):
         return True
     return type(value) in CONSTANT_TYPES or isinstance(value, enum.Enum)
@@ -513,7 +523,7 @@ def is_of_numpy(function: Any) -> bool:
 
 UNCHANGING: tuple[type, ...] = (
     *(inspect.Signature, inspect.Parameter, inspect.BoundArguments, re.Pattern, re.Match),
-    types.CodeType,
+    *(types.CodeType, struct.Struct),
 )
 """Classes of objects that tell what does not change."""
 VIEWS: tuple[type, ...] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Hashable, Iterable
 from typing import Any
@@ -30,6 +31,8 @@ def exact_key(value: object) -> Hashable:
             return kind, frozenset(map(exact_key, value))
         case slice() | range():
             return kind, exact_key(value.start), exact_key(value.stop), exact_key(value.step)
+        case datetime.datetime() | datetime.time():  # zones and folds that are equal differ
+            return kind, repr(value)
     return kind, value
 
 

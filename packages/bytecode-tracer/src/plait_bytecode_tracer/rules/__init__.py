@@ -1,6 +1,7 @@
 """Rules for functions that the trace carries out itself; importing this registers them all."""
 
 from plait_bytecode_tracer.rules import (
+    accelerated,
     ambient,
     autograd,
     callables,
@@ -9,6 +10,7 @@ from plait_bytecode_tracer.rules import (
     containers,
     copying,
     definitions,
+    dispatching,
     distributed,
     environment,
     evaluation,
@@ -33,6 +35,7 @@ from plait_bytecode_tracer.rules import (
 )
 
 __all__ = [
+    "accelerated",
     "ambient",
     "autograd",
     "callables",
@@ -41,6 +44,7 @@ __all__ = [
     "containers",
     "copying",
     "definitions",
+    "dispatching",
     "distributed",
     "environment",
     "evaluation",

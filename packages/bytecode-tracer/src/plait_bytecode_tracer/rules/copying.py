@@ -9,16 +9,21 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer import twin_copying
+from plait_bytecode_tracer.attributes import find_attribute, load_attribute
 from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import describe
+from plait_bytecode_tracer.containers import describe, dict_set
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.gradients import gradient, is_leaf
-from plait_bytecode_tracer.keys import keep_distinct
+from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.keys import constant_key, keep_distinct
 from plait_bytecode_tracer.objects import (
     MISSING,
     builtin_base,
+    guard_class,
     instance_attribute,
+    own_attributes,
     static_attribute,
     storage_of,
 )
@@ -27,12 +32,16 @@ from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     DictVariable,
+    FunctionVariable,
+    IdVariable,
     Known,
     ObjectVariable,
     SequenceVariable,
     SetVariable,
     SliceVariable,
+    SymbolVariable,
     TensorVariable,
+    TextVariable,
     Variable,
     is_constant,
 )
@@ -43,26 +52,53 @@ _ATOMS = types.FunctionType | types.BuiltinFunctionType | types.ModuleType | typ
 
 @builtin(copy.copy)
 def shallow(frame: Frame, value: Variable) -> Variable:
-    return _copied(frame, value, "__copy__", lambda item: item, {})
+    return _copied(frame, value, None)
 
 
 @builtin(copy.deepcopy)
 def deep(frame: Frame, value: Variable, memo: Variable | None = None) -> Variable:
+    if memo is None or (isinstance(memo, Known) and memo.value is None):
+        memo = DictVariable({})
+    if not isinstance(memo, DictVariable) or memo.kind is not dict:
+        raise TraceBreakError("GB0002", "deepcopy with a memo of another kind")
+    return _deep(frame, value, memo)
+
+
+def _deep(frame: Frame, value: Variable, memo: DictVariable) -> Variable:
+    """A deep copy; what occurs twice is copied once. `memo` has the copies by ids, as Python's."""
+    if _is_own_copy(value):
+        return value
+    keep_distinct(frame, value)
+    found = memo.items.get(_key(frame, value))
+    if found is not None:
+        return found
+    copied = _copied(frame, value, memo)
+    if not same(copied, value):
+        _remember(frame, value, copied, memo)
+        keeper = _key(frame, memo)
+        kept = memo.items.get(keeper)
+        if not isinstance(kept, SequenceVariable):
+            kept = SequenceVariable([], list)
+            dict_set(frame, memo, keeper, kept)
+        kept.items.append(value)
+    return copied
+
+
+def _key(frame: Frame, value: Variable) -> Any:
+    return constant_key(frame, IdVariable(value))
+
+
+def _remember(frame: Frame, value: Variable, copied: Variable, memo: DictVariable | None) -> None:
+    """Note a copy, which may not be finished yet."""
     if memo is not None:
-        raise TraceBreakError("GB0002", "deepcopy with a memo")
-    return _deep(frame, value, {})
+        dict_set(frame, memo, _key(frame, value), copied)
 
 
-def _deep(frame: Frame, value: Variable, made: dict[int, Variable]) -> Variable:
-    """A deep copy; what occurs twice is copied once."""
-    key = id(value.value) if isinstance(value, Known) else id(value)
-    if key not in made:
-        if not (isinstance(value, Known) and _is_atom(value.value)):
-            keep_distinct(frame, value)
-        made[key] = _copied(
-            frame, value, "__deepcopy__", lambda item: _deep(frame, item, made), made
-        )
-    return made[key]
+def _is_own_copy(value: Variable) -> bool:
+    """Whether a value is its own copy: it cannot change."""
+    if isinstance(value, SymbolVariable | FunctionVariable | IdVariable | TextVariable):
+        return True
+    return isinstance(value, Known) and _is_atom(value.value)
 
 
 def _is_atom(value: object) -> bool:
@@ -70,41 +106,41 @@ def _is_atom(value: object) -> bool:
     return is_constant(value) or isinstance(value, _ATOMS)
 
 
-def _copied(
-    frame: Frame, value: Variable, method: str, inner: Any, made: dict[int, Variable]
-) -> Variable:
-    key = id(value.value) if isinstance(value, Known) else id(value)
+def _copied(frame: Frame, value: Variable, memo: DictVariable | None) -> Variable:
+    """A copy of a value; a deep one if there is a memo."""
+
+    def inner(item: Variable) -> Variable:
+        return item if memo is None else _deep(frame, item, memo)
+
+    if _is_own_copy(value):
+        return value
     match value:
         case SequenceVariable() if value.kind is tuple:
-            return _copied_tuple(value, method, inner)
+            return value if memo is None else _copied_tuple(value, inner)
         case SliceVariable():
-            if method == "__copy__":
-                return value
-            return SliceVariable([inner(part) for part in value.parts])
+            return value if memo is None else SliceVariable([inner(part) for part in value.parts])
         case SequenceVariable():
             copied = SequenceVariable([], value.kind)
-            made[key] = copied
+            _remember(frame, value, copied, memo)
             copied.items.extend(inner(item) for item in value.items)
             return copied
         case DictVariable():
             if value.original is not None and getattr(value.original, "__dict__", None):
                 raise TraceBreakError("GB0002", "a copy of an OrderedDict with attributes")
             result = DictVariable({}, value.kind, factory=value.factory)
-            made[key] = result
+            _remember(frame, value, result, memo)
             result.attributes.update({n: inner(item) for n, item in value.attributes.items()})
             for name, item in value.items.items():
                 result.items[name] = inner(item)
             return result
-        case TensorVariable() if method == "__deepcopy__":
+        case TensorVariable() if memo is not None:
             return _copied_tensor(frame, value)
-        case SetVariable() if value.kind is frozenset and method == "__copy__":
+        case SetVariable() if value.kind is frozenset and memo is None:
             return value
         case SetVariable():
             return SetVariable(set(value.items), kind=value.kind)
-        case Known(real) if _is_atom(real):
-            return value
         case Known() | ObjectVariable():
-            return _copied_object(frame, value, method, inner, made)
+            return _copied_object(frame, value, inner, memo)
     raise TraceBreakError("GB0002", f"a copy of a {describe(value)}")
 
 
@@ -151,10 +187,8 @@ def has_attributes(value: TensorVariable) -> bool:
     return real is not None and bool(getattr(real, "__dict__", None))
 
 
-def _copied_tuple(value: SequenceVariable, method: str, inner: Any) -> Variable:
+def _copied_tuple(value: SequenceVariable, inner: Any) -> Variable:
     """A tuple itself, unless the copy of one of its elements is another object."""
-    if method == "__copy__":
-        return value
     items = [inner(item) for item in value.items]
     if all(same(one, other) for one, other in zip(items, value.items, strict=True)):
         return value
@@ -162,32 +196,30 @@ def _copied_tuple(value: SequenceVariable, method: str, inner: Any) -> Variable:
 
 
 def _copied_object(
-    frame: Frame, value: Known | ObjectVariable, method: str, inner: Any, made: dict[int, Variable]
+    frame: Frame, value: Known | ObjectVariable, inner: Any, memo: DictVariable | None
 ) -> Variable:
-    """A copy of an object, as its class would have it by default."""
+    """A copy of an object, as its class would have it."""
+    from plait_bytecode_tracer.calls import call
+
     cls = type_of(value)
     is_twin = isinstance(value, ObjectVariable) and value.cls in TWINS
-    own = getattr(value.cls if isinstance(value, ObjectVariable) else cls, method, None)
-    if isinstance(own, types.FunctionType):
-        from plait_bytecode_tracer.calls import call
-
-        memo: list[Variable] = [] if method == "__copy__" else [DictVariable({})]
-        return call(frame, constant(own), [value, *memo], {})
-    usual = torch.nn.Module if issubclass(cls, torch.nn.Module) else object
-    default = all(
-        static_attribute(cls, name) is static_attribute(usual, name) for name in _OWN_WAYS
-    )
-    default = default and cls not in copyreg.dispatch_table
-    known = not is_twin and _is_of_python(cls)
-    if issubclass(cls, torch.nn.Module) and cls.__module__.startswith("torch.jit"):
-        known = False
-    if not default or not known or issubclass(cls, torch.Tensor):
+    holder = value.cls if isinstance(value, ObjectVariable) else cls
+    own = static_attribute(holder, "__copy__" if memo is None else "__deepcopy__")
+    if own is not MISSING:
+        if not isinstance(own, types.FunctionType):
+            raise TraceBreakError("GB0002", f"a copy of a {cls.__name__}, by its class")
+        return call(frame, constant(own), [value] if memo is None else [value, memo], {})
+    scripted = issubclass(cls, torch.nn.Module) and cls.__module__.startswith("torch.jit")
+    has_end = static_attribute(cls, "__del__") is not MISSING
+    if is_twin or issubclass(cls, torch.Tensor) or scripted or has_end:
         raise TraceBreakError("GB0002", f"a copy of a {cls.__name__}")
+    if not _is_copied_plainly(frame, cls):
+        return _by_reducing(frame, value, cls, memo)
     copied = ObjectVariable(cls)
-    made[id(value.value) if isinstance(value, Known) else id(value)] = copied
+    _remember(frame, value, copied, memo)
     storage = storage_of(frame, value)
     if storage is not None:
-        copied.base = _copied(frame, storage, method, inner, made)
+        copied.base = _copied(frame, storage, memo)
     names = (
         list(value.attributes) if isinstance(value, ObjectVariable) else _own_names(frame, value)
     )
@@ -196,6 +228,51 @@ def _copied_object(
         if held is not None:
             copied.attributes[name] = inner(held)
     return copied
+
+
+def _reducer(frame: Frame, cls: type) -> Any:
+    """What the program has registered to reduce objects of a class, guarded; None if nothing."""
+    found = copyreg.dispatch_table.get(cls)
+    name = frame.state.constants.name
+    condition = f"{name(copyreg.dispatch_table)}.get({name(cls)}) is {name(found)}"
+    frame.state.guard(None, condition, f"copyreg has what it had for {cls.__name__}")
+    return found
+
+
+def _is_copied_plainly(frame: Frame, cls: type) -> bool:
+    """Whether a copy has the attributes of an object, and nothing is called to make it."""
+    usual = torch.nn.Module if issubclass(cls, torch.nn.Module) else object
+    for name in _OWN_WAYS:
+        guard_class(frame, cls, name)
+    default = all(
+        static_attribute(cls, name) is static_attribute(usual, name) for name in _OWN_WAYS
+    )
+    if not default or _reducer(frame, cls) is not None or builtin_base(cls) is not None:
+        return False
+    maker = static_attribute(cls, "__new__")
+    plain_maker = getattr(maker, "__func__", maker) is object.__new__
+    slots = vars(copyreg)["_slotnames"](cls)
+    return plain_maker and hasattr(cls, "__dict__") and not slots and _is_of_python(cls)
+
+
+def _by_reducing(
+    frame: Frame, value: Known | ObjectVariable, cls: type, memo: DictVariable | None
+) -> Variable:
+    """A copy by what `__reduce_ex__` gives, or what is registered for the class."""
+    from plait_bytecode_tracer.calls import call
+
+    reducer = _reducer(frame, cls)
+    if reducer is not None:
+        parts = call(frame, constant(reducer), [value], {})
+    else:
+        parts = call(frame, load_attribute(frame, value, "__reduce_ex__"), [constant(4)], {})
+    if isinstance(parts, Known) and isinstance(parts.value, str):
+        return value
+    given = constant(None) if memo is None else memo
+    return call(frame, constant(_RECONSTRUCT), [value, given, *elements(frame, parts)], {})
+
+
+_RECONSTRUCT: Any = vars(copy)["_reconstruct"]
 
 
 def _is_of_python(cls: type) -> bool:
@@ -219,3 +296,63 @@ def _own_names(frame: Frame, value: Known) -> list[str]:
     table = frame.state.own_dict(value.value, value.source)
     written = frame.state.attributes.get(id(value.value), {})
     return list(dict.fromkeys([*table.items, *written]))
+
+
+# What objects say of how they are copied and pickled.
+
+
+@builtin(object.__reduce_ex__)
+def reduce_ex(frame: Frame, value: Variable, protocol: Variable) -> Variable:
+    return _reduced(frame, twin_copying.reduce_ex, value, protocol)
+
+
+@builtin(object.__reduce__)
+def reduce(frame: Frame, value: Variable) -> Variable:
+    return _reduced(frame, twin_copying.reduce, value, constant(0))
+
+
+def _reduced(frame: Frame, twin: Any, value: Variable, protocol: Variable) -> Variable:
+    from plait_bytecode_tracer.calls import call
+
+    cls = type_of(value)
+    if not cls.__flags__ & _HEAP_TYPE or cls.__basicsize__ > _largest(cls):
+        raise TraceBreakError("GB0002", f"what a {cls.__name__}, of a class in C, says of copies")
+    return call(frame, constant(twin), [value, protocol], {})
+
+
+_HEAP_TYPE = 1 << 9
+"""The flag of types that are made while a program runs: Py_TPFLAGS_HEAPTYPE."""
+
+
+def _largest(cls: type) -> int:
+    """How large instances of a class are that hold nothing in C but attributes and a container."""
+    base = builtin_base(cls) or object
+    slots = len(vars(copyreg)["_slotnames"](cls))
+    return base.__basicsize__ + (slots + 2) * tuple.__itemsize__
+
+
+@builtin(object.__getstate__)
+def getstate(frame: Frame, value: Variable) -> Variable:
+    """The attributes of an object; with a dict of those in slots, if there are any."""
+    slots = vars(copyreg)["_slotnames"](type_of(value))
+    found = {name: find_attribute(frame, value, name) for name in slots}
+    in_slots = {name: item for name, item in found.items() if item is not None}
+    own: Variable = constant(None)
+    if hasattr(type_of(value), "__dict__") and type_of(value).__dictoffset__:
+        if isinstance(value, ObjectVariable) and in_slots:
+            rest = {name: item for name, item in value.attributes.items() if name not in slots}
+            table: Variable = DictVariable(rest)
+        else:
+            table = own_attributes(frame, value)
+        own = table if isinstance(table, DictVariable) and table.items else own
+    return SequenceVariable([own, DictVariable(dict(in_slots))], tuple) if in_slots else own
+
+
+@builtin(*(vars(cls)["__getnewargs__"] for cls in (tuple, str, bytes, int)))
+def getnewargs(frame: Frame, value: Variable) -> Variable:
+    storage = storage_of(frame, value) if isinstance(value, ObjectVariable) else value
+    if isinstance(storage, SequenceVariable):
+        storage = SequenceVariable(list(storage.items), tuple)
+    elif not isinstance(storage, Known) or type(storage.value) not in (tuple, str, bytes, int):
+        raise TraceBreakError("GB0002", f"a copy of a {describe(value)}")
+    return SequenceVariable([storage], tuple)

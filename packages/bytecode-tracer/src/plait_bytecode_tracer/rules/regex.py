@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from typing import Any
 
 from plait_bytecode_tracer.containers import describe, plain_value
@@ -40,6 +41,22 @@ def finditer(
     except TypeError as error:
         raise python_error(error) from error
     return over([constant(match) for match in found])
+
+
+@builtin(struct.iter_unpack, struct.Struct.iter_unpack)
+def iter_unpack(frame: Frame, layout: Variable, data: Variable) -> Variable:
+    given = plain_value(layout), plain_value(data)
+    if not isinstance(given[0], struct.Struct | str | bytes):
+        fails(TypeError, "Struct() argument 1 must be a str or bytes object")
+    try:
+        found = list(
+            struct.Struct.iter_unpack(*given)
+            if isinstance(given[0], struct.Struct)
+            else struct.iter_unpack(*given)
+        )
+    except (struct.error, TypeError) as error:
+        raise python_error(error) from error
+    return over([constant(part) for part in found])
 
 
 @builtin(re.Pattern.sub)
