@@ -382,3 +382,108 @@ def arguments_that_object_does_not_take(x, n):
         except TypeError as error:
             found.append(str(error))
     return found, x * n
+
+
+class Marked(set):
+    """A set of a class of its own."""
+
+
+class Sealed(frozenset):
+    """A frozenset of a class of its own."""
+
+
+class Holder:
+    """It shows what it holds."""
+
+    value = None
+
+    def __repr__(self):
+        return repr(self.value)
+
+
+@case(with_x(1, 2))
+def sets_of_own_classes_show_their_class(x, n):
+    inside = Holder()
+    circle = Marked([inside])
+    inside.value = circle
+    texts = repr(Marked([n])), repr(Sealed([n])), repr(Marked()), str(Sealed()), f"{Marked([n])}"
+    return texts, repr(circle), x
+
+
+@case(with_x(1, 2, 3))
+def sets_stand_for_their_elements(x, n):
+    held = {frozenset([1]), frozenset([2])}
+    marked = Marked(held)
+    found = [Marked([n]) in held, {n} in marked, Sealed([n]) in held]
+    wanted = Marked([n])
+    try:
+        marked.remove(wanted)
+    except KeyError as error:
+        found.append(error.args[0] is wanted)
+    held.discard(Marked([n]))
+    return found, len(held), len(marked), x
+
+
+class Alias:
+    """Equal to a text, and found under it."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __hash__(self):
+        return hash(self.text)
+
+    def __eq__(self, other):
+        return self.text == (other.text if isinstance(other, Alias) else other)
+
+
+class Name(str):
+    """A text of a class of its own."""
+
+
+@case(with_x("a", "key", "b"))
+def keys_equal_to_texts(x, text):
+    by_alias, by_name = {"a": 1, Alias("key"): 2}, {"a": 1, Name("key"): 2}
+    found = [
+        table.get(kind(text), "nothing")
+        for table in (by_alias, by_name)
+        for kind in (str, Name, Alias)
+    ]
+    return found, Alias(text) == Name(text), Name(text) == Alias(text), x
+
+
+class Renaming(dict):
+    """A dict whose `keys` tell something else."""
+
+    def keys(self):
+        return ["other"]
+
+    def __getitem__(self, key):
+        return f"item {key}"
+
+
+class Iterating(Renaming):
+    """Python believes `keys` where the class iterates in its own way."""
+
+    def __iter__(self):
+        return iter(["another"])
+
+
+@case(with_x(Renaming(a=1), Iterating(a=1)))
+def dicts_copied_past_their_class(x, given):
+    made = type(given)(b=2)
+    merged: dict = {}
+    merged.update(made)
+    return dict(given), {**given}, merged, dict(made), x
+
+
+@case(with_x("k", "j"))
+def views_of_own_dicts(x, key):
+    given = Renaming(a=1)
+    keys, pairs = dict.keys(given), given.items()
+    shown = pairs.mapping
+    dict.__setitem__(given, key, 2)
+    plain: dict = {}
+    first = plain.values().mapping
+    plain[key] = x
+    return given, keys, pairs, shown, shown == given, first, first == plain

@@ -50,6 +50,7 @@ from plait_bytecode_tracer.rules.registry import find_builtin
 from plait_bytecode_tracer.shapes.attributes import number_attribute, symbolic_attribute
 from plait_bytecode_tracer.state import STORED_KINDS
 from plait_bytecode_tracer.subclasses import store_subclass_attribute, subclass_attribute
+from plait_bytecode_tracer.twins import proxy_of
 from plait_bytecode_tracer.variables import (
     ArrayVariable,
     BoundVariable,
@@ -223,7 +224,7 @@ def _slice_attribute(owner: SliceVariable, name: str) -> Variable | None:
 
 def _view_attribute(owner: ViewVariable, name: str) -> Variable | None:
     if name == "mapping":
-        raise TraceBreakError("GB0007", "the mapping of a view of a dict")
+        return proxy_of(owner.holder or owner.owner)
     return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
 
 

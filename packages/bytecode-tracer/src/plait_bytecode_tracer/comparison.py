@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import operator
 import types
 from typing import Any
@@ -197,11 +198,17 @@ def _compare_sequences(
     """The first elements that differ decide, else the lengths."""
     if name in _EQUALITY and len(owner.items) != len(other.items):
         return constant(name == "__ne__")
-    for one, two in zip(owner.items, other.items, strict=False):
-        if not element_equal(frame, one, two):
-            if name in _EQUALITY:
-                return constant(name == "__ne__")
-            return apply(frame, _FUNCTIONS[name], [one, two])
+    for place in itertools.count():  # what is asked may change the sequences
+        if place >= min(len(owner.items), len(other.items)):
+            break
+        one, two = owner.items[place], other.items[place]
+        if element_equal(frame, one, two):
+            continue
+        if place >= min(len(owner.items), len(other.items)):
+            break
+        if name in _EQUALITY:
+            return constant(name == "__ne__")
+        return apply(frame, _FUNCTIONS[name], [one, two])
     return constant(_FUNCTIONS[name](len(owner.items), len(other.items)))
 
 
@@ -212,7 +219,10 @@ def _equal_dicts(frame: Frame, owner: DictVariable, other: DictVariable) -> bool
     in_order = issubclass(owner.kind, ordered) and issubclass(other.kind, ordered)
     if in_order and list(owner.items) != list(other.items):
         return False
-    return all(
-        key in other.items and element_equal(frame, item, other.items[key])
-        for key, item in owner.items.items()
-    )
+    for key in list(owner.items):  # what is asked may change the dicts
+        item = owner.items.get(key)
+        if item is not None:
+            found = other.items.get(key)
+            if found is None or not element_equal(frame, item, found):
+                return False
+    return True

@@ -396,8 +396,14 @@ def extend(frame: Frame, target: DictVariable, other: Variable) -> None:
         return
     if isinstance(other, Known | ObjectVariable):
         from plait_bytecode_tracer.attributes import call_method
-        from plait_bytecode_tracer.objects import special_method
+        from plait_bytecode_tracer.classes import type_of
+        from plait_bytecode_tracer.objects import special_method, static_attribute, storage_of
 
+        held = storage_of(frame, other)
+        plain = static_attribute(type_of(other), "__iter__") is dict.__dict__["__iter__"]
+        if plain and isinstance(held, DictVariable):  # past what the class would say
+            extend(frame, target, held)
+            return
         if special_method(frame, other, "keys") is not None:
             for name in elements(frame, call_method(frame, other, "keys", [])):
                 dict_set(frame, target, _key(frame, name), get_item(frame, other, name))

@@ -12,6 +12,7 @@ import torch
 from plait_bytecode_tracer.arity import refuse
 from plait_bytecode_tracer.building import make
 from plait_bytecode_tracer.classes import type_of
+from plait_bytecode_tracer.comparison import COMPARISONS
 from plait_bytecode_tracer.containers import get_item, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold
@@ -32,8 +33,10 @@ from plait_bytecode_tracer.objects import (
 )
 from plait_bytecode_tracer.operations import same, truth
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails, fails_attribute
+from plait_bytecode_tracer.representation import represent_set
 from plait_bytecode_tracer.rules.ambient import device_method
 from plait_bytecode_tracer.rules.registry import fits
+from plait_bytecode_tracer.state import VALUE_BASES
 from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     BoundVariable,
@@ -47,6 +50,7 @@ from plait_bytecode_tracer.variables import (
     SymbolVariable,
     TensorVariable,
     Variable,
+    ViewVariable,
     is_fixed,
 )
 
@@ -108,9 +112,13 @@ def call_descriptor(
     if isinstance(storage, DictVariable) and name in _OF_OWN_CLASS and cls is not dict:
         raise TraceBreakError("GB0002", f"{cls.__name__}.{name} of a class that inherits from it")
     if storage is not None:
+        if name == "__repr__" and isinstance(storage, SetVariable) and not rest:
+            return constant(represent_set(frame, owner, storage))
         if name == "__getitem__" and isinstance(storage, DictVariable) and len(rest) == 1:
             return _dict_item(frame, owner, storage, rest[0])
         made = call_method_variable(frame, MethodVariable(storage, name), rest, kwargs)
+        if isinstance(made, ViewVariable):
+            made.holder = owner
         if made is not storage:
             return made
         if name.startswith("__i"):  # an operator in place
@@ -149,7 +157,17 @@ def _value_method(
         return value
     plain = [(storage_of(frame, arg) if isinstance(arg, ObjectVariable) else None) for arg in args]
     given = [a if p is None else p for a, p in zip(args, plain, strict=True)]
+    if descriptor.__name__ in _COMPARED and len(given) == 1 and not _is_value(given[0]):
+        return constant(NotImplemented)
     return fold(descriptor, [value, *given], kwargs)
+
+
+_COMPARED = frozenset(name for name, _ in COMPARISONS.values())
+
+
+def _is_value(value: Variable) -> bool:
+    """Whether a string or number may compare with it."""
+    return issubclass(type_of(value), (*VALUE_BASES, bytearray, memoryview))
 
 
 def _twin_method(

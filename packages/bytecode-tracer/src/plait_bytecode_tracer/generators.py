@@ -19,7 +19,7 @@ from plait_bytecode_tracer.raising import (
     is_exception,
     python_error,
 )
-from plait_bytecode_tracer.tracebacks import frame_object
+from plait_bytecode_tracer.tracebacks import enter_traceback, frame_object
 from plait_bytecode_tracer.variables import (
     CoroutineVariable,
     GeneratorVariable,
@@ -125,10 +125,13 @@ def throw(frame: Frame, raised: Variable) -> Variable | None:
     if frame.result is not None:
         if frame.kind == "coroutine":
             fails(RuntimeError, "cannot reuse already awaited coroutine")
-        raise PythonError(raised)
+        raise _passing(raised)
     if frame.index == 0:
         frame.result = Known(None)
-        raise PythonError(raised)
+        error, instructions = _passing(raised), instructions_of(frame.code)[0]
+        start = next(n for n, i in enumerate(instructions) if i.opname == "RETURN_GENERATOR")
+        enter_traceback(frame, error, instructions[start + _AHEAD].offset)
+        raise error
     receiver = _delegate(frame)
     return (
         _raise_in(frame, PythonError(raised), delegated=False)
@@ -188,6 +191,17 @@ def _close_receiver(frame: Frame, receiver: Variable) -> None:
         call(frame, method, [], {})
 
 
+_AHEAD = int(sys.version_info >= (3, 13))
+"""How far the place of a generator that waits lies behind the instruction that it ran last."""
+
+
+def _passing(raised: Variable) -> PythonError:
+    """An exception that C passes on: what is being handled does not become its context."""
+    error = PythonError(raised, is_new=False)
+    error.is_reraised = False
+    return error
+
+
 def _thrower(frame: Frame, receiver: Variable) -> Variable | None:
     """The method by which an exception is thrown into what a frame waits for, if it has one."""
     if isinstance(receiver, Suspending):
@@ -222,14 +236,14 @@ def _go_on_after(frame: Frame, value: Variable) -> Variable | None:
 
 
 def _raise_in(frame: Frame, error: PythonError, *, delegated: bool) -> Variable | None:
-    previous = instructions_of(frame.code)[0][frame.index - 1]
+    waiting = instructions_of(frame.code)[0][frame.index - 1 + _AHEAD]
     if not delegated or frame.is_312:
         frame.pop()  # what would have been sent
-    error.is_new = True
+    error.is_new = bool(frame.handled)  # what the generator handles itself, no caller of it
     error.is_reraised = False
     frame.state.running.append(frame)
     try:
-        frame.index = frame.handle(error, previous.offset)
+        frame.index = frame.handle(error, waiting.offset)
     except PythonError as left:
         frame.leave(left)
     finally:

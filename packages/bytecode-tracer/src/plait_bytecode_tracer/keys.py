@@ -17,7 +17,7 @@ from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, instructions_of
 from plait_bytecode_tracer.objects import static_attribute
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.standins import stand_in
 from plait_bytecode_tracer.variables import (
     CallableVariable,
@@ -159,9 +159,17 @@ def keys_of(frame: Frame, values: Variable) -> Iterator[Any]:
 
 def searched_key(frame: Frame, value: Variable) -> Any:
     """What is looked for in a set, where a set stands for the frozenset of its elements."""
-    if isinstance(value, SetVariable) and value.kind is not frozenset:
-        value = SetVariable(set(value.items), kind=frozenset)
-    return constant_key(frame, value)
+    from plait_bytecode_tracer.objects import storage_of
+
+    try:
+        return constant_key(frame, value)
+    except PythonError as error:
+        held = storage_of(frame, value) if isinstance(value, ObjectVariable | Known) else value
+        is_set = isinstance(held, SetVariable) and held.kind is set
+        if not is_set or not issubclass(exception_class(error.value), TypeError):
+            raise
+    assert isinstance(held, SetVariable)
+    return constant_key(frame, SetVariable(set(held.items), kind=frozenset))
 
 
 def _unhashable(kind: type) -> NoReturn:

@@ -178,6 +178,9 @@ class Rebuilder:
                 return self._text(parts)
             case SliceVariable(parts):
                 return self.assign(f"slice({', '.join(self.value(part) for part in parts)})")
+            case ViewVariable(owner, name, holder) if holder is not None:
+                view = self.state.constants.name(getattr(owner.kind, name))
+                return self.assign(f"{view}({self.value(holder)})")
             case ViewVariable(owner, name):
                 return self.assign(f"{self.value(owner)}.{name}()")
             case FunctionVariable(code=code):

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import is_python, static_attribute
@@ -39,6 +40,23 @@ def represent(frame: Frame, value: Variable) -> str:
         return _written(frame, value)
     finally:
         active.pop()
+
+
+def represent_set(frame: Frame, owner: Variable, storage: SetVariable) -> str:
+    """`set.__repr__(owner)` of an instance of a class that inherits from a set."""
+    from plait_bytecode_tracer.iteration import elements
+
+    active, name = frame.state.representing, type_of(owner).__name__
+    if any(inner is owner for inner in active):
+        return f"{name}(...)"
+    if not storage.items:
+        return f"{name}()"
+    active.append(owner)
+    try:
+        inner = ", ".join([_of(frame, item) for item in elements(frame, owner)])
+    finally:
+        active.pop()
+    return f"{name}({{{inner}}})"
 
 
 def _called(frame: Frame, method: Any, value: Variable) -> str:

@@ -155,6 +155,8 @@ class ViewVariable(Variable):
 
     owner: DictVariable
     name: str
+    holder: Variable | None = None
+    """The object that holds the dict, where its class inherits from one."""
 
     @property
     def kind(self) -> type:

@@ -55,7 +55,8 @@ def _until(frame: Frame, function: Variable, sentinel: Variable) -> Variable:
                 raise
             ended = True
             return None
-        ended = element_equal(frame, sentinel, found)
+        if not ended:  # the function may have gone on to the end
+            ended = element_equal(frame, sentinel, found)
         return None if ended else found
 
     def again() -> Remake:

@@ -343,19 +343,31 @@ def pairwise(frame: Frame, iterable: Variable, /) -> Variable:
     previous: Variable | None = None
     ended = False
 
-    def step() -> Variable | None:
+    def take() -> Variable | None:
         nonlocal previous, ended
+        item: Variable | None = None
+        try:
+            item = source.next_()
+        finally:
+            if item is None:
+                previous, ended = None, True
+        return item
+
+    def step() -> Variable | None:
+        nonlocal previous
         if ended:
             return None
-        if previous is None:
-            previous = source.next_()
-        item = None if previous is None else source.next_()
-        if previous is None or item is None:
-            ended = True
+        held = previous
+        if held is None:  # what is read may read from this
+            held = previous = take()
+            if held is None or ended:
+                previous = None
+                return None
+        item = take()
+        if item is None:
             return None
-        pair = _tuple([previous, item])
         previous = item
-        return pair
+        return _tuple([held, item])
 
     def again() -> Remake:
         if ended:
@@ -480,12 +492,20 @@ class _Shared:
         self.read: list[Variable] = []
         self.positions = [0] * number
         self.made: Variable | None = None
+        self.running = False
+        """Whether an element is being read, which may not read from these iterators."""
 
     def reader(self, place: int) -> IteratorVariable:
         def step() -> Variable | None:
             position = self.positions[place]
             if position == len(self.read):
-                item = self.source.next_()
+                if self.running:
+                    fails(RuntimeError, "cannot re-enter the tee iterator")
+                self.running = True
+                try:
+                    item = self.source.next_()
+                finally:
+                    self.running = False
                 if item is None:
                     return None
                 self.read.append(item)
