@@ -176,8 +176,8 @@ BREAKS = _table(
         "function that looks into its caller's frame",
         "Name the values instead of asking for the frame's variables.",
         "sys._getframe() and its like see the frames that call them, as does eval() of code that "
-        "cannot be traced, and a weak reference sees what keeps an object alive. Only Python's own "
-        "frames have those, so the frame runs as plain Python.",
+        "cannot be traced. Only Python's own frames have what they look at, so the frame runs as "
+        "plain Python.",
         """
         import sys
 
@@ -242,6 +242,30 @@ BREAKS = _table(
 
         def function(x):
             return x * len(names[x.dim() - 1 :])
+        """,
+    ),
+    BreakKind(
+        "GB0017",
+        "program that watches what is alive",
+        "Make the reference, or ask the collector, outside of the compiled function.",
+        "A weak reference to an object that the program may drop, the count of an object's "
+        "references, its size in memory, or the id of one that is gone: how long objects live, "
+        "and where, only Python itself tells. The whole call runs as plain Python. Weak "
+        "references that the caller has made are followed, as is weakref.ref() of what the "
+        "caller keeps alive, and of what the function holds where it asks.",
+        """
+        import weakref
+
+
+        class Thing:
+            pass
+
+
+        def function(x):
+            thing = Thing()
+            reference = weakref.ref(thing)
+            del thing
+            return x * 2 if reference() is None else x
         """,
     ),
 )

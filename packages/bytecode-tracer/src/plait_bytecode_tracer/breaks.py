@@ -28,17 +28,21 @@ from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.resume import (
     MISSING,
     VALUE,
-    Thunk,
     break_function,
     chain,
     is_chain,
     resume_call,
     resume_function,
 )
+from plait_bytecode_tracer.steps import Thunk
 
 MAX_CONTINUATIONS = 64
 """In how many places a function is continued by compiled code; elsewhere by plain Python."""
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
+
+
+WATCHES = ("GB0014", "GB0017")
+"""Codes of programs that see how long objects live: such a call is plain Python as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class Continuation:
     is_compiled: bool
     targets: tuple[Target, ...]
     """For each exit of the instruction; then for frames around it, fewer and fewer of them."""
+    route: tuple[str, ...] = ()
+    """Python that tells which of them goes on, of what `_left` the instruction's frames."""
 
 
 @dataclass(slots=True)
@@ -72,7 +78,7 @@ class Known:
 
 def break_steps(innermost: Frame, reason: GraphBreak) -> list[int]:
     """Steps of the trace at which it can end, innermost frame first."""
-    if reason.code == "GB0014":
+    if reason.code in WATCHES:
         return []
     live = _live_frames(innermost)
     found: list[int] = []
@@ -110,6 +116,7 @@ def go_on(frame: Frame, rebuilder: Rebuilder, known: Known) -> Continuation:
     Raises TraceBreakError where a live value or frame cannot be made real.
     """
     frames = _live_frames(frame)
+    rebuilder.state.running[:] = reversed(frames)
     live = [live_frame(each, rebuilder, is_innermost=each is frame) for each in frames]
     rebuilder.effects()
     left = exits(live[0].instruction)
@@ -117,8 +124,7 @@ def go_on(frame: Frame, rebuilder: Rebuilder, known: Known) -> Continuation:
         made = _targets(live, left)
         fresh = [target for target in made if target.key not in known.keys]
         if known.count + len(fresh) <= MAX_CONTINUATIONS:
-            _write(live, left, rebuilder)
-            return Continuation(True, made)
+            return Continuation(True, made, _write(live, left, rebuilder))
     if len(live) > 1:
         raise TraceBreakError("GB0001", "more continuations than are compiled")
     inner = live[0]
@@ -126,7 +132,7 @@ def go_on(frame: Frame, rebuilder: Rebuilder, known: Known) -> Continuation:
     if inner.called is not None:
         inner.stack.append(inner.called)
         make = partial(resume_call, inner.place)
-    rebuilder.lines.append(f"return _resume[0]({', '.join(inner.values)})")
+    rebuilder.lines.append(f"return _step(_resume[0], [{', '.join(inner.values)}])")
     return Continuation(False, (Target(None, make),))
 
 
@@ -165,8 +171,8 @@ def _target(
 # What runs natively.
 
 
-def _write(live: Sequence[Live], left: Exits, rebuilder: Rebuilder) -> None:
-    """Run the instruction in its frame, inside of the frames around it, and go on after it."""
+def _write(live: Sequence[Live], left: Exits, rebuilder: Rebuilder) -> tuple[str, ...]:
+    """Run the instruction in its frame, inside of the frames around it; the route from there."""
     name = rebuilder.state.constants.name
     inner, outers = live[0], live[1:]
     if inner.called is None:
@@ -177,26 +183,32 @@ def _write(live: Sequence[Live], left: Exits, rebuilder: Rebuilder) -> None:
     function, given = name(breaking), ["_Stopped", *stack, *inner.rest]
     for depth, outer in enumerate(outers):
         called = f"_call{depth}"
-        made = f"{name(Thunk)}({function}, ({', '.join(given)},))"
+        made = f"{name(Thunk)}({function}, [{', '.join(given)}])"
         rebuilder.lines.append(f"{called} = {made}")
         pending, stack = _pending_call(outer, called)
         function, given = name(pending), ["_Stopped", *stack, *outer.rest]
-    count, places = len(outers), [len(outer.stack) for outer in outers]
-    lines = [f"_w{count} = {function}({', '.join(given)})"]
-    lines.append(f"if _w{count}.__class__ is not _Stopped: return _w{count}")
+    rebuilder.lines.append(f"return _step({function}, [{', '.join(given)}], _route)")
+    return _route(len(left.results), [len(outer.stack) for outer in outers], name(without))
+
+
+def _route(exits_: int, places: Sequence[int], without_: str) -> tuple[str, ...]:
+    """From the outermost frame inwards, which have stopped, and with what to go on.
+
+    `places` are those of the pending calls' results among what frames around it hold.
+    """
+    count = len(places)
+    lines = ["if _left.__class__ is not _Stopped: return _left", f"_w{count} = _left"]
     others: list[str] = []
-    for at in range(count, 0, -1):  # from the outermost frame inwards
+    for at in range(count, 0, -1):
         place = places[at - 1]
         lines.append(f"_w{at} = _w{at}.values")
         lines.append(f"_w{at - 1} = _w{at}[{place}]")
         arguments = ", ".join([f"*_w{at}", *others])
-        target = f"_resume[{len(left.results) + at - 1}]"
-        gone = f"return _go({target}, ({arguments},))"
+        gone = f"return _step(_resume[{exits_ + at - 1}], [{arguments}])"
         lines.append(f"if _w{at - 1}.__class__ is not _Stopped: {gone}")
-        others.insert(0, f"*{name(without)}(_w{at}, {place})")
+        others.insert(0, f"*{without_}(_w{at}, {place})")
     arguments = ", ".join(["*_w0.values", *others])
-    lines.append(f"return _go(_resume[_w0.exit], ({arguments},))")
-    rebuilder.lines += lines
+    return (*lines, f"return _step(_resume[_w0.exit], [{arguments}])")
 
 
 def without(values: tuple[Any, ...], place: int) -> tuple[Any, ...]:

@@ -42,7 +42,7 @@ from plait_bytecode_tracer.rules.registry import (
     fits,
     unwrapped,
 )
-from plait_bytecode_tracer.rules.weak import referent
+from plait_bytecode_tracer.rules.weak import calls_as_reference, referent
 from plait_bytecode_tracer.shapes.calls import call_with_numbers
 from plait_bytecode_tracer.shapes.data import number_in
 from plait_bytecode_tracer.sources import Source
@@ -65,6 +65,7 @@ from plait_bytecode_tracer.variables import (
     ObjectVariable,
     OpaqueVariable,
     PartialVariable,
+    ReferenceVariable,
     SequenceVariable,
     TensorVariable,
     Variable,
@@ -168,7 +169,7 @@ def _call_known(
         return _call_torch(frame, real, args, kwargs)
     if isinstance(real, types.FunctionType):
         return inline(frame, real, args, kwargs)
-    if type(real) is weakref.ReferenceType:
+    if isinstance(real, weakref.ref) and calls_as_reference(real) and not args and not kwargs:
         return referent(frame, function)
     if isinstance(real, types.MethodType):
         owner = _receiver(frame, function)
@@ -220,6 +221,8 @@ def _call_made(
     frame: Frame, function: CallableVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     frame.state.is_direct = False
+    if isinstance(function, ReferenceVariable) and not args and not kwargs:
+        return referent(frame, function)
     if len(args) != 1 or kwargs:
         raise TraceBreakError("GB0006", f"a {function.kind.__name__} called with other arguments")
     return function.run(frame, *args)

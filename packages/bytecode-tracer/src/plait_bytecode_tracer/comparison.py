@@ -6,6 +6,7 @@ import collections
 import itertools
 import operator
 import types
+import weakref
 from typing import Any
 
 from plait_bytecode_tracer.classes import type_of
@@ -29,6 +30,7 @@ from plait_bytecode_tracer.variables import (
     DictVariable,
     Known,
     ObjectVariable,
+    ReferenceVariable,
     SequenceVariable,
     SetVariable,
     SliceVariable,
@@ -84,6 +86,8 @@ def ask(frame: Frame, owner: Variable, name: str, other: Variable) -> Variable:
     match owner:
         case Known() if is_constant(owner.value):
             return _compare_constant(frame, owner, name, other)
+        case ReferenceVariable() if name in _EQUALITY:
+            return call(frame, constant(getattr(weakref.ref, name)), [owner, other], {})
         case BoundVariable() | Known(value=types.MethodType()):
             return _compare_methods(owner, name, other)
         case Known() | ObjectVariable():

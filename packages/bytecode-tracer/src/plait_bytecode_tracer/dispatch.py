@@ -15,7 +15,7 @@ import torch
 
 from plait_bytecode_tracer.ambient import restoring
 from plait_bytecode_tracer.binding import Binder, make_binder, parameter_names
-from plait_bytecode_tracer.breaks import Known, Target
+from plait_bytecode_tracer.breaks import WATCHES, Known, Target
 from plait_bytecode_tracer.draws import MAX_DECIDED, UNDECIDED, assumes_draws
 from plait_bytecode_tracer.entries import (
     MISS,
@@ -34,6 +34,7 @@ from plait_bytecode_tracer.resume import lines_at
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import History, Policy
 from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.steps import Step, run_steps
 from plait_bytecode_tracer.trace import (
     Capture,
     WholeCallEagerError,
@@ -99,14 +100,11 @@ class CompiledFunction:
         data_dependent: bool = True,
         profile: Profile | None = None,
         settings: Settings | None = None,
-        place: Hashable = None,
     ) -> None:
         self._settings = settings or Settings(
             *(backend, fullgraph, dynamic, recompile_limit, native_guards, data_dependent),
             profile or Profile(),
         )
-        self._place = place
-        """Where it goes on, for a continuation."""
         self.function = function
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
@@ -183,8 +181,20 @@ class CompiledFunction:
         for run in self._runs:
             result = run(*values)
             if result is not MISS:
+                return run_steps(result) if result.__class__ is Step else result
+        result = self._miss(values)
+        if result is not MISS:
+            return run_steps(result)
+        return self.function(*args, **kwargs)
+
+    def proceed(self, values: list[Any]) -> Any:
+        """Go on at a place; gives the result, or the step that comes next."""
+        for run in self._runs:
+            result = run(*values)
+            if result is not MISS:
                 return result
-        return self._miss(values, args, kwargs)
+        result = self._miss(values)
+        return Step(self.function, [*values]) if result is MISS else result
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         function = self.function
@@ -195,23 +205,21 @@ class CompiledFunction:
             self._binder = known
         return known[1](*args, **kwargs)
 
-    def _miss(self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _miss(self, values: Sequence[Any]) -> Any:
+        """A call that no entry has fitted, by a new one; MISS: as plain Python."""
         entry = None
         if not (self._is_full or getattr(self._compiling, "active", False)):
-            entry = self._matching_entry(values)
+            entry = self._matching_entry(tuple(values))
         if entry is None:
-            return self.function(*args, **kwargs)
+            return MISS
         result = entry.run(*values)
-        if result is not MISS:
-            return result
-        if entry.capture.state.locks.taken:  # it waits for what another thread holds
-            return self.function(*args, **kwargs)
-        get_logger("tracer").warning(
-            "%s runs eagerly once: a guard that just held fails: %s",
-            self.__name__,
-            failed_guard(entry, values),
-        )
-        return self.function(*args, **kwargs)
+        if result is MISS and not entry.capture.state.locks.taken:  # it waits for another thread
+            get_logger("tracer").warning(
+                "%s runs eagerly once: a guard that just held fails: %s",
+                self.__name__,
+                failed_guard(entry, tuple(values)),
+            )
+        return result
 
     def _matching_entry(self, values: tuple[Any, ...]) -> Entry | None:
         """A specialisation for a call, made now unless another thread just did; None: eager."""
@@ -283,6 +291,9 @@ class CompiledFunction:
             lines = lines_at(self.function)
             graph_break, state = GraphBreak(kind.code, reason, lines, kind.hint), None
         self.eager_reason = graph_break
+        if graph_break.code in WATCHES and state is not None:
+            state.release()
+            state = None  # guards hold what they compare: all calls run as Python
         return eager_capture(self.function, state or TraceState(), graph_break)
 
     def _trace_with(
@@ -307,9 +318,15 @@ class CompiledFunction:
             if dynamic is False or (state is not None and state.symbols is None):
                 raise
             get_logger("tracer").debug("sizes stay static: %s", error, exc_info=True)
+            if state is not None:
+                state.release()
         if capture is None or self._breaks_over_symbols(capture):
             static = self._trace_with(values, False, arrived)
-            if capture is None or not _same_break(capture, static):
+            if capture is None:
+                return static
+            unused = static if _same_break(capture, static) else capture
+            unused.state.release()
+            if unused is capture:
                 return static
         capture.state.policy.remember()
         return capture
@@ -335,8 +352,7 @@ class CompiledFunction:
         failed = None
         if compiled is not None and not capture.state.mutates_tensors:
             failed = after_failure(self.function, capture.graph_module.graph)
-        of_place = self._place is not None
-        parts = Parts(self.__name__, capture, compiled, targets, count, failed, of_place)
+        parts = Parts(self.__name__, capture, compiled, targets, count, failed)
         native = self._settings.native_guards
         if native and NATIVE.request(weak_call(self._upgrade)):
             call_natively()
@@ -347,7 +363,7 @@ class CompiledFunction:
         made = self._settings.continuations.get(target.key)
         if made is None:
             backend, settings = self._settings.backend, self._settings
-            made = CompiledFunction(target.make(), backend, settings=settings, place=target.key)
+            made = CompiledFunction(target.make(), backend, settings=settings)
             made = settings.continuations.setdefault(target.key, made)
         return made
 

@@ -13,6 +13,7 @@ from plait_bytecode_tracer.guards import CheckWriter, first_failure
 from plait_bytecode_tracer.guards.native import NATIVE, Call, guarded
 from plait_bytecode_tracer.locks import fails_later, holding
 from plait_bytecode_tracer.resume import Stopped
+from plait_bytecode_tracer.steps import Step
 from plait_bytecode_tracer.trace import Capture
 from plait_utils import get_logger
 
@@ -53,29 +54,6 @@ class Entry:
         self.is_native = True
 
 
-class Tail:
-    """What a continuation that breaks returns: the call that goes on, for its caller to make.
-
-    So a loop with a break needs no deeper stack in each iteration.
-    """
-
-    __slots__ = ("function", "values")
-
-    def __init__(self, function: Callable[..., Any], values: tuple[Any, ...]) -> None:
-        self.function = function
-        self.values = values
-
-
-def run_tails(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
-    """Call a continuation, and those that it ends in."""
-    result = function(*values)
-    while result.__class__ is Tail:
-        function, values = result.function, result.values
-        del result
-        result = function(*values)
-    return result
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What an entry is made of."""
@@ -88,7 +66,6 @@ class Parts:
     argument_count: int
     failed: Failed | None = None
     """What the call does where the graph fails."""
-    is_continuation: bool = False
 
     @property
     def namespace(self) -> dict[str, Any]:
@@ -98,7 +75,7 @@ class Parts:
             "_graph": self.compiled,
             "_resume": self.targets,
             "_Stopped": Stopped,
-            "_go": Tail if self.is_continuation else run_tails,
+            "_step": Step,
             "_MISS": MISS,
             "_failed": self.failed,
         }
@@ -130,6 +107,9 @@ def _not_made(*args: Any) -> Any:
 
 def _function(source: str, name: str, parts: Parts) -> Callable[..., Any]:
     namespace = parts.namespace
+    continuation = parts.capture.continuation
+    if continuation is not None and continuation.route:
+        source += _define("_route", ("_left",), [*continuation.route])
     exec(compile(source, f"<plait {name} {parts.name}>", "exec"), namespace)
     made: Callable[..., Any] = namespace[name]
     return made

@@ -6,6 +6,7 @@ import collections
 import enum
 import types
 import typing
+import weakref
 from typing import Any, NoReturn
 
 import torch
@@ -225,6 +226,8 @@ def empty_instance(
 
     if issubclass(cls, BaseException):
         return new_exception(cls, args, kwargs)
+    if issubclass(cls, weakref.ref):
+        raise TraceBreakError("GB0017", f"a {cls.__name__} is made, a weak reference")
     base = builtin_base(cls)
     maker: Any = next(
         (b.__new__ for b in cls.__mro__ if "__new__" in b.__dict__ and _builtin(b)), None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -16,6 +17,7 @@ from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, instructions_of
+from plait_bytecode_tracer.object_keys import ReferenceKey
 from plait_bytecode_tracer.objects import static_attribute
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.standins import stand_in
@@ -28,6 +30,7 @@ from plait_bytecode_tracer.variables import (
     Known,
     ObjectKey,
     ObjectVariable,
+    ReferenceVariable,
     SequenceVariable,
     SetVariable,
     SymbolVariable,
@@ -124,6 +127,8 @@ def constant_key(frame: Frame, value: Variable) -> Any:
     match value:
         case SymbolVariable():
             return value.owner.specialise(value)
+        case ReferenceVariable() | Known(value=weakref.ref()):
+            return _reference_key(frame, value)
         case TensorVariable() | FunctionVariable() | IteratorVariable() | CallableVariable():
             return _by_identity(frame, value)
         case IdVariable(inner):
@@ -144,6 +149,16 @@ def constant_key(frame: Frame, value: Variable) -> Any:
         case ObjectVariable(cls=cls):
             return _object_key(frame, value, cls)
     raise TraceBreakError("GB0009", f"a {describe(value)} as a key")
+
+
+def _reference_key(frame: Frame, value: Variable) -> ObjectKey:
+    """A weak reference, which is a key as its object is."""
+    from plait_bytecode_tracer.rules.weak import referent
+
+    found = referent(frame, value)
+    if isinstance(found, Known) and found.value is None:
+        raise TraceBreakError("GB0017", "the hash of a weak reference to an object that is dead")
+    return ReferenceKey(value, constant_key(frame, found))
 
 
 def keys_of(frame: Frame, values: Variable) -> Iterator[Any]:

@@ -146,4 +146,9 @@ class _Unread(Variable):
 _UNREAD = _Unread(0)
 
 
-__all__ = ["LazyDict", "LazyList"]
+def raw_items(items: list[Variable]) -> list[Variable]:
+    """The elements of a list as they are, of which some may not have been read."""
+    return [*list.__iter__(items)]
+
+
+__all__ = ["LazyDict", "LazyList", "raw_items"]

@@ -17,10 +17,10 @@ from plait_bytecode_tracer.resume import (
     STACK_PREFIX,
     VALUE,
     Place,
-    Thunk,
     origin_of,
 )
 from plait_bytecode_tracer.sources import Access
+from plait_bytecode_tracer.steps import Thunk
 from plait_bytecode_tracer.variables import CellVariable, Variable
 
 if TYPE_CHECKING:

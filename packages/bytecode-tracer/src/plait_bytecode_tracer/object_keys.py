@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import types
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.sources import Source
-from plait_bytecode_tracer.variables import Known, ObjectKey, is_constant
+from plait_bytecode_tracer.variables import Known, ObjectKey, Variable, is_constant
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState
@@ -25,8 +26,35 @@ _MAX_KEYS = 64
 """How many keys that are objects are gone through; the n-th is found in n steps."""
 
 
+class ReferenceKey(ObjectKey):
+    """A weak reference to an object that is alive: references to one object are equal."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, variable: Variable, inner: Any) -> None:
+        super().__init__(variable)
+        self.inner = inner
+        """The object as a key."""
+
+    def __hash__(self) -> int:
+        return hash(self.inner)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReferenceKey) and bool(self.inner == other.inner)
+
+
+def _reference_key(key: weakref.ref[Any]) -> Any:
+    """A weak reference in a dict of the caller's."""
+    found = weakref.ref.__call__(key)
+    inner = None if found is None else tracked_key(found)
+    plain = isinstance(inner, ObjectKey) and not isinstance(found, torch.Tensor)
+    return ReferenceKey(Known(key), inner) if plain else key
+
+
 def tracked_key(key: Any) -> Any:
     """A key of a real dict as tracked dicts hold it."""
+    if isinstance(key, weakref.ref):
+        return _reference_key(key)
     cls: Any = type(key)
     if is_constant(key) or cls is tuple:
         return key

@@ -20,11 +20,13 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL
 from plait_bytecode_tracer.guards import Reads
 from plait_bytecode_tracer.keys import HashedKey, refuse_effects
+from plait_bytecode_tracer.liveness import is_held
 from plait_bytecode_tracer.objects import DELETED, MISSING, builtin_base, static_attribute
 from plait_bytecode_tracer.rebuild_exceptions import new_exception, new_traceback
 from plait_bytecode_tracer.rebuild_made import MadeObjects
 from plait_bytecode_tracer.shapes.expressions import Applied, Computed, Leaf, render
 from plait_bytecode_tracer.state import TraceState, own_table
+from plait_bytecode_tracer.steps import Thunk
 from plait_bytecode_tracer.subclasses import restored
 from plait_bytecode_tracer.texts import CONVERSIONS
 from plait_bytecode_tracer.twins import TWINS
@@ -50,6 +52,7 @@ from plait_bytecode_tracer.variables import (
     ObjectVariable,
     PartialVariable,
     RecordVariable,
+    ReferenceVariable,
     Remake,
     SequenceVariable,
     SetVariable,
@@ -58,6 +61,7 @@ from plait_bytecode_tracer.variables import (
     SymbolVariable,
     TensorVariable,
     TextVariable,
+    ThunkVariable,
     TracebackVariable,
     UnreadVariable,
     Variable,
@@ -103,6 +107,13 @@ class Rebuilder:
             known = self._make(variable)
             self.names[id(variable)] = known
         return known
+
+    def release(self) -> None:
+        """Let go of the values that have been written."""
+        self.names.clear()
+        self.named.clear()
+        self.made.later.clear()
+        self.made.cells.clear()
 
     def real(self, value: Any) -> str:
         """The name of a real object, made anew where the trace has made it."""
@@ -161,11 +172,18 @@ class Rebuilder:
                 receiver = self.value(owner)  # methods in C need its type too: CPython reads it
                 bound = f"{self.value(function)}.__get__({receiver}, type({receiver}))"
                 return self.assign(bound)
+            case ThunkVariable(function, args):
+                listed = ", ".join(map(self.value, args.items))
+                made = self.state.constants.name(Thunk)
+                return self.assign(f"{made}({self.value(function)}, [{listed}])")
             case PartialVariable(function, args, kwargs):
                 name = self._call(functools.partial, [function, *args.items], kwargs.items)
                 for attribute, value in variable.attributes.items():
                     self.lines.append(f"{name}.{attribute} = {self.value(value)}")
                 return name
+            case ReferenceVariable(args=[referent]) if not is_held(self.state, referent):
+                text = "a weak reference that leaves the traced code, to what may be dropped"
+                raise TraceBreakError("GB0017", text)
             case CallableVariable(kind, args, kwargs, make=make):
                 return self._call(make or kind, args, kwargs)
             case CallVariable(made_by, args):

@@ -12,7 +12,6 @@ instruction of a made function is traced back to the one that it was (`origin_of
 
 from __future__ import annotations
 
-import functools
 import inspect
 import opcode
 import sys
@@ -28,6 +27,7 @@ from bytecode.instr import CellVar, FreeVar
 from plait_bytecode_tracer.effects import LOOP_END, Exits
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import instructions_of, line_text
+from plait_bytecode_tracer.steps import Thunk
 
 STACK_PREFIX = "__stack"
 """Parameters of continuations that carry the stack; they are dead once it is rebuilt."""
@@ -39,25 +39,6 @@ _DROPPED = "__dropped"
 
 VALUE, MISSING, HANDLED = "value", "missing", "handled"
 """What lies on the stack: a value, a NULL, or below a handler the mark that it is running."""
-
-
-class Thunk:
-    """A call that is given its arguments beforehand and ignores those of its caller."""
-
-    __slots__ = ("function", "values")
-
-    def __init__(self, function: types.FunctionType, values: tuple[Any, ...]) -> None:
-        self.function = function
-        self.values = values
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*self.values)
-
-
-_call: Any = Thunk.__call__
-# Warnings look for the user's frame past frames of importlib, by the file's name. This one is
-# between a function of the user's and another, where Python has none.
-_call.__code__ = _call.__code__.replace(co_filename="<plait: as importlib._bootstrap>")
 
 
 class Stopped:
@@ -176,11 +157,12 @@ class _Body:
         return Instr("LOAD_CLOSURE" if sys.version_info < (3, 13) else "LOAD_FAST", variable)
 
     def enter(
-        self, target: Label, stack: Sequence[str], *, forget: bool = True
+        self, target: Label, stack: Sequence[str], *, handled: bool = False
     ) -> tuple[list[str], list[str]]:
         """Begin at a label with a given stack; the parameters that carry it, and the cells.
 
-        With `forget`, these are no variables of the function any more.
+        These are no variables of the function any more, but with `handled` the exceptions
+        that are being handled.
         """
         prologue: list[Any] = []
         cells = [f"{CELL_PREFIX}{n}" for n in range(len(self.place.cells))]
@@ -192,7 +174,7 @@ class _Body:
         names = [f"{STACK_PREFIX}{n}" for n in range(len(stack))]
         for name, kind in zip(names, stack, strict=True):
             prologue.append(Instr("PUSH_NULL") if kind == MISSING else Instr("LOAD_FAST", name))
-            if forget and kind != MISSING:
+            if kind != MISSING and not (handled and kind == HANDLED):
                 prologue.append(Instr("DELETE_FAST", name))
             if kind == HANDLED:
                 prologue += [Instr("PUSH_EXC_INFO"), Instr("POP_TOP")]
@@ -302,8 +284,12 @@ def _calls(function: Instr, arguments: Sequence[Any]) -> list[Any]:
     null = Instr("PUSH_NULL")
     pair = [null, function] if sys.version_info < (3, 13) else [function, null]
     precall = [Instr("PRECALL", len(arguments))] if sys.version_info < (3, 12) else []
-    nested = [part for a in arguments for part in (a if isinstance(a, list) else [a])]
-    return [*pair, *nested, *precall, Instr("CALL", len(arguments))]
+    return [*pair, *_flat(arguments), *precall, Instr("CALL", len(arguments))]
+
+
+def _flat(parts: Sequence[Any]) -> list[Any]:
+    """Instructions, some of which come in lists."""
+    return [item for part in parts for item in (part if isinstance(part, list) else [part])]
 
 
 # What goes on.
@@ -389,7 +375,7 @@ def break_function(
         body.items.insert(last + 1, Instr("JUMP_FORWARD", ends[0]))
     target = Label()
     body.items.insert(body.position(first), target)
-    passed, cells = body.enter(target, stack, forget=False)
+    passed, cells = body.enter(target, stack, handled=True)
     body.items += blocks
     pushed = 4 + len(stack) + sum(exits.results) + len(place.locals) + len(cells)
     return body.function([STOPPED, *passed, *place.locals, *cells], "broken", pushed)
@@ -399,10 +385,11 @@ def _stop(body: _Body, kept: Sequence[str], results: int, number: int) -> list[A
     """Leave a break function by an exit, with nothing being handled any more."""
     names = [f"{RESULT_PREFIX}{n}" for n in range(results)]
     made: list[Any] = [Instr("STORE_FAST", name) for name in reversed(names)]
-    if HANDLED in kept:
-        for kind in reversed(kept[kept.index(HANDLED) :]):
-            made.append(Instr("POP_EXCEPT") if kind == HANDLED else Instr("STORE_FAST", _DROPPED))
-    below = [f"{STACK_PREFIX}{n}" for n, kind in enumerate(kept) if kind != MISSING]
+    held = [f"{STACK_PREFIX}{n}" for n in range(len(kept))]
+    for name, kind in reversed([*zip(held, kept, strict=True)]):
+        store = Instr("STORE_FAST", name if kind == VALUE else _DROPPED)
+        made.append(Instr("POP_EXCEPT") if kind == HANDLED else store)
+    below = [name for name, kind in zip(held, kept, strict=True) if kind != MISSING]
     values: list[Any] = [Instr("LOAD_FAST", name) for name in [*below, *names]]
     values += [body.load(name) for name in body.place.locals]
     values += [body.load_cell(name) for name in body.place.cells]
@@ -425,7 +412,8 @@ def chain(functions: Sequence[types.FunctionType], outers: Sequence[Place]) -> t
     for function, outer in zip(functions[1:], outers, strict=True):
         fresh = [f"v{count + n}" for n in range(function.__code__.co_argcount - 1)]
         below = sum(kind != MISSING for kind in outer.stack)
-        inner = _calls(_const(functools.partial), call)
+        packed = [*_flat(call[1:]), Instr("BUILD_LIST", len(call) - 1)]
+        inner = _calls(_const(Thunk), [call[0], packed])
         call = [_const(function), *_loads(fresh[:below]), inner, *_loads(fresh[below:])]
         count += len(fresh)
         names += fresh
@@ -464,5 +452,6 @@ def _const(value: object) -> Instr:
     return Instr("LOAD_CONST", value)
 
 
-def _loads(names: Sequence[str]) -> list[Instr]:
-    return [Instr("LOAD_FAST", name) for name in names]
+def _loads(names: Sequence[str]) -> list[Any]:
+    """Take variables, which hold nothing then."""
+    return [[Instr("LOAD_FAST", name), Instr("DELETE_FAST", name)] for name in names]

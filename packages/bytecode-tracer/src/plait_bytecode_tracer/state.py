@@ -192,6 +192,12 @@ class TraceState:
     """Objects from outside that are keys in the trace, by the code of their sources."""
     cache_keys: dict[int, tuple[object, dict[object, bool]]] = field(default_factory=dict)
     """The keys that were asked of functions with caches, and whether the cache lacked them."""
+    arguments: list[object] = field(default_factory=list)
+    """What a continuation was given that may die: nothing but the trace holds it."""
+    leaving: list[Variable] = field(default_factory=list)
+    """What the call returns, once that is known."""
+    references: dict[int, Variable] = field(default_factory=dict)
+    """The weak references that the trace has made, by the ids of what they refer to."""
     context: dict[int, tuple[contextvars.ContextVar[Any], Variable | None]] = field(
         default_factory=dict
     )
@@ -455,7 +461,7 @@ class TraceState:
         if kind in (set, frozenset):
             items = [self._element_key(item, source) for item in value]
             self.require(source, Kind.KEYS, tuple(value), f"{source.text} keeps its elements")
-            return SetVariable(set(items), source, kind)
+            return SetVariable(set(items), source, kind, value)
         size = kind.__len__(value)
         text = f"len({source.text}) == {size}"
         if type(value) is kind:
@@ -604,17 +610,15 @@ class TraceState:
 
     def release(self) -> None:
         """Let go of the call's objects once it is captured; guards keep what they compare."""
-        for table in (self.wrapped, self.attributes, self.owners, self.storages, self.changed):
+        for table in (
+            *(self.wrapped, self.attributes, self.owners, self.storages, self.changed),
+            *(self.globals_read, self.defaults, self.context, self.distinct, self.arguments),
+            *(self.references, self.leaving, self.taken, self.kept, self.marked_tensors),
+            *(self.deferred, self.running, self.coroutines, self.representing, self.cache_keys),
+            *(self.generators, self.made),
+        ):
             table.clear()
-        self.globals_read.clear()
-        self.defaults.clear()
-        self.context.clear()
-        self.distinct.clear()
-        self.taken.clear()
-        self.generators.clear()
-        self.made.clear()
         self.outside = None
-        self.kept.clear()
         for graph_input in self.inputs:
             graph_input.tensor = None
 

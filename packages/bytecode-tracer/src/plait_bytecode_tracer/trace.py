@@ -8,6 +8,7 @@ import sys
 import types
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from plait_bytecode_tracer.ambient import AUTOCAST_DEVICES, bound, enter_inferen
 from plait_bytecode_tracer.binding import parameter_names
 from plait_bytecode_tracer.breaks import Continuation, Known, break_steps, go_on
 from plait_bytecode_tracer.dead_nodes import drop_dead_nodes
-from plait_bytecode_tracer.errors import GraphBreak, TooLongError, TraceBreakError
+from plait_bytecode_tracer.errors import BREAKS, GraphBreak, TooLongError, TraceBreakError
 from plait_bytecode_tracer.failing import runs_torch_alone
 from plait_bytecode_tracer.frame import BreakHere, Frame, Function
 from plait_bytecode_tracer.guards import (
@@ -37,7 +38,7 @@ from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.sources import Source, argument
 from plait_bytecode_tracer.state import HOOKS, GraphInput, TraceState
 from plait_bytecode_tracer.tracebacks import raising_lines
-from plait_bytecode_tracer.variables import UnreadVariable, Variable
+from plait_bytecode_tracer.variables import UnreadVariable, Variable, is_constant
 from plait_utils import get_logger
 
 SUPPORTED_VERSIONS = ((3, 11), (3, 12), (3, 13))
@@ -114,15 +115,33 @@ def trace(
         text = f"Python {sys.version_info[0]}.{sys.version_info[1]} is not traced yet"
         raise _whole(function, "GB0001", text)
     places = known or Known()
+    states: list[TraceState] = []
+    kept: TraceState | None = None
+    attempt = partial(_trace, function, values, undecided, policy, places, arrived, states)
     try:
-        capture = _trace(function, values, undecided, policy, places, arrived, True)
+        capture = _to_the_end(attempt)
+        kept = capture.state
+        return capture
+    except WholeCallEagerError as error:
+        kept = error.state
+        raise
+    finally:
+        for state in states:
+            if state is not kept:
+                state.release()
+
+
+def _to_the_end(attempt: Callable[[bool], Capture]) -> Capture:
+    """A trace with what no break may come after; without, where one does."""
+    try:
+        capture = attempt(True)
     except WholeCallEagerError as error:
         if error.state is None or not error.state.needs_end:
             raise
     else:
         if not capture.state.needs_end or _is_whole(capture):
             return capture
-    return _trace(function, values, undecided, policy, places, arrived, False)
+    return attempt(False)
 
 
 def _is_whole(capture: Capture) -> bool:
@@ -142,9 +161,13 @@ def _trace(
     policy: Callable[[], Policy],
     known: Known,
     arrived: Sequence[int],
+    states: list[TraceState],
     to_the_end: bool,
 ) -> Capture:
-    """`trace`, with what no break may come after traced, or breaking the graph there."""
+    """`trace`, with what no break may come after traced, or breaking the graph there.
+
+    Each state that it begins is added to `states`.
+    """
     steps: list[int] = []
     reason: GraphBreak | None = None
     while True:
@@ -155,6 +178,7 @@ def _trace(
             policy=policy(),
             to_the_end=to_the_end,
         )
+        states.append(state)
         try:
             frame = _root_frame(function, values, state)
         except TraceBreakError as error:
@@ -168,31 +192,31 @@ def _trace(
                 return _finish_at_break(function, here.frame, state, reason, known)
             except Exception as error:  # a call that cannot be resumed here may be further out
                 get_logger("tracer").debug("cannot resume: %s", error, exc_info=True)
-                cause = error
+                text = f"{reason.reason} ({getattr(error, 'reason', error)})"
             steps.pop(0)
             if not steps:
-                text = f"{reason.reason} ({getattr(cause, 'reason', cause)})"
                 found = GraphBreak(reason.code, text, reason.lines, reason.hint)
-                raise WholeCallEagerError(found, state) from cause
+                raise WholeCallEagerError(found, state) from None
         except RecursionError as error:
             text = "values or calls that are nested deeper than the tracer follows"
             raise _whole(function, "GB0002", text, state) from error
         except (TraceBreakError, PythonError) as caught:
-            ended = _as_break(caught)
             innermost: Frame = frame if caught.frame is None else caught.frame
-            lines = (isinstance(caught, PythonError) and raising_lines(caught.value)) or ()
-            lines = lines or innermost.lines()
-            reason = GraphBreak(ended.kind.code, ended.reason, lines, ended.kind.hint)
+            reason = _reason(caught, innermost)
             steps = break_steps(innermost, reason)
             if not steps or state.break_step >= 0 or isinstance(caught, TooLongError):
                 raise WholeCallEagerError(reason, state) from caught
 
 
-def _as_break(error: TraceBreakError | PythonError) -> TraceBreakError:
-    """An exception that nothing in the traced code handles breaks the trace before it."""
+def _reason(error: TraceBreakError | PythonError, innermost: Frame) -> GraphBreak:
+    """Why a trace ends; an exception that nothing in the traced code handles ends it too.
+
+    Nothing keeps the error: its traceback holds what the call was given.
+    """
     if isinstance(error, TraceBreakError):
-        return error
-    return TraceBreakError("GB0006", f"{error} is raised")
+        return GraphBreak(error.kind.code, error.reason, innermost.lines(), error.kind.hint)
+    lines = raising_lines(error.value) or innermost.lines()
+    return GraphBreak("GB0006", f"{error} is raised", lines, BREAKS["GB0006"].hint)
 
 
 def _whole(
@@ -219,6 +243,8 @@ def _root_frame(
     goes_on = is_chain(code) or origin_of(code) is not None
     for n, (name, value) in enumerate(zip(parameter_names(code), values, strict=True)):
         source = argument(n, name)
+        if goes_on and not is_constant(value) and not isinstance(value, types.ModuleType):
+            state.arguments.append(value)
         later = goes_on and not isinstance(value, torch.nn.Module)
         frame.locals[name] = UnreadVariable(value, source) if later else state.wrap(value, source)
     if values and isinstance(values[0], torch.nn.Module):
@@ -314,6 +340,7 @@ def _finish(
     function: types.FunctionType, frame: Frame, state: TraceState, result: Variable
 ) -> Capture:
     rebuilder = Rebuilder(state, Reads())
+    state.leaving.append(result)
     try:
         returned = rebuilder.value(result)
         rebuilder.effects()
@@ -361,6 +388,7 @@ def _capture(
         drop_dead_nodes(graph)
     module = fx.GraphModule(state.scope.holder, graph, function.__name__)
     reads = rebuilder.writer
+    rebuilder.release()
     return Capture(
         module,
         tuple(state.inputs),
@@ -401,7 +429,10 @@ def eager_capture(
     arguments += [f"{names[n]}={given[n]}" for n in range(code.co_argcount, keyword_count)]
     if code.co_flags & inspect.CO_VARKEYWORDS:
         arguments.append(f"**{rest.pop(0)}")
-    call = f"return {state.constants.name(function)}({', '.join(arguments)})"
+    name, listed = state.constants.name(function), ", ".join(arguments)
+    call = f"return {name}({listed})"
+    if len(given) == code.co_argcount:
+        call = f"return _step({name}, [{listed}])"
     graph = fx.Graph()
     graph.output(())
     module = fx.GraphModule(torch.nn.Module(), graph, function.__name__)

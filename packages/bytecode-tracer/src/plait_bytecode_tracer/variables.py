@@ -11,6 +11,7 @@ import inspect
 import re
 import struct
 import types
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.calendars import PLAIN, ZONED, is_plain_time
+from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.sources import Source
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 class Variable:
     """A value of the traced program."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
 
 @dataclass(eq=False, slots=True)
@@ -171,6 +173,8 @@ class SetVariable(Variable):
     items: set[Any]
     source: Source | None = None
     kind: type = set
+    original: Any = None
+    """The real set of the caller, where there is one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -377,10 +381,31 @@ class PartialVariable(Variable):
 
 
 @dataclass(eq=False, slots=True)
-class IdVariable(Variable):
-    """`id(value)`, as long as it is only compared, or a key."""
+class ThunkVariable(PartialVariable):
+    """A `Thunk`: the rest of a frame, which the frame around it calls."""
 
-    value: Variable
+
+class IdVariable(Variable):
+    """`id(value)`, as long as it is only compared, or a key.
+
+    It does not keep an object of the trace: another may get the id of one that is gone.
+    """
+
+    __slots__ = ("_held", "_reference")
+    __match_args__ = ("value",)
+
+    def __init__(self, value: Variable) -> None:
+        is_outside = isinstance(value, Known) or getattr(value, "source", None) is not None
+        self._held = value if is_outside else None
+        self._reference = weakref.ref(value)
+
+    @property
+    def value(self) -> Variable:
+        """What it is the id of. Raises TraceBreakError where that may be gone."""
+        found = self._reference()
+        if found is None:
+            raise TraceBreakError("GB0017", "the id of an object that is gone")
+        return found
 
 
 @dataclass(eq=False, slots=True)
@@ -395,6 +420,11 @@ class CallableVariable(Variable):
     """What its call does, in a frame."""
     make: Any = None
     """What makes it, if that is not its class."""
+
+
+@dataclass(eq=False, slots=True)
+class ReferenceVariable(CallableVariable):
+    """A `weakref.ref` to an object of the trace, which is its only argument."""
 
 
 @dataclass(eq=False, slots=True)

@@ -9,6 +9,7 @@ from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.objects import callable_
 from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.steps import Thunk
 from plait_bytecode_tracer.twin_classes import ComparisonKey
 from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
@@ -18,6 +19,7 @@ from plait_bytecode_tracer.variables import (
     ObjectVariable,
     PartialVariable,
     SequenceVariable,
+    ThunkVariable,
     Variable,
 )
 
@@ -31,6 +33,12 @@ def partial(frame: Frame, function: Variable, /, *args: Variable, **kwargs: Vari
         kwargs = {**function.kwargs.items, **kwargs}
         function = function.function
     return PartialVariable(function, SequenceVariable(list(args), tuple), DictVariable(kwargs))
+
+
+@builtin(Thunk)
+def thunk(frame: Frame, function: Variable, values: Variable) -> Variable:
+    assert isinstance(values, SequenceVariable)
+    return ThunkVariable(function, values, DictVariable({}))
 
 
 def outside_partial(frame: Frame, function: Known) -> Variable:

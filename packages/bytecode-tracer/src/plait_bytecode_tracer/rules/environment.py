@@ -8,7 +8,6 @@ import gc
 import inspect
 import sys
 import warnings
-import weakref
 from typing import Any
 
 import torch
@@ -75,43 +74,31 @@ def open_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
     raise TraceBreakError("GB0005", "the code reads or writes a file")
 
 
-@builtin(weakref.proxy, weakref.finalize)
-def weak_reference(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
-    """A break resumes with the object held by the frames around it, which would keep it alive."""
-    raise TraceBreakError("GB0013", "a weak reference is made")
-
-
 @builtin(sys._getframe, inspect.currentframe, inspect.stack)
 def frame_dependent(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
     """What looks at the frames that call it, which only Python itself has."""
     raise TraceBreakError("GB0013", "sys._getframe(), or a function like it, looks into the frame")
 
 
-@builtin(sys.settrace, sys.setprofile, sys.getrefcount, sys.set_coroutine_origin_tracking_depth)
+@builtin(sys.settrace, sys.setprofile, sys.set_coroutine_origin_tracking_depth)
 def watches(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
-    """What watches the frames that run from here on, or counts what they hold."""
-    raise TraceBreakError("GB0013", "the code watches the frames that follow, or counts references")
+    """What watches the frames that run from here on."""
+    raise TraceBreakError("GB0013", "the code watches the frames that follow")
 
 
 if sys.version_info >= (3, 12):
     builtin(sys.monitoring.set_events, sys.monitoring.set_local_events)(watches)
 
 
-def _defer(function: Any) -> Builtin:
-    """The rule of a function that only has an effect: it is called after the graph has run."""
-
-    def rule(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
-        following = instructions_of(frame.code)[0][frame.index + 1].opname
-        if following != "POP_TOP":
-            raise TraceBreakError("GB0002", f"a result of {function.__name__}")
-        frame.state.deferred.append((constant(function), list(args), dict(kwargs)))
-        return constant(None)
-
-    return rule
-
-
-for _function in (gc.collect, vars(warnings)["_filters_mutated"]):
-    builtin(_function)(_defer(_function))
+@builtin(vars(warnings)["_filters_mutated"])
+def filters_mutated(frame: Frame) -> Variable:
+    """Told after the graph has run."""
+    following = instructions_of(frame.code)[0][frame.index + 1].opname
+    if following != "POP_TOP":
+        raise TraceBreakError("GB0002", "a result of warnings._filters_mutated")
+    function = vars(warnings)["_filters_mutated"]
+    frame.state.deferred.append((constant(function), [], {}))
+    return constant(None)
 
 
 def _ask(function: Any) -> Builtin:

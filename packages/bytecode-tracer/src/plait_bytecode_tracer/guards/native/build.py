@@ -19,6 +19,7 @@ import torch
 
 from plait_bytecode_tracer.guards.exact import ABSENT, same_constant, same_order
 from plait_bytecode_tracer.guards.kinds import storage_pattern
+from plait_bytecode_tracer.steps import Step, run_steps
 from plait_utils import DiskCache, get_logger, stable_hash
 
 _NAME = "plait_guards"
@@ -192,7 +193,7 @@ def _load(path: Path) -> ModuleType:
         module.setup(
             *(table, tensor.requires_grad, tensor.is_neg, tensor.is_conj),
             *(same_constant, same_order, storage_pattern, ABSENT),
-            *(torch.Tensor, torch.nn.Parameter),
+            *(torch.Tensor, torch.nn.Parameter, Step, run_steps),
         )
     except (TypeError, RuntimeError, ValueError) as error:
         raise BuildError(str(error)) from error

@@ -140,6 +140,14 @@ static PyObject *find_calls(Caller *self, PyObject *object, PyObject **first)
     return NULL;
 }
 
+/* The calls that a result of the class Step stands for. */
+static PyObject *go_on(PyObject *step)
+{
+    PyObject *result = PyObject_CallOneArg(run_steps, step);
+    Py_DECREF(step);
+    return result;
+}
+
 static PyObject *caller_call(PyObject *object, PyObject *const *arguments, size_t flags,
                              PyObject *names)
 {
@@ -159,7 +167,7 @@ static PyObject *caller_call(PyObject *object, PyObject *const *arguments, size_
         Py_XDECREF(calls);
         Py_XDECREF(first);
         if (result)
-            return result;
+            return Py_TYPE(result) == step_class ? go_on(result) : result;
         if (PyErr_Occurred() && !(calls == NULL && raised() == 0))
             return NULL;
     }

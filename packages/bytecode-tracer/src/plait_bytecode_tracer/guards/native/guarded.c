@@ -38,14 +38,15 @@
 #include "caller.h"
 
 /* setup(exchange table, requires_grad, is_neg, is_conj, same_constant, same_order,
- * storage_pattern, ABSENT, Tensor, Parameter): what is needed of torch and of the Python side. */
+ * storage_pattern, ABSENT, Tensor, Parameter, Step, run_steps): what is needed of torch and of
+ * the Python side. */
 static PyObject *setup(PyObject *module, PyObject *arguments)
 {
     PyObject *table, *requires_grad, *is_neg, *is_conj, *constants, *order, *pattern,
-        *nothing, *tensor, *parameter;
-    if (!PyArg_ParseTuple(arguments, "OO!O!O!OOOOOO", &table, &PyGetSetDescr_Type, &requires_grad,
+        *nothing, *tensor, *parameter, *step, *run;
+    if (!PyArg_ParseTuple(arguments, "OO!O!O!OOOOOOO!O", &table, &PyGetSetDescr_Type, &requires_grad,
                           &PyMethodDescr_Type, &is_neg, &PyMethodDescr_Type, &is_conj, &constants,
-                          &order, &pattern, &nothing, &tensor, &parameter))
+                          &order, &pattern, &nothing, &tensor, &parameter, &PyType_Type, &step, &run))
         return NULL;
     exchange = PyCapsule_GetPointer(table, "dlpack_exchange_api");
     if (exchange == NULL)
@@ -67,6 +68,8 @@ static PyObject *setup(PyObject *module, PyObject *arguments)
     Py_XSETREF(absent, Py_NewRef(nothing));
     Py_XSETREF(tensor_class, (PyTypeObject *)Py_NewRef(tensor));
     Py_XSETREF(parameter_class, (PyTypeObject *)Py_NewRef(parameter));
+    Py_XSETREF(step_class, (PyTypeObject *)Py_NewRef(step));
+    Py_XSETREF(run_steps, Py_NewRef(run));
     Py_RETURN_NONE;
 }
 

@@ -45,6 +45,8 @@ static PyObject *storage_pattern;
 static PyObject *absent;
 static PyTypeObject *tensor_class;
 static PyTypeObject *parameter_class;
+static PyTypeObject *step_class;
+static PyObject *run_steps; /* of Python: makes the calls that a Step stands for */
 
 /* The tree. */
 
