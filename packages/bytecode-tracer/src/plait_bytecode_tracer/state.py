@@ -241,6 +241,8 @@ class TraceState:
     mutates_tensors: bool = False
     versions: dict[fx.Node, int] = field(default_factory=dict)
     """How often the tensor of a node had been changed when the node came."""
+    versions_before: dict[fx.Node, int] = field(default_factory=dict)
+    """The versions of tensors in lists that were written to, from before that."""
     undecided: Container[str] = ()
     """Values of inputs that are not to be guarded, by their keys."""
     is_plain_forward: bool = False
@@ -284,6 +286,7 @@ class TraceState:
         for given in args:
             for item in given.items if isinstance(given, SequenceVariable) else ():
                 if isinstance(item, TensorVariable):
+                    self.versions_before.setdefault(item.node, self.versions.get(item.node, -1))
                     self.versions[item.node] = -2
 
     @property

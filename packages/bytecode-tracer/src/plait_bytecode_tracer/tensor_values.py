@@ -97,6 +97,21 @@ def value_of(state: TraceState, variable: TensorVariable, reader: str) -> Any:
     return value
 
 
+def constant_tensor(state: TraceState, node: fx.Node) -> torch.Tensor | None:
+    """The tensor that a node gives in every call; None where inputs decide it, or the run."""
+    needed = _needed(node)
+    if needed is None or any(each.op == "placeholder" for each in needed):
+        return None
+    made = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for each in state.graph.nodes:
+        if each in needed:
+            copies[each] = made.node_copy(each, copies.__getitem__)
+    made.output(copies[node])
+    value = fx.GraphModule(torch.nn.Module(), made).forward()
+    return value if isinstance(value, torch.Tensor) else None
+
+
 def with_numbers(
     state: TraceState, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Sequence[Any], dict[str, Any]] | None:
@@ -244,4 +259,4 @@ def _text(value: Any) -> str:
     return f"{name}({', '.join(args)})"
 
 
-__all__ = ["READERS", "UNKNOWN", "value_of"]
+__all__ = ["READERS", "UNKNOWN", "constant_tensor", "value_of"]

@@ -13,6 +13,13 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.shapes.domains import (
+    DOMAINS,
+    Condition,
+    Domain,
+    opposite,
+    power_conditions,
+)
 from plait_bytecode_tracer.shapes.symbols import Symbols
 from plait_bytecode_tracer.variables import Known, SequenceVariable, SymbolVariable, Variable
 
@@ -34,18 +41,23 @@ _IN_PLACE: dict[Any, Any] = {
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift")
 }
 _IN_PLACE |= {operator.iand: operator.and_, operator.ior: operator.or_, operator.ixor: operator.xor}
+_SIGNS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+SLOTS: dict[Any, Any] = {
+    getattr(kind, f"__{name}__"): (kind, getattr(operator, name))
+    for kind in (int, float)
+    for name in (*_SIGNS, "lt", "le", "eq", "ne", "gt", "ge", "neg", "pos", "abs")
+}
+"""What the methods behind operators compute, by the class of the number that they are of."""
 _TEXTS = frozenset({str, repr, format, ascii})
-_FINITE = frozenset({int, round, math.floor, math.ceil, math.trunc})
-"""Functions that raise for infinities and NaN."""
-_TOTAL = frozenset({float, bool, abs, *_TEXTS, math.isfinite, math.isnan, math.isinf})
-"""Functions of one number that never raise."""
-_ABOVE_ZERO = frozenset({math.log, math.log2, math.log10})
-_NOT_NEGATIVE = frozenset({math.sqrt, math.isqrt, math.factorial})
-_OF_INTS = frozenset({math.gcd, math.lcm})
 METHODS = frozenset({int.bit_length, int.bit_count, float.is_integer, int.__index__})
 """Methods of numbers that never raise."""
+_NUMBERS_THEMSELVES: dict[Any, type] = {
+    **{int.conjugate: int, int.__int__: int, int.__trunc__: int},
+    **{float.conjugate: float, float.__float__: float},
+}
+"""Methods that give the number itself, and the class that it then has."""
 FUNCTIONS = frozenset(
-    {*_FINITE, *_TOTAL, *_ABOVE_ZERO, *_NOT_NEGATIVE, *_OF_INTS, *METHODS, divmod, pow}
+    {*DOMAINS, *_TEXTS, *METHODS, *SLOTS, *_NUMBERS_THEMSELVES, divmod, pow, math.pow}
 )
 
 
@@ -84,8 +96,13 @@ def call_symbolic(
         return None
     symbols = _owner(args)
     first = args[0]
-    if function is pow and len(args) == 2:
-        return apply_symbolic(operator.pow, args)
+    if function in SLOTS:
+        kind, plain = SLOTS[function]
+        return _slot(kind, plain, args)
+    if function in _NUMBERS_THEMSELVES:
+        return first if _kind(first) is _NUMBERS_THEMSELVES[function] else None
+    if function in (pow, math.pow) and len(args) == 2:
+        return _power(symbols, function, args)
     if function is divmod and len(args) == 2:
         parts = [apply_symbolic(each, args) for each in (operator.floordiv, operator.mod)]
         found = [part for part in parts if part is not None]
@@ -96,23 +113,58 @@ def call_symbolic(
         return first
     if not _has_hints(args):
         return _without_hints(symbols, function, args)
-    if function in _FINITE and _kind(first) is float and not _is_finite(symbols, first):
+    if function in METHODS:
+        needed = float if function is float.is_integer else int
+        return symbols.derive(function, args) if _kind(first) is needed else None
+    domain = DOMAINS.get(function)
+    if domain is None or not _lies_in(symbols, domain, args):
         return None
-    if function in _ABOVE_ZERO and not _decides(symbols, operator.gt, first, 0):
-        return None
-    if function in _NOT_NEGATIVE and not _decides(symbols, operator.ge, first, 0):
-        return None
-    if function in METHODS and _kind(first) is not (float if function is float.is_integer else int):
-        return None
-    if function in (*_OF_INTS, math.isqrt, math.factorial) and any(
-        _kind(arg) is not int for arg in args
-    ):
-        return None
-    if len(args) > (2 if function in (round, *_OF_INTS) else 1):
-        return None
-    if function is math.factorial or (function is round and is_symbolic(args[1:])):
+    if function is round and is_symbolic(args[1:]):
         return None
     return symbols.derive(function, args)
+
+
+def _slot(kind: type, plain: Any, args: list[Variable]) -> Variable | None:
+    """`int.__add__(a, b)` and its like; None where it may be NotImplemented."""
+    taken = (int,) if kind is int else (float, int)
+    if _kind(args[0]) is not kind or any(_kind(arg) not in taken for arg in args[1:]):
+        return None
+    if plain is operator.abs:
+        return call_symbolic(abs, args, {})
+    return apply_symbolic(plain, args) if len(args) <= 2 else None
+
+
+def _lies_in(symbols: Symbols, domain: Domain, args: list[Variable]) -> bool:
+    """Whether a function is defined for the arguments, for all that guards allow."""
+    if not domain.least <= len(args) <= domain.most:
+        return False
+    if domain.is_of_ints and any(_kind(arg) is not int for arg in args):
+        return False
+    if domain.is_finite and not all(_is_finite(symbols, a) for a in args if _kind(a) is float):
+        return False
+    return _hold(symbols, domain.conditions, args)
+
+
+def _hold(symbols: Symbols, conditions: Iterable[Condition], args: list[Variable]) -> bool:
+    """Whether the conditions hold in this call, and so in others."""
+    return all(
+        _decides(symbols, compare, args[place], bound)
+        for place, compare, bound in conditions
+        if place < len(args)
+    )
+
+
+def _power(symbols: Symbols, function: Any, args: list[Variable]) -> Variable | None:
+    """`pow` of two numbers, or `math.pow`, which takes them as floats."""
+    if function is pow:
+        return apply_symbolic(operator.pow, args)
+    if not _has_hints(args):
+        return None
+    floats = [call_symbolic(float, [arg], {}) if is_symbolic([arg]) else arg for arg in args]
+    given = [arg for arg in floats if arg is not None]
+    if len(given) == 2 and _is_power(symbols, given):
+        return symbols.derive(function, args)
+    return None
 
 
 def _text(function: Any, args: list[Variable]) -> Variable | None:
@@ -127,8 +179,12 @@ def _text(function: Any, args: list[Variable]) -> Variable | None:
 
 
 def extreme(function: Any, args: list[Variable]) -> Variable | None:
-    """`min` or `max` of ints, of which one at least is symbolic; None where it is not that."""
-    if any(_kind(arg) is not int or not _is_number(arg) for arg in args):
+    """`min` or `max` of ints, of which one at least is symbolic; None where it is not that.
+
+    Floats that depend on data are compared by the graph.
+    """
+    kinds = {_kind(arg) for arg in args}
+    if kinds != {int} and (kinds != {float} or _has_hints(args)):
         return None
     symbols = _owner(args)
     found = args[0]
@@ -193,25 +249,44 @@ def _is_defined(symbols: Symbols, function: Any, args: list[Variable]) -> bool:
         small = kinds == [int, int] and _decides(symbols, operator.ge, args[1], 0)
         return small and _decides(symbols, operator.le, args[1], 64)
     if function is operator.pow:
-        if kinds == [int, int]:
-            small = _decides(symbols, operator.ge, args[1], 0)
-            return small and _decides(symbols, operator.le, args[1], 64)
+        if kinds == [int, int] and _decides(symbols, operator.ge, args[1], 0):
+            return _decides(symbols, operator.le, args[1], 64)
         return kinds[0] is not bool and _is_power(symbols, args)
     return not (function in (*_BITS, operator.invert) and float in kinds)
 
 
 def _is_power(symbols: Symbols, args: list[Variable]) -> bool:
-    """Whether a power of floats is a float: of a base above zero, that does not overflow."""
-    positive = _decides(symbols, operator.gt, args[0], 0)
-    if not positive or not _has_hints(args):
+    """Whether a power is a float for all numbers that guards allow, and does not overflow."""
+    if not _has_hints(args):
         return False
-    return _decides(symbols, operator.le, args[0], 2**20) and all(
-        _decides(symbols, compare, args[1], bound)
-        for compare, bound in ((operator.le, 40), (operator.ge, -40))
-    )
+    base, exponent = (arg.value if isinstance(arg, Known) else None for arg in args)
+    is_float = _kind(args[1]) is float and not (exponent is not None and exponent.is_integer())
+    if base is None and exponent is None:
+        return _is_power_of_unknowns(symbols, args, is_float=is_float)
+    conditions = power_conditions(base, exponent, is_float=is_float)
+    if conditions is None:
+        return False
+    if base is None and not is_float and not _decides(symbols, operator.ge, args[0], 0):
+        conditions = opposite(conditions)
+    return _hold(symbols, conditions, args)
 
 
-def _decides(symbols: Symbols, compare: Any, value: Variable, bound: int) -> bool:
+def _is_power_of_unknowns(symbols: Symbols, args: list[Variable], *, is_float: bool) -> bool:
+    if _decides(symbols, operator.gt, args[0], 0):
+        if _decides(symbols, operator.le, args[0], 1) and _decides(symbols, operator.ge, args[1], 0):
+            return True
+        low = 2.0**-20
+    elif is_float:
+        return False
+    else:
+        low = -(2.0**20)
+        if not _decides(symbols, operator.le, args[0], -(2.0**-20)):
+            return False
+    bounds: list[Condition] = [(0, operator.ge, low), (0, operator.le, 2.0**20)]
+    return _hold(symbols, [*bounds, (1, operator.le, 40), (1, operator.ge, -40)], args)
+
+
+def _decides(symbols: Symbols, compare: Any, value: Variable, bound: int | float) -> bool:
     """Whether a comparison holds in this call, and so in others."""
     if isinstance(value, Known):
         return bool(compare(value.value, bound))

@@ -7,6 +7,7 @@ import functools
 import torch
 
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.shapes.arithmetic import FUNCTIONS
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     Known,
@@ -17,6 +18,13 @@ from plait_bytecode_tracer.variables import (
 )
 
 _METHODS = {int: ("bit_length", "bit_count", "__index__"), float: ("is_integer",)}
+_ITSELF = {int: ("real", "numerator"), float: ("real",)}
+"""Attributes that are the number itself."""
+_FIXED: dict[type, dict[str, int | float]] = {
+    int: {"imag": 0, "denominator": 1},
+    float: {"imag": 0.0},
+}
+"""Attributes that all numbers of a class have the same."""
 
 
 def number_attribute(frame: Frame, owner: SymbolVariable, name: str) -> Variable | None:
@@ -25,8 +33,14 @@ def number_attribute(frame: Frame, owner: SymbolVariable, name: str) -> Variable
         return constant(owner.kind)
     if name in _METHODS.get(owner.kind, ()):
         return BoundVariable(Known(getattr(owner.kind, name)), owner)
+    if name in _ITSELF.get(owner.kind, ()):
+        return owner
+    if name in _FIXED.get(owner.kind, {}):
+        return constant(_FIXED[owner.kind][name])
     if not hasattr(owner.kind, name):
         return None
+    if getattr(owner.kind, name) in FUNCTIONS:
+        return BoundVariable(Known(getattr(owner.kind, name)), owner)
     return constant(getattr(owner.owner.specialise(owner), name))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.shapes.arithmetic import call_symbolic
+from plait_bytecode_tracer.shapes.reads import number_before
 from plait_bytecode_tracer.variables import (
     FunctionVariable,
     Known,
@@ -35,6 +37,9 @@ def number_in(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | N
     fake = tensor.fake
     if not state.policy.data_dependent or fake.requires_grad or fake.is_complex():
         return None
+    before = number_before(state, tensor)
+    if before is not None:
+        return _as_read(before, reader)
     if reader == "tolist" and fake.dim() == 1 and isinstance(fake.shape[0], int):
         return _read(state, "tolist", tensor)
     if fake.numel() != 1 or fake.dtype is torch.uint64:
@@ -49,6 +54,18 @@ def number_in(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | N
     if reader == "float" and not is_bool:
         return call_symbolic(float, [_read(state, "item", tensor)], {})
     return None
+
+
+def _as_read(number: Variable, reader: str) -> Variable | None:
+    """What a reader gives of a tensor that holds a number; None where it fails."""
+    if reader in ("item", "tolist"):
+        return number
+    functions: dict[str, Any] = {"float": float, "int": int, "index": operator.index}
+    if reader not in functions:
+        return None
+    if isinstance(number, Known):
+        return constant(functions[reader](number.value))
+    return call_symbolic(functions[reader], [number], {})
 
 
 def _read(state: TraceState, method: str, tensor: TensorVariable) -> Variable:

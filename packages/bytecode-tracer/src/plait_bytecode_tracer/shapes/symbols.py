@@ -50,6 +50,10 @@ class Symbols:
     """What each of the environment's symbols is."""
     numbers: dict[str, SymbolVariable] = field(default_factory=dict)
     """Ints and floats of the call, by the code of their source."""
+    of_nodes: dict[fx.Node, SymbolVariable] = field(default_factory=dict)
+    """The numbers that are nodes of the graph."""
+    readers: dict[str, Callable[[torch.Tensor], Any]] = field(default_factory=dict)
+    """What reads numbers from tensors of the call, by what it does."""
     lines: list[str] = field(default_factory=list)
     """The user's line of each guard of the environment."""
     assumed: int = 0
@@ -205,6 +209,8 @@ class Symbols:
         if not isinstance(made, fx.Node):
             made = self._node(variable.expression) if made is None else made()
             variable.node = made
+            if isinstance(made, fx.Node):
+                self.of_nodes[made] = variable
         if "val" not in made.meta:
             value = variable.hint if variable.kind is not int else self.symbolic(variable)
             made.meta["val"] = variable.sym if value is None else value

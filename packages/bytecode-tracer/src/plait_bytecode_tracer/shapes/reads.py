@@ -1,0 +1,220 @@
+"""Numbers that are read from small tensors of the call, as they are before the graph runs.
+
+An optimizer counts its steps in a tensor of one element: it adds one to it, and computes with
+the number that it then holds. Where all that the trace has done to such a tensor is known,
+the number is computed before each call, from a copy of the tensor. So it can be guarded.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from plait_bytecode_tracer.frame import constant
+from plait_bytecode_tracer.shapes.expressions import Computed, Leaf, leaves, render, shown
+from plait_bytecode_tracer.shapes.marks import Mark
+from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.tensor_values import constant_tensor
+from plait_bytecode_tracer.variables import SymbolVariable, TensorVariable, Variable
+
+_METHODS = ("add_", "sub_", "mul_", "div_", "fill_", "zero_")
+_CHANGES: dict[Any, str] = {
+    **{name: name for name in _METHODS},
+    **{getattr(torch.Tensor, name): name for name in _METHODS},
+    **{getattr(operator, f"i{n}"): f"{n}_" for n in ("add", "sub", "mul")},
+    operator.itruediv: "div_",
+}
+"""What changes the tensor that is its first argument, by the method that does the same."""
+_OF_LISTS: dict[Any, str] = {
+    getattr(torch, f"_foreach_{name}"): name for name in ("add_", "sub_", "mul_", "div_")
+}
+"""What does so for each tensor of a list."""
+_SIGNS = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Stands for a number that differs from call to call, by its position among these."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A method that changes a tensor, and what it was given."""
+
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Past:
+    """What a tensor began as, and all that the trace has done to its memory."""
+
+    base: fx.Node
+    changes: list[Change] = field(default_factory=list)
+    numbers: list[SymbolVariable] = field(default_factory=list)
+    """What the changes took."""
+    counted: int = 0
+    """How many of the changes a tensor's version counts."""
+
+    def shown(self, arg: Any) -> str:
+        """An argument of a change for people."""
+        if isinstance(arg, Place):
+            return shown(self.numbers[arg.position].expression)
+        return str(arg)
+
+
+def number_before(state: TraceState, tensor: TensorVariable) -> Variable | None:
+    """What `tensor.item()` gives where that is known before the graph runs; None elsewhere."""
+    if state.ambient.values or state.scope.parent is not None:
+        return None  # computed under other modes
+    past = _past_of(state, tensor)
+    if past is None:
+        return None
+    changes = tuple(past.changes)
+    if past.base.op != "placeholder":
+        value = None if past.numbers else constant_tensor(state, past.base)
+        return None if value is None else constant(read(changes, value))
+    graph_input = next(i for i in state.inputs if i.node is past.base)
+    if _is_shared(state, graph_input.real):
+        return None
+    if tensor.fake.dtype is torch.bool and not changes:
+        return None
+    symbols = state.need_symbols()
+    source = graph_input.source
+    reader = functools.partial(read, changes)
+    value = reader(graph_input.real, *(number.hint for number in past.numbers))
+    if type(value) not in (int, float):
+        return None
+    numbers = [_code(state, number) for number in past.numbers]
+    key = f"{source.code} {changes} {numbers}"
+    name = state.constants.name(symbols.readers.setdefault(key, reader))
+    code = f"{name}({', '.join([source.code, *numbers])})"
+    return symbols.number(value, Source(code, _text(source.text, past), source), Mark(True))
+
+
+def read(changes: tuple[Change, ...], tensor: torch.Tensor, *numbers: Any) -> Any:
+    """The number that a tensor of one element holds after some changes."""
+    if not changes:
+        return tensor.item()
+    with torch.no_grad(), torch._C._DisableAutocast():
+        copy = tensor.detach().clone()
+        for change in changes:
+            given = [numbers[a.position] if isinstance(a, Place) else a for a in change.args]
+            getattr(copy, change.method)(*given, **change.kwargs)
+    return copy.item()
+
+
+def _code(state: TraceState, number: SymbolVariable) -> str:
+    """A number as Python over the call's arguments."""
+
+    def leaf(each: Leaf | Computed) -> str:
+        assert isinstance(each, Leaf)
+        return each.code(each.source.code)
+
+    return render(number.expression, leaf, state.constants.name)
+
+
+def _text(text: str, past: Past) -> str:
+    for change in past.changes:
+        given = [past.shown(arg) for arg in change.args]
+        sign = _SIGNS.get(change.method)
+        if sign is not None and len(given) == 1 and not change.kwargs:
+            text = f"({text} {sign} {given[0]})"
+        else:
+            given += [f"{name}={value}" for name, value in change.kwargs.items()]
+            text = f"{text}.{change.method}({', '.join(given)})"
+    return f"{text}.item()"
+
+
+def _past_of(state: TraceState, tensor: TensorVariable) -> Past | None:
+    """How a tensor of one element has come to hold what it does; None where that is not known."""
+    fake = tensor.fake
+    if fake.dim() or fake.device.type != "cpu" or fake.is_complex() or fake.requires_grad:
+        return None
+    storage = _storage(fake)
+    past: Past | None = None
+    for node in state.graph.nodes:
+        takes = any(_is_in(each, storage) for each in node.all_input_nodes)
+        if takes and past is not None:
+            if not _follow(state, past, node, storage):
+                return None
+        elif _is_in(node, storage) and node.target is not operator.getitem:
+            if past is not None:
+                return None  # two inputs in one memory
+            past = Past(node)
+    if past is None or past.base.meta["val"].dim():
+        return None
+    begun = state.versions_before.get(past.base, state.versions.get(past.base, -1))
+    if begun < 0 or past.base.meta["val"]._version != begun + past.counted:
+        return None  # something else has changed it
+    return past
+
+
+def _follow(state: TraceState, past: Past, node: fx.Node, storage: int) -> bool:
+    """Take in what a node does to a tensor; whether that is known."""
+    target = node.target
+    if target in _OF_LISTS:
+        tensors, given = node.args[0], list(node.args[1:])
+        if not isinstance(tensors, list | tuple):
+            return False
+        places = [n for n, each in enumerate(tensors) if _is_in(each, storage)]
+        if len(places) != 1:
+            return not places
+        given = [each[places[0]] if isinstance(each, list | tuple) else each for each in given]
+        return _add(state, past, _OF_LISTS[target], given, node.kwargs)
+    if target in _CHANGES and _is_in(node.args[0], storage):
+        past.counted += 1
+        return _add(state, past, _CHANGES[target], node.args[1:], node.kwargs)
+    return True
+
+
+def _add(
+    state: TraceState, past: Past, method: str, args: Sequence[Any], kwargs: dict[str, Any]
+) -> bool:
+    """A change by constants and numbers; False for one by what only the run tells."""
+    given: list[Any] = []
+    for arg in args:
+        value: Any = arg
+        if isinstance(arg, fx.Node):
+            value = _number_of(state, past, arg) or constant_tensor(state, arg)
+        if not isinstance(value, int | float | torch.Tensor | Place):
+            return False
+        given.append(value)
+    if not all(isinstance(value, int | float) for value in kwargs.values()):
+        return False
+    past.changes.append(Change(method, tuple(given), dict(kwargs)))
+    return True
+
+
+def _number_of(state: TraceState, past: Past, node: fx.Node) -> Place | None:
+    """A number of the graph that is known before it runs."""
+    number = None if state.symbols is None else state.symbols.of_nodes.get(node)
+    if number is None or any(isinstance(leaf, Computed) for leaf in leaves(number.expression)):
+        return None
+    past.numbers.append(number)
+    return Place(len(past.numbers) - 1)
+
+
+def _is_in(node: Any, storage: int) -> bool:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return isinstance(value, torch.Tensor) and _storage(value) == storage
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_sparse else int(tensor.untyped_storage()._cdata)
+
+
+def _is_shared(state: TraceState, real: torch.Tensor) -> bool:
+    """Whether other inputs are in the same memory."""
+    same = [i for i in state.tensor_inputs if _storage(i.real) == _storage(real)]
+    return len(same) > 1
