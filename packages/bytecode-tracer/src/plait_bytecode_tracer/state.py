@@ -767,7 +767,7 @@ class TraceState:
     ) -> tuple[fx.Node, Any]:
         """Add a node and run it on fake tensors. Arguments are variables or containers."""
         from plait_bytecode_tracer.shapes.data import check_assumed
-        from plait_bytecode_tracer.shapes.uses import check_identity, check_use
+        from plait_bytecode_tracer.shapes.uses import check_result, check_use
 
         self._guard_target(kind, target, args)
         device = self.ambient.device_for(target, kwargs)
@@ -795,8 +795,8 @@ class TraceState:
             self.need_symbols()
             result = self.run(kind, target, fake_args, fake_kwargs)
         check_assumed(self, target)
-        if self.symbols is not None and not str(getattr(target, "__name__", target)).endswith("_"):
-            check_identity(result, args, kwargs)
+        if self.symbols is not None:
+            check_result(target, result, args, kwargs)
         self.idle_since = self.steps
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta["val"] = result

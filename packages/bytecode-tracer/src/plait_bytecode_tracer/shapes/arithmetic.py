@@ -52,8 +52,11 @@ _TEXTS = frozenset({str, repr, format, ascii})
 METHODS = frozenset({int.bit_length, int.bit_count, float.is_integer, int.__index__})
 """Methods of numbers that never raise."""
 _NUMBERS_THEMSELVES: dict[Any, type] = {
-    **{int.conjugate: int, int.__int__: int, int.__trunc__: int},
-    **{float.conjugate: float, float.__float__: float},
+    int.conjugate: int,
+    int.__int__: int,
+    int.__trunc__: int,
+    float.conjugate: float,
+    float.__float__: float,
 }
 """Methods that give the number itself, and the class that it then has."""
 FUNCTIONS = frozenset(
@@ -273,7 +276,9 @@ def _is_power(symbols: Symbols, args: list[Variable]) -> bool:
 
 def _is_power_of_unknowns(symbols: Symbols, args: list[Variable], *, is_float: bool) -> bool:
     if _decides(symbols, operator.gt, args[0], 0):
-        if _decides(symbols, operator.le, args[0], 1) and _decides(symbols, operator.ge, args[1], 0):
+        if _decides(symbols, operator.le, args[0], 1) and _decides(
+            symbols, operator.ge, args[1], 0
+        ):
             return True
         low = 2.0**-20
     elif is_float:

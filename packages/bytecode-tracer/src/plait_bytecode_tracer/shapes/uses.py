@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,11 +22,17 @@ _SIZED_BY_FLOATS = frozenset(
         *("arange", "range", "linspace", "logspace", "interpolate", "upsample"),
         *("upsample_nearest", "upsample_bilinear", "fractional_max_pool2d"),
         *("fractional_max_pool3d", "fractional_max_pool2d_with_indices"),
-        *("fractional_max_pool3d_with_indices", "tensor", "as_tensor"),
+        *("fractional_max_pool3d_with_indices",),
     }
 )
-"""Functions whose results have sizes or dtypes that follow from floats among the arguments."""
+"""Functions whose results have sizes that follow from floats among the arguments."""
 _RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+
+
+_IN_PLACE = frozenset(
+    getattr(operator, f"i{name}")
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+)
 
 
 def check_use(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -42,16 +49,28 @@ def check_use(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         raise TraceBreakError("GB0008", f"{name} of a packed sequence with symbolic sizes")
 
 
-def check_identity(result: object, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Where an operator gives an argument back, take the values of floats: they may decide that.
+def check_result(target: Any, result: object, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """See what torch has made of the floats of this call.
 
-    Dropout of probability 0 is its input itself.
+    Where an operator gives an argument back, floats may have decided that: dropout of
+    probability 0 is its input itself. A fake tensor that knows its value forgets it.
     """
     given = [*args, *kwargs.values()]
+    if any(number.kind is float for number in _numbers(given)):
+        for tensor in (result, *(value.fake for value in given if _is_tensor(value))):
+            if getattr(tensor, "constant", None) is not None:
+                tensor.constant = None  # type: ignore[attr-defined]  # a fake tensor has it
+    name = str(getattr(target, "__name__", target))
+    if name.endswith("_") or target in _IN_PLACE:
+        return
     if any(isinstance(value, TensorVariable) and value.fake is result for value in given):
         for number in _numbers(given):
             if number.kind is float and number.hint is not None:
                 concrete(number)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, TensorVariable)
 
 
 def _numbers(values: Sequence[Any]) -> list[SymbolVariable]:
