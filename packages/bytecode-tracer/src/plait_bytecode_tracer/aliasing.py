@@ -15,6 +15,7 @@ from plait_bytecode_tracer.sources import Access, Source
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import (
     ArrayVariable,
+    CellVariable,
     DictVariable,
     Known,
     SequenceVariable,
@@ -84,10 +85,12 @@ def guard_distinct(state: TraceState) -> None:
     found: dict[Hashable, dict[str, Source]] = collections.defaultdict(dict)
     for variable in (*state.wrapped.values(), *state.storages.values()):
         kind, source = _kind(variable), getattr(variable, "source", None)
+        if isinstance(variable, CellVariable) and source is not None:
+            source = source.base
         if kind in written and source is not None:
             found[kind].setdefault(source.code, source)
     for sources in found.values():
-        if len(sources) > 1:
+        if len(sources) > 1 and not all(s.access is Access.CONSTANT for s in sources.values()):
             shown = ", ".join(source.text for source in sources.values())
             expected = Distinct(tuple(sources.values()))
             state.require(None, Kind.DISTINCT, expected, f"{shown} are different objects")
@@ -112,6 +115,8 @@ def _kind(variable: Variable) -> Any:
             return variable.kind if variable.kind is list else None
         case SetVariable(source=source) if source is not None:
             return variable.kind
+        case CellVariable(source=source) if source is not None and source.base is not None:
+            return CellVariable
         case Known(value, source) if source is not None and not _is_compared(value):
             cls: Any = type(value)
             return cls

@@ -9,6 +9,7 @@ from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.outside_functions import outside_attribute, refuse_change
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.state import is_empty
 from plait_bytecode_tracer.variables import (
@@ -27,10 +28,12 @@ _FIXED = frozenset({"__globals__", "__closure__", "__builtins__"})
 
 def function_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Variable | None:
     """`function.name`; None where there is no such attribute."""
+    if owner.source is not None:
+        return outside_attribute(frame, owner, name)
     for table in (owner.described, owner.attributes):
         if name in table:
             return table[name]
-    known = _of_code(frame, owner, name)
+    known = part_of_code(frame, owner, name)
     if known is not None:
         return known
     if name == "__globals__":
@@ -51,7 +54,7 @@ def own_builtins(frame: Frame, namespace: dict[str, Any]) -> bool:
     return found is builtins or found is builtins.__dict__
 
 
-def _of_code(frame: Frame, owner: FunctionVariable, name: str) -> Variable | None:
+def part_of_code(frame: Frame, owner: FunctionVariable, name: str) -> Variable | None:
     """What the function is made of."""
     match name:
         case "__name__":
@@ -98,6 +101,7 @@ def documentation(code: types.CodeType) -> Any:
 
 def store_function_attribute(owner: FunctionVariable, name: str, value: Variable) -> None:
     """`function.name = value`."""
+    refuse_change(owner, name)
     if name in ("__name__", "__qualname__") and not _is_text(value):
         fails(TypeError, f"{name} must be set to a string object")
     if name in _DESCRIBED:
@@ -119,6 +123,7 @@ def _is_text(value: Variable) -> bool:
 
 def delete_function_attribute(owner: FunctionVariable, name: str) -> None:
     """`del function.name`."""
+    refuse_change(owner, name)
     if name not in owner.attributes:
         if hasattr(types.FunctionType, name):
             raise TraceBreakError("GB0007", f"deleting {name} of a function")

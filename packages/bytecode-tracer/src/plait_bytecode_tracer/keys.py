@@ -19,6 +19,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, instructions_of
 from plait_bytecode_tracer.object_keys import ReferenceKey
 from plait_bytecode_tracer.objects import static_attribute
+from plait_bytecode_tracer.outside_functions import settled
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.standins import stand_in
 from plait_bytecode_tracer.variables import (
@@ -129,6 +130,8 @@ def constant_key(frame: Frame, value: Variable) -> Any:
             return value.owner.specialise(value)
         case ReferenceVariable() | Known(value=weakref.ref()):
             return _reference_key(frame, value)
+        case FunctionVariable(original=function) if function is not None:
+            return constant_key(frame, settled(frame.state, value))
         case TensorVariable() | FunctionVariable() | IteratorVariable() | CallableVariable():
             return _by_identity(frame, value)
         case IdVariable(inner):

@@ -224,6 +224,10 @@ class Made:
 
     def stand_in(self, variable: Variable) -> Any:
         """A real object for a variable. Raises TraceBreakError where there can be none."""
+        if isinstance(variable, FunctionVariable) and variable.original is not None:
+            self.variables.setdefault(id(variable.original), variable)
+            self.kept.append(variable.original)
+            return variable.original
         if isinstance(variable, Known):
             if not is_constant(variable.value) and not self.is_made(variable.value):
                 self.variables.setdefault(id(variable.value), variable)

@@ -17,6 +17,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import is_python, special_method, static_attribute
+from plait_bytecode_tracer.outside_functions import settled
 from plait_bytecode_tracer.patches import require_own
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.sources import Source
@@ -178,6 +179,8 @@ def identical(frame: Frame, left: Variable, right: Variable) -> bool:
     """`left is right`, guarded where later calls may give other objects."""
     if isinstance(left, SymbolVariable) or isinstance(right, SymbolVariable):
         return _identical_numbers(left, right)
+    if isinstance(left, Known) != isinstance(right, Known):
+        left, right = settled(frame.state, left), settled(frame.state, right)
     found = same(left, right)
     one: Source | None = getattr(left, "source", None)
     other: Source | None = getattr(right, "source", None)

@@ -202,6 +202,8 @@ class Rebuilder:
             case ViewVariable(owner, name):
                 return self.assign(f"{self.value(owner)}.{name}()")
             case FunctionVariable(code=code):
+                if variable.source is not None:
+                    return self.writer.value(variable.source)
                 if code is WRAPPER_CODE:
                     return self._cached(variable)
                 return self._function(variable)

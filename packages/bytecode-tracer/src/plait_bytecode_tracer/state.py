@@ -39,6 +39,7 @@ from plait_bytecode_tracer.object_keys import (
     real_key,
     tracked_key,
 )
+from plait_bytecode_tracer.outside_functions import is_made_for_calls, wrap_function
 from plait_bytecode_tracer.patches import guard_code, require_own_operation
 from plait_bytecode_tracer.scopes import Scope, without_transforms
 from plait_bytecode_tracer.shapes.policy import Policy
@@ -52,6 +53,7 @@ from plait_bytecode_tracer.variables import (
     CoroutineVariable,
     DequeItems,
     DictVariable,
+    FunctionVariable,
     Known,
     MethodVariable,
     ObjectKey,
@@ -367,7 +369,8 @@ class TraceState:
         if isinstance(known, CellVariable) and first is not None:
             first = first.base
         if first is not None and first.code != source.code:
-            if isinstance(value, types.FunctionType | type | types.ModuleType):
+            by_parts = isinstance(known, FunctionVariable)
+            if isinstance(value, types.FunctionType | type | types.ModuleType) and not by_parts:
                 self.guard_identity(source, value)
             else:
                 self._guard_same(source, first)
@@ -389,6 +392,8 @@ class TraceState:
             self._guard_constant(value.__name__, source.attribute("__name__"))
             owner = self.wrap(value.__self__, source.attribute("__self__"))
             return MethodVariable(owner, value.__name__)
+        if isinstance(value, types.FunctionType) and is_made_for_calls(value, source):
+            return wrap_function(self, value, source)
         if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
             self.guard_identity(source, value)
             return Known(value, source)

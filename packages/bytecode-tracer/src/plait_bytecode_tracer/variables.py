@@ -203,6 +203,10 @@ class FunctionVariable(Variable):
     attributes: dict[str, Variable] = field(default_factory=dict)
     described: dict[str, Variable] = field(default_factory=dict)
     """What the trace has set of `__name__`, `__qualname__`, `__doc__`, `__module__`..."""
+    source: Source | None = None
+    """Where it came in, for one of the caller's that is tracked by its parts."""
+    original: types.FunctionType | None = None
+    """The function of the caller's."""
 
 
 @dataclass(eq=False, slots=True)

@@ -13,6 +13,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.keys import keep_distinct
 from plait_bytecode_tracer.objects import MISSING, delete_object_attribute, static_attribute
+from plait_bytecode_tracer.outside_functions import settled
 from plait_bytecode_tracer.patches import require_own
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails, python_error
 from plait_bytecode_tracer.rules.registry import builtin
@@ -188,4 +189,4 @@ def id_(frame: Frame, value: Variable) -> Variable:
     if isinstance(value, Known) and is_constant(value.value):  # which may be another object later
         raise TraceBreakError("GB0009", "the id of an object")
     keep_distinct(frame, value)
-    return IdVariable(value)
+    return IdVariable(settled(frame.state, value))

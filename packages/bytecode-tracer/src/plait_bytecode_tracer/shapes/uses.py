@@ -59,7 +59,7 @@ def check_result(target: Any, result: object, args: Sequence[Any], kwargs: dict[
     if any(number.kind is float for number in _numbers(given)):
         for tensor in (result, *(value.fake for value in given if _is_tensor(value))):
             if getattr(tensor, "constant", None) is not None:
-                tensor.constant = None  # type: ignore[attr-defined]  # a fake tensor has it
+                tensor.constant = None
     name = str(getattr(target, "__name__", target))
     if name.endswith("_") or target in _IN_PLACE:
         return

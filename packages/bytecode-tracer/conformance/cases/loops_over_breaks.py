@@ -1,0 +1,124 @@
+"""Numbers that change in loops whose body breaks the graph, and from call to call."""
+
+from __future__ import annotations
+
+import time
+
+from conformance.declare import case, scenario, t
+
+BREAKS_MEANT = True
+
+
+def _counts():
+    return [(t(2), n) for n in (3, 12, 0, 1, 20)]
+
+
+@case(_counts)
+def loop_variable(x, n):
+    for i in range(n):
+        time.sleep(0)
+        x = x + i
+    return x
+
+
+@case(_counts)
+def enumerated(x, n):
+    for i, v in enumerate([0.5] * n, 2):
+        time.sleep(0)
+        x = x + i * v
+    return x
+
+
+@case(_counts)
+def enumerated_over_a_list_that_grows(x, n):
+    kept = [1.0]
+    for i, v in enumerate(kept):
+        time.sleep(0)
+        if i < n:
+            kept.append(v + i)
+        x = x + v
+    return x, kept
+
+
+@case(_counts)
+def accumulators(x, n):
+    whole, part, largest = 0, 0.5, -1
+    for i in range(n):
+        whole += i
+        part *= 1.25
+        largest = max(largest, i % 7)
+        time.sleep(0)
+        x = x + whole - part
+    return x, whole, part, largest
+
+
+@case(_counts)
+def counted_while(x, n):
+    i = 0
+    while i < n:
+        i += 1
+        time.sleep(0)
+        x = x * 0.5 + i
+    return x, i
+
+
+@case(_counts)
+def parity_and_slices(x, n):
+    kept = []
+    for i in range(n):
+        time.sleep(0)
+        kept.append(x + i if i % 2 else x[: i % 3])
+    return kept
+
+
+@case(_counts)
+def counters_in_containers(x, n):
+    table, row = {"n": 0}, [0.0]
+    for i in range(n):
+        table["n"] += 1
+        row[0] += 0.5 * i
+        time.sleep(0)
+        x = x + table["n"] - row[0]
+    return x, table, row
+
+
+@case(_counts)
+def zipped_and_nested(x, n):
+    for a, b in zip(range(n), range(5, 50)):
+        for c in (1, 2):
+            time.sleep(0)
+            x = x + a * b - c
+    return x
+
+
+@case(_counts)
+def letters(x, n):
+    text = ""
+    for letter in "abcdefghijklmnop"[:n]:
+        time.sleep(0)
+        text += letter
+        x = x + 1
+    return x, text
+
+
+@scenario(lambda state: [(t(2),)] * 12)
+def numbers_that_last():
+    class Counter:
+        steps = 0
+
+        def __init__(self):
+            self.rate = 1.0
+
+    made, table, row = Counter(), {"n": 0}, [0]
+    seen = 0
+
+    def program(x):
+        nonlocal seen
+        seen += 1
+        made.rate *= 0.5
+        made.steps += 2
+        table["n"] += 3
+        row[0] += 4
+        return x * made.rate + seen + made.steps + table["n"] - row[0]
+
+    return program, (made, table, row)

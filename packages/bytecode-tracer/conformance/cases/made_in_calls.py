@@ -1,0 +1,253 @@
+"""What a call makes and code after a break uses: another object each time, the same code."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import time
+
+from conformance.declare import case, scenario, t
+
+BREAKS_MEANT = True
+
+
+def _numbers():
+    return [(t(2), n) for n in (1, 2, 3, 1, -4)]
+
+
+@case(_numbers)
+def closure_over_a_number(x, n):
+    def add(y, by=2):
+        return y + n * by
+
+    time.sleep(0)
+    return add(x), add(x, 3)
+
+
+@case(_numbers)
+def default_that_changes(x, n):
+    def add(y, by=n, *, again=n + 1):
+        return y + by * again
+
+    time.sleep(0)
+    return add(x), add(x, again=1), add.__defaults__, add.__kwdefaults__
+
+
+@case(_numbers)
+def one_of_two_functions(x, n):
+    chosen = (lambda y: y + 1) if n % 2 else (lambda y: y - 1)
+    time.sleep(0)
+    return chosen(x)
+
+
+@case(_numbers)
+def counter(x, n):
+    def more():
+        nonlocal n
+        n += 1
+        return n
+
+    more()
+    time.sleep(0)
+    return x + more(), more(), n
+
+
+@case(_numbers)
+def two_closures_share_a_cell(x, n):
+    def put(value):
+        nonlocal n
+        n = value
+
+    def get():
+        return n
+
+    time.sleep(0)
+    put(get() + 5)
+    return x * n, get()
+
+
+@scenario(lambda state: [(t(2), state[n], state[m]) for n, m in ((0, 1), (0, 0), (1, 0), (1, 1))])
+def cells_that_are_one_or_two():
+    def make():
+        n = 0
+
+        def put(value):
+            nonlocal n
+            n += value
+            return n
+
+        return put
+
+    def program(x, one, other):
+        time.sleep(0)
+        first = one(1)
+        return x + first, other(10), one(0)
+
+    return program, (make(), make())
+
+
+@case(_numbers)
+def which_function_it_is(x, n):
+    def one(y):
+        return y + 1
+
+    def two(y):
+        return y + 1
+
+    given = one if n > 1 else two
+    held = {one: 1, two: 2}
+    time.sleep(0)
+    return x + (given is one), given is two, one == two, held[given], one in held
+
+
+@case(_numbers)
+def what_a_function_says(x, n):
+    def described(y: int, /, z=1, *args: str) -> int:
+        """Its documentation."""
+        return y
+
+    described.mark = n
+    time.sleep(0)
+    said = described.__name__, described.__qualname__, described.__doc__, described.__annotations__
+    has = hasattr(described, "other"), described.__code__.co_argcount, callable(described)
+    return x + described.mark, said, has
+
+
+@case(_numbers)
+def attribute_set_after(x, n):
+    def described(y):
+        return y
+
+    time.sleep(0)
+    described.mark = n
+    return x + described.mark, vars(described)
+
+
+@case(lambda: [(t(2), n) for n in (1, 2, 3, 1)], then=lambda made: (made[0], made[1](3), made[2]))
+def returned_function(x, n):
+    def add(y):
+        return y + n
+
+    kept = [add]
+    time.sleep(0)
+    return add(x), add, kept[0] is add
+
+
+@case(_numbers)
+def decorated(x, n):
+    def twice(function):
+        @functools.wraps(function)
+        def run(*args, **kwargs):
+            return function(*args, **kwargs) * 2
+
+        return run
+
+    @twice
+    def add(y):
+        return y + n
+
+    time.sleep(0)
+    return add(x), add.__name__, add.__wrapped__(x)
+
+
+@case(_numbers)
+def recursive(x, n):
+    def power(k):
+        return 1 if k <= 0 else 2 * power(k - 1)
+
+    time.sleep(0)
+    return x + power(n)
+
+
+@case(_numbers)
+def inside_containers(x, n):
+    made = {"one": [lambda y: y + n], "two": (lambda y: y * n, functools.partial(pow, n))}
+    time.sleep(0)
+    return made["one"][0](x), made["two"][0](x), made["two"][1](2)
+
+
+@case(_numbers)
+def key_function_and_map(x, n):
+    values = map(lambda v: v * n, [3, 1, 2])
+    time.sleep(0)
+    return x + sum(values), sorted([3, 1, 2], key=lambda v: v * n)
+
+
+@scenario(lambda state: _replacing(state))
+def code_is_replaced():
+    def inner(y):
+        return y + 1
+
+    def program(x, function):
+        return function(x) * 2
+
+    return program, inner
+
+
+def _replacing(inner):
+    yield t(2), inner
+    yield t(3), inner
+    inner.__code__ = (lambda y: y - 1).__code__
+    yield t(2), inner
+    inner.__defaults__ = (t(2),)
+    yield t(2), inner
+
+
+@scenario(lambda state: [(t(2), make(n)) for n in (1, 2, 3) for make in state])
+def functions_passed_by_the_caller():
+    def adding(n):
+        return lambda y: y + n
+
+    def scaling(n):
+        return lambda y, factor=n: y * factor
+
+    def program(x, function):
+        return function(x) + 1
+
+    return program, (adding, scaling)
+
+
+@case(_numbers)
+def local_class(x, n):
+    class Scale:
+        factor = 3
+
+        def __init__(self, by):
+            self.by = by
+
+        def apply(self, y):
+            return y * self.by + self.factor
+
+    time.sleep(0)
+    return Scale(n).apply(x)
+
+
+@case(_numbers)
+def instance_of_local_class(x, n):
+    class Base:
+        def apply(self, y):
+            return y + self.by
+
+    class Scale(Base):
+        def __init__(self, by):
+            self.by = by
+
+        def apply(self, y):
+            return super().apply(y) * 2
+
+        @property
+        def doubled(self):
+            return self.by * 2
+
+    made = Scale(n)
+    time.sleep(0)
+    return made.apply(x), made.doubled, isinstance(made, Base), type(made) is Scale
+
+
+@case(_numbers)
+def named_tuple_and_deque(x, n):
+    pair = collections.namedtuple("Pair", "a b")(x, lambda y: y + n)
+    kept = collections.deque([n, x], maxlen=3)
+    time.sleep(0)
+    kept.append(pair.b(pair.a))
+    return list(kept), pair.a
