@@ -307,3 +307,34 @@ def caches_that_call_each_other(x, name):
 def cache_that_overflows(x, name):
     found = [is_newer(name, n) for n in range(5)]
     return x * sum(found), is_newer(name, 0), is_newer.__wrapped__(name, 1)
+
+
+@functools.lru_cache(maxsize=1)
+def positions(mask, scale=1):
+    return mask.cumsum(0) * scale
+
+
+@case(with_x(1, 2, 1), then=lambda result: (result, positions.cache_info()))
+def cache_of_tensors_made_inside(x, n):
+    found = positions(x > 0, n)
+    return x + found.sum()
+
+
+@case(with_x(1, 2), then=lambda result: (result, positions.cache_info()))
+def cache_of_tensors_asked_again(x, n):
+    mask = x > 0
+    first = positions(mask, n)
+    return first is positions(mask, n), mask, x
+
+
+@case(with_x(1, 2), then=lambda result: (result, positions(*result[1:]) is result[0]))
+def cache_of_tensors_that_are_returned(x, n):
+    mask = x > 0
+    return positions(mask, n), mask, n
+
+
+@case(with_x(1, 2), then=lambda result: (result, positions.cache_info()))
+def cache_of_tensors_across_a_break(x, n):
+    found = positions(x > 0, n)
+    print(x.sum())
+    return found + positions(x < 0, n)

@@ -513,3 +513,12 @@ def _settings():
 @case(_settings)
 def settings_that_change_between_calls(x):
     return x + 1, torch.are_deterministic_algorithms_enabled(), torch.initial_seed()
+
+
+@case(lambda: [(t(2),), (t(3),), (t(2),)])
+def requires_grad_of_what_no_grad_makes(x):
+    with torch.no_grad():
+        made = torch.zeros_like(x).requires_grad_()
+        twice = made * 2
+        made += 1
+    return made, twice, made.requires_grad, made.is_leaf

@@ -16,6 +16,7 @@ from plait_bytecode_tracer.raising import PythonError, describe_exception
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.tensor_caches import call_for_tensors, is_tensor_call
 from plait_bytecode_tracer.variables import (
     CellVariable,
     DictVariable,
@@ -88,6 +89,10 @@ def call_cached(
     that it counts, keeps and drops what it does in Python.
     """
     real, state = function.value, frame.state
+    if is_tensor_call(args, kwargs):
+        return call_for_tensors(frame, function, args, kwargs, lambda: _changes(state))
+    if any(made.function.value is real for made in state.last_calls):
+        raise TraceBreakError("GB0009", "a function that keeps results of tensors of the call")
     key = _key(frame, real, args, kwargs)
     found = cached_result(real, key)
     _keep_room(state, real, key, is_new=found is _ABSENT)
@@ -144,9 +149,14 @@ def _is_cached(called: Variable) -> bool:
 
 def _effects(state: TraceState) -> object:
     """What the trace has done so far outside of itself, to be compared."""
+    return _changes(state), len(state.graph.nodes)
+
+
+def _changes(state: TraceState) -> object:
+    """What the trace has done so far, but for the graph."""
     changed = {key: _content(value) for key, value in state.changed.items()}
     attributes = {key: dict(table) for key, table in state.attributes.items()}
-    return changed, attributes, dict(state.context), len(state.deferred), len(state.graph.nodes)
+    return changed, attributes, dict(state.context), len(state.deferred)
 
 
 def _content(value: Variable) -> object:

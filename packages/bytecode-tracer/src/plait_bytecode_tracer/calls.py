@@ -401,6 +401,8 @@ def _guarded_setting(frame: Frame, real: Any, result: Any, name: str) -> Variabl
 def _tells_setting(real: Any) -> bool:
     """Whether a function may tell, in another way, what traced code has switched."""
     name = getattr(real, "__name__", "")
+    if name.endswith("_available"):  # whether it could be, whatever is set
+        return False
     return any(part in name for part in ("autocast", "default", "sdp", "anomaly", "attention"))
 
 

@@ -30,7 +30,7 @@ _PURE_MODULES = ("torch", "_operator", "operator", "math")
 
 def after_failure(function: types.FunctionType, graph: fx.Graph) -> Failed | None:
     """What to do where the graph of a call of `function` fails; None: it raises that error."""
-    if not all(map(_is_pure, graph.nodes)):
+    if not all(map(is_pure, graph.nodes)):
         return None
 
     def failed(error: Exception, *values: Any) -> Any:
@@ -60,7 +60,7 @@ def runs_torch_alone(graph: fx.Graph) -> bool:
     return True
 
 
-def _is_pure(node: fx.Node) -> bool:
+def is_pure(node: fx.Node) -> bool:
     """Whether nothing shows of a node's run but its result; in-place operations apart."""
     if node.op in ("placeholder", "output", "get_attr"):
         return True

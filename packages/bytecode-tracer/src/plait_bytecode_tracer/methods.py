@@ -217,8 +217,14 @@ def _require_grad(
     if owner.fake.requires_grad is wanted and is_leaf(state, owner):
         state.guard_requires_grad()
         return owner
-    if owner.source is not None or not state.grad_enabled or state.scope.parent is not None:
-        raise TraceBreakError("GB0002", "the tensor method requires_grad_()")
+    if owner.source is not None or state.scope.parent is not None:
+        raise TraceBreakError("GB0002", "requires_grad_() of a tensor of the caller's")
+    if not state.grad_enabled:  # the graph has no gradients, so this is done behind it
+        if wanted is not True or owner.cls is not torch.Tensor:
+            raise TraceBreakError("GB0002", "requires_grad_() where gradients are off")
+        owner.fake.requires_grad_()
+        state.requiring.append(owner)
+        return owner
     _, result = state.emit("call_method", "requires_grad_", [owner, *args], kwargs)
     assert result is owner.fake
     return owner

@@ -139,7 +139,10 @@ class Rebuilder:
             case TensorVariable(node, _, source):
                 if source is not None:
                     return self.writer.value(source)
-                return self._output(node)
+                name = self._output(node)
+                if any(variable is tensor for tensor in self.state.requiring):
+                    self.lines.append(f"{name}.requires_grad_()")
+                return name
             case Known(value, source):
                 if source is not None:
                     return self.writer.value(source)
@@ -481,9 +484,7 @@ class Rebuilder:
             if not begun and id(coroutine) not in self.names:  # Python warns of it
                 raise TraceBreakError("GB0011", "a coroutine that is never awaited")
         for function, args, kwargs in self.state.deferred:
-            given = [self.value(arg) for arg in args]
-            given += [f"{name}={self.value(value)}" for name, value in kwargs.items()]
-            self.lines.append(f"{self.value(function)}({', '.join(given)})")
+            self._deferred_call(function, args, kwargs)
         late: list[str] = []
         for variable in self.state.changed.values():
             late += self._container_effect(variable)
@@ -494,6 +495,18 @@ class Rebuilder:
         self.lines += late
         self._tensor_attributes()
         self.lines += [*self.last, *self._modes_left()]
+        for made in self.state.last_calls:
+            if any(id(tensor) in self.names for tensor in made.tensors):
+                raise TraceBreakError("GB0009", "a tensor of which a function keeps results")
+        for made in self.state.last_calls:
+            self._deferred_call(made.function, made.args, made.kwargs)
+
+    def _deferred_call(
+        self, function: Variable, args: list[Variable], kwargs: dict[str, Variable]
+    ) -> None:
+        given = [self.value(arg) for arg in args]
+        given += [f"{name}={self.value(value)}" for name, value in kwargs.items()]
+        self.lines.append(f"{self.value(function)}({', '.join(given)})")
 
     def _tensor_attributes(self) -> None:
         """Set what the trace has set on tensors, where anybody else can see them."""

@@ -73,6 +73,7 @@ from plait_utils.fake import FakeMode
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.shapes.symbols import Symbols
+    from plait_bytecode_tracer.tensor_caches import LastCall
 
 STORED_KINDS: frozenset[type] = frozenset(
     {list, tuple, dict, set, frozenset, collections.OrderedDict, collections.defaultdict}
@@ -232,6 +233,10 @@ class TraceState:
     """The containers whose `repr` is being written."""
     generators: dict[int, Generator] = field(default_factory=dict)
     """Random generators of the caller's that were drawn from, by their ids."""
+    last_calls: list[LastCall] = field(default_factory=list)
+    """Calls without results that are made after all else."""
+    requiring: list[TensorVariable] = field(default_factory=list)
+    """Tensors that are to require gradients, once the graph has made them without any."""
     locks: Locks = field(default_factory=Locks)
     to_the_end: bool = True
     """Whether what no break may come after is traced: locks, weak references. Else it breaks."""
@@ -775,6 +780,8 @@ class TraceState:
         from plait_bytecode_tracer.shapes.uses import check_result, check_use
 
         self._guard_target(kind, target, args)
+        if self.requiring and self.grad_enabled:
+            raise TraceBreakError("GB0002", "gradients of a tensor that was made without any")
         device = self.ambient.device_for(target, kwargs)
         if device is not None:
             kwargs = {**kwargs, "device": Known(device)}
