@@ -112,6 +112,8 @@ class Describer:
     def _describe(self, value: Any) -> Node:
         cls = type(value)
         if cls in _ATOMS or isinstance(value, _ATOMS_OF_TORCH):
+            if cls is int and value.bit_length() > 6000:  # Python limits what it writes
+                return Node(f"int {value:x}"[:2000])
             text = value if len(str(value)) < 2000 else f"{value:.2000}"
             return Node(f"{cls.__name__} {text!r}")
         if isinstance(value, enum.Enum):

@@ -72,6 +72,8 @@ def _variants(value: Any, choices: random.Random) -> list[Any]:
     if isinstance(value, bool):
         return [not value, int(value), None]
     if type(value) is int:
+        if value.bit_length() > 1000:  # no float, and more digits than Python writes
+            return [value + 1, value - 1, -value, value == 1, None]
         return [value + 1, max(value - 1, 0), -value, float(value), value == 1, None, str(value)]
     if type(value) is float:
         return [value + 0.5, -value, float("nan"), 2, None]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import abc
 import builtins
+import copy
 import operator
+import sys
+import time
 import types
 
 import torch
@@ -384,3 +387,182 @@ def attribute_names_that_are_no_text(x, n):
         return getattr(builtins if n else Base, 1)
     except TypeError as error:
         return x, str(error)
+
+
+# Descriptors that hold descriptors
+
+
+class Binding:
+    """A descriptor that binds itself to the class."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, cls):
+        if hasattr(self.function, "__get__"):
+            return self.function.__get__(cls, cls)()
+        return self.function(cls)
+
+    def __get__(self, instance, owner=None):
+        return types.MethodType(self, type(instance) if owner is None else owner)
+
+
+@case(with_x(1, 2))
+def class_methods_of_descriptors(x, n):
+    class Made:
+        @classmethod
+        @Binding
+        def first(cls):
+            return cls
+
+        @Binding
+        @classmethod
+        def second(cls):
+            return cls
+
+        @Binding
+        @Binding
+        def third(cls):
+            return cls
+
+    found = [Made.first() is Made, Made().second() is Made, Made().third() is Made]
+    given = classmethod(len).__get__([n]), staticmethod(len).__get__(n)
+    return x, found, given[0].__self__ is list, given[1]([n])
+
+
+@case(with_x(1, 2))
+def a_bound_descriptor_after_a_break(x, n):
+    class Made:
+        @Binding
+        def f(cls):
+            return cls
+
+    x.untyped_storage()
+    return x, Made().f() is Made, Made.f() is Made
+
+
+@case(with_x(1, 2))
+def annotations_of_what_is_wrapped(x, n):
+    def function(value: int) -> str:
+        return value
+
+    wrapped = staticmethod(function), classmethod(function)
+    names = ("__module__", "__name__", "__doc__", "__annotations__")
+    return x, [getattr(made, name) is getattr(function, name) for made in wrapped for name in names]
+
+
+# Types as values
+
+
+@case(with_x(1, "a"))
+def unions_of_classes_made_here(x, n):
+    class Made:
+        pass
+
+    union = Made | type(n)
+    x.untyped_storage()
+    parts = union.__args__
+    return (
+        x,
+        parts[0] is Made,
+        isinstance(Made(), union),
+        union == Made | type(n),
+        union == int | str,
+    )
+
+
+@case(lambda: [(t(2), int | str), (t(2), str | int), (t(2), int | None), (t(2), list[int])])
+def forms_of_types_as_arguments(x, form):
+    return x, form == int | str, form == list[int], form | bytes == int | str | bytes
+
+
+@case(lambda: [(t(2), list), (t(2), dict), (t(2), int)])
+def unions_are_of_the_class_given(x, cls):
+    return x, (cls | str).__args__[0] is cls
+
+
+# Tuples of classes that C defines
+
+
+@case(lambda: [(t(2), time.gmtime(0)), (t(2), time.gmtime(86400 * 400))])
+def fields_beside_the_elements_of_a_tuple(x, when):
+    copied = copy.copy(when)
+    return x + when.tm_year, when.tm_zone, when.tm_gmtoff, len(when), copied.tm_zone, copied == when
+
+
+@case(with_x(1, 2))
+def tuples_with_fields_made_here(x, n):
+    made = torch.return_types.max((x, n))
+    when = time.struct_time([n] * 11)
+    return made.values, made.indices, when.tm_zone, when[0]
+
+
+# The interpreter itself
+
+
+@case(with_x(1, 2))
+def numbers_too_long_to_write(x, n):
+    large = 7 ** (3000 * n)
+    x.untyped_storage()
+    try:
+        text = str(large)
+    except ValueError as error:
+        text = str(error)[:20]
+    return x, large % 1000, len(text)
+
+
+@case(lambda: [(t(2), 7**3000), (t(2), 7**3000), (t(2), 7**6000)])
+def long_numbers_as_arguments(x, number):
+    return x * (number % 10), {number: 1}[number]
+
+
+@case(with_x(1, 2))
+def recursion_at_its_limit(x, n):
+    def deeper(count):
+        return deeper(count + 1)
+
+    limit = sys.getrecursionlimit()
+    depth = 1
+    while True:
+        try:
+            sys.setrecursionlimit(depth)
+        except RecursionError:
+            depth += 1
+        else:
+            break
+    sys.setrecursionlimit(depth + 10 * n)
+    try:
+        deeper(0)
+    except RecursionError:
+        found = "too deep"
+    finally:
+        sys.setrecursionlimit(limit)
+    return x, found
+
+
+@case(with_x(0, 1, 0))
+def breaks_while_builtins_are_replaced(x, n):
+    kept = builtins.len
+    if n:
+        builtins.len = lambda values: 7
+    try:
+        x.untyped_storage()
+        return x + len([1, 2])
+    finally:
+        builtins.len = kept
+
+
+@case(with_x(1, 2))
+def the_class_around_the_body_of_a_class(x, n):
+    class Outer:
+        def make(self):
+            class Inner:
+                outer = __class__  # noqa: F821  # that of the method
+
+                def own(self):
+                    return __class__
+
+            return Inner
+
+    made = Outer().make()
+    return x, made.outer is Outer, made().own() is made

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.class_methods import bind_to_class
 from plait_bytecode_tracer.class_writes import written_to_class
 from plait_bytecode_tracer.containers import describe, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -48,7 +49,7 @@ from plait_bytecode_tracer.raising import (
 )
 from plait_bytecode_tracer.rules.registry import find_builtin
 from plait_bytecode_tracer.shapes.attributes import number_attribute, symbolic_attribute
-from plait_bytecode_tracer.state import STORED_KINDS
+from plait_bytecode_tracer.state import STORED_KINDS, is_named_tuple
 from plait_bytecode_tracer.subclasses import store_subclass_attribute, subclass_attribute
 from plait_bytecode_tracer.twins import proxy_of
 from plait_bytecode_tracer.variables import (
@@ -238,17 +239,26 @@ def _container_attribute(
         position = _field_position(kind, name)
         if position is not None:
             return owner.items[position]
+        if isinstance(static_attribute(kind, name), types.MemberDescriptorType):
+            return _hidden_field(frame, owner, name)
     if not hasattr(kind, name):
         if not isinstance(owner, DictVariable):
             return None
         return _attribute_of_ordered(frame, owner, name)
-    if isinstance(owner, SequenceVariable) and hasattr(kind, "_fields"):
+    if isinstance(owner, SequenceVariable) and is_named_tuple(kind):
         static = static_attribute(kind, name)
         if isinstance(static, classmethod):
             return BoundVariable(frame.state.made.given(static.__func__), constant(kind))
         if not hasattr(type(static), "__get__") or is_python(static) or type(static) is property:
             return bind_attribute(frame, owner, kind, name, static)
     return MethodVariable(owner, name)
+
+
+def _hidden_field(frame: Frame, owner: SequenceVariable, name: str) -> Variable:
+    """A field of a tuple of a class of C's that is none of its elements."""
+    if owner.source is None or owner.original is None:
+        raise TraceBreakError("GB0007", f"the attribute {name!r} of a {owner.kind.__name__}")
+    return frame.state.wrap(getattr(owner.original, name), owner.source.attribute(name))
 
 
 def _attribute_of_ordered(frame: Frame, owner: DictVariable, name: str) -> Variable | None:
@@ -282,8 +292,10 @@ def _field_position(kind: Any, name: str) -> int | None:
         return int(kind._fields.index(name))
     if name in getattr(kind, "__match_args__", ()):
         return int(kind.__match_args__.index(name))
-    if hasattr(kind, "n_sequence_fields") and hasattr(kind, name):
-        return int(getattr(kind(range(kind.n_sequence_fields)), name))
+    is_field = isinstance(static_attribute(kind, name), types.MemberDescriptorType)
+    if hasattr(kind, "n_sequence_fields") and is_field:
+        place = getattr(kind(range(kind.n_fields)), name)
+        return place if isinstance(place, int) and place < kind.n_sequence_fields else None
     return None
 
 
@@ -423,9 +435,7 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
         value = getattr(cls, name, MISSING)
         return None if value is MISSING else constant(value)
     if isinstance(static, classmethod):
-        if is_python(static.__func__):
-            return BoundVariable(constant(static.__func__), owner)
-        return constant(getattr(cls, name))
+        return bind_to_class(frame, static, owner)
     if isinstance(static, staticmethod):
         return class_value(frame, cls, name, static.__func__)
     if isinstance(static, property):

@@ -15,7 +15,7 @@ from plait_bytecode_tracer.comparison import (
     set_of,
     tracked_container,
 )
-from plait_bytecode_tracer.containers import changed, describe, extend
+from plait_bytecode_tracer.containers import changed, describe, extend, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, tracked
 from plait_bytecode_tracer.formatting import percent
@@ -29,7 +29,7 @@ from plait_bytecode_tracer.objects import (
     storage_of,
 )
 from plait_bytecode_tracer.operations import IN_PLACE
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.standins import fails_for_real
 from plait_bytecode_tracer.variables import (
     DictVariable,
@@ -97,7 +97,7 @@ def _number_method(frame: Frame, owner: Variable, name: str, other: Variable) ->
         case Known() if is_constant(owner.value):
             return _constant_operator(frame, owner, name, other)
         case Known() if _is_type_form(owner.value) and not is_python(static):
-            return _join_types(owner, name, other)
+            return _join_types(frame, owner, name, other)
         case Known() | ObjectVariable():
             method = special_method(frame, owner, name)
             return not_implemented() if method is None else call(frame, method, [other], {})
@@ -141,14 +141,24 @@ def _is_type_form(value: Any) -> bool:
     return isinstance(value, _TYPE_FORMS)
 
 
-def _join_types(owner: Known, name: str, other: Variable) -> Variable:
+def _join_types(frame: Frame, owner: Known, name: str, other: Variable) -> Variable:
     """`int | None`"""
+    from plait_bytecode_tracer.building import make
+
     if name not in ("__or__", "__ror__") or not isinstance(other, Known):
         return not_implemented()
     if not _is_type_form(other.value):
         raise TraceBreakError("GB0008", f"a class or a {describe(other)}")
-    sides = (owner.value, other.value) if name == "__or__" else (other.value, owner.value)
-    return constant(operator.or_(*sides))
+    sides: list[Variable] = [owner, other] if name == "__or__" else [other, owner]
+    if frame.state.made.recipes:
+        return make(frame, operator.or_, sides, {})
+    for side in (owner, other):
+        if side.source is not None:
+            frame.state.guard_identity(side.source, side.value)
+    try:
+        return constant(operator.or_(*[plain_value(side) for side in sides]))
+    except TypeError as error:
+        raise python_error(error) from error
 
 
 # Builtin containers.

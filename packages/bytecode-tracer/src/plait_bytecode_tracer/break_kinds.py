@@ -268,5 +268,21 @@ BREAKS = _table(
             return x * 2 if reference() is None else x
         """,
     ),
+    BreakKind(
+        "GB0018",
+        "change of the interpreter itself",
+        "Make the change outside of the compiled function.",
+        "A lower recursion limit leaves the tracer itself no room, and functions that test the "
+        "interpreter change objects in ways that nothing shows. The whole call runs as plain "
+        "Python.",
+        """
+        import sys
+
+
+        def function(x):
+            sys.setrecursionlimit(sys.getrecursionlimit())
+            return x * 2
+        """,
+    ),
 )
 """Every cause of a graph break by its code."""

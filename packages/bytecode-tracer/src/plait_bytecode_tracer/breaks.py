@@ -41,8 +41,9 @@ MAX_CONTINUATIONS = 64
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 
 
-WATCHES = ("GB0014", "GB0017")
-"""Codes of programs that see how long objects live: such a call is plain Python as a whole."""
+WATCHES = ("GB0014", "GB0017", "GB0018")
+"""Codes of programs that see how long objects live, or change the interpreter itself: such a call
+is plain Python as a whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,8 @@ _INLINED = frozenset(
 """Functions of these modules that only make functions, or lead to some that have rules."""
 _CALLED_DIRECTLY = (*(types.FunctionType, types.MethodType, torch.nn.Module, functools.partial),)
 """Callables whose result is what the Python function that they call returns."""
+_INTERNAL = frozenset({"_testcapi", "_testinternalcapi"})
+"""Modules in which the interpreter shows its C functions, to be tested."""
 _DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
 _UNTRACED_TORCH = frozenset(
     {
@@ -212,6 +214,8 @@ def _call_known(
             return inline(frame, method, [function, *args], kwargs)
     if isinstance(real, types.BuiltinMethodType) and real.__name__ == "__new__":
         return new_instance(frame, real, args, kwargs)
+    if getattr(real, "__module__", None) in _INTERNAL:
+        raise TraceBreakError("GB0018", f"{name} reaches into the interpreter")
     if not callable(real):
         fails(TypeError, f"{type(real).__name__!r} object is not callable")
     raise TraceBreakError("GB0002", f"a call of {name}, which is not traced")

@@ -11,6 +11,7 @@ import torch
 
 from plait_bytecode_tracer.arity import refuse
 from plait_bytecode_tracer.building import make
+from plait_bytecode_tracer.class_methods import DESCRIPTORS, get_descriptor
 from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.comparison import COMPARISONS
 from plait_bytecode_tracer.containers import get_item, plain_value
@@ -51,6 +52,8 @@ from plait_bytecode_tracer.variables import (
     TensorVariable,
     Variable,
     ViewVariable,
+    is_constant,
+    is_definition,
     is_fixed,
 )
 
@@ -95,6 +98,10 @@ def call_descriptor(
     if name == "__get__" and cls is types.FunctionType and rest:
         unbound = isinstance(rest[0], Known) and rest[0].value is None
         return owner if unbound else BoundVariable(owner, rest[0])
+    if name == "__get__" and cls in DESCRIPTORS and isinstance(owner, Known) and not kwargs:
+        if not fits(get_descriptor, frame, owner.value, *rest):
+            refuse(descriptor, args, kwargs)
+        return get_descriptor(frame, owner.value, *rest)
     if cls is property and name in ("getter", "setter", "deleter"):
         return make(frame, descriptor, args, kwargs)
     if name == "__init__" and isinstance(owner, ObjectVariable):
@@ -126,6 +133,11 @@ def call_descriptor(
         if isinstance(storage, SetVariable):  # the copy of a frozenset
             return SetVariable(set(storage.items), kind=frozenset)
         return made
+    if cls in _TYPE_FORMS and name in _ASKING and all(map(_is_type_form, args)) and not kwargs:
+        for form in args:
+            if isinstance(form, Known) and form.source is not None:
+                frame.state.guard_identity(form.source, form.value)
+        return constant(descriptor(*map(plain_value, args)))
     if cls is type and name in ("__repr__", "__hash__") and isinstance(owner, Known):
         return fold(descriptor, args, kwargs)
     if all(map(_is_fixed, (*args, *kwargs.values()))):
@@ -136,6 +148,21 @@ def call_descriptor(
 def _is_fixed(value: Variable) -> bool:
     """Whether a value is known while tracing, or can be: a number that is symbolic."""
     return isinstance(value, SymbolVariable) or (isinstance(value, Known) and is_fixed(value.value))
+
+
+_TYPE_FORMS = (types.UnionType, types.GenericAlias)
+_ASKING = ("__eq__", "__ne__", "__hash__", "__repr__")
+
+
+def _is_type_form(value: Variable) -> bool:
+    """Whether it is a class, or made of classes, that compare and print as Python's own do."""
+    return isinstance(value, Known) and _is_form(value.value)
+
+
+def _is_form(value: Any) -> bool:
+    if isinstance(value, _TYPE_FORMS):
+        return all(map(_is_form, value.__args__)) and _is_form(getattr(value, "__origin__", int))
+    return value in (Ellipsis, None) if is_constant(value) else is_definition(value)
 
 
 def _type_getattribute(frame: Frame, owner: Variable, name: Variable) -> Variable:

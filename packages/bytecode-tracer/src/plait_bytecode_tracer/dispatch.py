@@ -35,6 +35,7 @@ from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import History, Policy
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.steps import Step, run_steps
+from plait_bytecode_tracer.surroundings import hindrance
 from plait_bytecode_tracer.trace import (
     Capture,
     WholeCallEagerError,
@@ -209,7 +210,11 @@ class CompiledFunction:
         """A call that no entry has fitted, by a new one; MISS: as plain Python."""
         entry = None
         if not (self._is_full or getattr(self._compiling, "active", False)):
-            entry = self._matching_entry(tuple(values))
+            cause = hindrance()
+            if cause is None:
+                entry = self._matching_entry(tuple(values))
+            else:
+                get_logger("tracer").info("%s runs eagerly once: %s", self.__name__, cause)
         if entry is None:
             return MISS
         result = entry.run(*values)

@@ -57,6 +57,8 @@ def call_class(
         return _new_dict(frame, cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields") and not _has_own_new(cls):
         return _named_tuple(frame, cls, args, kwargs)
+    if hasattr(cls, "n_sequence_fields") and issubclass(cls, tuple):
+        return _struct_sequence(frame, cls, args, kwargs)
     if typing.is_typeddict(cls):
         return _new_dict(frame, dict, args, kwargs)
     if isinstance(cls, enum.EnumMeta):
@@ -141,6 +143,18 @@ def _named_tuple(
     if set(values) != set(fields) or len(args) > len(fields):
         raise TraceBreakError("GB0006", f"{cls.__name__} is made with other fields than it has")
     return SequenceVariable([values[name] for name in fields], cls)
+
+
+def _struct_sequence(
+    frame: Frame, cls: Any, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """A tuple with named fields of a class of C's; others have fields beside their elements."""
+    if len(args) != 1 or kwargs or cls.n_fields != cls.n_sequence_fields:
+        raise TraceBreakError("GB0009", f"a new {cls.__name__}")
+    items = list(elements(frame, args[0]))
+    if len(items) != cls.n_fields:
+        raise TraceBreakError("GB0006", f"{cls.__name__} is made with other fields than it has")
+    return SequenceVariable(items, cls)
 
 
 def instantiate(

@@ -303,7 +303,10 @@ class Made:
         real.__defaults__ = tuple(map(self.stand_in, variable.defaults)) or None
         named = variable.keyword_defaults
         real.__kwdefaults__ = {n: self.stand_in(v) for n, v in named.items()} or None
-        real.__annotations__ = {n: self.stand_in(v) for n, v in variable.annotations.items()}
+        annotations = variable.described.get("__annotations__")
+        if annotations is None:  # the one dict that it has from now on
+            annotations = DictVariable(variable.annotations)
+            variable.described["__annotations__"] = annotations
         for name, value in (*variable.described.items(), *variable.attributes.items()):
             setattr(real, name, self.stand_in(value))
 

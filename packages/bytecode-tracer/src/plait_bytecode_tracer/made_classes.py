@@ -6,6 +6,7 @@ import types
 from typing import Any
 
 from plait_bytecode_tracer.building import dict_proxy
+from plait_bytecode_tracer.class_methods import bind_to_class
 from plait_bytecode_tracer.class_writes import written_to_class
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import (
@@ -17,7 +18,7 @@ from plait_bytecode_tracer.objects import (
     static_attribute,
 )
 from plait_bytecode_tracer.raising import PythonError, exception_class
-from plait_bytecode_tracer.variables import BoundVariable, Known, MethodVariable, Variable
+from plait_bytecode_tracer.variables import Known, MethodVariable, Variable
 
 _C_DESCRIPTORS = (
     *(types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType),
@@ -90,7 +91,7 @@ def _of_class(frame: Frame, owner: Known, name: str, static: Any) -> Variable | 
     given = frame.state.made.given
     match static:
         case classmethod():
-            return BoundVariable(given(static.__func__), owner)
+            return bind_to_class(frame, static, owner)
         case staticmethod():
             return class_value(frame, cls, name, static.__func__)
         case types.ClassMethodDescriptorType():

@@ -316,6 +316,7 @@ def bind_attribute(
     `cls` is the class in which it was searched, `kind` that of the object where it is another.
     """
     from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.class_methods import bind_to_class
 
     given = frame.state.made.given
     match static:
@@ -325,7 +326,7 @@ def bind_attribute(
         case staticmethod():
             return class_value(frame, cls, name, static.__func__)
         case classmethod():
-            return BoundVariable(given(static.__func__), constant(kind or cls))
+            return bind_to_class(frame, static, constant(kind or cls))
         case property():
             if static.fget is None:
                 refuse(frame, owner, static.__get__, name, "getter")
@@ -377,8 +378,10 @@ def super_attribute(frame: Frame, owner: SuperVariable, name: str) -> Variable |
         static = cls.__dict__[name]
         if not is_class:
             return bind_attribute(frame, receiver, cls, name, static, owner.cls)
-        if isinstance(static, classmethod):
-            return BoundVariable(frame.state.made.given(static.__func__), receiver)
+        if isinstance(static, classmethod) and isinstance(receiver, Known):
+            from plait_bytecode_tracer.class_methods import bind_to_class
+
+            return bind_to_class(frame, static, receiver)
         if isinstance(static, types.ClassMethodDescriptorType):
             return BoundVariable(constant(static), receiver)
         plain = static.__func__ if isinstance(static, staticmethod) else static

@@ -77,6 +77,9 @@ def skip(iterator: Iterator[object], count: int) -> None:
         next(iterator)
 
 
+_METHODS_IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
+
+
 @dataclass(slots=True)
 class Rebuilder:
     """Writes Python that makes real values of tracked ones, each once."""
@@ -171,7 +174,7 @@ class Rebuilder:
                 return new_traceback(self, variable)
             case BoundVariable(Known(value), ObjectVariable(cls=cls) as owner) if cls in TWINS:
                 return self.assign(f"{self.value(owner)}.{value.__name__}")
-            case BoundVariable(Known(value) as function, owner) if hasattr(value, "__get__"):
+            case BoundVariable(Known(value) as function, owner) if isinstance(value, _METHODS_IN_C):
                 receiver = self.value(owner)  # methods in C need its type too: CPython reads it
                 bound = f"{self.value(function)}.__get__({receiver}, type({receiver}))"
                 return self.assign(bound)

@@ -25,6 +25,15 @@ class Access(Enum):
     """`code`, which no other kind describes."""
 
 
+_LONGEST = 2000
+"""How many bits an int has at most that Python writes and reads whatever its limit is."""
+
+
+def is_written(value: object) -> bool:
+    """Whether generated code has a text or int as it is, rather than by a name."""
+    return type(value) is str or (type(value) is int and value.bit_length() <= _LONGEST)
+
+
 @dataclass(slots=True)
 class Constants:
     """Objects that generated code refers to by name; each object has one name."""

@@ -43,7 +43,7 @@ from plait_bytecode_tracer.outside_functions import is_made_for_calls, wrap_func
 from plait_bytecode_tracer.patches import guard_code, require_own_operation
 from plait_bytecode_tracer.scopes import Scope, without_transforms
 from plait_bytecode_tracer.shapes.policy import Policy
-from plait_bytecode_tracer.sources import Constants, Source
+from plait_bytecode_tracer.sources import Constants, Source, is_written
 from plait_bytecode_tracer.twins import outside_deque, proxy_of, shown_by
 from plait_bytecode_tracer.variables import (
     UNCHANGING,
@@ -113,7 +113,7 @@ def shown(value: object) -> str:
     """A constant for people; what an enum's own class would say is not asked for."""
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value._name_}"
-    if isinstance(value, int) and value.bit_length() > 4096:  # Python limits what it writes
+    if type(value) is int and not is_written(value):
         return f"a number of {value.bit_length()} bits"
     return repr(value)
 
@@ -501,9 +501,9 @@ class TraceState:
 
     def _element(self, value: Any, kind: type, source: Source, key: Any) -> Source:
         """The source of an element, past a `__getitem__` of the container's own class."""
-        place = repr(key) if type(key) in (int, str) else self.constants.name(key)
+        place = repr(key) if is_written(key) else self.constants.name(key)
         if type(value) is kind:
-            return source.element(key, repr(key), place)
+            return source.element(key, shown(key), place)
         getter = self._unbound(kind, "__getitem__")
         return Source(f"{getter}({source.code}, {place})", f"{source.text}[{key!r}]", source)
 
@@ -525,7 +525,7 @@ class TraceState:
             elif not (is_constant(key) or is_identity_key(key)):
                 raise TraceBreakError("GB0009", f"{source.text} read by a key that is an object")
             else:
-                text = f"{key!r} {'in' if present else 'not in'} {source.text}"
+                text = f"{shown(key)} {'in' if present else 'not in'} {source.text}"
                 if plain:
                     self.require(source, Kind.HAS if present else Kind.LACKS, key, text)
                     return

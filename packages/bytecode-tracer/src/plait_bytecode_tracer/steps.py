@@ -53,7 +53,8 @@ def run_steps(result: Any) -> Any:
 def hand_over(function: Callable[..., Any], values: list[Any]) -> Any:
     """Call a function with values that nobody else keeps; the list is empty thereafter."""
     values.reverse()
-    return _caller(len(values))(function, values.pop)
+    count = values.__len__()  # the program may have replaced len()
+    return _caller(count)(function, values.pop)
 
 
 @functools.cache

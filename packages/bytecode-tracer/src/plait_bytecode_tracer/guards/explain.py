@@ -26,7 +26,7 @@ from plait_bytecode_tracer.guards.kinds import (
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
 from plait_bytecode_tracer.shapes.expressions import Leaf
 from plait_bytecode_tracer.shapes.expressions import shown as shown_leaf
-from plait_bytecode_tracer.sources import Access, Source
+from plait_bytecode_tracer.sources import Access, Source, is_written
 
 _MISSING = object()
 
@@ -240,6 +240,8 @@ def shown(value: object) -> str:
     """A value in a few words; objects of user classes by their type, as their repr may fail."""
     if isinstance(value, type):
         return value.__qualname__
+    if type(value) is int and not is_written(value):
+        return f"a number of {value.bit_length()} bits"
     if type(value).__module__ == "builtins" and not callable(value):
         text = repr(value)
         return text if len(text) <= 80 else text[:77] + "..."

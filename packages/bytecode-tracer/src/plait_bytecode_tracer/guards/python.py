@@ -24,7 +24,7 @@ from plait_bytecode_tracer.guards.kinds import (
     storage_pattern,
 )
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
-from plait_bytecode_tracer.sources import Access, Constants, Source
+from plait_bytecode_tracer.sources import Access, Constants, Source, is_written
 
 _SINGLETONS = (type(None), bool, type(Ellipsis), type(NotImplemented))
 
@@ -87,7 +87,7 @@ class CheckWriter:
 
     def key(self, key: object) -> str:
         """How generated code names a key of a dict."""
-        return repr(key) if type(key) in (int, str) else self.name(key)
+        return repr(key) if is_written(key) else self.name(key)
 
     def value(self, source: Source) -> str:
         """The local variable that holds a source of the tree."""
@@ -104,7 +104,7 @@ def _type(writer: CheckWriter, guard: Guard, value: str) -> str:
 
 def _equal(writer: CheckWriter, guard: Guard, value: str) -> str:
     expected = guard.expected
-    if type(expected) in (int, str, bytes):
+    if type(expected) is bytes or is_written(expected):
         return f"type({value}) is {type(expected).__name__} and {value} == {expected!r}"
     return f"{writer.name(same_constant)}({value}, {writer.name(expected)})"
 

@@ -37,7 +37,25 @@ def nothing_312(frame: Frame, instruction: Instruction) -> None:
 @opcode("COPY_FREE_VARS")
 def copy_free_vars(frame: Frame, instruction: Instruction) -> None:
     for name, cell in zip(frame.code.co_freevars, frame.function.closure, strict=True):
-        frame.cells[name] = cell
+        frame.cells[_outer_name(name) if name in frame.code.co_cellvars else name] = cell
+
+
+def _outer_name(name: str) -> str:
+    """What a cell is called here that has the name of one of the frame's own.
+
+    The body of a class has a `__class__` of its own, and may read that of the class around it.
+    """
+    return f"{name} (outer)"
+
+
+def _cell(frame: Frame, instruction: Instruction) -> CellVariable:
+    """The cell that an instruction reads or writes."""
+    code, name = frame.code, instruction.argval
+    if name in code.co_cellvars and name in code.co_freevars:
+        own = len({*code.co_varnames, *code.co_cellvars})
+        if (instruction.arg or 0) >= own:
+            name = _outer_name(name)
+    return frame.cell(name)
 
 
 @opcode("MAKE_CELL")
@@ -190,7 +208,7 @@ def load_deref_311(frame: Frame, instruction: Instruction) -> None:
 @opcode("LOAD_DEREF", since=(3, 12))
 def load_deref(frame: Frame, instruction: Instruction) -> None:
     name = instruction.argval
-    cell = frame.cell(name)
+    cell = _cell(frame, instruction)
     if cell.content is None and cell.original is not None and not cell.is_cleared:
         try:
             value = cell.original.cell_contents
@@ -212,7 +230,7 @@ def _unset_cell(frame: Frame, name: str) -> NoReturn:
 
 @opcode("STORE_DEREF")
 def store_deref(frame: Frame, instruction: Instruction) -> None:
-    cell = frame.cell(instruction.argval)
+    cell = _cell(frame, instruction)
     cell.content, cell.is_cleared = frame.pop(), False
     if cell.original is not None:
         frame.state.changed[id(cell)] = cell
@@ -220,7 +238,7 @@ def store_deref(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("DELETE_DEREF")
 def delete_deref(frame: Frame, instruction: Instruction) -> None:
-    cell = frame.cell(instruction.argval)
+    cell = _cell(frame, instruction)
     if cell.original is not None:
         load_deref(frame, instruction)  # it must be there
         frame.pop()
@@ -241,7 +259,7 @@ def delete_global(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LOAD_CLOSURE", until=(3, 13))
 def load_closure(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.cell(instruction.argval))
+    frame.push(_cell(frame, instruction))
 
 
 @opcode("LOAD_ATTR", until=(3, 12))

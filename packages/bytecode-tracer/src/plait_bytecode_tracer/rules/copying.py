@@ -106,6 +106,11 @@ def _is_atom(value: object) -> bool:
     return is_constant(value) or isinstance(value, _ATOMS)
 
 
+def _hides_fields(kind: type) -> bool:
+    """Whether tuples of a class of C's have fields beside their elements."""
+    return bool(getattr(kind, "n_fields", 0) > getattr(kind, "n_sequence_fields", 0))
+
+
 def _copied(frame: Frame, value: Variable, memo: DictVariable | None) -> Variable:
     """A copy of a value; a deep one if there is a memo."""
 
@@ -119,6 +124,8 @@ def _copied(frame: Frame, value: Variable, memo: DictVariable | None) -> Variabl
             return value if memo is None else _copied_tuple(value, inner)
         case SliceVariable():
             return value if memo is None else SliceVariable([inner(part) for part in value.parts])
+        case SequenceVariable(kind=kind) if _hides_fields(kind):
+            raise TraceBreakError("GB0002", f"a copy of a {kind.__name__}, with hidden fields")
         case SequenceVariable():
             copied = SequenceVariable([], value.kind)
             _remember(frame, value, copied, memo)

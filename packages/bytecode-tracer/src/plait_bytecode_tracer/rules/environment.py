@@ -86,6 +86,12 @@ def watches(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
     raise TraceBreakError("GB0013", "the code watches the frames that follow")
 
 
+@builtin(sys.setrecursionlimit)
+def changes_interpreter(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
+    """What leaves the tracer no room to work in."""
+    raise TraceBreakError("GB0018", "the code sets the recursion limit")
+
+
 if sys.version_info >= (3, 12):
     builtin(sys.monitoring.set_events, sys.monitoring.set_local_events)(watches)
 

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.objects import static_attribute
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.resume import origin_of
 from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     DictVariable,
     Known,
@@ -261,7 +262,7 @@ def names_of(frame: Frame, value: Variable) -> list[str]:
         return _names_of_class(frame, value.value)
     if isinstance(value, Known) and is_constant(value.value):
         return list(object.__dir__(value.value))
-    if not isinstance(value, ObjectVariable):
+    if not isinstance(value, ObjectVariable) or value.cls in TWINS:
         raise TraceBreakError("GB0002", f"dir() of a {type_of(value).__name__}")
     if isinstance(static_attribute(value.cls, "__class__"), _HIDING) or isinstance(
         static_attribute(value.cls, "__dict__"), _HIDING
