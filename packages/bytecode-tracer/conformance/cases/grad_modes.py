@@ -522,3 +522,39 @@ def requires_grad_of_what_no_grad_makes(x):
         twice = made * 2
         made += 1
     return made, twice, made.requires_grad, made.is_leaf
+
+
+def _places():
+    return [(t(3, 3), torch.full((3, 1), place)) for place in (0, 9, 1, 9)]
+
+
+@case(_places)
+def error_after_break_in_autocast(x, places):
+    with torch.autocast("cpu", torch.bfloat16):
+        y = x @ x
+        print(y.dtype, y.sum().item() > 0)
+        x.add_(1)
+        return torch.gather(y, 1, places)
+
+
+@case(_places)
+def error_after_break_without_gradients(x, places):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        y = x @ x
+        print(y.dtype, y.sum().item() > 0)
+        with torch.enable_grad():
+            print("inner", x.sum().item() > 0)
+            x.add_(1)
+            return torch.gather(y, 1, places)
+
+
+@case(_places)
+def error_after_breaks_in_a_loop(x, places):
+    for n in range(3):
+        with torch.autocast("cpu", torch.bfloat16, enabled=n < 2), torch.device("cpu"):
+            y = x @ x
+            print(n, y.sum().item() > 0)
+            x.add_(1)
+            if n == 2:
+                y = torch.gather(y, 1, places)
+    return y

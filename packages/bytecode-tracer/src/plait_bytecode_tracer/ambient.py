@@ -77,6 +77,20 @@ def autocast_nesting() -> int:
     return torch.autocast_decrement_nesting()
 
 
+def device_contexts() -> list[Any]:
+    """The device contexts that are entered, innermost first: it alone is active, as the last mode."""
+    if torch._C._len_torch_function_stack() == 0:
+        return []
+    from torch.utils._device import DeviceContext
+
+    found: list[Any] = []
+    context: Any = torch._C._get_function_stack_at(0)
+    while type(context) is DeviceContext:
+        found.append(context)
+        context = context.prev_mode
+    return found
+
+
 @dataclass(slots=True)
 class Ambient:
     """The modes in which the traced code runs, where it has switched them."""
@@ -171,6 +185,59 @@ _SWITCHES: tuple[Any, ...] = (
 )
 for _switch in _SWITCHES:
     fx.node.has_side_effect(_switch)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What modes were before a call, where it has switched them and breaks."""
+
+    settings: tuple[tuple[Key, tuple[Any, ...]], ...]
+    gradients: bool | None
+    """None where they are as they were."""
+    nesting: int
+    """How many autocast blocks were open."""
+    devices: int
+    """How many device contexts were entered."""
+
+    def restore(self) -> None:
+        """Set the modes as the ends of the program's `with` blocks would."""
+        while len(contexts := device_contexts()) > self.devices:
+            contexts[0].__exit__(None, None, None)
+        for (setter, keys), values in self.settings:
+            setter(*keys, *values)
+        while autocast_nesting() > self.nesting:
+            if torch.autocast_decrement_nesting() == 0:
+                torch.clear_autocast_cache()
+        if self.gradients is not None:
+            torch._C._set_grad_enabled(self.gradients)
+
+
+def left_switched(gradients_before: bool, gradients: bool, ambient: Ambient) -> Before | None:
+    """What to restore where the rest of a call fails; None if the modes are as they were."""
+    settings = tuple((key, ambient.before[key]) for key, _ in ambient.left())
+    changed = None if gradients_before is gradients else gradients_before
+    if not (settings or ambient.nesting > 0 or ambient.devices) and changed is None:
+        return None
+    return Before(settings, changed, autocast_nesting(), len(device_contexts()))
+
+
+def marking(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The call of a continuation's graph that tells its errors from those of the program."""
+
+    def call(*args: Any) -> Any:
+        try:
+            return run(*args)
+        except BaseException as error:
+            _entered.failed = error
+            raise
+
+    return call
+
+
+def has_failed(error: BaseException) -> bool:
+    """Whether a graph raised an error, so that no `with` block of the program has seen it."""
+    failed, _entered.failed = getattr(_entered, "failed", None), None
+    return failed is error
 
 
 def restoring(run: Callable[..., Any], before: Mapping[Key, tuple[Any, ...]]) -> Any:

@@ -20,6 +20,7 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
+from plait_bytecode_tracer.ambient import left_switched
 from plait_bytecode_tracer.effects import Exits, exits
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
 from plait_bytecode_tracer.frame import Frame
@@ -174,7 +175,9 @@ def _target(
 
 def _write(live: Sequence[Live], left: Exits, rebuilder: Rebuilder) -> tuple[str, ...]:
     """Run the instruction in its frame, inside of the frames around it; the route from there."""
-    name = rebuilder.state.constants.name
+    state, name = rebuilder.state, rebuilder.state.constants.name
+    switched = left_switched(state.grad_enabled_before, state.grad_enabled, state.ambient)
+    before = "" if switched is None else f", {name(switched)}"
     inner, outers = live[0], live[1:]
     if inner.called is None:
         breaking = break_function(inner.place, inner.first(), inner.place.stack, left)
@@ -188,7 +191,7 @@ def _write(live: Sequence[Live], left: Exits, rebuilder: Rebuilder) -> tuple[str
         rebuilder.lines.append(f"{called} = {made}")
         pending, stack = _pending_call(outer, called)
         function, given = name(pending), ["_Stopped", *stack, *outer.rest]
-    rebuilder.lines.append(f"return _step({function}, [{', '.join(given)}], _route)")
+    rebuilder.lines.append(f"return _step({function}, [{', '.join(given)}], _route{before})")
     return _route(len(left.results), [len(outer.stack) for outer in outers], name(without))
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from plait_bytecode_tracer.ambient import restoring
+from plait_bytecode_tracer.ambient import marking, restoring
 from plait_bytecode_tracer.binding import Binder, make_binder, parameter_names
 from plait_bytecode_tracer.breaks import WATCHES, Known, Target
 from plait_bytecode_tracer.draws import MAX_DECIDED, UNDECIDED, assumes_draws
@@ -273,6 +273,8 @@ class CompiledFunction:
             compiled = self._settings.backend(capture.graph_module, inputs, capture)
             if capture.state.ambient.is_switched:
                 compiled = restoring(compiled, dict(capture.state.ambient.before))
+            if self._place is not None and capture.state.mutates_tensors:
+                compiled = marking(compiled)
             capture.guard_rest()
             profile.count("graphs")
         with profile.phase("residual"):

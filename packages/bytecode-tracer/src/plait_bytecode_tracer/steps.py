@@ -13,6 +13,8 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from plait_bytecode_tracer.ambient import Before, has_failed
+
 _HIDDEN = "<plait: as importlib._bootstrap>"
 """A file of code between two functions of the user's, where Python has none.
 
@@ -23,30 +25,48 @@ Warnings look for the user's frame past frames of importlib, by the file's name.
 class Step:
     """The call that goes on, for the caller of what returns this to make."""
 
-    __slots__ = ("function", "then", "values")
+    __slots__ = ("before", "function", "then", "values")
 
     def __init__(
-        self, function: Any, values: list[Any], then: Callable[[Any], Any] | None = None
+        self,
+        function: Any,
+        values: list[Any],
+        then: Callable[[Any], Any] | None = None,
+        before: Before | None = None,
     ) -> None:
         self.function = function
         """A plain function, or a compiled one."""
         self.values = values
         self.then = then
         """Takes what the function returns, and tells what is next, or the result."""
+        self.before = before
+        """The modes as they were before what has come so far switched them."""
 
 
 def run_steps(result: Any) -> Any:
-    """Make the calls that a result stands for; the result of the last."""
-    while result.__class__ is Step:
-        function, values, then = result.function, result.values, result.then
-        result = None
-        if function.__class__ is types.FunctionType:
-            result = hand_over(function, values)
-        else:
-            result = function.proceed(values)
-            values.clear()
-        if then is not None:
-            result = then(result)
+    """Make the calls that a result stands for; the result of the last.
+
+    Where one of their graphs fails, the modes are again as they were before all of them.
+    """
+    switched: list[Before] = []
+    try:
+        while result.__class__ is Step:
+            function, values, then = result.function, result.values, result.then
+            if result.before is not None and result.before not in switched:
+                switched.append(result.before)
+            result = None
+            if function.__class__ is types.FunctionType:
+                result = hand_over(function, values)
+            else:
+                result = function.proceed(values)
+                values.clear()
+            if then is not None:
+                result = then(result)
+    except BaseException as error:
+        if has_failed(error):
+            for before in reversed(switched):
+                before.restore()
+        raise
     return result
 
 
