@@ -77,20 +77,6 @@ def autocast_nesting() -> int:
     return torch.autocast_decrement_nesting()
 
 
-def device_contexts() -> list[Any]:
-    """The device contexts that are entered, innermost first: it alone is active, as the last mode."""
-    if torch._C._len_torch_function_stack() == 0:
-        return []
-    from torch.utils._device import DeviceContext
-
-    found: list[Any] = []
-    context: Any = torch._C._get_function_stack_at(0)
-    while type(context) is DeviceContext:
-        found.append(context)
-        context = context.prev_mode
-    return found
-
-
 @dataclass(slots=True)
 class Ambient:
     """The modes in which the traced code runs, where it has switched them."""
@@ -196,13 +182,13 @@ class Before:
     """None where they are as they were."""
     nesting: int
     """How many autocast blocks were open."""
-    devices: int
-    """How many device contexts were entered."""
+    functions: int
+    """How many function modes were active, device contexts among them."""
 
     def restore(self) -> None:
         """Set the modes as the ends of the program's `with` blocks would."""
-        while len(contexts := device_contexts()) > self.devices:
-            contexts[0].__exit__(None, None, None)
+        while torch._C._len_torch_function_stack() > self.functions:
+            torch._C._pop_torch_function_stack()
         for (setter, keys), values in self.settings:
             setter(*keys, *values)
         while autocast_nesting() > self.nesting:
@@ -218,7 +204,7 @@ def left_switched(gradients_before: bool, gradients: bool, ambient: Ambient) -> 
     changed = None if gradients_before is gradients else gradients_before
     if not (settings or ambient.nesting > 0 or ambient.devices) and changed is None:
         return None
-    return Before(settings, changed, autocast_nesting(), len(device_contexts()))
+    return Before(settings, changed, autocast_nesting(), torch._C._len_torch_function_stack())
 
 
 def marking(run: Callable[..., Any]) -> Callable[..., Any]:
