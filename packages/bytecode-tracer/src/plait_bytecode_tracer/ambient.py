@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from plait_bytecode_tracer.variables import ContextVariable
+from plait_bytecode_tracer.variables import ContextVariable, Variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,10 @@ class Ambient:
     """The guard objects that the trace has entered and not left."""
     plain: int = 0
     """How many times `__torch_function__` of tensor subclasses has been switched off."""
+    modes: list[Variable] = field(default_factory=list)
+    """The torch function modes that the trace has entered and not left, innermost last."""
+    modes_off: int = 0
+    """How many times torch function modes have been switched off."""
     devices: list[torch.device] = field(default_factory=list)
     """The device contexts that the trace has entered and not left."""
     is_undecided: bool = False
@@ -202,7 +206,8 @@ def left_switched(gradients_before: bool, gradients: bool, ambient: Ambient) -> 
     """What to restore where the rest of a call fails; None if the modes are as they were."""
     settings = tuple((key, ambient.before[key]) for key, _ in ambient.left())
     changed = None if gradients_before is gradients else gradients_before
-    if not (settings or ambient.nesting > 0 or ambient.devices) and changed is None:
+    entered = ambient.nesting > 0 or ambient.devices or ambient.modes
+    if not settings and not entered and changed is None:
         return None
     return Before(settings, changed, autocast_nesting(), torch._C._len_torch_function_stack())
 

@@ -302,6 +302,10 @@ def _field_position(kind: Any, name: str) -> int | None:
 def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variable | None:
     if owner.attributes is not None and name in owner.attributes:
         return owner.attributes[name]
+    if frame.state.ambient.modes and name != "__class__":
+        intercepted = _intercepted_attribute(frame, owner, name)
+        if intercepted is not None:
+            return intercepted
     if name != "__class__":
         guard_class(frame, owner.cls, name)
     if not is_own(static := static_attribute(owner.cls, name)):
@@ -343,6 +347,15 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
         text = f"no attribute {name}"
         frame.state.require(owner.source, Kind.NO_ATTRIBUTE, name, text)
     return None
+
+
+def _intercepted_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variable | None:
+    """What a torch function mode makes of reading an attribute that C computes."""
+    from plait_bytecode_tracer.function_modes import through_mode
+
+    if not isinstance(static_attribute(owner.cls, name), types.GetSetDescriptorType):
+        return None
+    return through_mode(frame, lambda tensor: getattr(tensor, name), [owner], {})
 
 
 def _known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:

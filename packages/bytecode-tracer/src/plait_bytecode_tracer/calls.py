@@ -19,10 +19,11 @@ from plait_bytecode_tracer.descriptors import call_descriptor
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import FOLDED, fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, Function, constant
+from plait_bytecode_tracer.function_modes import through_mode_of
 from plait_bytecode_tracer.getters import GETTERS, call_getter, known_getter
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.instances import call_class, new_instance
-from plait_bytecode_tracer.leaves import is_leaf, is_of_torch, leaves_state
+from plait_bytecode_tracer.leaves import is_leaf, is_of_torch, leaves_state, reads_tensor
 from plait_bytecode_tracer.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects import (
     MISSING,
@@ -139,6 +140,9 @@ def _call_known(
     frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     real = canonical(function.value)
+    intercepted = through_mode_of(frame, real, args, kwargs)
+    if intercepted is not None:
+        return intercepted
     if frame.state.symbols is not None:
         found = call_with_numbers(frame, real, args, kwargs)
         if found is not None:
@@ -187,6 +191,10 @@ def _call_known(
     if isinstance(real, _DESCRIPTORS) and args:
         return call_descriptor(frame, real, args, kwargs)
     if isinstance(real, types.MethodWrapperType):
+        if reads_tensor(real) and isinstance(args[0], TensorVariable):
+            from plait_bytecode_tracer.attributes import load_attribute
+
+            return load_attribute(frame, args[0], getattr(real.__self__, "__name__", ""))
         descriptor = static_attribute(type(real.__self__), real.__name__)
         if isinstance(descriptor, _DESCRIPTORS):
             return call_descriptor(frame, descriptor, [constant(real.__self__), *args], kwargs)

@@ -37,6 +37,7 @@ from plait_bytecode_tracer.variables import (
     Variable,
     ViewVariable,
     is_constant,
+    is_definition,
 )
 
 COMPARISONS: dict[Any, tuple[str, str]] = {
@@ -90,6 +91,10 @@ def ask(frame: Frame, owner: Variable, name: str, other: Variable) -> Variable:
             return call(frame, constant(getattr(weakref.ref, name)), [owner, other], {})
         case BoundVariable() | Known(value=types.MethodType()):
             return _compare_methods(owner, name, other)
+        case Known(value=types.BuiltinFunctionType() as function) if name in _EQUALITY:
+            if not isinstance(other, Known) or not is_definition(other.value):
+                return not_implemented()
+            return constant((function == other.value) is (name == "__eq__"))
         case Known() | ObjectVariable():
             method = special_method(frame, owner, name)
             return not_implemented() if method is None else call(frame, method, [other], {})

@@ -93,6 +93,7 @@ def _of_kind(error: Exception, container: Variable) -> PythonError:
 
 def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
     """`container[key]`."""
+    from plait_bytecode_tracer.function_modes import through_mode
     from plait_bytecode_tracer.subclasses import dispatch
 
     match container:
@@ -107,6 +108,9 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
                 from plait_bytecode_tracer.arrays.conversions import index_of
 
                 key = index_of(frame, key)
+            intercepted = through_mode(frame, operator.getitem, [container, key], {})
+            if intercepted is not None:
+                return intercepted
             node, result = frame.state.emit("call_function", operator.getitem, [container, key], {})
             return frame.state.tensor_result(node, result)
         case SequenceVariable():
@@ -198,6 +202,7 @@ def _sequence_item(container: SequenceVariable, key: Any) -> Variable:
 
 def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) -> None:
     """`container[key] = value`."""
+    from plait_bytecode_tracer.function_modes import through_mode
     from plait_bytecode_tracer.subclasses import dispatch
 
     match container:
@@ -209,6 +214,9 @@ def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) 
             dispatch(frame, operator.setitem, [container, key, value], {})
             return
         case TensorVariable():
+            given = [container, key, value]
+            if through_mode(frame, operator.setitem, given, {}) is not None:
+                return
             frame.state.mutates_tensors = True
             frame.state.emit("call_function", operator.setitem, [container, key, value], {})
         case SequenceVariable(kind=kind) if kind is list:

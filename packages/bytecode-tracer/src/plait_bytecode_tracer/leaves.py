@@ -92,6 +92,13 @@ def is_of_torch(real: Any) -> bool:
     return is_leaf(real)
 
 
+def reads_tensor(real: types.MethodWrapperType) -> bool:
+    """Whether it is the `__get__` of an attribute of tensors, as modes and subclasses see it."""
+    owner = getattr(real.__self__, "__objclass__", None)
+    is_get = real.__name__ == "__get__" and isinstance(real.__self__, types.GetSetDescriptorType)
+    return is_get and owner is torch._C.TensorBase
+
+
 @functools.lru_cache(maxsize=1024)
 def may_warn(function: types.FunctionType) -> bool:
     """Whether a function of torch, or a helper of its module, warns by itself.

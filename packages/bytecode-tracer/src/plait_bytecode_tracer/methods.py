@@ -95,6 +95,10 @@ def call_method_variable(
             called: Any = getattr(torch.Tensor, method.name)
             return dispatch(frame, called, [owner, *args], kwargs)
         case TensorVariable():
+            if frame.state.ambient.modes:
+                found = _through_mode(frame, owner, method.name, args, kwargs)
+                if found is not None:
+                    return found
             return _tensor_method(frame, owner, method.name, args, kwargs)
         case ArrayVariable():
             from plait_bytecode_tracer.arrays.methods import array_method
@@ -133,6 +137,21 @@ def call_method_variable(
         case Known() if isinstance(owner.value, type):
             return call(frame, constant(getattr(owner.value, method.name)), args, kwargs)
     raise TraceBreakError("GB0002", f"the method {method.name!r}")
+
+
+def _through_mode(
+    frame: Frame,
+    owner: TensorVariable,
+    name: str,
+    args: list[Variable],
+    kwargs: dict[str, Variable],
+) -> Variable | None:
+    from plait_bytecode_tracer.function_modes import through_mode
+
+    def target(tensor: Any, *values: Any, **options: Any) -> Any:
+        return getattr(tensor, name)(*values, **options)
+
+    return through_mode(frame, target, [owner, *args], kwargs)
 
 
 def _tensor_method(

@@ -16,6 +16,7 @@ from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.function_modes import through_mode
 from plait_bytecode_tracer.objects import is_python, special_method, static_attribute
 from plait_bytecode_tracer.outside_functions import settled
 from plait_bytecode_tracer.patches import require_own
@@ -53,6 +54,9 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
             return dispatch(frame, function, args, {})
         raise TraceBreakError("GB0009", "an operator of containers of tensors of a subclass")
     if has_tensor(args) and any(isinstance(a, TensorVariable) for a in args):
+        intercepted = through_mode(frame, function, args, {})
+        if intercepted is not None:
+            return intercepted
         if isinstance(args[0], Known) and type(args[0].value).__module__ == "numpy":
             raise TraceBreakError("GB0009", "an operator of a NumPy scalar and a tensor")
         target = args[0]

@@ -534,7 +534,12 @@ class Rebuilder:
         deeper = ambient.nesting > 0
         nest = torch.autocast_increment_nesting if deeper else torch.autocast_decrement_nesting
         lines += [f"{name(nest)}()"] * abs(ambient.nesting)
-        return lines + [f"{name(device)}.__enter__()" for device in ambient.devices]
+        push = name(torch._C._push_on_torch_function_stack)
+        return [
+            *lines,
+            *[f"{name(device)}.__enter__()" for device in ambient.devices],
+            *[f"{push}({self.value(mode)})" for mode in ambient.modes],
+        ]
 
     def _context_effect(
         self, variable: contextvars.ContextVar[object], value: Variable | None

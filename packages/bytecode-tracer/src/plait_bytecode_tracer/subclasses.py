@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -76,8 +77,17 @@ def dispatch(
     kwargs: dict[str, Variable],
 ) -> Variable:
     """A call of torch with tensors of a subclass among its arguments."""
+    from plait_bytecode_tracer.function_modes import through_mode
+
+    intercepted = through_mode(frame, target, args, kwargs)
+    if intercepted is not None:
+        return intercepted
     cls = _class_among([*args, *kwargs.values()])
-    function, given, named = _recorded(target, args, kwargs)
+    asked = recorded(target, args, kwargs)
+    if asked is None:
+        name = getattr(target, "__name__", "a function")
+        raise TraceBreakError("GB0009", f"{name} of a tensor subclass, which it does not ask")
+    function, given, named = asked.function, list(asked.args), dict(asked.kwargs or {})
     if frame.state.ambient.plain:
         return _computed(frame, function, given, named)
     guard_class(frame, cls, "__torch_function__")
@@ -182,12 +192,12 @@ def _class_among(values: Any) -> type:
 # How torch calls `__torch_function__`.
 
 
-class _CalledError(Exception):
+class CalledError(Exception):
     """How a function of torch would call `__torch_function__`."""
 
-    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, function: Any, types: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         super().__init__()
-        self.parts = function, args, kwargs
+        self.parts = function, types, args, kwargs
 
 
 class _Probe(torch.Tensor):
@@ -195,27 +205,40 @@ class _Probe(torch.Tensor):
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        raise _CalledError(func, args, dict(kwargs or {}))
+        raise CalledError(func, types, args, kwargs)
 
 
-def _recorded(
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What `__torch_function__` is called with."""
+
+    function: Any
+    types: Sequence[type]
+    args: Sequence[Variable]
+    kwargs: dict[str, Variable] | None
+    """None where torch passes none."""
+
+
+def recorded(
     target: Callable[..., Any], args: Sequence[Variable], kwargs: dict[str, Variable]
-) -> tuple[Any, list[Variable], dict[str, Variable]]:
-    """The function, and the arguments, that `__torch_function__` is called with."""
+) -> Recording | None:
+    """How torch calls `__torch_function__` for a call; None if it does not."""
     held: dict[int, tuple[Any, Variable]] = {}
+    classes: list[type] = []
 
     def stand_in(variable: Variable) -> Any:
         match variable:
-            case SubclassVariable():
-                made: Any = torch.empty(0).as_subclass(_Probe)
+            case SubclassVariable(cls=cls):
+                made: Any = plain_empty().as_subclass(_Probe)
+                classes.append(cls)
             case TensorVariable():
-                made = torch.empty(0)
+                made = plain_empty()
             case SequenceVariable(items, kind) if kind in (list, tuple):
                 return kind([stand_in(item) for item in items])
             case Known(value) if is_constant(value) or callable(value):
                 return value
             case _:
-                raise TraceBreakError("GB0009", "an argument beside a tensor of a subclass")
+                raise TraceBreakError("GB0009", "an argument of a call that Python intercepts")
         held[id(made)] = (made, variable)
         return made
 
@@ -226,17 +249,27 @@ def _recorded(
             return SequenceVariable([back(item) for item in value], type(value))
         return Known(value)
 
-    given = [stand_in(arg) for arg in args]
-    named = {name: stand_in(arg) for name, arg in kwargs.items()}
+    with torch._C.DisableTorchFunction():
+        given = [stand_in(arg) for arg in args]
+        named = {name: stand_in(arg) for name, arg in kwargs.items()}
     try:
         target(*given, **named)
-    except _CalledError as called:
-        function, passed, options = called.parts
-        return function, [back(v) for v in passed], {n: back(v) for n, v in options.items()}
+    except CalledError as called:
+        function, types_, passed, options = called.parts
+        return Recording(
+            function,
+            [classes[0] if cls is _Probe else cls for cls in types_],
+            [back(value) for value in passed],
+            None if options is None else {name: back(v) for name, v in options.items()},
+        )
     except Exception as error:
-        raise TraceBreakError("GB0008", f"an operation of a subclass fails: {error}") from error
-    name = getattr(target, "__name__", "a function")
-    raise TraceBreakError("GB0009", f"{name} of a tensor subclass, which it does not ask")
+        raise TraceBreakError("GB0008", f"an intercepted operation fails: {error}") from error
+    return None
+
+
+def plain_empty() -> torch.Tensor:
+    """A tensor that stands for any other."""
+    return torch.empty(0)
 
 
 # Attributes.
@@ -299,10 +332,8 @@ def subclass_method(
     kwargs: dict[str, Variable],
 ) -> Variable:
     """A call of a method that torch defines."""
-    if name == "as_subclass" and frame.state.ambient.plain and len(args) == 1:
+    if name == "as_subclass" and len(args) == 1 and not kwargs:  # it asks no class
         return made_subclass(frame, owner.tensor, getattr(args[0], "value", None))
-    if name == "as_subclass":
-        raise TraceBreakError("GB0009", "as_subclass of a tensor of a subclass")
 
     def target(tensor: Any, *values: Any, **options: Any) -> Any:
         return getattr(tensor, name)(*values, **options)

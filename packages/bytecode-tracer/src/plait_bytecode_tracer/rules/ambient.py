@@ -144,6 +144,11 @@ def without_torch_function(frame: Frame) -> Variable:
     return ContextVariable(torch._C.DisableTorchFunctionSubclass)
 
 
+@builtin(torch._C.DisableTorchFunction)
+def without_modes(frame: Frame) -> Variable:
+    return ContextVariable(torch._C.DisableTorchFunction)
+
+
 def context_method(frame: Frame, owner: ContextVariable, name: str) -> Variable:
     """Enter or leave a guard object of torch."""
     is_inference = owner.make is torch._C._InferenceMode
@@ -160,6 +165,7 @@ def context_method(frame: Frame, owner: ContextVariable, name: str) -> Variable:
         frame.state.grad_enabled, ambient.inference = owner.before
     else:
         ambient.plain -= 1
+        ambient.modes_off -= owner.make is torch._C.DisableTorchFunction
     return constant(None)
 
 
@@ -174,6 +180,7 @@ def _enter_inference(frame: Frame, owner: ContextVariable) -> None:
 
 def _enter_plain(frame: Frame, owner: ContextVariable) -> None:
     frame.state.ambient.plain += 1
+    frame.state.ambient.modes_off += owner.make is torch._C.DisableTorchFunction
 
 
 # Device contexts.
@@ -183,6 +190,8 @@ def device_method(frame: Frame, owner: Known, name: str) -> Variable:
     """Enter or leave `with torch.device(...)`: what is made inside is told the device."""
     devices = frame.state.ambient.devices
     if name == "__enter__":
+        if frame.state.ambient.modes:
+            raise TraceBreakError("GB0002", "a device context inside a torch function mode")
         devices.append(owner.value)
         return owner
     if not devices:

@@ -18,7 +18,6 @@ from plait_bytecode_tracer.frame import Frame, constant, instructions_of
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.operations import truth
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.subclasses import holds_subclass
 from plait_bytecode_tracer.variables import (
     Known,
     ObjectVariable,
@@ -137,16 +136,6 @@ def globals_(frame: Frame) -> Variable:
 @builtin(torch.is_tensor)
 def is_tensor(frame: Frame, value: Variable) -> Variable:
     return constant(isinstance(value, TensorVariable | SubclassVariable))
-
-
-@builtin(
-    torch._C._has_torch_function,
-    torch._C._has_torch_function_unary,
-    torch._C._has_torch_function_variadic,
-)
-def has_torch_function(frame: Frame, *args: Variable) -> Variable:
-    """Whether an argument takes over functions of torch."""
-    return constant(not frame.state.ambient.plain and holds_subclass(args))
 
 
 @builtin(torch._jit_internal.is_scripting)

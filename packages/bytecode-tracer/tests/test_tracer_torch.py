@@ -1,0 +1,65 @@
+"""What the tracer makes of torch's own ways into programs: modes, patches, states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from plait_bytecode_tracer import CompiledFunction
+
+
+class _Scaled(TorchFunctionMode):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result * self.factor if func is torch.sin else result
+
+
+def _compiled(function: Any) -> tuple[CompiledFunction, list[torch.fx.GraphModule]]:
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph_module: torch.fx.GraphModule, *_: object) -> Any:
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    return CompiledFunction(function, backend), graphs
+
+
+def test_a_function_mode_that_the_traced_code_enters_costs_no_break() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with _Scaled(3.0):
+            return torch.sin(x) + 1
+
+    compiled, graphs = _compiled(function)
+    x = torch.ones(3)
+    assert torch.equal(compiled(x), torch.sin(x) * 3 + 1)
+    assert not compiled.breaks and len(graphs) == 1
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_an_operator_of_tensors_that_is_replaced_is_noticed(monkeypatch: Any) -> None:
+    compiled, _ = _compiled(lambda x: x + 1)
+    x = torch.ones(3)
+    assert torch.equal(compiled(x), torch.full((3,), 2.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "__add__", lambda one, other: torch.mul(one, 10))
+        assert torch.equal(compiled(x), torch.full((3,), 10.0))
+        assert "not torch's own" in compiled.breaks[0].reason
+    assert torch.equal(compiled(x), torch.full((3,), 2.0))
+
+
+def test_a_function_of_torch_that_may_switch_something_breaks() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._C._set_mkldnn_enabled(torch._C._get_mkldnn_enabled())
+        return x + 1
+
+    compiled, _ = _compiled(function)
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    assert [found.code for found in compiled.breaks] == ["GB0002"]
