@@ -40,7 +40,8 @@ def test_a_function_mode_that_the_traced_code_enters_costs_no_break() -> None:
     compiled, graphs = _compiled(function)
     x = torch.ones(3)
     assert torch.equal(compiled(x), torch.sin(x) * 3 + 1)
-    assert not compiled.breaks and len(graphs) == 1
+    assert not compiled.breaks
+    assert len(graphs) == 1
     assert torch._C._len_torch_function_stack() == 0
 
 
