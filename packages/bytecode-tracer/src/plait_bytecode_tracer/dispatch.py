@@ -30,7 +30,7 @@ from plait_bytecode_tracer.failing import after_failure
 from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.interrupts import without_interrupts
-from plait_bytecode_tracer.resume import lines_at
+from plait_bytecode_tracer.resume import is_chain, lines_at, origin_of
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import History, Policy
 from plait_bytecode_tracer.state import TraceState
@@ -273,7 +273,9 @@ class CompiledFunction:
             compiled = self._settings.backend(capture.graph_module, inputs, capture)
             if capture.state.ambient.is_switched:
                 compiled = restoring(compiled, dict(capture.state.ambient.before))
-            if self._place is not None and capture.state.mutates_tensors:
+            code = self.function.__code__
+            goes_on = is_chain(code) or origin_of(code) is not None
+            if goes_on and capture.state.mutates_tensors:
                 compiled = marking(compiled)
             capture.guard_rest()
             profile.count("graphs")
