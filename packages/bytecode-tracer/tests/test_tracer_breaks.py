@@ -9,7 +9,7 @@ import traceback
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from tracer_oracle import check, compiled
 
 from plait_bytecode_tracer import FullGraphError
@@ -295,8 +295,8 @@ def prints_twice(x):
     return x
 
 
-class Passing(TorchFunctionMode):
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+class Passing(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         return function(*args, **(kwargs or {}))
 
 
