@@ -83,6 +83,7 @@ class Describer:
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
         self._storages: dict[int, int] = {}
+        self._memory: dict[int, int] = {}
         self._alive: list[object] = []
         self._seen: set[int] = set()
         self._consume = False
@@ -135,6 +136,8 @@ class Describer:
             return Node(f"{name} uninitialized")
         if isinstance(value, torch.Tensor):
             return self._tensor(value, name)
+        if _is_array(value):
+            return Node(self._array_label(value, name))
         text = self._text(value)
         return Node(f"{name} {text}" if text else name, tuple(self._contents(value)))
 
@@ -174,7 +177,9 @@ class Describer:
         if isinstance(value, collections.deque):
             return f"maxlen={value.maxlen}"
         if type(value).__module__ == "numpy":
-            return f"{getattr(value, 'dtype', '')} {value!r}"
+            kind = getattr(value, "dtype", None)
+            is_number = hasattr(value, "item") and kind.kind in "biufc"
+            return f"{kind or ''} {rounded(value.item()) if is_number else repr(value)}"
         own = type(value).__module__.startswith(_WALKED)
         cls_repr: object = getattr(type(value), "__repr__", None)
         simple = (list, tuple, dict, set, frozenset, types.MethodType, Iterator)
@@ -312,10 +317,48 @@ class Describer:
         parts.append(str(dense.tolist()))
         return " ".join(parts)
 
+    def _array_label(self, value: Any, name: str) -> str:
+        """What a program sees of an array of NumPy; those in one memory name the same root."""
+        strides = [s for s, size in zip(value.strides, value.shape, strict=True) if size > 1]
+        parts = [
+            name,
+            str(value.dtype),
+            str(value.shape),
+            f"strides {strides if value.size else []}",
+        ]
+        parts += [flag for flag in ("OWNDATA", "WRITEABLE") if value.flags[flag]]
+        root = value
+        while _is_array(root.base):
+            root = root.base
+        parts.append(f"base {type(root.base).__name__}")
+        if value.size:
+            begins = [array.__array_interface__["data"][0] for array in (root, value)]
+            number = self._memory.setdefault(begins[0], len(self._memory))
+            self._alive.append(root)
+            parts.append(f"memory {number}+{begins[1] - begins[0]}")
+        return " ".join([*parts, str(rounded(value.tolist()))])
+
     def _tensor_parts(self, value: torch.Tensor) -> Iterator[tuple[str, Node]]:
         if value.is_leaf and value.grad is not None:
             yield ".grad", self._describe(value.grad)
         yield from self._attributes(value)
+
+
+def _is_array(value: object) -> bool:
+    """Whether a value is an array of NumPy of numbers, without an import of NumPy."""
+    cls: Any = type(value)
+    is_array = cls.__name__ == "ndarray" and cls.__module__ == "numpy"
+    found: Any = value
+    return is_array and found.dtype.kind in "biufc"
+
+
+def rounded(value: Any) -> Any:
+    """Numbers as NumPy computes them, without the last digits: libraries round differently."""
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    if isinstance(value, complex):
+        return complex(rounded(value.real), rounded(value.imag))
+    return float(f"{value:.5g}") + 0.0 if isinstance(value, float) else value
 
 
 def dict_items(value: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:

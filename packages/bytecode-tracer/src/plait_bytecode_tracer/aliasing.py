@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -73,6 +73,24 @@ def guard_memory(state: TraceState) -> None:
     check = state.constants.name(apart)
     sources = ", ".join(i.source.code for i in inputs)
     state.guard(None, f"{check}({sources})", "arrays share no memory with other inputs")
+
+
+def refuse_shared(named: Sequence[Variable]) -> None:
+    """Break where an array that the trace made leaves it beside a tensor over its memory.
+
+    One that leaves gets memory of its own, as NumPy's arrays have it; `named` are all values
+    that leave.
+    """
+    made = [v for v in named if isinstance(v, ArrayVariable) and v.is_shared and not v.again]
+    shared = {_storage(v.tensor.fake) for v in made if v.tensor and v.source is None}
+    if not shared:
+        return
+    inner = {id(v.tensor) for v in named if isinstance(v, ArrayVariable)}
+    for value in named:
+        if not isinstance(value, TensorVariable) or id(value) in inner:
+            continue
+        if _storage(value.fake) in shared:
+            raise TraceBreakError("GB0016", "an array that leaves beside a tensor of its memory")
 
 
 def guard_distinct(state: TraceState) -> None:

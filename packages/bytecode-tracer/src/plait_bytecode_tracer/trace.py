@@ -14,7 +14,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from plait_bytecode_tracer.aliasing import guard_distinct, guard_memory, guard_shared_storage
+from plait_bytecode_tracer.aliasing import (
+    guard_distinct,
+    guard_memory,
+    guard_shared_storage,
+    refuse_shared,
+)
 from plait_bytecode_tracer.ambient import AUTOCAST_DEVICES, bound, enter_inference_mode
 from plait_bytecode_tracer.binding import parameter_names
 from plait_bytecode_tracer.breaks import Continuation, Known, break_steps, go_on
@@ -345,6 +350,7 @@ def _finish(
         returned = rebuilder.value(result)
         rebuilder.effects()
         guard_memory(state)
+        refuse_shared(rebuilder.named)
     except TraceBreakError as error:
         found = GraphBreak(error.kind.code, error.reason, frame.lines(), error.kind.hint)
         raise WholeCallEagerError(found, state) from error
@@ -362,6 +368,7 @@ def _finish_at_break(
     rebuilder = Rebuilder(state, Reads())
     continuation = go_on(frame, rebuilder, known)
     guard_memory(state)
+    refuse_shared(rebuilder.named)
     return _capture(function, state, rebuilder, tuple(rebuilder.lines), reason, continuation)
 
 

@@ -543,7 +543,7 @@ def is_of_numpy(function: Any) -> bool:
     """Whether something that is called is a function, scalar class or method of NumPy's."""
     cls = type(function)
     if cls.__module__ == "numpy":
-        return cls.__name__ in ("ufunc", "_ArrayFunctionDispatcher")
+        return cls.__name__ in ("ufunc", "_ArrayFunctionDispatcher", "_DTypeMeta")
     if cls.__name__ == "cython_function_or_method":
         return str(function.__module__).startswith("numpy")
     if isinstance(function, _FUNCTIONS):

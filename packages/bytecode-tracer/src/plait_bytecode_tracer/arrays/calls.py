@@ -16,13 +16,15 @@ from plait_bytecode_tracer.arrays.table import FUNCTIONS
 from plait_bytecode_tracer.arrays.ufuncs import array_operator, call_ufunc
 from plait_bytecode_tracer.arrays.values import folded, has_array
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.folding import has_tensor
+from plait_bytecode_tracer.folding import fold, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.variables import (
     ArrayVariable,
+    Known,
     TensorVariable,
     Variable,
+    is_numpy_constant,
 )
 
 TABLES = (creation, linear, reductions, shaping)
@@ -51,6 +53,10 @@ def call_numpy(
             context.refuse("a tensor")
         found: Variable = folded(frame, real, args, kwargs)
         return found
+    if real is np.dtype and not has_array(given):
+        described = fold(real, args, kwargs)
+        if isinstance(described, Known) and is_numpy_constant(described.value):
+            return described
     if isinstance(real, type):
         if creation.is_scalar_class(real) and len(args) == 1 and not kwargs:
             return creation.scalar_of(context, real, args)

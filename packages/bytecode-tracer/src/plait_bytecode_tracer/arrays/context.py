@@ -74,7 +74,10 @@ class Context:
         plain = self.constant(value)
         if not _is_plain(plain):
             self.refuse("an object")
-        return constant_array(self.frame, np.asarray(plain)[()])
+        made = np.asarray(plain)
+        if made.dtype.kind not in "biufc":
+            self.refuse(f"elements of {made.dtype}")
+        return constant_array(self.frame, made[()])
 
     def constant(self, value: Variable | None, default: Any = None) -> Any:
         """The value of an argument that must be known while tracing."""
@@ -121,13 +124,22 @@ class Context:
         """A view, which `function(base, *args)` makes in NumPy."""
         return view_array(tensor.variable, base, function, args)
 
+    def require_writable(self, array: ArrayVariable) -> None:
+        """Break where autograd would see a write: NumPy's writes it does not see."""
+        state = self.frame.state
+        if array.is_scalar:
+            self.refuse("a scalar")
+        if state.grad_enabled and any(i.real.requires_grad for i in state.tensor_inputs):
+            self.refuse("a write among tensors that require grad")
+
     def store(self, target: ArrayVariable, value: Traced) -> ArrayVariable:
         """Write into an array, as `out=` does: of its shape, in its type if that is safe."""
         from plait_bytecode_tracer.calls import call
         from plait_bytecode_tracer.variables import MethodVariable
 
         tensor = tensor_of(self.frame.state, target)
-        if target.is_scalar or tuple(tensor.fake.shape) != tuple(value.variable.fake.shape):
+        self.require_writable(target)
+        if tuple(tensor.fake.shape) != tuple(value.variable.fake.shape):
             self.refuse("an array of another shape to write to")
         found = NUMPY_DTYPES[value.dtype]
         if not np.can_cast(found, dtype_of(target), "same_kind"):

@@ -50,8 +50,11 @@ def tensor_of_array(frame: Frame, array: ArrayVariable) -> Variable:
         context.refuse("a scalar")
     if array.is_shared or array.again is not None:
         context.refuse("a view, or an array that is a tensor already")
+    if array.source is not None:
+        array.is_shared = True
+        return tensor
     array.is_shared = True
-    return tensor
+    return TensorVariable(tensor.node, tensor.fake)  # not the array's own, which may leave, too
 
 
 def torch_call(
@@ -74,7 +77,7 @@ def torch_call(
         context.refuse("a scalar")
     found: Any = tensor if wanted is None else tensor.to(wanted)
     if found.variable is tensor.variable:
-        found = found.clone(memory_format=torch.contiguous_format)
+        found = found.clone()
     result: Variable = found.variable
     return result
 

@@ -52,8 +52,7 @@ def set_array_item(frame: Frame, array: ArrayVariable, key: Variable, value: Var
     from plait_bytecode_tracer.containers import set_item
 
     context = Context(frame, "an assignment to an element")
-    if array.is_scalar:
-        context.refuse("a scalar")
+    context.require_writable(array)
     parts, _ = _key(context, key)
     dtype = dtype_of(array)
     target = context.traced(array)

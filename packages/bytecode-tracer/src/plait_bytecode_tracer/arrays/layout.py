@@ -36,24 +36,27 @@ def ordered(
     result: Variable,
     *,
     always: bool = False,
+    elementwise: bool = False,
 ) -> Variable:
     """What a function made anew, with its elements in NumPy's order.
 
-    Where all arrays that it is given lie in C order, so does it, unless `always` is said.
+    Where all arrays that it is given lie in C order, so does it, unless `always` is said; where
+    they all lie in another, so does what an `elementwise` function gives.
     """
     if function in _IN_C_ORDER or not _is_new(result, [*args, *kwargs.values()]):
         return result
     assert isinstance(result, ArrayVariable)
     assert result.tensor is not None
     given = [array.tensor for array in _arrays([*args, *kwargs.values()]) if array.tensor]
-    if not always and all(_is_in_order(each.fake) for each in given):
+    orders = {_order_of(each.fake) for each in given if each.fake.dim() > 1}
+    own = _order_of(result.tensor.fake)
+    in_order = orders <= {tuple(range(len(order))) for order in orders}
+    if not always and (in_order or (elementwise and orders == {own})):
         return result
-    if any(each.fake._has_symbolic_sizes_strides for each in (*given, result.tensor)):
-        context.refuse("an array in another order whose sizes change")
     order, is_inner = _order(context, function, args, kwargs)
     result.is_inner = is_inner if always else result.is_inner
     found = Traced(context.frame, result.tensor)
-    if order != _axes(result.tensor.fake.stride(), tuple(result.tensor.fake.shape)):
+    if order != own:
         back = tuple(order.index(axis) for axis in range(len(order)))
         found = found.permute(order).contiguous().permute(back)
     result.tensor = found.variable
@@ -79,10 +82,9 @@ def _arrays(values: Any) -> list[ArrayVariable]:
     return found
 
 
-def _is_in_order(fake: torch.Tensor) -> bool:
-    """Whether the axes come in C order, perhaps with gaps."""
-    shape = tuple(fake.shape)
-    return _axes(fake.stride(), shape) == tuple(range(len(shape)))
+def _order_of(fake: torch.Tensor) -> tuple[int, ...]:
+    """The order of a tensor's axes; it is guarded where sizes are symbolic."""
+    return _axes(fake.stride(), tuple(fake.shape))
 
 
 def _axes(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
@@ -107,14 +109,22 @@ def _order(
     return _axes(made.strides, made.shape), made.base is not None
 
 
+def _hints(context: Context, values: Sequence[int | torch.SymInt]) -> list[int]:
+    """Sizes or strides as they are in the call that is traced."""
+    found: list[Any] = [v.node.hint if isinstance(v, torch.SymInt) else v for v in values]
+    if None in found:
+        context.refuse("an order that depends on data")
+    return found
+
+
 def _stand_in(context: Context, value: Variable) -> Any:
     """A value like a tracked one: arrays of ones of the same shape, type and order."""
     if isinstance(value, Known) and is_array(value.value):
         value = known_array(context.frame, value)
     match value:
         case ArrayVariable(tensor=TensorVariable(fake=fake)):
-            space = torch.ones(fake.untyped_storage().nbytes() // fake.itemsize, dtype=fake.dtype)
-            made: Any = space.as_strided(fake.shape, fake.stride(), fake.storage_offset()).numpy()
+            sizes, strides = _hints(context, fake.shape), _hints(context, fake.stride())
+            made: Any = torch.empty_strided(sizes, strides, dtype=fake.dtype).fill_(1).numpy()
             if made.dtype.kind == "i" and fake.dtype is not torch.bool:
                 made[...] = 0  # they may be indices
             return made[()] if value.is_scalar else made

@@ -163,6 +163,11 @@ def _copy(context: Context, array: ArrayVariable) -> Variable:
     return context.result(tensor, given=[array], scalar=array.is_scalar)
 
 
+def _copied(context: Context, array: ArrayVariable) -> Variable:
+    """What `copy.copy` makes: in the order in which the array lies."""
+    return context.result(context.traced(array).clone(), scalar=array.is_scalar)
+
+
 def _astype(
     context: Context, array: ArrayVariable, dtype: Variable, *, copy: Variable | None = None
 ) -> Variable:
@@ -298,6 +303,7 @@ _METHODS: dict[str, Callable[..., Variable]] = {
     "tolist": _reads("tolist"),
     "conj": _conjugate,
     "conjugate": _conjugate,
+    "__copy__": _copied,
     "__getitem__": _get,
     "__setitem__": _set,
     "__len__": _length,

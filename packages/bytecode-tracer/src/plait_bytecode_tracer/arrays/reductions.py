@@ -23,10 +23,9 @@ def axes_of(context: Context, array: ArrayVariable, axis: Variable | None) -> tu
     if wanted is None:
         return tuple(range(count))
     given = wanted if isinstance(wanted, tuple) else (wanted,)
-    try:
-        found = tuple(operator.index(each) for each in given)
-    except TypeError:
+    if not all(type(each) is int or isinstance(each, np.integer) for each in given):
         context.refuse("such an axis")
+    found = tuple(operator.index(each) for each in given)
     if any(not -count <= each < count for each in found):
         context.refuse("an axis that is not there")
     placed = tuple(each % count for each in found)

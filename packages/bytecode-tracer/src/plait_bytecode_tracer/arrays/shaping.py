@@ -63,10 +63,10 @@ def _sizes(context: Context, value: Variable) -> list[Any]:
 
 
 def _size(context: Context, value: Variable) -> int:
-    try:
-        return operator.index(plain_value(value))
-    except TypeError:
+    size = plain_value(value)
+    if isinstance(size, bool) or not hasattr(type(size), "__index__"):
         context.refuse("such a shape")
+    return operator.index(size)
 
 
 @captured(np.reshape)

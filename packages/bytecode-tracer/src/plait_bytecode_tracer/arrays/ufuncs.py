@@ -10,6 +10,7 @@ import numpy as np
 
 from plait_bytecode_tracer.arrays.context import Context
 from plait_bytecode_tracer.arrays.elementwise import COMPLEX, FLOATS, SCALARS, TENSORS
+from plait_bytecode_tracer.arrays.layout import ordered
 from plait_bytecode_tracer.arrays.traced import Traced
 from plait_bytecode_tracer.arrays.values import TORCH_DTYPES, dtype_of, torch_dtype
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -52,7 +53,8 @@ def call_ufunc(
     result, is_scalar = computed(context, ufunc, args, wanted)
     if out is not None:
         return context.store(context.array(out), result)
-    return context.result(result, given=args, scalar=is_scalar)
+    made = context.result(result, given=args, scalar=is_scalar)
+    return ordered(context, ufunc, args, kwargs, made, elementwise=True)
 
 
 def computed(

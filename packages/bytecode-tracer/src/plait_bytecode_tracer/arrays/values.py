@@ -207,14 +207,17 @@ def folded(frame: Frame, function: Any, args: list[Variable], kwargs: dict[str, 
 # Out.
 
 
-def owned(tensor: torch.Tensor) -> Any:
-    """A result of the graph as an array that owns its memory, as what NumPy makes does."""
-    return plain(tensor).copy(order="K")
+def owned(tensor: torch.Tensor, order: Any = "K") -> Any:
+    """A result of the graph as an array that owns its memory, as what NumPy makes does.
+
+    Fake tensors do not always tell in which order real ones lie: `order` is what was traced.
+    """
+    return plain(tensor).copy(order=order)
 
 
-def inner(tensor: torch.Tensor) -> Any:
+def inner(tensor: torch.Tensor, order: Any = "K") -> Any:
     """A result of the graph as a view of an array that owns its memory."""
-    return owned(tensor)[...]
+    return owned(tensor, order)[...]
 
 
 def plain(tensor: torch.Tensor) -> Any:
@@ -232,14 +235,15 @@ def leaving(array: ArrayVariable) -> Remake:
     if array.again is not None:
         return array.again()
     assert array.tensor is not None
-    how = owned
     if array.is_scalar:
-        how = scalar
-    elif array.is_shared:
-        how = plain
-    elif array.is_inner:
-        how = inner
-    return Remake(how, [array.tensor])
+        return Remake(scalar, [array.tensor])
+    fake = array.tensor.fake
+    order = "C" if fake.is_contiguous() else "F" if _is_fortran(fake) else "K"
+    return Remake(inner if array.is_inner else owned, [array.tensor, Known(order)])
+
+
+def _is_fortran(fake: torch.Tensor) -> bool:
+    return fake.permute(tuple(reversed(range(fake.dim())))).is_contiguous()
 
 
 def is_from_outside(array: ArrayVariable) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer import twin_copying
-from plait_bytecode_tracer.attributes import find_attribute, load_attribute
+from plait_bytecode_tracer.attributes import call_method, find_attribute, load_attribute
 from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import describe, dict_set
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -31,6 +31,7 @@ from plait_bytecode_tracer.operations import same
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
+    ArrayVariable,
     DictVariable,
     FunctionVariable,
     IdVariable,
@@ -140,6 +141,8 @@ def _copied(frame: Frame, value: Variable, memo: DictVariable | None) -> Variabl
             for name, item in value.items.items():
                 result.items[name] = inner(item)
             return result
+        case ArrayVariable():
+            return call_method(frame, value, "__copy__", [])
         case TensorVariable() if memo is not None:
             return _copied_tensor(frame, value)
         case SetVariable() if value.kind is frozenset and memo is None:
