@@ -176,3 +176,42 @@ def print_between_gradients(x, n):
     print("backward")
     z.backward()
     return y.grad
+
+
+@case(lambda: [(t(2), 1), (t(2), 2), (t(3), 3), (t(2), 3)])
+def prints_numbers_that_change(x, n):
+    print("n", n, [1, "a", (2, None)], {"k": 1.5}, x.shape)
+    LOGGER.info("shape %s n %d", tuple(x.shape), n)
+    items = [1]
+    print(items)
+    items.append(2)
+    print(items, Talking())
+    return x * n
+
+
+@case(lambda: [(t(2), 1), (t(2), 1), (t(2), 2)])
+def warns_in_order(x, n):
+    print("before")
+    warnings.warn("careful", stacklevel=1)
+    print("between")
+    helper_that_warns(n)
+    return x * n
+
+
+def helper_that_warns(n):
+    warnings.warn(f"deprecated {n}", DeprecationWarning, stacklevel=2)
+
+
+def levels():
+    for level in (logging.INFO, logging.ERROR, logging.INFO):
+        LOGGER.setLevel(level)
+        yield (t(2),)
+    LOGGER.setLevel(logging.INFO)
+
+
+@case(levels)
+def asks_for_levels(x):
+    if LOGGER.isEnabledFor(logging.INFO):
+        x = x + 1
+        LOGGER.info("enabled", extra={"more": 1})
+    return x

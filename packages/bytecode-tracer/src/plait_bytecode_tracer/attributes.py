@@ -555,6 +555,10 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
         store_object_attribute(frame, owner, name, value)
     elif isinstance(owner, SubclassVariable):
         store_subclass_attribute(frame, owner, name, value)
+    elif isinstance(owner, TensorVariable) and name == "requires_grad":
+        from plait_bytecode_tracer.methods import require_grad
+
+        require_grad(frame, owner, [value], {})
     elif isinstance(owner, TensorVariable) and name == "grad":
         set_gradient(frame, owner, value)
     elif isinstance(owner, TensorVariable):

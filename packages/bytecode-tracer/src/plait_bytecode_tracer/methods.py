@@ -173,7 +173,7 @@ def _tensor_method(
     if name == "storage_offset":
         state.guard_storage_offsets()
     if name == "requires_grad_":
-        return _require_grad(frame, owner, args, kwargs)
+        return require_grad(frame, owner, args, kwargs)
     if name in _METADATA_METHODS:
         return _change_metadata(frame, owner, name, args, kwargs)
     if name == "numpy" and not args and not kwargs:
@@ -227,7 +227,7 @@ _METADATA_METHODS = frozenset(
 )
 
 
-def _require_grad(
+def require_grad(
     frame: Frame, owner: TensorVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """`requires_grad_()` of a tensor that the traced code has made, or that is so already."""

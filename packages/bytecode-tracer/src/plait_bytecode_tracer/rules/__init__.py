@@ -32,6 +32,7 @@ from plait_bytecode_tracer.rules import (
     sorting,
     subclasses,
     transforms,
+    warnings_,
     weak,
 )
 
@@ -67,5 +68,6 @@ __all__ = [
     "sorting",
     "subclasses",
     "transforms",
+    "warnings_",
     "weak",
 ]

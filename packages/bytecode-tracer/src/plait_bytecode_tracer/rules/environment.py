@@ -8,20 +8,28 @@ import gc
 import inspect
 import sys
 import warnings
+from enum import Enum
 from typing import Any
 
 import torch
 
 from plait_bytecode_tracer.attributes import load_attribute
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.folding import has_tensor
 from plait_bytecode_tracer.frame import Frame, constant, instructions_of
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.operations import truth
+from plait_bytecode_tracer.representation import represent
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.variables import (
+    DictVariable,
     Known,
+    ObjectKey,
     ObjectVariable,
+    SequenceVariable,
+    SetVariable,
     SubclassVariable,
+    SymbolVariable,
     TensorVariable,
     Variable,
     is_constant,
@@ -33,13 +41,46 @@ def print_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
     """Printed after the graph has run, in the order of the program."""
     if isinstance(options.get("file"), ObjectVariable):
         return _print_to(frame, options.pop("file"), values, options)
-    simple = all(isinstance(value, Known) and is_constant(value.value) for value in values)
+    values = tuple(_shown(frame, value) for value in values)
+    simple = all(map(_is_simple, values))
     if frame.state.written_globals(vars(sys)) is not None:
         raise TraceBreakError("GB0005", "the code prints after it has replaced sys.stdout")
     if not simple or any(name not in ("sep", "end", "flush") for name in options):
         raise TraceBreakError("GB0005", "the code prints a value that only the graph's run gives")
     frame.state.deferred.append((constant(print), list(values), dict(options)))
     return constant(None)
+
+
+def _is_simple(value: Variable) -> bool:
+    """Whether a value is the same when the graph has run as where it is printed."""
+    return isinstance(value, SymbolVariable) or (
+        isinstance(value, Known) and is_constant(value.value)
+    )
+
+
+def _shown(frame: Frame, value: Variable) -> Variable:
+    """The text of an object or a container of constants, which may change before it is printed."""
+    if isinstance(value, ObjectVariable):
+        from plait_bytecode_tracer.calls import call
+
+        return call(frame, constant(str), [value], {})
+    if not isinstance(value, SequenceVariable | DictVariable | SetVariable) or has_tensor(value):
+        return value
+    return constant(represent(frame, value)) if _holds_constants(value) else value
+
+
+def _holds_constants(value: Variable) -> bool:
+    match value:
+        case SequenceVariable(items=items):
+            return all(map(_holds_constants, items))
+        case DictVariable(items=entries):
+            keys = not any(isinstance(key, ObjectKey) for key in entries)
+            return keys and all(map(_holds_constants, entries.values()))
+        case SetVariable(items=elements):
+            return not any(isinstance(element, ObjectKey) for element in elements)
+        case Known():
+            return is_constant(value.value) and not isinstance(value.value, Enum)
+    return False
 
 
 def _print_to(
