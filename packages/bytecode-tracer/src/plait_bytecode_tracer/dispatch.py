@@ -229,11 +229,13 @@ class CompiledFunction:
     def _matching_entry(self, values: tuple[Any, ...]) -> Entry | None:
         """A specialisation for a call, made now unless another thread just did; None: eager."""
         with self._lock:
-            reason = None
+            reason: Recompile | None = None
             for entry in self.entries:
-                reason = failed_guard(entry, values)
-                if reason is None:
+                failed = failed_guard(entry, values)
+                if failed is None:
                     return entry
+                if reason is None or failed.held >= reason.held:  # the entry that nearly fits
+                    reason = failed
             if len(self.entries) >= self._settings.recompile_limit:
                 self._give_up(reason)
                 return None

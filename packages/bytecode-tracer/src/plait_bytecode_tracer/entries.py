@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.failing import Failed
@@ -174,6 +174,8 @@ class Recompile:
     """The user's line that needed it."""
     found: str = ""
     """What the call had instead, where a few words can say it."""
+    held: int = field(default=0, compare=False)
+    """How many guards were checked before it: the more, the nearer the call came to fitting."""
 
     def __str__(self) -> str:
         found = f": now {self.found}" if self.found else ""
@@ -187,6 +189,6 @@ def failed_guard(entry: Entry, values: tuple[Any, ...]) -> Recompile | None:
     if failure is None:
         return None
     if failure.number == len(capture.guards):
-        return Recompile("a value", "the result", failure.found)
+        return Recompile("a value", "the result", failure.found, failure.number)
     guard = capture.guards[failure.number]
-    return Recompile(guard.text, guard.line, failure.found)
+    return Recompile(guard.text, guard.line, failure.found, failure.number)

@@ -165,7 +165,7 @@ class _Body:
         that are being handled.
         """
         prologue: list[Any] = []
-        cells = [f"{CELL_PREFIX}{n}" for n in range(len(self.place.cells))]
+        cells = [f"{CELL_PREFIX}{n}_{name}" for n, name in enumerate(self.place.cells)]
         for parameter, name in zip(cells, self.place.cells, strict=True):
             # STORE_FAST puts a cell in its place; the assembler does not know it of cells.
             variable = FreeVar(name) if name in self.items.freevars else CellVar(name)
@@ -407,15 +407,14 @@ def chain(functions: Sequence[types.FunctionType], outers: Sequence[Place]) -> t
     if len(functions) == 1:
         return functions[0]
     count = functions[0].__code__.co_argcount
-    names = [f"v{n}" for n in range(count)]
+    names = list(functions[0].__code__.co_varnames[:count])
     call: list[Any] = [_const(functions[0]), *_loads(names)]
     for function, outer in zip(functions[1:], outers, strict=True):
-        fresh = [f"v{count + n}" for n in range(function.__code__.co_argcount - 1)]
         below = sum(kind != MISSING for kind in outer.stack)
+        fresh = _names_beside(names, function, below)
         packed = [*_flat(call[1:]), Instr("BUILD_LIST", len(call) - 1)]
         inner = _calls(_const(Thunk), [call[0], packed])
         call = [_const(function), *_loads(fresh[:below]), inner, *_loads(fresh[below:])]
-        count += len(fresh)
         names += fresh
     body: Any = Bytecode([Instr("RESUME", 0), *_calls(call[0], call[1:]), Instr("RETURN_VALUE")])
     body.argnames = names
@@ -426,6 +425,33 @@ def chain(functions: Sequence[types.FunctionType], outers: Sequence[Place]) -> t
     made.__qualname__ = first.__qualname__
     made.__module__ = first.__module__
     return made
+
+
+def _names_beside(names: Sequence[str], function: types.FunctionType, pending: int) -> list[str]:
+    """The parameters of a frame around others, but for the pending call, by names of their own."""
+    code = function.__code__
+    own = list(code.co_varnames[: code.co_argcount])
+    del own[pending]
+    taken = set(names)
+    found = []
+    for name in own:
+        free = name if name not in taken else f"{name}_of_{code.co_name.strip('<>')}"
+        while free in taken:
+            free += "_"
+        taken.add(free)
+        found.append(free)
+    return found
+
+
+def shown_parameter(name: str) -> str:
+    """A parameter of a continuation for people."""
+    kind, _, rest = name.partition("_of_")
+    place = kind.removeprefix(STACK_PREFIX)
+    if place != kind and place.strip("_").isdigit():
+        return f"value {place.strip('_')} on the stack" + (f" of {rest}" if rest else "")
+    if name.startswith(CELL_PREFIX):
+        return name.removeprefix(CELL_PREFIX).lstrip("0123456789").removeprefix("_") or name
+    return name
 
 
 def is_chain(code: types.CodeType) -> bool:

@@ -38,7 +38,7 @@ from plait_bytecode_tracer.guards import (
 from plait_bytecode_tracer.keys import all_distinct, key_object
 from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rebuild import Rebuilder
-from plait_bytecode_tracer.resume import is_chain, lines_at, origin_of
+from plait_bytecode_tracer.resume import is_chain, lines_at, origin_of, shown_parameter
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.sources import Source, argument
 from plait_bytecode_tracer.state import HOOKS, GraphInput, TraceState
@@ -247,7 +247,7 @@ def _root_frame(
     _guard_surroundings(state)
     goes_on = is_chain(code) or origin_of(code) is not None
     for n, (name, value) in enumerate(zip(parameter_names(code), values, strict=True)):
-        source = argument(n, name)
+        source = argument(n, shown_parameter(name) if goes_on else name)
         if goes_on and not is_constant(value) and not isinstance(value, types.ModuleType):
             state.arguments.append(value)
         later = goes_on and not isinstance(value, torch.nn.Module)

@@ -27,6 +27,7 @@ from plait_bytecode_tracer.variables import (
     Remake,
     SequenceVariable,
     SetVariable,
+    SymbolVariable,
     Variable,
     ViewVariable,
     is_fixed,
@@ -87,17 +88,21 @@ def stop_iteration(iterator: Variable) -> NoReturn:
 @builtin(enumerate)
 def enumerate_(frame: Frame, iterable: Variable, start: Variable | None = None) -> Variable:
     source = iterate(frame, iterable)
-    count = as_index(frame, start) if start is not None else 0
+    count: Variable = constant(0)
+    if isinstance(start, SymbolVariable) and start.kind is int:
+        count = start
+    elif start is not None:
+        count = constant(as_index(frame, start))
 
     def step() -> Variable | None:
         nonlocal count
         item = source.next_()
         if item is None:
             return None
-        count += 1
-        return SequenceVariable([constant(count - 1), item], tuple)
+        before, count = count, apply(frame, operator.add, [count, constant(1)])
+        return SequenceVariable([before, item], tuple)
 
-    return IteratorVariable(step, enumerate, lambda: Remake(enumerate, [source, constant(count)]))
+    return IteratorVariable(step, enumerate, lambda: Remake(enumerate, [source, count]))
 
 
 @builtin(zip)

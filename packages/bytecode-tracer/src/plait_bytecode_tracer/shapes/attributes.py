@@ -49,7 +49,9 @@ def symbolic_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variab
     if name == "shape":
         return shape_of(frame, owner)
     node = functools.partial(_attribute_node, frame, owner.node, name)
-    return frame.state.number(getattr(owner.fake, name), node)
+    fake = owner.fake
+    value = fake.numel() * fake.itemsize if name == "nbytes" else getattr(fake, name)
+    return frame.state.number(value, node)
 
 
 def _attribute_node(frame: Frame, node: torch.fx.Node, name: str) -> torch.fx.Node:

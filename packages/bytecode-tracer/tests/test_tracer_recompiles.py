@@ -1,0 +1,135 @@
+"""How often functions are compiled: what changes from call to call does not compile anew."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+
+import pytest
+import torch
+from tracer_oracle import compiled
+
+NAMES = ("Adam", "NAdam", "RAdam", "ASGD", "Adafactor")
+SCHEDULES = {
+    "lambda": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda epoch: 0.95**epoch),
+    "cosine": lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 10),
+    "cycle": lambda o: torch.optim.lr_scheduler.OneCycleLR(
+        o, max_lr=0.1, total_steps=30, cycle_momentum="betas" in o.defaults
+    ),
+}
+
+
+def entries(made):
+    return [len(each.entries) for each in made.family()]
+
+
+def training(name, schedule, **options):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
+    groups = [
+        {"params": list(model[0].parameters())},
+        {"params": list(model[1].parameters()), "lr": 0.02},
+    ]
+    optimizer = getattr(torch.optim, name)(groups, **options)
+    return model, optimizer, SCHEDULES[schedule](optimizer)
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_of_an_optimizer_are_compiled_whole(name, foreach):
+    schedule = list(SCHEDULES)[len(name) % len(SCHEDULES)]
+    options = {} if name == "Adafactor" else {"foreach": foreach}
+    sides = [training(name, schedule, **options) for _ in range(2)]
+    steps = [sides[0][1].step, compiled(lambda: sides[1][1].step())]
+    for number in range(20):
+        for (model, optimizer, scheduler), step in zip(sides, steps, strict=True):
+            for parameter in model.parameters():
+                parameter.grad = torch.full_like(parameter, number / 4 - 1)
+            step()
+            scheduler.step()
+            if number == 12:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        for one, other in zip(sides[0][0].parameters(), sides[1][0].parameters(), strict=True):
+            assert torch.equal(one, other)
+    assert entries(steps[1]) == [3 if name == "RAdam" else 2]  # it begins without momentum
+    assert not steps[1].breaks
+
+
+def test_a_loop_with_a_break_is_compiled_a_few_times():
+    def program(x):
+        whole, part = 0, 0.5
+        for place, value in enumerate([1.5] * 100):
+            whole += place
+            part *= 1.01
+            time.sleep(0)
+            x = x + whole * value + part
+        return x, whole, part
+
+    made = compiled(program)
+    for _ in range(2):
+        expected, found = program(torch.ones(2)), made(torch.ones(2))
+        assert torch.equal(found[0], expected[0])
+        assert found[1:] == expected[1:]
+    assert sum(entries(made)) <= 5
+
+
+def test_functions_that_a_call_makes_are_known_by_their_parts():
+    def program(x, n):
+        kept = {"scale": lambda y: y * n}
+
+        def add(y, by=n):
+            return kept["scale"](y) + by
+
+        time.sleep(0)
+        return add(x)
+
+    made = compiled(program)
+    for n in (1.5, 2.5, 3.5, 4.5, 5.5):
+        assert torch.equal(made(torch.ones(2), n), program(torch.ones(2), n))
+    assert entries(made) == [2, 2]
+
+
+def test_functions_that_are_passed_are_known_by_their_parts():
+    def program(x, function):
+        return function(x) + 1
+
+    def make(n):
+        return lambda y: y * n
+
+    made = compiled(program)
+    for n in range(2, 9):
+        assert torch.equal(made(torch.ones(2), make(n)), torch.ones(2) * n + 1)
+    assert entries(made) == [2]
+    assert torch.equal(made(torch.ones(2), lambda y: y - 5), torch.ones(2) - 4)
+    reason = str(made.recompiles[-1])
+    assert "function has the code of" in reason
+
+
+def test_a_number_in_a_tensor_is_read_before_the_graph():
+    def program(x, step):
+        step += 1
+        if step.item() > 5:
+            return x * step.item()
+        return x / (1 - 0.9 ** step.item())
+
+    made = compiled(program)
+    x, step, other = torch.ones(2), torch.tensor(0.0), torch.tensor(0.0)
+    for _ in range(10):
+        assert torch.equal(made(x, step), program(x, other))
+        assert torch.equal(step, other)
+    assert entries(made) == [2]
+    assert str(made.recompiles[0]).startswith("not ((step + 1).item() > 5) no longer holds")
+
+
+def test_the_warning_of_the_limit_names_the_guard_at_fault(caplog):
+    def program(x, n):
+        time.sleep(0)
+        return {n: x}
+
+    made = compiled(program, recompile_limit=3)
+    with caplog.at_level(logging.WARNING):
+        for n in range(6):
+            made(torch.ones(2), n)
+    assert "has 3 specialisations" in caplog.text
+    assert "n == 2 no longer holds: now 3" in caplog.text
