@@ -64,3 +64,16 @@ def test_a_function_of_torch_that_may_switch_something_breaks() -> None:
     compiled, _ = _compiled(function)
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
     assert [found.code for found in compiled.breaks] == ["GB0002"]
+
+
+def test_a_break_at_an_operator_without_a_fake_kernel_tells_how_to_register_one() -> None:
+    @torch.library.custom_op("tracer_tests::plain", mutates_args=())
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    compiled, graphs = _compiled(lambda x: torch.ops.tracer_tests.plain(x * 2) + 1)
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
+    (found,) = compiled.breaks
+    assert found.code == "GB0019"
+    assert "register_fake('tracer_tests::plain')" in found.reason
+    assert len(graphs) == 2

@@ -284,5 +284,29 @@ BREAKS = _table(
             return x * 2
         """,
     ),
+    BreakKind(
+        "GB0019",
+        "custom operator without a fake kernel",
+        'Register one: `@torch.library.register_fake("namespace::name")` over a function of the '
+        "same arguments that returns `torch.empty_like(x)`, or whatever tells the result's shape "
+        "and dtype.",
+        "A trace must know the shape and dtype of what an operator returns without running it. "
+        "An operator of torch.library tells them by its fake kernel. Where it has none, the "
+        "operator is called as it is, between two graphs. With one it becomes a node of the "
+        "graph, with its gradients and the arguments that it changes.",
+        """
+        import torch
+
+        if not hasattr(torch.ops.graph_breaks, "doubled"):
+
+            @torch.library.custom_op("graph_breaks::doubled", mutates_args=())
+            def doubled(x: torch.Tensor) -> torch.Tensor:
+                return torch.tensor(x.tolist()) * 2
+
+
+        def function(x):
+            return torch.ops.graph_breaks.doubled(x) + 1
+        """,
+    ),
 )
 """Every cause of a graph break by its code."""

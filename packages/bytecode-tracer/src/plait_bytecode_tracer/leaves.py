@@ -119,3 +119,19 @@ def may_warn(function: types.FunctionType) -> bool:
                 waiting += [helper] if helper not in seen else []
                 seen.add(helper)
     return False
+
+
+def without_fake(target: Any, error: Exception) -> str | None:
+    """The name of a custom operator that failed for want of a fake kernel, if it was that."""
+    from torch._subclasses.fake_tensor import UnsupportedOperatorException
+
+    found = getattr(error, "func", None) or target
+    if isinstance(found, torch._ops.OpOverloadPacket):
+        name = found._qualified_op_name
+    elif isinstance(found, torch._ops.OpOverload):
+        name = found._schema.name
+    else:
+        return None
+    is_missing = isinstance(error, UnsupportedOperatorException)
+    is_missing |= "no fake impl registered" in str(error)
+    return str(name) if is_missing and not name.startswith(("aten::", "prims::")) else None

@@ -40,6 +40,7 @@ from plait_bytecode_tracer.object_keys import (
     tracked_key,
 )
 from plait_bytecode_tracer.outside_functions import is_made_for_calls, wrap_function
+from plait_bytecode_tracer.leaves import without_fake
 from plait_bytecode_tracer.patches import guard_code, require_own_operation
 from plait_bytecode_tracer.scopes import Scope, without_transforms
 from plait_bytecode_tracer.shapes.policy import Policy
@@ -930,6 +931,10 @@ def _is_bound_to_data(method: types.BuiltinMethodType) -> bool:
 def failing_operation(target: Any, error: Exception) -> TraceBreakError:
     """The break at an operation that raises."""
     name = target if isinstance(target, str) else getattr(target, "__name__", target)
+    operator_name = without_fake(target, error)
+    if operator_name is not None:
+        how = f"@torch.library.register_fake({operator_name!r}) registers one"
+        return TraceBreakError("GB0019", f"{operator_name} has no fake kernel: {how}")
     reason = str(error).strip().splitlines()
     first = reason[0] if reason else type(error).__name__
     return TraceBreakError("GB0008", f"{name} fails: {first}")
