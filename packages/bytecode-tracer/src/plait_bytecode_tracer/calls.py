@@ -35,7 +35,7 @@ from plait_bytecode_tracer.objects import (
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.callables import outside_partial
 from plait_bytecode_tracer.rules.closures import find_code_rule
-from plait_bytecode_tracer.rules.compiler import call_marked
+from plait_bytecode_tracer.rules.compiler import call_marked, refuse_marked
 from plait_bytecode_tracer.rules.modules import CALL_WITH_HOOKS, module_call
 from plait_bytecode_tracer.rules.registry import (
     find_builtin,
@@ -550,6 +550,7 @@ def _default(frame: Frame, value: Any, source: Source) -> Variable:
 def _inline_traced(
     frame: Frame, function: FunctionVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
+    refuse_marked(function.code)
     rule = find_code_rule(function.code)
     if rule is not None:
         cells = dict(zip(function.code.co_freevars, function.closure, strict=True))

@@ -30,6 +30,7 @@ from plait_bytecode_tracer.guards import (
 )
 from plait_bytecode_tracer.in_place import require_possible
 from plait_bytecode_tracer.lazy import LazyDict, LazyList
+from plait_bytecode_tracer.leaves import without_fake
 from plait_bytecode_tracer.locks import Locks
 from plait_bytecode_tracer.made import Made
 from plait_bytecode_tracer.object_keys import (
@@ -40,7 +41,6 @@ from plait_bytecode_tracer.object_keys import (
     tracked_key,
 )
 from plait_bytecode_tracer.outside_functions import is_made_for_calls, wrap_function
-from plait_bytecode_tracer.leaves import without_fake
 from plait_bytecode_tracer.patches import guard_code, require_own_operation
 from plait_bytecode_tracer.scopes import Scope, without_transforms
 from plait_bytecode_tracer.shapes.policy import Policy

@@ -7,9 +7,16 @@ from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import TORCH_FOLDER, Frame, constant
+from plait_bytecode_tracer.state import is_empty
 from plait_bytecode_tracer.variables import Known, Variable
 
 _MARKS = TORCH_FOLDER + "_dynamo"
+
+
+def refuse_marked(code: types.CodeType) -> None:
+    """Break at a wrapper of torch's own compiler that a call has made."""
+    if code.co_filename.startswith(_MARKS):
+        raise TraceBreakError("GB0002", f"a call of {code.co_name}, which torch's compiler made")
 
 
 def call_marked(
@@ -25,7 +32,7 @@ def call_marked(
     cells: dict[str, Any] = dict(
         zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     )
-    if function.__code__.co_name != "_fn" or "fn" not in cells:
+    if function.__code__.co_name != "_fn" or "fn" not in cells or is_empty(cells["fn"]):
         return None
     wrapped = cells["fn"].cell_contents
     if (getattr(wrapped, "__module__", None) or "").split(".")[0] == "torch":

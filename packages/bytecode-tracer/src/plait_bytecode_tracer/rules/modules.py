@@ -29,7 +29,7 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
     """`nn.Module.__call__`: hooks, if there are any, around `forward`."""
     from plait_bytecode_tracer.calls import inline
 
-    if _has_hooks(frame, owner) or _has_global_hooks():
+    if _has_hooks(frame, owner) or _has_global_hooks(frame):
         return inline(frame, CALL_WITH_HOOKS, [owner, *args], dict(kwargs))
     if isinstance(owner, Known) and owner.source is not None:
         if owner.value.__dict__.get("_compiled_call_impl") is not None:
@@ -69,14 +69,10 @@ def _has_entries(frame: Frame, table: dict[Any, Any]) -> bool:
     return bool(table)
 
 
-def _has_global_hooks() -> bool:
-    modules = torch.nn.modules.module
-    return bool(
-        modules._global_forward_hooks
-        or modules._global_forward_pre_hooks
-        or modules._global_backward_hooks
-        or modules._global_backward_pre_hooks
-    )
+def _has_global_hooks(frame: Frame) -> bool:
+    """Whether there are hooks of all modules, with what the trace did to them."""
+    shared = torch.nn.modules.module.__dict__
+    return any(_has_entries(frame, shared[f"_global{name}"]) for name in HOOKS)
 
 
 @builtin(MODULE_GETATTR)
