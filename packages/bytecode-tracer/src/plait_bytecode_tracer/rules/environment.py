@@ -41,7 +41,11 @@ def print_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
     """Printed after the graph has run, in the order of the program."""
     if isinstance(options.get("file"), ObjectVariable):
         return _print_to(frame, options.pop("file"), values, options)
-    values = tuple(_shown(frame, value) for value in values)
+    first = tuple(_shown(frame, value) for value in values[:1])
+    count = len(frame.state.deferred)
+    values = (*first, *(_shown(frame, value) for value in values[1:]))
+    if len(frame.state.deferred) != count:
+        raise TraceBreakError("GB0005", "the code prints an object whose __str__ prints, too")
     simple = all(map(_is_simple, values))
     if frame.state.written_globals(vars(sys)) is not None:
         raise TraceBreakError("GB0005", "the code prints after it has replaced sys.stdout")
