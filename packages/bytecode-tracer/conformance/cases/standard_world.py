@@ -50,7 +50,7 @@ def shuffled(x, items):
 
 @case(with_x(0, 3, 0))
 def seeded(x, n):
-    random.seed(n)
+    random.seed(n or 1)
     first = random.random()
     state = random.getstate()
     second = random.random()
@@ -60,7 +60,7 @@ def seeded(x, n):
 
 @case(with_x(0, 3, 0))
 def generator_made_inside(x, n):
-    own = random.Random(n)
+    own = random.Random(n or 1)
     items = list(range(4))
     own.shuffle(items)
     return x * own.random(), own.randint(0, 9), own.choice("abc"), items, own.gauss(0, 1)
@@ -68,7 +68,7 @@ def generator_made_inside(x, n):
 
 @case(with_x(0, 3, 0))
 def generator_returned(x, n):
-    own = random.Random(n)
+    own = random.Random(n or 1)
     own.random()
     return x, own.random(), own.getstate()
 

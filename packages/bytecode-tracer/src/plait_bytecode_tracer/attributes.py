@@ -559,6 +559,8 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
         from plait_bytecode_tracer.methods import require_grad
 
         require_grad(frame, owner, [value], {})
+    elif owner is value and isinstance(owner, TensorVariable) and name == "data":
+        pass  # its data stays where it is, as in `module.to()` of what it is already
     elif isinstance(owner, TensorVariable) and name == "grad":
         set_gradient(frame, owner, value)
     elif isinstance(owner, TensorVariable):

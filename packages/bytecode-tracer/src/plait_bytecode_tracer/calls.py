@@ -220,6 +220,8 @@ def _call_known(
         method = static_attribute(type(real), "__call__")
         if isinstance(method, types.FunctionType):
             return inline(frame, method, [function, *args], kwargs)
+        if method is not MISSING and find_builtin(method) is not None:
+            return call(frame, constant(method), [function, *args], kwargs)
     if isinstance(real, types.BuiltinMethodType) and real.__name__ == "__new__":
         return new_instance(frame, real, args, kwargs)
     if getattr(real, "__module__", None) in _INTERNAL:

@@ -6,6 +6,7 @@ import binascii
 import cmath
 import math
 import operator
+import os
 import struct
 import sys
 import zlib
@@ -35,6 +36,8 @@ from plait_bytecode_tracer.variables import (
     is_fixed,
 )
 
+_PATHS = ("_path_normpath", "normpath", "splitroot", "_path_splitroot_ex")
+"""Functions of paths that C defines, in one version of Python or another."""
 FOLDED: frozenset[Any] = frozenset(
     {
         *(
@@ -57,6 +60,7 @@ FOLDED: frozenset[Any] = frozenset(
         *(struct.pack, struct.unpack, struct.unpack_from, struct.calcsize, struct.Struct),
         *(binascii.crc32, zlib.crc32, zlib.adler32, binascii.b2a_base64, binascii.a2b_base64),
         *(binascii.hexlify, binascii.unhexlify, encode_basestring, encode_basestring_ascii),
+        *(os.fspath, *(vars(os.path).get(name, os.fspath) for name in _PATHS)),
         *CLASSES,
         *(value for name, value in vars(cmath).items() if callable(value)),
         *(torch.device, torch.is_tensor, torch.promote_types, torch.can_cast),

@@ -6,6 +6,7 @@ import _thread
 import builtins
 import gc
 import inspect
+import os
 import sys
 import warnings
 from enum import Enum
@@ -167,7 +168,7 @@ def _ask(function: Any) -> Builtin:
 
 _SETTINGS = (
     *(sys.getrecursionlimit, sys.getswitchinterval, sys.get_int_max_str_digits),
-    *(gc.isenabled, gc.get_threshold, gc.get_debug, _thread.get_ident),
+    *(gc.isenabled, gc.get_threshold, gc.get_debug, _thread.get_ident, os.getpid, os.getcwd),
 )
 for _setting in _SETTINGS:
     builtin(_setting)(_ask(_setting))

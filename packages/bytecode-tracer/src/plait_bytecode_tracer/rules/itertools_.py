@@ -145,6 +145,8 @@ def count(frame: Frame, start: Variable | None = None, step: Variable | None = N
     stride = constant(1) if step is None else step
     if isinstance(value, Known) and isinstance(stride, Known):
         _check(itertools.count, value.value, stride.value)
+        if isinstance(value.value, int) and isinstance(stride.value, int) and stride.value == 1:
+            value = constant(int(value.value))  # it counts in C then
 
     def following() -> Variable:
         nonlocal value
