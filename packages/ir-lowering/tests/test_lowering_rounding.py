@@ -78,6 +78,15 @@ def test_strings_that_are_also_functions_reach_external_calls():
     check(lambda t, i, v: torch.scatter_reduce(t, 0, i, v, "sum"), target, index, values)
 
 
+def test_external_calls_that_compute_only_some_results():
+    def program(grad, x, weight):
+        mask = [False, True, True]
+        sizes = ([4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+        return torch.ops.aten.convolution_backward.default(grad, x, weight, *sizes, mask)[1:]
+
+    check(program, torch.randn(2, 4, 3, 3), torch.randn(2, 3, 5, 5), torch.randn(4, 3, 3, 3))
+
+
 def test_reshaping_and_padding_nothing():
     check(lambda x: x.reshape(2, 2, 0) + 1, torch.randn(4, 0))
     check(lambda x: torch.nn.functional.pad(x, (1, 1, 1, 1), value=2.0), torch.randn(0, 3))

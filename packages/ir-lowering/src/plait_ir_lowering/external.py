@@ -44,12 +44,20 @@ def lower_external(ctx: LoweringContext, tensors: Environment) -> Lowered:
     schema = op._schema
     args = tuple(_argument(ctx, value, tensors) for value in arguments)
     single = isinstance(results, torch.Tensor)
-    fakes = [results] if single else list(results)
+    fakes = [results] if single else [_or_nothing(each, node) for each in results]
     if not all(isinstance(fake, torch.Tensor) for fake in fakes):
         raise ctx.error("a result that is not a tensor has no external form here")
     call = ExternCall(schema.name, schema.overload_name, args)
     made = ctx.define_buffers(call, fakes)
     return made[0] if single else made
+
+
+def _or_nothing(result: Any, node: fx.Node) -> Any:
+    """A tensor without elements for one that the call does not compute, and nobody reads."""
+    if result is not None:
+        return result
+    tensors = [argument.meta["val"] for argument in node.all_input_nodes]
+    return torch.empty(0, dtype=tensors[0].dtype, device=tensors[0].device)
 
 
 def _taking_numbers(op: OpOverload, arguments: Sequence[Any]) -> OpOverload:

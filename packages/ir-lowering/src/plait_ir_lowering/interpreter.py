@@ -141,7 +141,9 @@ class _Run:
             else:
                 args.append(value)
         found = overload(*args, **named)
-        return [found] if isinstance(found, Tensor) else list(found)
+        if isinstance(found, Tensor):
+            return [found]
+        return [torch.empty(0) if each is None else each for each in found]  # one not computed
 
     def _argument(self, arg: ExternArg) -> object:
         match arg:
