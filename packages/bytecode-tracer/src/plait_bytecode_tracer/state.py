@@ -69,7 +69,6 @@ from plait_bytecode_tracer.variables import (
     is_array,
     is_constant,
     is_definition,
-    is_numpy_float,
 )
 from plait_utils.fake import FakeMode
 
@@ -357,8 +356,7 @@ class TraceState:
             mark = self.policy.number(source, value)
             if mark is not None:
                 return self.need_symbols().number(value, source, mark)
-        changes = is_numpy_float(value) and self.policy.has_changed(source, float(value))
-        if is_constant(value) and type(value) is not tuple and not changes:
+        if is_constant(value) and type(value) is not tuple:
             self._guard_constant(value, source)
             return Known(value, source)
         known = self.wrapped.get(id(value))
@@ -420,9 +418,9 @@ class TraceState:
             self.guard_type(source, value)
             inner = Source(f"{self.constants.name(shown_by)}({source.code})", source.text, source)
             return proxy_of(self.wrap(shown_by(value), inner), source)
-        if is_array(value) or is_numpy_float(value):
+        if is_array(value):
             self.guard_type(source, value)
-            return ArrayVariable(None, not is_array(value), source, value)
+            return ArrayVariable(None, source=source, original=value)
         if isinstance(value, UNCHANGING):  # methods of these are called while tracing
             self.guard_identity(source, value)
         if isinstance(value, VIEWS):
@@ -681,6 +679,7 @@ class TraceState:
         node.meta["val"] = fake
         self.mark(node)
         node.meta["source"] = source.text
+        node.meta["requires_grad"] = value.requires_grad
         variable = TensorVariable(node, fake, source, type(value), value)
         self.inputs.append(GraphInput(source, node, value))
         self.wrapped[id(value)] = variable

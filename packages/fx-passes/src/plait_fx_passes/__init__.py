@@ -37,6 +37,10 @@ from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, rule_
 from plait_fx_passes.printer import print_aten
 from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime
 from plait_fx_passes.to_aten import to_aten
+from plait_fx_passes.training.joint import to_joint
+from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.partition import Partition, SavedInput, SavedResult, partition
+from plait_fx_passes.training.runtime import wrap_training
 from plait_fx_passes.verify import verify
 
 __all__ = [
@@ -55,11 +59,13 @@ __all__ = [
     "InputItself",
     "InputSource",
     "InputView",
+    "JointGraph",
     "Literal",
     "Match",
     "MetadataMutation",
     "Mutation",
     "OutputSource",
+    "Partition",
     "Pass",
     "PassContext",
     "PassError",
@@ -69,6 +75,8 @@ __all__ = [
     "Repeated",
     "ResultView",
     "RewriteRule",
+    "SavedInput",
+    "SavedResult",
     "Scalar",
     "SyntheticBase",
     "UserInput",
@@ -80,10 +88,13 @@ __all__ = [
     "decompose",
     "default_decompositions",
     "is_direct",
+    "partition",
     "print_aten",
     "rule_pass",
     "run_passes",
     "to_aten",
+    "to_joint",
     "verify",
     "wrap_runtime",
+    "wrap_training",
 ]

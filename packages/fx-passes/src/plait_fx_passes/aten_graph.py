@@ -129,11 +129,17 @@ class InputView:
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """User output that is a view of the graph's result number ``result``."""
+    """User output that is a view of the graph's result number ``result``.
+
+    ``detached`` says that gradients flow through the result, but not through the view;
+    ``is_whole`` that it has the very geometry of the result.
+    """
 
     result: int
     geometry: Geometry
     steps: tuple[ViewStep, ...] | None = None
+    detached: bool = False
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,10 @@ def _builder(source: OutputSource) -> Rebuild:
     if isinstance(source, InputView):
         return _view_builder(source)
     base, geometry, steps = source.result, source.geometry, source.steps
+    if source.detached and source.is_whole:
+        return lambda inputs, results: results[base].detach()
+    if source.detached:
+        return lambda inputs, results: view_of(results[base].detach(), geometry, steps)
     return lambda inputs, results: view_of(results[base], geometry, steps)
 
 

@@ -60,8 +60,11 @@ class InputTable:
         mode: FakeTensorMode,
         names: Mapping[int, str],
         merged: Mapping[StorageKey, Sharing],
+        *,
+        gradients: bool = False,
     ) -> None:
         self._mode = mode
+        self._gradients = gradients
         self._names = names
         self._merged = merged
         self._members: dict[StorageKey, list[tuple[int, torch.Tensor]]] = {}
@@ -77,6 +80,8 @@ class InputTable:
         """The placeholders written to, and whether autograd is to see it."""
         self.values: list[FakeTensor] = []
         self.arguments: list[FakeTensor] = []
+        self.leaves: dict[int, tuple[torch.Tensor, ...]] = {}
+        """Where gradients are recorded, what autograd counts as the inputs that get some."""
 
     # Adding inputs.
 
@@ -90,6 +95,15 @@ class InputTable:
         fake = self._add(recorder, name, tensor, UserInput(index))
         self.arguments.append(fake)
         return fake
+
+    def stand_in(self, recorder: Recorder, index: int, value: FakeTensor) -> None:
+        """Let another tensor of the same geometry be what the program sees as an input."""
+        old = self.values[index]
+        alias = self._aliases[id(old)]
+        self.values[index] = alias.value = value
+        self._objects[id(value)] = index
+        self._aliases[id(value)] = alias
+        recorder.bind(value, alias)
 
     def finish_arguments(self, recorder: Recorder) -> None:
         """After the last argument: make those that share written storage views of one base."""
@@ -118,6 +132,9 @@ class InputTable:
     ) -> FakeTensor:
         fake = fake_of(self._mode, tensor)
         index = self._enter(source, fake)
+        if self._gradients and isinstance(source, AttributeInput) and tensor.requires_grad:
+            # Where a module reads it by itself, autograd has seen the real one.
+            self.leaves[index] = (fake.requires_grad_(), tensor)
         self._objects[id(fake)] = index
         key = storage_key(tensor)
         alias = recorder.placeholder(name, fake)

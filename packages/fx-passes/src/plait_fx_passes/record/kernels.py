@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch._ops import OpOverload
@@ -134,10 +134,17 @@ def ask_kernel(
         isinstance(each, torch.Tensor) and each.numel() == 0 for each in args
     ):
         return None  # whose dtype no kernel looks at
+    if func is aten.cat.default and any(map(_is_skipped, cast("Sequence[object]", args[0]))):
+        return None  # `cat` takes it, whatever the rank of the others
     answer = _answer(func, described, keywords, torch.get_default_dtype())
     if isinstance(answer, Exception):
         raise KernelRefusal(answer)
     return answer
+
+
+def _is_skipped(part: object) -> bool:
+    """Whether `cat` leaves the tensor out, as it does with empty vectors."""
+    return isinstance(part, torch.Tensor) and part.dim() == 1 and part.numel() == 0
 
 
 def _parts(result: object) -> Sequence[object]:

@@ -50,15 +50,29 @@ class Results:
     outputs: list[OutputSource] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
     metadata: list[MetadataMutation] = field(default_factory=list)
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    """The program's tensor that each node of `nodes` computes."""
+
+    def add(self, node: fx.Node, tensor: torch.Tensor) -> int:
+        """Return the node too; its position among the results."""
+        self.nodes.append(node)
+        self.tensors.append(tensor)
+        return len(self.nodes) - 1
 
 
 def finish(recorder: Recorder, table: InputTable, leaves: Sequence[object]) -> Results:
     """Close the graph: return every computed output, shared base and written input once."""
+    results = finish_results(recorder, table, leaves)
+    separate(recorder, results.nodes, results.mutations)
+    recorder.graph.output(cast(Argument, tuple(results.nodes)))
+    return results
+
+
+def finish_results(recorder: Recorder, table: InputTable, leaves: Sequence[object]) -> Results:
+    """What the graph is to return for the program's outputs and writes."""
     results = Results()
     _add_outputs(recorder, table, leaves, results)
     _add_mutations(recorder, table, results)
-    separate(recorder, results.nodes, results.mutations)
-    recorder.graph.output(cast(Argument, tuple(results.nodes)))
     return results
 
 
@@ -70,17 +84,17 @@ def _add_outputs(
     direct: dict[int, int] = {}
     bases: dict[int, int] = {}
     # Results that the caller gets as they are come first, so that a program without aliasing
-    # needs no wrapper; the hidden bases of views follow.
-    for leaf in tensors:
+    # needs no wrapper; the hidden bases of views follow. What is detached from another output is
+    # a view of that, and not the other way round.
+    for leaf in sorted(tensors, key=lambda each: not each.requires_grad):
         alias = recorder.alias_of(leaf)
         storage = alias.storage
         if storage.placeholder is not None or id(leaf) in direct or id(storage) in bases:
             continue
         if not _is_view(alias, shared):
-            direct[id(leaf)] = len(results.nodes)
+            position = direct[id(leaf)] = results.add(_laid_out(recorder, alias), leaf)
             if alias.parent is None:
-                bases.setdefault(id(storage), len(results.nodes))
-            results.nodes.append(_laid_out(recorder, alias))
+                bases.setdefault(id(storage), position)
     seen: dict[int, int] = {}
     for position, output in enumerate(leaves):
         if not isinstance(output, torch.Tensor):
@@ -138,9 +152,10 @@ def _view_output(
     storage = alias.storage
     base = _base(storage)
     if id(storage) not in bases:
-        bases[id(storage)] = len(results.nodes)
-        results.nodes.append(_laid_out(recorder, base))
-    return ResultView(bases[id(storage)], _geometry(tensor, base.value), _replayed(alias, base))
+        bases[id(storage)] = results.add(_laid_out(recorder, base), base.value)
+    detached = base.value.requires_grad and not tensor.requires_grad
+    geometry, steps = _geometry(tensor, base.value), _replayed(alias, base)
+    return ResultView(bases[id(storage)], geometry, steps, detached, is_whole=alias is base)
 
 
 def _base(storage: Storage) -> Alias:
@@ -166,8 +181,8 @@ def _add_mutations(recorder: Recorder, table: InputTable, results: Results) -> N
             base = base.parent
         node = read(recorder, base)
         if node is not placeholders[index]:
-            results.mutations.append(Mutation(index, len(results.nodes), table.written[index]))
-            results.nodes.append(node)
+            position = results.add(node, table.values[index])
+            results.mutations.append(Mutation(index, position, table.written[index]))
     for index, value in enumerate(table.values):
         original = placeholders[index].meta["val"]
         if original is not value and not (

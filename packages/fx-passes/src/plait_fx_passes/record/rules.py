@@ -84,6 +84,26 @@ def native_batch_norm(
     return results[:3]
 
 
+def native_batch_norm_backward(
+    grad_out: Tensor,
+    input: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_invstd: Tensor | None,
+    train: bool,
+    eps: float,
+    output_mask: list[bool],
+) -> object:
+    """In training the running statistics are not asked for, so the backward does without."""
+    if not train or running_mean is None:
+        return NotImplemented
+    return aten.native_batch_norm_backward.default(
+        grad_out, input, weight, None, None, save_mean, save_invstd, train, eps, output_mask
+    )
+
+
 def scalar_overload(tensor_overload: OpOverload) -> Rule:
     """``add.Scalar`` and its kin are the tensor overload with a Python number."""
 
@@ -228,6 +248,7 @@ def composite_rules() -> MappingProxyType[OpOverload, Rule]:
         aten.linear.default: linear,
         aten.batch_norm.default: batch_norm,
         aten.native_batch_norm.default: native_batch_norm,
+        aten.native_batch_norm_backward.default: native_batch_norm_backward,
         # Numbers stay Python numbers in the tensor overload.
         aten.add.Scalar: scalar_overload(aten.add.Tensor),
         aten.sub.Scalar: scalar_overload(aten.sub.Tensor),

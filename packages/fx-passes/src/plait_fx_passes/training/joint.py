@@ -1,0 +1,214 @@
+"""From a torch-level FX graph to the joint graph of its forward and backward.
+
+One run of the program on fake tensors, with autograd as it is in eager: autograd sits above the
+recorder, so what it saves, refuses and computes is what eager does, in-place operations, views,
+``detach``, ``no_grad`` and functions with gradients of their own included; the recorder below sees
+the operators of the forward and then of the backward, and puts both into one functional graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.node import Argument
+from torch.utils._pytree import tree_flatten
+
+from plait_fx_passes.aten_graph import AtenGraph, Mutation
+from plait_fx_passes.decompositions import default_decompositions
+from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.record.fakes import fake_of
+from plait_fx_passes.record.inputs import InputTable, SharedStorageWritten, attribute_names
+from plait_fx_passes.record.interpreter import Interpreter, add_arguments, fake_mode_of, plain
+from plait_fx_passes.record.outputs import Results, finish_results, separate
+from plait_fx_passes.record.recorder import Recorder, Rule
+from plait_fx_passes.record.rules import composite_rules
+from plait_fx_passes.training.joint_graph import JointGraph, is_random
+from plait_utils.meta_kernels import call_meta_kernels_directly
+
+
+def to_joint(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    *,
+    decompositions: Mapping[OpOverload, Rule] | None = None,
+) -> JointGraph:
+    """Record ``gm`` and its backward on fake tensors as one functional ATen graph.
+
+    Args:
+        gm: any FX module, as for :func:`plait_fx_passes.to_aten`.
+        example_inputs: one real or fake tensor for each placeholder; those with
+            ``requires_grad``, and parameters of ``gm``, get gradients. They are not changed.
+        decompositions: functions to run in place of operators, by overload; None means
+            :func:`plait_fx_passes.default_decompositions`.
+
+    Raises:
+        AtenTraceError: a node cannot be recorded, nothing that the program returns needs
+            gradients, or gradients cannot be captured: inputs over one memory are written to, or
+            an input's geometry changes.
+        ProgramRaisesError: the program raises for inputs of these dtypes and shapes.
+    """
+    extra = default_decompositions() if decompositions is None else decompositions
+    call_meta_kernels_directly()
+    try:
+        with torch.enable_grad():
+            try:
+                return _record(gm, example_inputs, extra, leaves=True)
+            except AtenTraceError as error:
+                if not _writes_to_leaf(error):
+                    raise
+            return _record(gm, example_inputs, extra, leaves=False)
+    except SharedStorageWritten as conflict:
+        raise AtenTraceError(
+            "the program writes to memory that several inputs share, under gradients"
+        ) from conflict
+
+
+def _writes_to_leaf(error: AtenTraceError) -> bool:
+    """Whether autograd refused to write to an input: it would be right in that for leaves only,
+    and whether inputs are leaves is found out when the program runs."""
+    return isinstance(error.__cause__, RuntimeError) and "leaf Variable" in str(error.__cause__)
+
+
+def _record(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    decompositions: Mapping[OpOverload, Rule],
+    *,
+    leaves: bool,
+) -> JointGraph:
+    mode = fake_mode_of(example_inputs)
+    table = InputTable(mode, attribute_names([gm]), {}, gradients=True)
+    recorder = Recorder(mode, table, composite_rules(), decompositions)
+    add_arguments(gm, example_inputs, table, recorder)
+    _require_gradients(gm, example_inputs, table, recorder, leaves)
+    grad_mode = torch.is_grad_enabled()
+    try:
+        returned = plain(Interpreter(gm, recorder, table).run())
+    finally:
+        torch.set_grad_enabled(grad_mode)
+    flat, spec = tree_flatten(returned)
+    with torch.no_grad():
+        results = finish_results(recorder, table, flat)
+    if results.metadata:
+        raise AtenTraceError("the program changes the geometry of an input, under gradients")
+    if not {n for n, seen in table.written.items() if seen} <= {m.input for m in results.mutations}:
+        raise AtenTraceError("the program writes to an input what it holds, under gradients")
+    tangents = _add_tangents(recorder, table, results)
+    gradients = _add_gradients(recorder, table, results, tangents)
+    nodes = [*results.nodes, *gradients.nodes]
+    with torch.no_grad():
+        separate(recorder, nodes, ())  # autograd's node owns all that it returns
+    recorder.graph.output(cast(Argument, tuple(nodes)))
+    is_flat = type(returned) is tuple and len(flat) == len(returned)
+    program = AtenGraph(
+        graph=recorder.graph,
+        inputs=tuple(table.sources),
+        outputs=tuple(results.outputs),
+        mutations=tuple(results.mutations),
+        output_spec=None if is_flat else spec,
+    )
+    return JointGraph(
+        program,
+        result_count=len(results.nodes),
+        tangents=tuple(tangent.result for tangent in tangents),
+        gradients=gradients.positions,
+        random=any(is_random(node) for node in recorder.graph.nodes),
+    )
+
+
+def _require_gradients(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    table: InputTable,
+    recorder: Recorder,
+    leaves: bool,
+) -> None:
+    """Let autograd follow the arguments that need gradients.
+
+    A placeholder's ``meta["requires_grad"]`` says more than the example input, which whoever
+    traced the program may have written to.
+    """
+    nodes = gm.graph.find_nodes(op="placeholder")
+    for index, (node, example) in enumerate(zip(nodes, example_inputs, strict=True)):
+        if not node.meta.get("requires_grad", example.requires_grad):
+            continue
+        fake = table.arguments[index]
+        if leaves:
+            table.leaves[index] = (fake.requires_grad_(),)
+            continue
+        leaf = fake_of(recorder.fake_mode, fake).requires_grad_()
+        table.leaves[index] = (leaf,)
+        argument = leaf.clone()
+        if argument.stride() != fake.stride():
+            raise AtenTraceError("an input that is written to has gaps or overlaps in memory")
+        table.arguments[index] = cast(FakeTensor, argument)
+        table.stand_in(recorder, index, cast(FakeTensor, argument))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tangent:
+    """The gradient that is given for one of the program's results."""
+
+    result: int
+    output: torch.Tensor
+    value: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Gradients:
+    nodes: tuple[fx.Node, ...]
+    positions: tuple[int | None, ...]
+
+
+def _add_tangents(recorder: Recorder, table: InputTable, results: Results) -> list[_Tangent]:
+    """A placeholder for each result through which gradients flow."""
+    recorder.meta = {}
+    silent = {m.result for m in results.mutations if not _carries_gradient(table, m)}
+    found: list[_Tangent] = []
+    for position, tensor in enumerate(results.tensors):
+        if position in silent or not tensor.requires_grad:
+            continue
+        value = fake_of(recorder.fake_mode, results.nodes[position].meta["val"])
+        recorder.placeholder(f"tangent_{position}", value, owned=False)
+        found.append(_Tangent(position, tensor, value))
+    if not found:
+        raise AtenTraceError("nothing that the program returns needs gradients")
+    return found
+
+
+def _carries_gradient(table: InputTable, mutation: Mutation) -> bool:
+    """Whether autograd follows what is written to an input, and not only its memory changes."""
+    return mutation.grad and table.values[mutation.input].grad_fn is not None
+
+
+def _add_gradients(
+    recorder: Recorder, table: InputTable, results: Results, tangents: Sequence[_Tangent]
+) -> _Gradients:
+    """Run the backward under the recorder."""
+    wanted = [(index, leaf) for index, leaves in table.leaves.items() for leaf in leaves]
+    outputs = [tangent.output for tangent in tangents]
+    given = [tangent.value for tangent in tangents]
+    inputs = [leaf for _, leaf in wanted]
+    try:
+        with torch._C._DisableAutocast(), recorder:
+            found = torch.autograd.grad(outputs, inputs, given, allow_unused=True)
+    except RuntimeError as error:
+        raise AtenTraceError(
+            f"its backward raises: {error}", hint="run it eagerly: it raises the same there"
+        ) from error
+    sums: dict[int, torch.Tensor] = {}
+    for (index, _), gradient in zip(wanted, found, strict=True):
+        if gradient is not None:
+            with torch.no_grad(), recorder:
+                sums[index] = sums[index] + gradient if index in sums else gradient
+    positions: list[int | None] = [None] * len(table.sources)
+    for place, index in enumerate(sums):
+        positions[index] = len(results.nodes) + place
+    nodes = [recorder.node_of(gradient) for gradient in sums.values()]
+    return _Gradients(tuple(nodes), tuple(positions))

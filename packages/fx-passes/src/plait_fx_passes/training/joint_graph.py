@@ -1,0 +1,70 @@
+"""The joint graph: one functional ATen graph that computes results and their gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import fx
+from torch._ops import OpOverload
+
+from plait_fx_passes.aten_graph import AtenGraph, Computed, UserInput
+from plait_fx_passes.op_info import op_info
+
+
+@dataclass(frozen=True, slots=True)
+class JointGraph:
+    """A program's forward and backward in one graph.
+
+    The graph's placeholders are those of ``program``, then one *tangent* for each differentiable
+    result; its results are those of the program, then one *gradient* for each input that needs
+    one and gets one.
+
+    ``program`` says what the program's inputs, outputs and mutations are, as for inference; its
+    own graph is the joint graph, so that only its surroundings are meant. ``tangents`` holds,
+    for each tangent, the position of the result that it belongs to; ``gradients``, for each of
+    the program's placeholders, the position of its gradient among the results, or None.
+    ``random`` says whether the program draws random numbers.
+    """
+
+    program: AtenGraph
+    result_count: int
+    tangents: tuple[int, ...]
+    gradients: tuple[int | None, ...]
+    random: bool
+
+    @property
+    def graph(self) -> fx.Graph:
+        return self.program.graph
+
+    @property
+    def input_count(self) -> int:
+        """How many placeholders the program has, without tangents."""
+        return len(self.program.inputs)
+
+    def flat(self) -> AtenGraph:
+        """The joint graph as a program of its own, for passes, printers and verifiers.
+
+        Its inputs are placeholders in order, its outputs the results; nothing is written back.
+        """
+        count = self.input_count + len(self.tangents)
+        results = len(self.program.results)
+        return AtenGraph(
+            graph=self.graph,
+            inputs=tuple(UserInput(index) for index in range(count)),
+            outputs=tuple(Computed(index) for index in range(results)),
+        )
+
+    def replace_graph(self, graph: fx.Graph) -> JointGraph:
+        """The same around another graph with equal placeholders and results."""
+        return JointGraph(
+            self.program.replace_graph(graph),
+            self.result_count,
+            self.tangents,
+            self.gradients,
+            self.random,
+        )
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether the node draws random numbers."""
+    return isinstance(node.target, OpOverload) and op_info(node.target).random
