@@ -103,7 +103,7 @@ def test_strict_refuses_the_python_fallback(monkeypatch):
     assert check(options={"strict": True}, backend="python").graphs[0].backend == "python"
 
 
-def test_strict_lets_gradients_and_graph_breaks_run_eagerly():
+def test_strict_lets_graph_breaks_run_eagerly():
     def breaks(x, y):
         z = torch.sin(x) * y
         return z.cos() if z.sum() > 0 else z.sin()
@@ -113,11 +113,25 @@ def test_strict_lets_gradients_and_graph_breaks_run_eagerly():
     torch.testing.assert_close(fast(x, y), breaks(x, y))
     report = plait.report(fast)
     assert report.breaks
-    assert {graph.outcome for graph in report.graphs} == {"eager"}
-    assert str(report).count("training graphs are not compiled yet") == len(report.graphs)
-    with torch.no_grad():
-        torch.testing.assert_close(fast(x, y), breaks(x, y))
-    assert {graph.outcome for graph in plait.report(fast).graphs} == {"eager", "compiled"}
+    assert {graph.outcome for graph in report.graphs} == {"compiled"}
+
+
+def test_a_graph_without_a_joint_graph_runs_eagerly_and_strict_refuses_it(monkeypatch):
+    import plait_fx_passes
+
+    def refuse(*arguments):
+        raise plait_fx_passes.AtenTraceError("no joint graph of this")
+
+    monkeypatch.setattr(plait_fx_passes, "to_joint", refuse)
+    x = torch.randn(4, requires_grad=True)
+    fast = plait.compile(lambda x: torch.sin(x) * 2)
+    (grad,) = torch.autograd.grad(fast(x).sum(), x)
+    torch.testing.assert_close(grad, 2 * x.cos())
+    (graph,) = plait.report(fast).graphs
+    assert graph.outcome == "eager"
+    assert "the stage 'joint' does not support this graph yet: no joint graph" in graph.reason
+    with pytest.raises(plait.StageError, match="no joint graph of this"):
+        plait.compile(lambda x: torch.sin(x) * 2, options={"strict": True})(x)
 
 
 def test_what_cannot_be_printed_still_runs(monkeypatch, tmp_path, caplog):
@@ -163,9 +177,9 @@ def test_a_dump_folder_that_cannot_be_written_costs_a_warning(monkeypatch, tmp_p
 
 
 def test_the_pipeline_reads_as_its_stages():
-    """A newcomer finds the stages in order in one function."""
+    """A newcomer finds the stages in order in one file."""
     import inspect
     import re
 
-    found = re.findall(r'stages\.stage\("(\w+)"\)', inspect.getsource(pipeline.compile_graph))
-    assert found == ["aten", "passes", "lower", "schedule", "codegen"]
+    found = re.findall(r'stages\.stage\("(\w+)"\)', inspect.getsource(pipeline))
+    assert found == ["aten", "joint", "partition", "passes", "lower", "schedule", "codegen"]

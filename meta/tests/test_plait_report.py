@@ -122,8 +122,14 @@ class Breaking(nn.Module):
 
 
 @pytest.fixture
-def mixed():
+def mixed(monkeypatch):
     """Of a model with a break, recompiles and eager graphs."""
+    import plait_fx_passes
+
+    def refuse(*arguments):
+        raise plait_fx_passes.AtenTraceError("no joint graph of this")
+
+    monkeypatch.setattr(plait_fx_passes, "to_joint", refuse)
     fast = plait.compile(Breaking(), backend="python")
     with torch.no_grad():
         fast(torch.randn(4, 8))
@@ -154,7 +160,7 @@ def test_the_runs_say_what_a_call_does(mixed):
 def test_the_text_of_a_mixed_report_reads_from_what_matters(mixed):
     text = str(mixed)
     order = ["6 graphs (4 compiled, 2 eager)", "what a call runs:", "1. for x: float32[4, 8]"]
-    order += ["Python, because of [GB0003]", "graph Breaking-5: eager", "3 times: [GB0003]"]
+    order += ["Python, because of [GB0003]", "graph Breaking-5.0: eager", "3 times: [GB0003]"]
     order += ["recompiles:", "guards (", "seconds by stage:"]
     places = [text.index(words) for words in order]
     assert places == sorted(places)
@@ -171,7 +177,7 @@ def test_the_page_of_a_mixed_report_links_runs_to_graphs(mixed):
     for number in range(6):
         assert f'id="graph{number}"' in text
     assert "3 times" in text
-    assert "training graphs are not compiled yet" in text
+    assert "no joint graph of this" in text
 
 
 def test_a_report_says_what_runs_as_python_for_want_of_a_compiler(monkeypatch):

@@ -27,11 +27,6 @@ _TARGETS = {target.value: target for target in Target}
 _ANY_SIZES = ("eager", "noop")
 """Backends that run the graph as it is, with whatever sizes."""
 
-TRAINING_REASON = (
-    "an output needs gradients, and training graphs are not compiled yet; "
-    "call it under torch.no_grad() or torch.inference_mode() for inference"
-)
-
 _warned: set[str] = set()
 _dumped: Counter[str] = Counter()
 _dump_lock = threading.Lock()
@@ -90,13 +85,15 @@ class GraphCompiler:
         if isinstance(self.request.backend, str) and self.request.backend not in _ANY_SIZES:
             from plait.shapes import is_symbolic
 
-            if is_symbolic(captured) and not needs_gradients(captured):
+            if is_symbolic(captured):
                 return self._by_shape(name, captured, capture)
         return self._keep(self.compile(name, captured, example_inputs, capture))
 
     def _keep(self, compiled: CompiledGraph) -> Runner:
         with self._lock:
             self._graphs.append(compiled)
+            if compiled.backward is not None:
+                self._graphs.append(compiled.backward)
         return compiled.run
 
     def _by_shape(self, name: str, captured: fx.GraphModule, capture: object) -> Runner:
@@ -128,22 +125,17 @@ class GraphCompiler:
         """Compile one graph, or say in the record why it runs eagerly.
 
         Raises StageError under the `strict` option where no native code comes of it, and
-        under `fullgraph` for failures that are plait's own. Graphs that need gradients run
-        eagerly under both.
+        under `fullgraph` for failures that are plait's own.
         """
         backend, options = self.request.backend, self.request.options
         stages = Stages(name, Profile(), dump_folder(_folder_name(name)), options.verify)
         if not isinstance(backend, str) or backend not in _TARGETS:
             return _by_other(backend, captured, example_inputs, capture, stages)
-        if needs_gradients(captured):
-            get_logger("compile").info("%s runs eagerly: %s", name, TRAINING_REASON)
-            return stages.finish(
-                captured, Outcome.EAGER, at_user_lines(captured), reason=TRAINING_REASON
-            )
-        from plait.pipeline import compile_graph
+        from plait.pipeline import compile_graph, compile_training_graph
 
+        compile_it = compile_training_graph if needs_gradients(captured) else compile_graph
         try:
-            compiled = compile_graph(
+            compiled = compile_it(
                 captured, example_inputs, stages=stages, target=_TARGETS[backend], options=options
             )
             self._refuse_fallback(compiled)

@@ -1,7 +1,10 @@
-"""The compiler: one flat function of named stages.
+"""The compiler: a flat function of named stages for inference, and one for training.
 
     captured ─aten─▶ ATen graph ─passes─▶ ATen graph ─lower─▶ loop IR ─schedule─▶ Program
              ─codegen, build─▶ code
+
+    captured ─joint─▶ joint graph ─passes─▶ joint graph ─partition─▶ forward and backward,
+             each ─lower─▶ ... ─▶ code
 
 The tracer captures graphs and calls `compile_graph` for each. Every stage is a function
 of a sibling package; this file only connects them.
@@ -12,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from plait.codegen import Target, build
+from plait.codegen import Built, Target, build
 from plait.options import CompileOptions
 from plait.record import CompiledGraph, HostCode, Outcome
 from plait.replay import protect
@@ -21,6 +24,8 @@ from plait.stages import Stages
 if TYPE_CHECKING:
     import torch
     from torch import fx
+
+    from plait_fx_passes import AtenGraph
 
 
 def compile_graph(
@@ -44,8 +49,6 @@ def compile_graph(
     """
     with stages.profile.phase("import"):
         import plait_fx_passes as fx_passes
-        import plait_ir_lowering as ir_lowering
-        import plait_scheduler as scheduler
 
     stages.dump("captured.py", lambda: captured.code)
 
@@ -54,16 +57,85 @@ def compile_graph(
     stages.check("aten", lambda: fx_passes.verify(recorded))
     stages.dump("aten.txt", lambda: fx_passes.print_aten(recorded))
 
+    aten = _improved(recorded, stages, options)
+    stages.keep(aten=aten)
+    built = _generated(aten, stages, target, options)
+    run = protect(
+        built.run, lambda program: fx_passes.wrap_runtime(aten, program), captured, stages.name
+    )
+    return stages.finish(captured, Outcome.COMPILED, run)
+
+
+def compile_training_graph(
+    captured: fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    *,
+    stages: Stages,
+    target: Target,
+    options: CompileOptions,
+) -> CompiledGraph:
+    """Compile one captured graph and its backward, for calls that need gradients.
+
+    Arguments and errors are those of :func:`compile_graph`.
+    """
+    with stages.profile.phase("import"):
+        import plait_fx_passes as fx_passes
+
+    stages.dump("captured.py", lambda: captured.code)
+
+    with stages.stage("joint"):
+        recorded = fx_passes.to_joint(captured, example_inputs)
+    stages.check("joint", lambda: fx_passes.verify(recorded.flat()))
+    stages.dump("joint.txt", lambda: fx_passes.print_aten(recorded.flat()))
+
+    joint = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
+    with stages.stage("partition"):
+        parts = fx_passes.partition(joint)
+    stages.check("partition", lambda: fx_passes.verify(parts.forward))
+    stages.check("partition", lambda: fx_passes.verify(parts.backward))
+
+    stages.keep(aten=parts.forward)
+    forward = _generated(parts.forward, stages, target, options)
+    later = stages.part("backward")
+    later.keep(aten=parts.backward)
+    module = parts.backward.module()
+    backward = protect(
+        _generated(parts.backward, later, target, options).run,
+        lambda program: program,
+        module,
+        later.name,
+    )
+    stages.keep(backward=later.finish(module, Outcome.COMPILED, backward))
+    run = protect(
+        forward.run,
+        lambda program: fx_passes.wrap_training(joint, parts, program, backward, captured),
+        captured,
+        stages.name,
+    )
+    return stages.finish(captured, Outcome.COMPILED, run)
+
+
+def _improved(recorded: AtenGraph, stages: Stages, options: CompileOptions) -> AtenGraph:
+    """After the passes."""
+    import plait_fx_passes as fx_passes
+
     with stages.stage("passes"):
         chosen = fx_passes.NUMERIC_PASSES if options.numeric_rewrites else fx_passes.DEFAULT_PASSES
-        aten = fx_passes.run_passes(
+        improved = fx_passes.run_passes(
             recorded,
             chosen,
             disabled=options.disabled & {each.name for each in chosen},
             verify_each=options.verify,
         )
-    stages.keep(aten=aten)
-    stages.dump("aten-optimized.txt", lambda: fx_passes.print_aten(aten))
+    stages.dump("aten-optimized.txt", lambda: fx_passes.print_aten(improved))
+    return improved
+
+
+def _generated(aten: AtenGraph, stages: Stages, target: Target, options: CompileOptions) -> Built:
+    """Code for a functional ATen graph."""
+    with stages.profile.phase("import"):
+        import plait_ir_lowering as ir_lowering
+        import plait_scheduler as scheduler
 
     with stages.stage("lower"):
         loops = ir_lowering.lower(aten.graph, name=stages.name)
@@ -80,13 +152,10 @@ def compile_graph(
 
     with stages.stage("codegen"):
         built = build(schedule.program, target, options, stages.profile)
-        run = protect(
-            built.run, lambda program: fx_passes.wrap_runtime(aten, program), captured, stages.name
+    stages.keep(
+        code=HostCode(
+            built.backend, built.source, built.language, built.fallback_reason, built.cache_hit
         )
-    code = HostCode(
-        built.backend, built.source, built.language, built.fallback_reason, built.cache_hit
     )
-    stages.keep(code=code)
     stages.dump(f"program.{built.extension}", lambda: built.source or "")
-
-    return stages.finish(captured, Outcome.COMPILED, run)
+    return built

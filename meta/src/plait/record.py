@@ -25,7 +25,7 @@ class Outcome(Enum):
     COMPILED = "compiled"
     """By code that plait generated."""
     EAGER = "eager"
-    """As captured, because a stage refused it or gradients are needed; `reason` says why."""
+    """As captured, because a stage refused it; `reason` says why."""
     CUSTOM = "custom"
     """By what the caller's backend returned."""
 
@@ -67,5 +67,7 @@ class CompiledGraph:
     code: HostCode | None = None
     failure: StageFailure | None = None
     reason: str | None = None
+    backward: CompiledGraph | None = None
+    """The backward of a graph that was compiled for training."""
     origin: fx.GraphModule | None = None
     """The graph with symbolic sizes that this one is, for some sizes."""

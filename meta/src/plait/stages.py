@@ -40,6 +40,11 @@ class Stages:
         self._verify = verify
         self._kept: dict[str, Any] = {}
 
+    def part(self, name: str) -> Stages:
+        """The stages of a part of the graph that is compiled apart, as the backward is."""
+        folder = self._folder.child(name)
+        return Stages(f"{self.name}.{name}", self.profile, folder, self._verify)
+
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Time a stage; what it raises becomes StageStopped.

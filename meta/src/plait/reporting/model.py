@@ -9,7 +9,10 @@ from pathlib import Path
 
 from plait.record import CompiledGraph, Outcome
 
-STAGES = ("trace", "aten", "passes", "lower", "schedule", "codegen", "build")
+STAGES = (
+    *("trace", "aten", "joint", "passes", "partition"),
+    *("lower", "schedule", "codegen", "build"),
+)
 """The stages in the order in which they run."""
 
 

@@ -18,6 +18,10 @@ class DumpFolder:
 
     path: Path | None
 
+    def child(self, name: str) -> DumpFolder:
+        """The folder of a part, inside this one."""
+        return DumpFolder(None if self.path is None else self.path / name)
+
     def write(self, name: str, text: str) -> None:
         """Write `text` to file `name`, whole or not at all.
 

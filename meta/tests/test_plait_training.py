@@ -1,0 +1,90 @@
+"""Training through native code: losses, gradients and buffers are those of eager."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import plait
+
+MODELS = {
+    "mlp": lambda: nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4)),
+    "convolutions": lambda: nn.Sequential(
+        *(nn.Unflatten(1, (2, 2, 2)), nn.Conv2d(2, 4, 2), nn.BatchNorm2d(4), nn.ReLU()),
+        *(nn.Flatten(), nn.Dropout(0.2), nn.Linear(4, 4)),
+    ),
+    "encoder": lambda: nn.Sequential(
+        nn.Unflatten(1, (4, 2)),
+        nn.TransformerEncoderLayer(2, 1, 8, batch_first=True, activation="gelu"),
+        nn.Flatten(),
+        nn.Linear(8, 4),
+    ),
+    "embedding": lambda: nn.Sequential(
+        _Tokens(), nn.Embedding(10, 3), nn.Flatten(), nn.Linear(24, 4)
+    ),
+}
+
+
+class _Tokens(nn.Module):
+    def forward(self, x):
+        return (x.abs() * 3).long().clamp(0, 9)
+
+
+def steps(run, model, count):
+    """The losses of some steps with momentum, and the state of the model after them."""
+    torch.manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for _ in range(count):
+        x, wanted = torch.randn(6, 8), torch.randint(0, 4, (6,))
+        optimizer.zero_grad()
+        loss = F.cross_entropy(run(x), wanted)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, model.state_dict()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_trains_as_in_eager(name):
+    torch.manual_seed(0)
+    model = MODELS[name]().train()
+    other = copy.deepcopy(model)
+    fast = plait.compile(other, options={"strict": True})
+    wanted, got = steps(model, model, 8), steps(fast, other, 8)
+    torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-4)
+    assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}
+
+
+def test_forces_are_differentiated_again():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 1)).double()
+    fast = plait.compile(model, options={"strict": True})
+    places, wanted = torch.randn(5, 3).double(), torch.randn(5, 3).double()
+
+    def gradients(run):
+        x = places.clone().requires_grad_()
+        (forces,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)
+        return torch.autograd.grad((forces + wanted).square().sum(), list(model.parameters())[:3])
+
+    torch.testing.assert_close(gradients(fast), gradients(model))
+
+
+def test_sizes_that_change_compile_for_each():
+    weight = torch.randn(4, 4, requires_grad=True)
+    fast = plait.compile(lambda x: torch.tanh(x @ weight).sum(0), options={"strict": True})
+    for rows in (3, 5, 7, 3):
+        x = torch.randn(rows, 4)
+        (got,) = torch.autograd.grad(fast(x).sum(), weight)
+        (wanted,) = torch.autograd.grad(torch.tanh(x @ weight).sum(), weight)
+        torch.testing.assert_close(got, wanted)
+
+
+def test_an_error_in_the_forward_is_eagers():
+    weight = torch.randn(4, 2, requires_grad=True)
+    fast = plait.compile(lambda index: weight[index] * 2)
+    torch.testing.assert_close(fast(torch.tensor([1])), weight[[1]] * 2)
+    with pytest.raises(IndexError, match="out of"):
+        fast(torch.tensor([7]))
