@@ -460,3 +460,102 @@ def other_object_that_intercepts(x):
             return Lazy(func(*given, **(kwargs or {})))
 
     return torch.sin(Lazy(x)).value, torch.add(x, Lazy(x)).value
+
+
+@case(_plain)
+def mode_sees_conversions(x):
+    seen = []
+    n = torch.arange(3)
+    with Recording(seen):
+        y = len(x), bool(n[1] > 0), int(n[2]), float(n[2])
+        if n[0] == 0:
+            x = x + 1
+    return x, y, seen
+
+
+@case(_plain)
+def mode_sees_iteration(x):
+    seen = []
+    with Recording(seen):
+        parts = [part * 2 for part in x]
+        first, *rest = x
+    return parts, first, rest, seen
+
+
+@case(_plain)
+def mode_sees_text(x):
+    seen = []
+    with Recording(seen):
+        text = f"{x.sum()} {x!r}"
+    return text, seen
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.sin(x) * 3
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+@case(lambda: [(t(3, grad=True),), (t(2),), (t(2, grad=True),)])
+def mode_sees_own_functions(x):
+    with Scaled(5):
+        return Tripled.apply(x)
+
+
+@case(_plain)
+def mode_sees_transforms(x):
+    with Scaled(5):
+        return torch.vmap(torch.sin)(x), torch.func.grad(lambda v: torch.sin(v).sum())(x)
+
+
+@case(lambda: [(t(3, grad=True),), (t(2),), (t(2, grad=True),)])
+def mode_sees_gradient_modes(x):
+    seen = []
+    with Recording(seen), torch.no_grad():
+        y = torch.sin(x)
+    with Recording(seen):
+        x.grad = None
+        grad = x.grad
+    return y, grad, seen
+
+
+@case(_plain)
+def mode_that_breaks(x):
+    class Printing(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            print(func.__name__, result.sum().item())
+            return result
+
+    with Printing():
+        y = torch.sin(x)
+        z = torch.cos(y)
+    return y + z
+
+
+@case(_plain)
+def mode_left_entered(x):
+    mode = Scaled(2)
+    mode.__enter__()
+    try:
+        y = torch.sin(x)
+        print(y.sum().item())
+        return torch.sin(y)
+    finally:
+        mode.__exit__(None, None, None)
+
+
+@scenario(lambda state: [(t(2, 3),), (t(4, 3),)])
+def mode_over_a_module():
+    torch.manual_seed(0)
+    made, seen = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()), []
+
+    def program(x):
+        with Recording(seen):
+            return made(x)
+
+    return program, (made, seen)

@@ -41,7 +41,7 @@ from plait_bytecode_tracer.objects import (
     store_object_attribute,
     super_attribute,
 )
-from plait_bytecode_tracer.patches import is_own
+from plait_bytecode_tracer.patches import is_own, refuse_modes
 from plait_bytecode_tracer.raising import (
     PythonError,
     complete_attribute_error,
@@ -562,6 +562,7 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     elif owner is value and isinstance(owner, TensorVariable) and name == "data":
         pass  # its data stays where it is, as in `module.to()` of what it is already
     elif isinstance(owner, TensorVariable) and name == "grad":
+        refuse_modes(frame.state, "a gradient that is set")
         set_gradient(frame, owner, value)
     elif isinstance(owner, TensorVariable):
         _store_on_tensor(frame, owner, name, value)

@@ -19,6 +19,7 @@ from plait_bytecode_tracer import transforms
 from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.patches import refuse_modes
 from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.scopes import Scope
 from plait_bytecode_tracer.state import TraceState
@@ -158,6 +159,7 @@ def emit_transform(
 ) -> Variable:
     """A call of `target`, of `plait_bytecode_tracer.transforms`, with a traced body."""
     state = frame.state
+    refuse_modes(state, "a transform")
     body = Body(frame, function, target is transforms.checkpoint)
     given = [passed(arg) for arg in args]
     named = {name: passed(arg) for name, arg in kwargs.items()}

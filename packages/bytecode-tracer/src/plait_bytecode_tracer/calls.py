@@ -32,6 +32,7 @@ from plait_bytecode_tracer.objects import (
     special_method,
     static_attribute,
 )
+from plait_bytecode_tracer.patches import refuse_modes
 from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.callables import outside_partial
 from plait_bytecode_tracer.rules.closures import find_code_rule
@@ -281,6 +282,8 @@ def operator_on_tensors(
     if real in (abs, pow, round, divmod) and not kwargs:
         node, result = frame.state.emit("call_function", real, args, {})
         return frame.state.tensor_result(node, result)
+    if real in (*CONVERSIONS.values(), int, float, bool, range, bin, oct, hex, chr):
+        refuse_modes(frame.state, f"{real.__name__} of a tensor")
     if real in CONVERSIONS.values() and len(args) == 1:
         return text_of(args[0], real)
     if real in (int, float, bool) and len(args) == 1:

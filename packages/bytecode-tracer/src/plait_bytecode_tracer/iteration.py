@@ -14,7 +14,7 @@ from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.iterators import over, over_keys, over_known, over_sequence
 from plait_bytecode_tracer.objects import static_attribute
 from plait_bytecode_tracer.outside_iterators import outside_iterator
-from plait_bytecode_tracer.patches import require_own
+from plait_bytecode_tracer.patches import refuse_modes, require_own
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.variables import (
     ArrayVariable,
@@ -215,6 +215,7 @@ def elements(frame: Frame, value: Variable) -> Iterator[Variable]:
 
 def _rows(frame: Frame, tensor: TensorVariable) -> Iterator[Variable]:
     require_own(frame.state, "__iter__")
+    refuse_modes(frame.state, "iteration over a tensor")
     if tensor.fake.dim() == 0:
         raise TraceBreakError("GB0008", "iteration over a 0-d tensor")
     node, result = frame.state.emit("call_method", "unbind", [tensor, constant(0)], {})

@@ -227,6 +227,9 @@ def truth(frame: Frame, value: Variable) -> bool:
 
             return array_truth(frame, value)
         case TensorVariable():
+            intercepted = through_mode(frame, bool, [value], {})
+            if intercepted is not None:
+                return truth(frame, intercepted)
             require_own(frame.state, "__bool__")
             known = value_of(frame.state, value, "bool")
             if known is not UNKNOWN:

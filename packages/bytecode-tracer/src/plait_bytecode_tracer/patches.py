@@ -81,6 +81,12 @@ def require_own(state: TraceState, name: str, cls: type = torch.Tensor) -> None:
     state.guard_class(cls, name)
 
 
+def refuse_modes(state: TraceState, what: str) -> None:
+    """Break where a torch function mode would see what the trace does at once."""
+    if state.ambient.modes and not state.ambient.modes_off:
+        raise TraceBreakError("GB0002", f"{what} inside a torch function mode")
+
+
 def require_own_operation(state: TraceState, kind: str, target: Any, cls: type) -> None:
     """The same for what a node of the graph calls; `cls` is that of its first tensor."""
     names = (target,) if kind == "call_method" else _METHODS.get(_hashable(target), ())

@@ -262,7 +262,9 @@ class Rebuilder:
             return leaf.code(self.writer.value(leaf.source))
 
         text = render(variable.expression, read, self.state.constants.name)
-        return self.assign(text) if isinstance(variable.expression, Applied) else text
+        if isinstance(variable.expression, Applied) or self.state.ambient.modes:
+            return self.assign(text)  # before the modes are entered, which would see it
+        return text
 
     def _key(self, key: Any) -> str:
         """A key of a dict."""

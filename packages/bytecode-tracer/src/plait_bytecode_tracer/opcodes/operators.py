@@ -15,6 +15,7 @@ from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.opcodes.control import as_bool
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.operations import apply, identical, truth
+from plait_bytecode_tracer.patches import refuse_modes
 from plait_bytecode_tracer.texts import CONVERSIONS, joined, tensor_text
 from plait_bytecode_tracer.variables import (
     Known,
@@ -180,12 +181,14 @@ def format_with_spec(frame: Frame, instruction: Instruction) -> None:
 
 def _convert(frame: Frame, value: Variable, kind: int) -> Variable:
     if isinstance(value, TensorVariable):
+        refuse_modes(frame.state, "the text of a tensor")
         return tensor_text(value, kind, "")
     return call(frame, constant(CONVERSIONS[kind]), [value], {})
 
 
 def _format(frame: Frame, value: Variable, spec: Variable) -> Variable:
     if isinstance(value, TensorVariable):
+        refuse_modes(frame.state, "the text of a tensor")
         return tensor_text(value, 0, plain_value(spec))
     if isinstance(value, TextVariable) and plain_value(spec) == "":
         return value

@@ -11,6 +11,7 @@ from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.objects import guard_class, static_attribute
+from plait_bytecode_tracer.patches import refuse_modes
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.scopes import Scope
 from plait_bytecode_tracer.state import TraceState
@@ -88,6 +89,7 @@ def _recorded(
     it, and leave it unchanged.
     """
     state = frame.state
+    refuse_modes(state, f"{cls.__name__}.apply")
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise TraceBreakError("GB0002", f"{cls.__name__}.apply inside a transform")
     before = state.effects()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import types
+from typing import Any
 
 from torch.utils.hooks import BackwardHook
 
@@ -12,7 +12,7 @@ from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.variables import SequenceVariable, TensorVariable, Variable
 
 
-def _setting_up(method: types.FunctionType) -> Builtin:
+def _setting_up(method: Any) -> Builtin:
     """It puts a node into autograd's graph and hooks that, which a graph of ours cannot hold."""
 
     def rule(frame: Frame, owner: Variable, args: Variable) -> Variable:

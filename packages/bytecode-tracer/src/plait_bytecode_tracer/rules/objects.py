@@ -11,6 +11,7 @@ from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.function_modes import through_mode
 from plait_bytecode_tracer.keys import keep_distinct
 from plait_bytecode_tracer.objects import MISSING, delete_object_attribute, static_attribute
 from plait_bytecode_tracer.outside_functions import settled
@@ -49,6 +50,9 @@ def len_(frame: Frame, value: Variable) -> Variable:
         case ViewVariable():
             return constant(len(value.owner.items))
         case TensorVariable():
+            intercepted = through_mode(frame, len, [value], {})
+            if intercepted is not None:
+                return intercepted
             require_own(frame.state, "__len__")
             if value.fake._has_symbolic_sizes_strides and value.fake.dim():
                 return size_of(frame, value, 0)
