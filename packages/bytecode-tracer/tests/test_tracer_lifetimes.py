@@ -81,3 +81,79 @@ def test_a_long_loop_with_a_break_does_not_deepen_the_stack():
         return x
 
     assert torch.equal(compiled(program)(X), program(X))
+
+
+def _numbers(log):
+    try:
+        yield 1
+        yield 2
+    finally:
+        log.append("closed")
+
+
+def leaves_a_loop_early(x):
+    log = []
+    for number in _numbers(log):
+        if number:
+            break
+    return list(log), x + number
+
+
+def ends_its_loop(x):
+    log = []
+    for number in _numbers(log):
+        x = x + number
+    return log, x
+
+
+def reads_a_held_reference(x, thing):
+    reference = weakref.ref(thing)
+    return x * reference().value
+
+
+def asks_weak_keys(x, table, thing):
+    return table.get(thing, 0) * x, len(table), thing in table
+
+
+def test_generators_that_wait_in_a_try_statement_are_closed_where_they_are_dropped():
+    function = compiled(leaves_a_loop_early)
+    assert function(X)[0] == ["closed"]
+    assert codes(function) == {"GB0014"}
+    whole = compiled(ends_its_loop)
+    assert whole(X)[0] == ["closed"]
+    assert not whole.breaks
+
+
+def test_references_to_what_the_caller_holds_are_captured():
+    thing, other = Thing(2), Thing(3)
+    function = compiled(reads_a_held_reference)
+    assert torch.equal(function(X, thing), X * 2)
+    assert torch.equal(function(X, other), X * 3)
+    table = weakref.WeakKeyDictionary({thing: 2})
+    asks = compiled(asks_weak_keys)
+    for asked in (thing, other, thing):
+        expected, found = asks_weak_keys(X, table, asked), asks(X, table, asked)
+        assert torch.equal(torch.as_tensor(found[0]), torch.as_tensor(expected[0]))
+        assert found[1:] == expected[1:]
+    assert not codes(function) | codes(asks)
+
+
+def test_a_trace_keeps_nothing_of_what_a_call_was_given():
+    programs = (reads_a_held_reference, leaves_with_an_object)
+    gc.collect()
+    gc.disable()
+    try:
+        for program in programs:
+            thing = Thing(2.0)
+            watched = weakref.ref(thing)
+            compiled(program)(X, thing)
+            del thing
+            assert watched() is None, program.__name__
+    finally:
+        gc.enable()
+
+
+def leaves_with_an_object(x, thing):
+    held = [thing, x + 1]
+    time.time()
+    return held[1] * thing.value

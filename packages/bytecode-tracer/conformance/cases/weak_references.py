@@ -279,7 +279,7 @@ def proxy_made(x, n):
         return first, "gone"
 
 
-@case(with_x(1, 2))
+@case(with_x(1))
 def cycle_collected(x, n):
     thing, other = Thing(n), Thing(n)
     thing.other, other.other = other, thing
@@ -506,6 +506,167 @@ def containers_of_the_program(x, n):
     thing = things.pop()
     del thing
     return sizes, (len(by_key), len(by_name), len(together)), x
+
+
+@case(lambda: [(t(2), {KEPT, OTHER}, Thing(1)), (t(2), {KEPT, OTHER}, KEPT),
+               (t(2), {KEPT, OTHER}, OTHER), (t(2), {OTHER}, KEPT)])  # fmt: skip
+def objects_in_a_set(x, things, one):
+    return one in things, sum(thing.value for thing in things) * x
+
+
+# What is told at the end of objects.
+
+
+def guarded_numbers(log):
+    try:
+        yield 1
+        yield 2
+    finally:
+        log.append("closed")
+
+
+def numbers_under_a_lock(log, manager):
+    with manager:
+        yield from guarded_numbers(log)
+
+
+class Manager:
+    def __init__(self, log):
+        self.log = log
+
+    def __enter__(self):
+        self.log.append("entered")
+
+    def __exit__(self, *error):
+        self.log.append(error[0] is GeneratorExit)
+
+
+@case(with_x(1, 2))
+def generator_deleted(x, n):
+    log = []
+    running = guarded_numbers(log)
+    first = next(running)
+    del running
+    return list(log), first * x * n
+
+
+@case(with_x(1, 2))
+def loop_left_early(x, n):
+    log = []
+    for number in guarded_numbers(log):
+        if number >= n:
+            break
+    return list(log), x * number
+
+
+@case(with_x(1, 2))
+def generator_that_ends(x, n):
+    log = []
+    for number in numbers_under_a_lock(log, Manager(log)):
+        x = x + number
+    return log, x * n
+
+
+@case(with_x(1, 2))
+def delegating_generator_dropped(x, n):
+    log = []
+    running = numbers_under_a_lock(log, Manager(log))
+    for _ in range(n):
+        x = x + next(running)
+    running = None
+    return list(log), x
+
+
+LOG = []
+
+
+@case(with_x(1, 2), then=lambda result: (result, list(LOG)))
+def generator_left_by_a_local(x, n):
+    running = guarded_numbers(LOG)
+    return next(running) * x, len(LOG) * n
+
+
+@case(with_x(1, 2))
+def any_of_a_generator(x, n):
+    log = []
+    return any(number > n - 1 for number in guarded_numbers(log)), list(log), x
+
+
+@case(with_x(1, 2))
+def generator_dropped_after_a_break(x, n):
+    log = []
+    running = guarded_numbers(log)
+    x = x + next(running)
+    time.perf_counter()
+    before = list(log)
+    del running
+    return before, list(log), x * n
+
+
+class Told:
+    alive = 0
+
+    def __init__(self):
+        Told.alive += 1
+
+    def __del__(self):
+        Told.alive -= 1
+
+
+def _told():
+    for count in (1, 2):
+        yield (t(2), [Told() for _ in range(count)], {"one": Told()}, Holder(Told()))
+
+
+@case(_told)
+def destructors_of_what_was_passed(x, items, table, holder):
+    before = Told.alive
+    items.pop()
+    after = Told.alive
+    del table["one"]
+    holder.thing = None
+    holder.table.clear()
+    return before - after, before - Told.alive, x
+
+
+@case(lambda: [(t(2), [Thing(1)]), (t(2), [Told()]), (t(2), [[Told()], 3])])
+def cleared_lists(x, items):
+    before = Told.alive
+    items.clear()
+    return before - Told.alive, x + 1
+
+
+def _with_callbacks():
+    for _ in range(2):
+        seen = []
+        thing = Thing(1)
+        items = [thing]
+        yield (t(2), items, seen, weakref.ref(thing, lambda _, seen=seen: seen.append("gone")))
+        del thing
+
+
+@case(_with_callbacks)
+def callbacks_of_the_caller(x, items, seen, reference):
+    items[0] = 5
+    return len(seen), reference() is None, x
+
+
+@case(_dying_keys)
+def keys_dropped_by_the_program(x, table):
+    return len(table), len(list(table)), x
+
+
+def _held_in_a_list():
+    for _ in range(2):
+        things = [Thing(1), Thing(2)]
+        yield (t(2), things, weakref.WeakKeyDictionary({thing: 1 for thing in things}))
+
+
+@case(_held_in_a_list)
+def weak_keys_dropped(x, things, table):
+    before = len(table)
+    things.pop()
+    return before, len(table), x
 
 
 # Where torch makes them.

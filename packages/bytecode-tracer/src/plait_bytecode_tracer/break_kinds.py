@@ -189,10 +189,12 @@ BREAKS = _table(
     ),
     BreakKind(
         "GB0014",
-        "object with a destructor",
-        "Make the object outside of the compiled function.",
-        "Its class defines __del__, which runs when the last reference goes. What a compiled "
-        "call keeps for itself would delay that, so the whole call runs as plain Python.",
+        "object whose end is told",
+        "Make and drop the object outside of the compiled function; close the generator.",
+        "Something happens when the last reference to it goes: its class defines __del__, a weak "
+        "reference to it has a callback, or it is a generator that waits inside a try or with "
+        "statement. What a compiled call keeps for itself would delay that, so the whole call "
+        "runs as plain Python.",
         """
         class Counted:
             alive = []

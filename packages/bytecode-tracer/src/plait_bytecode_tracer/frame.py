@@ -235,6 +235,7 @@ class Frame:
             self.state.lines.append(self.line)
             self.state.files.append(self.code.co_filename)
         self.state.running.append(self)
+        self.state.waiting.pop(id(self), None)
         try:
             self._loop()
         except (TraceBreakError, PythonError) as error:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.lazy import raw_items
+from plait_bytecode_tracer.object_keys import real_key
 from plait_bytecode_tracer.variables import (
     BoundVariable,
     CallableVariable,
@@ -125,64 +126,95 @@ def _parts(value: Any) -> list[Any]:
 # What the trace has let go of.
 
 
+def lost(state: TraceState) -> Iterator[object]:
+    """The objects that the trace has taken out of objects from outside, or of its arguments."""
+    for variable in [*state.changed.values()]:
+        yield from _lost_from(state, variable)
+    for key, written in state.attributes.items():
+        for name in written:
+            yield from _replaced(state, state.owners[key], name)
+    if state.arguments:
+        held = _held(state)
+        for value in state.arguments:
+            if id(value) not in held and id(state.wrapped.get(id(value), value)) not in held:
+                yield value
+
+
 def _drops(state: TraceState) -> bool:
     """Whether the trace may have dropped what objects from outside held."""
     if state.context or state.taken:
         return True
-    if any(_drops_from(state, variable) for variable in state.changed.values()):
+    if any(not _is_followed(variable) for variable in state.changed.values()):
+        return True
+    found = (_lost_from(state, variable) for variable in state.changed.values())
+    if any(not is_constant(value) for values in found for value in values):
         return True
     return any(
-        _replaces(state.owners[key], name)
+        not isinstance(state.owners[key], Known)
+        or any(not is_constant(value) for value in _replaced(state, state.owners[key], name))
         for key, attributes in state.attributes.items()
         for name in attributes
     )
 
 
-def _replaces(owner: Any, name: str) -> bool:
-    """Whether an object from outside held something under a name that may die."""
+def _replaced(state: TraceState, owner: Any, name: str) -> list[object]:
+    """What an object from outside held under a name that the trace has set."""
     if not isinstance(owner, Known):
-        return True
+        return []
     table = getattr(owner.value, "__dict__", {})
     before = table.get(name, _MISSING)
-    return before is not _MISSING and not is_constant(before)
+    after = state.attributes[id(owner.value)].get(name)
+    same = isinstance(after, Known) and after.value is before
+    return [] if before is _MISSING or same else [before]
 
 
-def _drops_from(state: TraceState, variable: Variable) -> bool:
-    """Whether less is in a container from outside than was when the call began."""
+def _is_followed(variable: Variable) -> bool:
+    """Whether it is known what a changed container from outside has held."""
+    match variable:
+        case DictVariable(original=dict()) | SequenceVariable(original=list()):
+            return True
+        case CellVariable(original=types.CellType()) | SetVariable(original=set()):
+            return True
+    return False
+
+
+def _lost_from(state: TraceState, variable: Variable) -> list[object]:
+    """What was in a container from outside when the call began, and is not there any more."""
     match variable:
         case DictVariable(original=dict() as before, writes=writes):
-            return any(kind != "set" or _lost(before, key) for kind, key in writes)
+            return _lost_from_dict(before, writes)
         case SequenceVariable(items=items, original=list() as before):
-            return not _starts_with(state, raw_items(items), before)
+            there = {_real_id(item, before) for item in raw_items(items)}
+            return [real for real in before if id(real) not in there]
         case CellVariable(original=types.CellType() as cell):
             try:
-                return not is_constant(cell.cell_contents)
+                return [cell.cell_contents]
             except ValueError:
-                return False
+                return []
         case SetVariable(items=items, original=set() as before):
-            kept = {
-                id(key.variable.value)
-                for key in items
-                if isinstance(key, ObjectKey) and isinstance(key.variable, Known)
+            there = {id(item) for item in items} | {
+                _real_id(item.variable, []) for item in items if isinstance(item, ObjectKey)
             }
-            return not all(is_constant(each) or id(each) in kept for each in before)
-    return True
+            return [real for real in before if id(real) not in there]
+    return []
 
 
-def _lost(before: dict[Any, Any], key: Any) -> bool:
-    """Whether a dict held something that may die under a key that was set."""
-    if isinstance(key, ObjectKey):
-        return True
-    return key in before and not is_constant(before[key])
+def _lost_from_dict(before: dict[Any, Any], writes: list[tuple[str, Any]]) -> list[object]:
+    found: list[object] = []
+    for kind, key in writes:
+        if kind == "clear":
+            return [*before, *before.values()]
+        real = real_key(key)
+        if kind != "front" and real in before:
+            found += [before[real]] if kind == "set" else [real, before[real]]
+    return found
 
 
-def _starts_with(state: TraceState, items: list[Any], before: list[Any]) -> bool:
-    """Whether the elements that a list had are its first ones still."""
-    if len(items) < len(before):
-        return False
-    return all(
-        getattr(item, "position", -1) == place
-        or item is state.wrapped.get(id(real))
-        or (isinstance(item, Known) and item.value is real)
-        for place, (item, real) in enumerate(zip(items, before, strict=False))
-    )
+def _real_id(item: Any, before: list[object]) -> int:
+    """The id of the object from outside that an element is; 0 if it is none."""
+    place = getattr(item, "position", None)
+    if place is not None:
+        return id(before[place])
+    if isinstance(item, UnreadVariable | Known):
+        return id(item.value)
+    return id(getattr(item, "original", None))

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from plait_bytecode_tracer.detaching import detach
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.twins import proxy_of, shown_by
 from plait_bytecode_tracer.variables import (
@@ -127,6 +128,9 @@ class Made:
 
     def clear(self) -> None:
         """Let go of everything; the prototypes are garbage then, like the classes of a call."""
+        for value in reversed(self.kept):
+            if isinstance(value, type) and self.is_made(value):
+                detach(value)
         for table in (self.recipes, self.variables, self.stand_ins, self.paths):
             table.clear()
         self.snapshots.clear()

@@ -112,6 +112,42 @@ def read_keys(state: TraceState, source: Source, keys: Sequence[Any]) -> None:
             state.wrap(key, where)
 
 
-def nth_key(values: dict[Any, Any], place: int) -> Any:
-    """The key at a place in the order of a dict."""
+def is_identity_key(value: object) -> bool:
+    """Whether a key compares by identity: a class or function."""
+    return isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
+
+
+def read_elements(state: TraceState, source: Source, values: Any) -> set[Any]:
+    """The elements of a set of the caller's: the same constants, or objects at their places."""
+    if all(is_constant(value) or is_identity_key(value) for value in values):
+        state.require(source, Kind.KEYS, tuple(values), f"{source.text} keeps its elements")
+        return set(values)
+    if len(values) > _MAX_KEYS or type(values) not in (set, frozenset):
+        raise TraceBreakError("GB0009", f"{source.text} is a set of objects")
+    state.require(source, Kind.LENGTH, len(values), f"len({source.text}) == {len(values)}")
+    reader = state.constants.name(nth_key)
+    found = set()
+    for place, value in enumerate(values):
+        text = f"element {place} of {source.text}"
+        where = Source(f"{reader}({source.code}, {place})", text, source)
+        found.add(_element(state, value, where))
+    return found
+
+
+def _element(state: TraceState, value: Any, where: Source) -> Any:
+    held = state.wrap(value, where)
+    if is_constant(value) or is_identity_key(value):
+        return value
+    if isinstance(value, weakref.ref) and type(value).__call__ is weakref.ref.__call__:
+        target = Source(f"{where.code}()", f"{where.text}()", where)
+        return ReferenceKey(held, _element(state, value(), target))
+    cls: Any = type(value)
+    if cls.__eq__ is not object.__eq__ or cls.__hash__ is not object.__hash__:
+        raise TraceBreakError("GB0009", f"{where.text}, in a set of objects")
+    state.distinct.setdefault(where.code, held)  # what is looked for is not it, in each call
+    return ObjectKey(held)
+
+
+def nth_key(values: Any, place: int) -> Any:
+    """The key at a place in the order of a dict, or the element of a set."""
     return next(itertools.islice(values, place, None))

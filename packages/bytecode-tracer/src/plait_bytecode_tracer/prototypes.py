@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from plait_bytecode_tracer.detaching import detach
 from plait_bytecode_tracer.made import HEAP_TYPE
 
 
@@ -31,6 +32,8 @@ def new_class(
             return made
         except TypeError as error:  # instances of the shield look different
             failed = error
+        finally:
+            detach(shield)
     raise ShieldError(str(failed))
 
 

@@ -36,6 +36,8 @@ from plait_bytecode_tracer.made import Made
 from plait_bytecode_tracer.object_keys import (
     entry_source,
     guard_key,
+    is_identity_key,
+    read_elements,
     read_keys,
     real_key,
     tracked_key,
@@ -84,11 +86,6 @@ STORED_KINDS: frozenset[type] = frozenset(
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """The attributes of a module that hold what its call does besides `forward`."""
-
-
-def is_identity_key(value: object) -> bool:
-    """Whether a key compares by identity: a class or function."""
-    return isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
 
 
 VALUE_BASES: tuple[type, ...] = (str, int, float, complex, bytes)
@@ -198,6 +195,8 @@ class TraceState:
     """The keys that were asked of functions with caches, and whether the cache lacked them."""
     arguments: list[object] = field(default_factory=list)
     """What a continuation was given that may die: nothing but the trace holds it."""
+    waiting: dict[int, Any] = field(default_factory=dict)
+    """The frames of generators that have yielded inside a `try` or `with`, by their ids."""
     leaving: list[Variable] = field(default_factory=list)
     """What the call returns, once that is known."""
     references: dict[int, Variable] = field(default_factory=dict)
@@ -473,9 +472,7 @@ class TraceState:
         if issubclass(kind, dict):
             return self._wrap_dict(value, kind, source)
         if kind in (set, frozenset):
-            items = [self._element_key(item, source) for item in value]
-            self.require(source, Kind.KEYS, tuple(value), f"{source.text} keeps its elements")
-            return SetVariable(set(items), source, kind, value)
+            return SetVariable(read_elements(self, source, value), source, kind, value)
         size = kind.__len__(value)
         text = f"len({source.text}) == {size}"
         if type(value) is kind:
@@ -487,15 +484,6 @@ class TraceState:
             return self.wrap(kind.__getitem__(value, n), self._element(value, kind, source, n))
 
         return SequenceVariable(LazyList(size, wrap), kind, source, value)
-
-    def _element_key(self, item: Any, source: Source) -> Any:
-        """An element of a set of the caller's, as tracked sets hold it."""
-        if is_constant(item) or is_identity_key(item):
-            return item
-        cls: Any = type(item)
-        if cls.__eq__ is not object.__eq__ or cls.__hash__ is not object.__hash__:
-            raise TraceBreakError("GB0009", f"{source.text} is a set of objects")
-        return ObjectKey(self.wrap(item, self.constants.source(item, f"in {source.text}")))
 
     def _unbound(self, kind: type, name: str) -> str:
         return self.constants.name(getattr(kind, name))
@@ -629,7 +617,7 @@ class TraceState:
             *(self.globals_read, self.defaults, self.context, self.distinct, self.arguments),
             *(self.references, self.leaving, self.taken, self.kept, self.marked_tensors),
             *(self.deferred, self.running, self.coroutines, self.representing, self.cache_keys),
-            *(self.generators, self.made),
+            *(self.generators, self.waiting, self.made),
         ):
             table.clear()
         self.outside = None

@@ -36,6 +36,7 @@ from plait_bytecode_tracer.guards import (
     guard_tree,
 )
 from plait_bytecode_tracer.keys import all_distinct, key_object
+from plait_bytecode_tracer.mourning import refuse_deaths
 from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rebuild import Rebuilder
 from plait_bytecode_tracer.resume import is_chain, lines_at, origin_of, shown_parameter
@@ -349,9 +350,12 @@ def _finish(
     try:
         returned = rebuilder.value(result)
         rebuilder.effects()
+        state.running.append(frame)  # what its variables hold lives to the end of the call
+        refuse_deaths(state, rebuilder)
         guard_memory(state)
         refuse_shared(rebuilder.named)
     except TraceBreakError as error:
+        rebuilder.release()
         found = GraphBreak(error.kind.code, error.reason, frame.lines(), error.kind.hint)
         raise WholeCallEagerError(found, state) from error
     lines = (*rebuilder.lines, f"return {returned}")
@@ -366,9 +370,14 @@ def _finish_at_break(
     known: Known,
 ) -> Capture:
     rebuilder = Rebuilder(state, Reads())
-    continuation = go_on(frame, rebuilder, known)
-    guard_memory(state)
-    refuse_shared(rebuilder.named)
+    try:
+        continuation = go_on(frame, rebuilder, known)
+        refuse_deaths(state, rebuilder)
+        guard_memory(state)
+        refuse_shared(rebuilder.named)
+    except Exception:
+        rebuilder.release()
+        raise
     return _capture(function, state, rebuilder, tuple(rebuilder.lines), reason, continuation)
 
 

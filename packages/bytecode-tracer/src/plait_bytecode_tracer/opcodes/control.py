@@ -113,6 +113,8 @@ def return_generator(frame: Frame, instruction: Instruction) -> None:
 @opcode("YIELD_VALUE")
 def yield_value(frame: Frame, instruction: Instruction) -> None:
     frame.yielded = frame.pop()
+    if frame.is_covered():
+        frame.state.waiting[id(frame)] = frame
     frame.push(WAITING)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import operator
 import sys
+import types
 import weakref
 from typing import Any, NoReturn
 
@@ -23,6 +24,7 @@ from plait_bytecode_tracer.operations import apply, identical
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.variables import (
     FunctionVariable,
     Known,
@@ -55,6 +57,7 @@ def weak_reference(frame: Frame, target: Variable, callback: Variable = NONE, /)
     if not (isinstance(callback, Known) and callback.value is None):
         raise TraceBreakError("GB0017", "a weak reference with a callback is made")
     state = frame.state
+    _refuse_local(state)
     real = _real(frame, target)
     if real is not _MADE:
         try:
@@ -93,8 +96,29 @@ def _real(frame: Frame, target: Variable) -> Any:
     return real
 
 
+def _refuse_local(state: TraceState) -> None:
+    """Break in the middle of a function that has defined classes or functions of its own.
+
+    Guards would hold them, and so what they refer to.
+    """
+    for value in state.arguments:
+        defined = value if isinstance(value, type | types.FunctionType) else type(value)
+        if "<locals>" in defined.__qualname__:
+            text = f"a weak reference, where {defined.__name__} lives no longer than the call"
+            raise TraceBreakError("GB0017", text)
+
+
 def _never(frame: Frame, *args: Variable) -> NoReturn:
     fails(TypeError, "__call__() takes no arguments")
+
+
+@builtin(type.__subclasses__)
+def subclasses(frame: Frame, cls: Variable, /) -> Variable:
+    """The classes that are alive now; one lives on in the guards of what was compiled for it."""
+    real = cls.value if isinstance(cls, Known) else object
+    if frame.state.made.depends(real) or "<locals>" in getattr(real, "__qualname__", ""):
+        raise TraceBreakError("GB0017", "the code asks which subclasses are alive")
+    raise TraceBreakError("GB0002", "a call of type.__subclasses__, which is not traced")
 
 
 def calls_as_reference(reference: weakref.ref[Any]) -> bool:
@@ -115,6 +139,7 @@ def referent(frame: Frame, reference: Variable, /) -> Variable:
         return reference.args[0]
     if not isinstance(reference, Known) or not isinstance(reference.value, weakref.ref):
         raise TraceBreakError("GB0017", "a weak reference of another kind")
+    _refuse_local(state)
     real = weakref.ref.__call__(reference.value)
     if real is not None and not is_kept(state, real):
         raise TraceBreakError("GB0017", "a weak reference to what the code may have dropped")
