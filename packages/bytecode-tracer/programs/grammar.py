@@ -13,9 +13,12 @@ A placeholder in a template names a type, and says how it is filled:
 
 Types: T tensor, I int, F float, B bool, S str, P list of tensors, L list of ints, D dict of
 tensors by str, O object, C function of a tensor and an int to a tensor, G generator of tensors.
+`further.py` has more.
 """
 
 from __future__ import annotations
+
+from programs import further
 
 PRELUDE = """\
 import contextlib
@@ -124,10 +127,12 @@ def noted(name):
 
 
 """
+PRELUDE += further.PRELUDE
 """What every program begins with."""
 
 PARAMETERS = {"x": "T", "y": "T", "n": "I", "flag": "B", "items": "P", "sizes": "L", "named": "D"}
-PARAMETERS |= {"box": "O", "scale": "F", "word": "S"}
+PARAMETERS |= {"box": "O", "scale": "F", "word": "S", "net": "M", "codes": "E", "marks": "Z"}
+PARAMETERS |= {"rich": "R"}
 """Parameters of the program, with their types."""
 
 EXPRESSIONS: dict[str, tuple[str, ...]] = {
@@ -255,6 +260,8 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
     ),
     "G": ("rows(<T>, <I> % 4)", "chained(<T>, <I> % 3)", "(t * <I> for t in <P>)", "iter(<P>)"),
 }
+for _kind, _more in further.EXPRESSIONS.items():
+    EXPRESSIONS[_kind] = (*EXPRESSIONS.get(_kind, ()), *_more)
 """Expressions of each type. Those without a placeholder, or with variables only, end a tree."""
 
 GROWING = (".append", ".extend", ".insert", "+= [", "[1:] =")
@@ -334,6 +341,7 @@ STATEMENTS: tuple[str, ...] = (
     "class Local(Box):\n    shared = <I>\n\n    def __call__(self, t, k):\n"
     "        return t * k + <I>\n\n"
     "<O=> = Local(<T>, <I>)",
+    *further.STATEMENTS,
 )
 """Statements. A variable bound with `+` is in scope in the blocks after it; `<C+>` of a `def`
 stays in scope."""

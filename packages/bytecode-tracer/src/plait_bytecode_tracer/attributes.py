@@ -88,6 +88,13 @@ _TENSOR_CONSTANTS = frozenset(
         *("is_sparse", "is_quantized", "itemsize", "nbytes", "is_nested", "is_mps", "is_xpu"),
     }
 )
+_OF_FUNCTIONS = frozenset(
+    {
+        *("__defaults__", "__kwdefaults__", "__doc__", "__name__", "__qualname__", "__module__"),
+        "__annotations__",
+    }
+)
+"""Attributes of functions that are not in their dict, and can be replaced."""
 _TENSOR_TENSORS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 
 
@@ -399,6 +406,8 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
         return written
     value = getattr(real, name, MISSING)
     if value is MISSING:
+        if owner.source is not None:
+            frame.state.require(owner.source, Kind.NO_ATTRIBUTE, name, f"no attribute {name}")
         return None
     if name == "__dict__" and isinstance(real, types.FunctionType) and owner.source is not None:
         return own_attributes(frame, owner)
@@ -407,6 +416,13 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
     if name == "__builtins__":
         return frame.state.global_table(real.__builtins__)
     own = getattr(real, "__dict__", {})
+    if name in _OF_FUNCTIONS and isinstance(real, types.FunctionType):
+        source = owner.source or frame.state.constants.source(real, real.__qualname__)
+        return frame.state.wrap(value, source.attribute(name))
+    if name == "__code__" and isinstance(real, types.FunctionType):
+        source = owner.source or frame.state.constants.source(real, real.__qualname__)
+        frame.state.guard_identity(source.attribute(name), value)
+        return constant(value)
     if name in own and owner.source is not None and isinstance(real, types.FunctionType):
         return frame.state.wrap(value, owner.source.attribute(name))
     is_own = isinstance(real, types.FunctionType) and not frame.state.made.depends(real)

@@ -210,15 +210,18 @@ def _call_known(
         return call(frame, outside_partial(frame, function), args, kwargs)
     if isinstance(real, GETTERS):
         return call_getter(frame, known_getter(real), args, kwargs)
-    scripted = getattr(real, "_torchdynamo_inline", None)  # the Python of a ScriptFunction
-    if isinstance(scripted, types.FunctionType):
-        return inline(frame, scripted, args, kwargs)
+    if isinstance(real, torch.jit.ScriptFunction):
+        scripted = getattr(real, "_torchdynamo_inline", None)  # the Python of it
+        if isinstance(scripted, types.FunctionType):
+            return inline(frame, scripted, args, kwargs)
     method = _ruled_method(real)
     if method is not None:
         return call(frame, constant(method), [_receiver(frame, function), *args], kwargs)
-    name = getattr(real, "__qualname__", type(real).__name__)
+    named = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+    name = real.__qualname__ if isinstance(real, named) else type(real).__name__
     if not isinstance(real, types.BuiltinFunctionType | types.MethodDescriptorType):
         method = static_attribute(type(real), "__call__")
+        guard_class(frame, type(real), "__call__")
         if isinstance(method, types.FunctionType):
             return inline(frame, method, [function, *args], kwargs)
         if method is not MISSING and find_builtin(method) is not None:
@@ -540,7 +543,7 @@ def _defaults(
         for n, value in enumerate(given)
     ]
     by_name = {
-        name: _default(frame, value, source.attribute("__kwdefaults__").item(repr(name), name))
+        name: _default(frame, value, source.attribute("__kwdefaults__").element(name, name))
         for name, value in named.items()
     }
     frame.state.defaults[id(function)] = by_position, by_name

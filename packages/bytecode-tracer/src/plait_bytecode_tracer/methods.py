@@ -608,14 +608,16 @@ _CONSTANT_CLASSES = (int, float, complex, str, bytes)
 
 def constant_method(function: Any) -> bool:
     """Whether a bound builtin method belongs to an immutable constant."""
-    owner = getattr(function, "__self__", None)
+    if not isinstance(function, types.BuiltinMethodType | types.MethodWrapperType):
+        return False  # an object of the program may answer anything
+    owner = function.__self__
     if isinstance(owner, torch.device) and function.__name__ in ("__enter__", "__exit__"):
         return False
     if isinstance(owner, CLASSES) and is_local(function):
         return False
-    if owner in CLASSES:
+    if isinstance(owner, type) and owner in CLASSES:
         return is_makers(function)
-    if owner in _CONSTANT_CLASSES:
+    if isinstance(owner, type) and owner in _CONSTANT_CLASSES:
         return isinstance(function, types.BuiltinMethodType) and function.__name__[0] != "_"
     return owner is not None and not isinstance(owner, type(torch)) and is_constant(owner)
 

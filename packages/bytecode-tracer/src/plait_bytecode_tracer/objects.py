@@ -53,7 +53,7 @@ BUILTIN_BASES: tuple[type, ...] = (
 MODULE_CALL: Any = torch.nn.Module.__call__
 """As it is when this is imported: a program may replace it."""
 MODULE_GETATTR: Any = torch.nn.Module.__getattr__
-_IMMUTABLE = 1 << 8
+IMMUTABLE = 1 << 8
 """The flag of classes whose attributes cannot be set."""
 
 
@@ -144,6 +144,7 @@ def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | No
     cls = class_of(owner)
     static = static_attribute(cls, name)
     guard_class(frame, cls, name)
+    guard_descriptor(frame, static)
     if static is not MISSING and _is_data_descriptor(static) and hasattr(type(static), "__get__"):
         return _data_attribute(frame, owner, cls, name, static)
     own = instance_attribute(frame, owner, name)
@@ -162,8 +163,26 @@ def guard_class(frame: Frame, cls: type, name: str) -> None:
     if frame.state.made.is_made(cls):
         for base in outer_bases(frame, cls):
             guard_class(frame, base, name)
-    elif not all(base.__flags__ & _IMMUTABLE for base in cls.__mro__):
+    elif not all(base.__flags__ & IMMUTABLE for base in cls.__mro__):
         frame.state.guard_class(cls, name)
+
+
+def guard_descriptor(frame: Frame, static: Any) -> None:
+    """What a class holds under a name stays a descriptor, or none, of the kind that it is."""
+    if static is not MISSING and not type(static).__flags__ & IMMUTABLE:
+        for name in ("__get__", "__set__", "__delete__"):
+            guard_class(frame, type(static), name)
+
+
+def guard_order(frame: Frame, cls: type) -> None:
+    """A class from outside keeps its bases, and the order in which they are searched."""
+    if frame.state.made.is_made(cls):
+        for base in outer_bases(frame, cls):
+            guard_order(frame, base)
+    elif not all(base.__flags__ & IMMUTABLE for base in cls.__mro__):
+        source = frame.state.constants.source(cls, cls.__qualname__).attribute("__mro__")
+        text = f"{cls.__qualname__} keeps its bases"
+        frame.state.require(source, Kind.IDENTITY, cls.__mro__, text)
 
 
 def outer_bases(frame: Frame, cls: type) -> list[type]:
@@ -300,7 +319,7 @@ def class_value(frame: Frame, cls: type, name: str, value: Any) -> Variable:
         if made.is_made(holder):
             return made.given(value, (holder, f"{{}}.__dict__[{name!r}]"))
         cls = holder
-    if all(base.__flags__ & _IMMUTABLE for base in cls.__mro__):
+    if all(base.__flags__ & IMMUTABLE for base in cls.__mro__):
         return constant(value)
     if name == "__class__":  # through the class itself it would be the metaclass
         return constant(value)
@@ -368,6 +387,7 @@ def super_attribute(frame: Frame, owner: SuperVariable, name: str) -> Variable |
         return constant(super)
     order = owner.cls.__mro__
     is_class = isinstance(receiver, Known) and receiver.value is owner.cls
+    guard_order(frame, owner.cls)
     for cls in order[order.index(owner.after) + 1 :]:
         guard_class(frame, cls, name)
         if name not in cls.__dict__:
@@ -436,6 +456,8 @@ def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> 
         write_class(frame.state, plain_class(owner), name, value)
         return
     static = static_attribute(cls, name)
+    guard_class(frame, cls, name)
+    guard_descriptor(frame, static)
     if static is not MISSING and hasattr(type(static), "__set__"):
         if isinstance(static, property):
             if static.fset is None:
@@ -456,7 +478,7 @@ def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> 
             set_exception_field(frame, owner, name, value)
             return
         is_slot = isinstance(static, types.MemberDescriptorType)
-        is_slot = is_slot and not static.__objclass__.__flags__ & _IMMUTABLE
+        is_slot = is_slot and not static.__objclass__.__flags__ & IMMUTABLE
         if not is_slot and not (issubclass(cls, BaseException) and name.startswith("__")):
             raise TraceBreakError("GB0007", f"a write to {name!r}, which {cls.__name__} intercepts")
     if is_class and isinstance(owner, Known):
@@ -542,6 +564,7 @@ def delete_object_attribute(frame: Frame, owner: Variable, name: str) -> None:
     """`del owner.name` by the object's class."""
     cls = class_of(owner)
     remover = static_attribute(cls, "__delattr__")
+    guard_class(frame, cls, "__delattr__")
     if frame.state.made.is_made(plain_class(owner)) and not is_python(remover):
         delete_attribute(frame, owner, name)
         return
@@ -564,6 +587,8 @@ def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:
     if isinstance(owner, Known) and isinstance(owner.value, type):
         raise TraceBreakError("GB0007", f"deleting {name!r} of the class {owner.value.__name__}")
     static = static_attribute(cls, name)
+    guard_class(frame, cls, name)
+    guard_descriptor(frame, static)
     if isinstance(static, property):
         if static.fdel is None:
             refuse(frame, owner, static.__delete__, name, "deleter")

@@ -258,14 +258,12 @@ def _object_truth(frame: Frame, value: Variable) -> bool:
     method = special_method(frame, value, "__bool__")
     if method is not None:
         found = _call(frame, method, [])
-        if isinstance(found, SymbolVariable) and found.kind is bool:
-            return truth(frame, found)
-        if not (isinstance(found, Known) and isinstance(found.value, bool)):
-            from plait_bytecode_tracer.classes import type_of
+        from plait_bytecode_tracer.classes import type_of
 
-            kind = type_of(found).__name__
-            fails(TypeError, f"__bool__ should return bool, returned {kind}")
-        return found.value
+        kind = type_of(found)
+        if kind is not bool:
+            fails(TypeError, f"__bool__ should return bool, returned {kind.__name__}")
+        return truth(frame, found)
     if special_method(frame, value, "__len__") is None:
         return True
     from plait_bytecode_tracer.rules.objects import len_

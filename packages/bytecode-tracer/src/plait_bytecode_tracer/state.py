@@ -342,8 +342,11 @@ class TraceState:
         text = f"{function.__qualname__} keeps its code and defaults"
         self.require(source, Kind.FUNCTION, parts, text)
         if function.__kwdefaults__:
-            table = self.constants.name(dict(function.__kwdefaults__))
-            self.guard(source.attribute("__kwdefaults__"), f"{{}} == {table}", text)
+            table = source.attribute("__kwdefaults__")
+            self.require(table, Kind.KEYS, tuple(function.__kwdefaults__), text)
+            for name, value in function.__kwdefaults__.items():
+                if is_constant(value):  # others are read from there
+                    self._guard_constant(value, table.element(name, name))
 
     def wrap(self, value: Any, source: Source | None) -> Variable:
         """A value from outside, guarded so that later calls find the same."""

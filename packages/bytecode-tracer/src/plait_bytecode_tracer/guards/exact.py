@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import struct
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -14,8 +15,8 @@ _PLAIN = (str, int)
 def exact_key(value: object) -> Hashable:
     """A key that two constants share only if no program can tell their values apart.
 
-    `1`, `1.0` and `True` have different keys, as have `0.0` and `-0.0`; all NaN share
-    one. The elements of tuples, frozensets, slices and ranges count in the same way.
+    `1`, `1.0` and `True` have different keys, as have `0.0` and `-0.0`; NaN have that
+    of their bits. The elements of tuples, frozensets, slices and ranges count in the same way.
     """
     kind = type(value)
     if kind.__module__ == "numpy" and hasattr(kind, "tobytes"):
@@ -44,7 +45,7 @@ def _numpy_key(value: Any) -> Hashable:
 
 def _float_key(value: float) -> Hashable:
     if math.isnan(value):
-        return "nan"
+        return struct.pack("d", value)  # a sign is in it, and more
     return value, math.copysign(1.0, value)
 
 

@@ -245,5 +245,5 @@ def shown(value: object) -> str:
     if type(value).__module__ == "builtins" and not callable(value):
         text = repr(value)
         return text if len(text) <= 80 else text[:77] + "..."
-    name = getattr(value, "__qualname__", None)
-    return name if isinstance(name, str) else f"a {type(value).__name__}"
+    named = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+    return value.__qualname__ if isinstance(value, named) else f"a {type(value).__name__}"

@@ -12,7 +12,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exception_groups import group_to_raise, match_group
 from plait_bytecode_tracer.frame import Frame, Handled, constant
 from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.objects import special_method
+from plait_bytecode_tracer.objects import guard_order, special_method
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails, is_exception
 from plait_bytecode_tracer.tracebacks import handled_exception
@@ -74,6 +74,7 @@ def check_exc_match(frame: Frame, instruction: Instruction) -> None:
     kinds = wanted if isinstance(wanted, tuple) else (wanted,)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
         fails(TypeError, "catching classes that do not inherit from BaseException is not allowed")
+    guard_order(frame, raised)
     frame.push(constant(issubclass(raised, kinds)))
 
 

@@ -12,9 +12,10 @@ from plait_bytecode_tracer.containers import dict_delete, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import NULL, Frame, constant
 from plait_bytecode_tracer.guards import Kind
+from plait_bytecode_tracer.imports import imported
 from plait_bytecode_tracer.objects import delete_object_attribute, write_global
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.resume import is_chain
 from plait_bytecode_tracer.variables import (
     CellVariable,
@@ -340,15 +341,7 @@ def swap(frame: Frame, instruction: Instruction) -> None:
 @opcode("IMPORT_NAME")
 def import_name(frame: Frame, instruction: Instruction) -> None:
     names, level = plain_value(frame.pop()), plain_value(frame.pop())
-    try:
-        found = __import__(instruction.argval, frame.function.globals, None, names, level)
-    except ImportError as error:
-        raise python_error(error) from error
-    name = found.__name__
-    if name.split(".")[0] == "torch":
-        frame.push(constant(found))
-    else:
-        frame.push(Known(found, frame.state.constants.source(found, name)))
+    frame.push(imported(frame, instruction.argval, names, level))
 
 
 @opcode("IMPORT_FROM")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +15,11 @@ from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.objects import (
+    IMMUTABLE,
     MISSING,
+    guard_order,
     is_python,
     object_attribute,
     special_method,
@@ -43,6 +47,7 @@ def isinstance_(frame: Frame, value: Variable, classes: Variable, /) -> Variable
     for cls in _each(wanted):
         if isinstance(value, Known) and type(value.value) is cls:
             return constant(True)
+        _guard_kinship(frame, type_of(value), cls)
         hook = _own_check(frame, cls, "__instancecheck__")
         if hook is None and _is_hooked(frame, cls):
             if _by_subclass_hook(frame, cls, type_of(value)):
@@ -68,6 +73,7 @@ def issubclass_(frame: Frame, value: Variable, classes: Variable, /) -> Variable
             continue
         if not isinstance(value, Known):
             raise TraceBreakError("GB0009", "issubclass of a value of the trace")
+        _guard_kinship(frame, value.value, cls)
         try:
             if issubclass(value.value, cls):
                 return constant(True)
@@ -96,6 +102,20 @@ def _stands_for_class(wanted: Any) -> bool:
     if isinstance(wanted, type) or type(wanted).__module__ in ("typing", "types"):
         return False
     return static_attribute(type(wanted), "__instancecheck__") is MISSING
+
+
+def _guard_kinship(frame: Frame, kind: Any, cls: Any) -> None:
+    """A class from outside is a subclass of another, or not, as long as this holds."""
+    if not isinstance(kind, type) or kind.__flags__ & IMMUTABLE:
+        return
+    guard_order(frame, kind)
+    is_made = frame.state.made.is_made
+    known, key = frame.state.class_guards, (id(kind), f"is of {id(cls)}")
+    if type(cls) is abc.ABCMeta and not is_made(cls) and not is_made(kind) and key not in known:
+        known.add(key)  # other classes may be registered
+        ask = functools.partial(issubclass, kind, cls)
+        text = f"issubclass({kind.__qualname__}, {cls.__qualname__}) is {ask()}"
+        frame.state.require(None, Kind.MODE, Mode(ask, ask()), text)
 
 
 def _own_check(frame: Frame, cls: Any, name: str) -> Variable | None:

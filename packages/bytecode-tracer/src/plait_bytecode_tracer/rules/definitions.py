@@ -11,6 +11,7 @@ from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import describe, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.objects import guard_class
 from plait_bytecode_tracer.raising import python_error
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.variables import (
@@ -24,7 +25,7 @@ from plait_bytecode_tracer.variables import (
 
 @builtin(inspect.signature)
 def signature(frame: Frame, function: Variable, **options: Variable) -> Variable:
-    return _of_definition(inspect.signature, function, options)
+    return _of_definition(frame, inspect.signature, function, options)
 
 
 @builtin(dataclasses.fields)
@@ -35,7 +36,7 @@ def fields(frame: Frame, owner: Variable) -> Variable:
 
         function: Any = dataclasses.fields
         return inline(frame, function, [owner], {})
-    return _of_definition(dataclasses.fields, owner, {})
+    return _of_definition(frame, dataclasses.fields, owner, {})
 
 
 @builtin(dataclasses.is_dataclass)
@@ -45,14 +46,17 @@ def is_dataclass(frame: Frame, owner: Variable) -> Variable:
     return constant(dataclasses.is_dataclass(type_of(owner)))
 
 
-def _of_definition(function: Any, owner: Variable, options: dict[str, Variable]) -> Variable:
-    """What a function tells of a definition, which does not change while it lives."""
+def _of_definition(
+    frame: Frame, function: Any, owner: Variable, options: dict[str, Variable]
+) -> Variable:
+    """What a function tells of a definition."""
     if isinstance(owner, ObjectVariable):
         owner = constant(owner.cls)
     if isinstance(owner, BoundVariable) and isinstance(owner.function, Known):
         owner = constant(types.MethodType(owner.function.value, owner))
     if not isinstance(owner, Known):
         raise TraceBreakError("GB0009", f"{function.__name__} of a {describe(owner)}")
+    _guard_definition(frame, owner.value)
     try:
         found = function(owner.value, **{n: plain_value(v) for n, v in options.items()})
     except (TypeError, ValueError) as error:
@@ -60,3 +64,13 @@ def _of_definition(function: Any, owner: Variable, options: dict[str, Variable])
     if isinstance(found, tuple):
         return SequenceVariable([constant(item) for item in found], tuple)
     return constant(found)
+
+
+def _guard_definition(frame: Frame, real: Any) -> None:
+    """What decides a signature, or the fields of a class, stays as it is."""
+    real = getattr(real, "__func__", real) if isinstance(real, types.MethodType) else real
+    if isinstance(real, types.FunctionType) and not frame.state.made.depends(real):
+        frame.state.guard_function(real)
+    elif isinstance(real, type):
+        for name in ("__init__", "__new__", "__signature__", "__dataclass_fields__"):
+            guard_class(frame, real, name)

@@ -14,6 +14,7 @@ from plait_bytecode_tracer.shapes.reads import number_before
 from plait_bytecode_tracer.variables import (
     FunctionVariable,
     Known,
+    SequenceVariable,
     SymbolVariable,
     TensorVariable,
     Variable,
@@ -48,7 +49,10 @@ def number_in(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | N
     if reader in ("item", "tolist") or reader == ("float" if is_float else "int"):
         if is_bool and reader == "int":
             return None
-        return _read(state, "item", tensor)
+        found = _read(state, "item", tensor)
+        for _ in range(fake.dim() if reader == "tolist" else 0):
+            found = SequenceVariable([found], list)
+        return found
     if reader == "index" and not (is_float or is_bool):
         return _read(state, "item", tensor)
     if reader == "float" and not is_bool:

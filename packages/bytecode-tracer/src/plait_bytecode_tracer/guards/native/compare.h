@@ -82,9 +82,7 @@ static PyObject *read_node(Check *check, Node *node, PyObject *base)
 
 static int equal_floats(double one, double other)
 {
-    if (isnan(one) || isnan(other))
-        return isnan(one) && isnan(other);
-    return one == other && signbit(one) == signbit(other);
+    return memcmp(&one, &other, sizeof(double)) == 0;
 }
 
 /* As `same_constant` of exact.py. */
