@@ -38,7 +38,7 @@ def test_programs_are_python(text):
 WRONG = (
     PRELUDE
     + """
-def program(x, y, n, flag, items, sizes, named, box, scale, word):
+def program(x, y, n, flag, items, *rest):
     items.append(x)
     SEEN.append(len(SEEN))
     return x * n, SEEN
