@@ -462,3 +462,64 @@ def updates_that_do_not_fit(x, n):
     except ValueError as error:
         found.append(str(error))
     return found, x * n
+
+
+class Shift:
+    def __init__(self, by):
+        self.by = by
+
+    def __add__(self, other):
+        return other + self.by
+
+    def __radd__(self, other):
+        return other - self.by
+
+    def __iadd__(self, other):
+        self.by += 1
+        return self
+
+    def __rmul__(self, other):
+        return NotImplemented
+
+    def __lt__(self, other):
+        return other * 2
+
+    def __eq__(self, other):
+        return self.by
+
+    def __rmatmul__(self, other):
+        print("matmul", self.by)
+        return other
+
+    __hash__ = None
+
+
+@case(lambda: [(t(2, 3), Shift(n)) for n in (1, 2, 1, 2.5)])
+def tensor_and_object(x, shift):
+    found = [shift + x, x + shift, x > shift, shift < x, x == shift, shift != x, x @ shift]
+    x += Shift(3)
+    shift += x
+    try:
+        x * shift
+    except TypeError as error:
+        return found, x, shift.by, str(error)
+    return None
+
+
+@case(lambda: [(t(3, 1).expand(3, 2),), (t(3, 2),), (t(2).expand(3, 2),)])
+def writes_to_shared_elements(x):
+    log = []
+    for write in (
+        lambda: x.fill_(1),
+        lambda: x.__setitem__(0, 2),
+        lambda: x[:, 0].add_(1),
+        lambda: x.copy_(x + 1),
+        lambda: x.relu_(),
+        lambda: x.index_fill_(0, torch.tensor([1]), 2),
+    ):
+        log.append(len(log))
+        try:
+            write()
+        except RuntimeError as error:
+            log.append(str(error)[:30])
+    return log, x

@@ -93,6 +93,22 @@ def refuse_shared(named: Sequence[Variable]) -> None:
             raise TraceBreakError("GB0016", "an array that leaves beside a tensor of its memory")
 
 
+def changes_shared_history(state: TraceState) -> bool:
+    """Whether a tensor is changed that shares memory with another input, under gradients.
+
+    Then both get another history and may come to require gradients, which fake tensors that
+    share nothing do not show.
+    """
+    inputs = state.tensor_inputs
+    pattern = storage_pattern(tuple(i.real for i in inputs))
+    groups = collections.Counter(first for first, _ in pattern)
+    shared = [i for i, (first, _) in zip(inputs, pattern, strict=True) if groups[first] > 1]
+    if not any(state.is_changed(i.node) for i in shared):
+        return False
+    values = [node.meta.get("val") for node in state.graph.nodes]
+    return any(isinstance(v, torch.Tensor) and v.requires_grad for v in values)
+
+
 def guard_distinct(state: TraceState) -> None:
     """What the trace wrote to is no other object that it read."""
     changed = [*state.changed.values(), *state.owners.values()]

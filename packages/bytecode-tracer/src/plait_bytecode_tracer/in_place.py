@@ -58,7 +58,11 @@ def require_possible(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
         args, kwargs: with fake tensors, on CPUs; others are not tried.
     """
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    if name not in _TRIED or not args or not isinstance(args[0], torch.Tensor):
+    if not args or not isinstance(args[0], torch.Tensor):
+        return
+    if name not in _TRIED:
+        if name == "setitem" or (name.endswith("_") and not name.endswith("__")):
+            _require_own_elements(target, args, kwargs)
         return
     tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
     if any(x.device.type != "cpu" or x.layout is not torch.strided for x in tensors):
@@ -105,6 +109,47 @@ def _require_apart(changed: torch.Tensor, others: Sequence[torch.Tensor]) -> Non
                 "tensor refer to a single memory location. Please clone() the tensor before "
                 "performing the operation."
             )
+
+
+_LARGEST = 1 << 20
+"""How many elements the memory of a tensor has at most, with which an operation is tried."""
+
+
+def _require_own_elements(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Try an operation for real that changes a tensor of which elements share memory.
+
+    Some operations refuse that, and some do not.
+    """
+    changed = args[0]
+    pairs = zip(changed.shape, changed.stride(), strict=True)
+    if not any(step == 0 and n > 1 for n, step in pairs) or changed.device.type != "cpu":
+        return
+    tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
+    if any(_elements(x) > _LARGEST for x in tensors):
+        return
+    real_args = [_alike(x) for x in args]
+    real_kwargs = {key: _alike(value) for key, value in kwargs.items()}
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        if isinstance(target, str):
+            getattr(real_args[0], target)(*real_args[1:], **real_kwargs)
+        else:
+            target(*real_args, **real_kwargs)
+
+
+def _elements(x: torch.Tensor) -> int:
+    """How many elements the memory has that a tensor reaches over."""
+    pairs = zip(x.shape, x.stride(), strict=True)
+    return 1 + sum((int(n) - 1) * int(step) for n, step in pairs if n > 0)
+
+
+def _alike(value: Any) -> Any:
+    """A real tensor with the layout of a fake one; also in a tuple, as indices are."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(_alike, value))
+    if not isinstance(value, torch.Tensor):
+        return value
+    memory = torch.zeros(_elements(value), dtype=value.dtype)
+    return memory.as_strided([int(n) for n in value.shape], [int(n) for n in value.stride()])
 
 
 def _overlaps_partly(one: torch.Tensor, other: torch.Tensor) -> bool:

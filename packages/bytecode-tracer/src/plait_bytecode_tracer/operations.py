@@ -59,6 +59,11 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
             return intercepted
         if isinstance(args[0], Known) and type(args[0].value).__module__ == "numpy":
             raise TraceBreakError("GB0009", "an operator of a NumPy scalar and a tensor")
+        from plait_bytecode_tracer.mixed_operators import by_object
+
+        answered = by_object(frame, function, args)
+        if answered is not None:
+            return answered
         target = args[0]
         if function is operator.pow and isinstance(target, Known):
             function = torch.pow  # a graph prints operators, and -3 ** x is -(3 ** x)

@@ -60,6 +60,7 @@ from plait_bytecode_tracer.variables import (
     Known,
     MethodVariable,
     ObjectKey,
+    ObjectVariable,
     OpaqueVariable,
     SequenceVariable,
     SetVariable,
@@ -807,7 +808,7 @@ class TraceState:
         node.meta["val"] = result
         self.mark(node)
         if not self.mutates_tensors:
-            self.mutates_tensors = any(map(self._is_changed, node.all_input_nodes))
+            self.mutates_tensors = any(map(self.is_changed, node.all_input_nodes))
         return node, result
 
     def _guard_target(self, kind: str, target: Any, args: Sequence[Any]) -> None:
@@ -818,7 +819,7 @@ class TraceState:
         if isinstance(target, types.FunctionType) and target.__module__.startswith("torch"):
             guard_code(self, target)
 
-    def _is_changed(self, node: fx.Node) -> bool:
+    def is_changed(self, node: fx.Node) -> bool:
         """Whether a tensor's version has grown since its node came."""
         version = self.versions.get(node, -1)
         return version >= 0 and node.meta["val"]._version != version
@@ -975,9 +976,8 @@ def map_variables(
         case dict():
             return {key: map_variables(item, tensor, symbol) for key, item in value.items()}
         case Variable():
-            raise TraceBreakError(
-                "GB0009", f"a {type(value).__name__} as an argument of a torch call"
-            )
+            kind = value.cls if isinstance(value, ObjectVariable) else type(value)
+            raise TraceBreakError("GB0009", f"a {kind.__name__} as an argument of a torch call")
     return value
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.aliasing import (
+    changes_shared_history,
     guard_distinct,
     guard_memory,
     guard_shared_storage,
@@ -399,6 +400,9 @@ def _capture(
     _guard_keys(state)
     guard_distinct(state)
     if state.mutates_tensors:
+        if changes_shared_history(state):
+            text = "an input that shares memory is changed where gradients are recorded"
+            raise _whole(function, "GB0009", text, state)
         guard_shared_storage(state)
     else:
         drop_dead_nodes(graph)
