@@ -558,3 +558,19 @@ def error_after_breaks_in_a_loop(x, places):
             if n == 2:
                 y = torch.gather(y, 1, places)
     return y
+
+
+@case(_places)
+def error_after_print(x, places):
+    print("before")
+    y = torch.gather(x, 1, places)
+    x.add_(1)
+    print("after")
+    return y
+
+
+@case(_places)
+def error_after_change_and_print(x, places):
+    x.add_(1)
+    print("rows", x.shape[0])
+    return x[places[0, 0]] * 2

@@ -10,13 +10,14 @@ functions that are not torch's own; there the graph's error is the call's.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 
 from plait_bytecode_tracer.binding import call_with_values
+from plait_bytecode_tracer.errors import TraceBreakError
 from plait_utils import PlaitError, get_logger
 
 Failed: TypeAlias = Callable[..., Any]
@@ -25,7 +26,63 @@ Failed: TypeAlias = Callable[..., Any]
 _ERRORS_OF_OPERATORS = (RuntimeError, ValueError, TypeError, IndexError)
 _RANDOM = ("rand", "normal", "dropout", "bernoulli", "multinomial", "poisson", "rrelu", "seed")
 _RANDOM_IN_PLACE = ("uniform", "exponential", "geometric", "cauchy", "gumbel", "binomial")
+_CHANGES = frozenset(
+    {
+        *("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul"),
+        *("iand", "ior", "ixor", "ilshift", "irshift", "setitem"),
+    }
+)
+"""Functions of `operator` that change what they are given."""
 _PURE_MODULES = ("torch", "_operator", "operator", "math")
+_FALLIBLE = frozenset(
+    {
+        *("gather", "index_select", "embedding", "embedding_bag", "take", "take_along_dim"),
+        *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill"),
+        *("index_put", "index_reduce", "nll_loss", "cross_entropy", "one_hot", "bincount"),
+        *("repeat_interleave", "cholesky", "linalg_cholesky", "inverse", "linalg_inv", "inv"),
+        *("solve", "linalg_solve", "index"),
+    }
+)
+"""Operators that fail for values that only the run gives: places out of range."""
+
+
+def require_retraceable(nodes: Iterable[fx.Node], target: Any, args: Sequence[Any]) -> None:
+    """Break before a failed call could not be made again as Python, while effects wait for it.
+
+    That is so where one operator changes tensors and another may fail: what is printed
+    before would never come.
+    """
+    may_fail, changes = _is_fallible(target, args), _is_change(target)
+    if (may_fail and any(not is_pure(node) or _is_change(node.target) for node in nodes)) or (
+        changes and any(_is_fallible(node.target, node.args) for node in nodes)
+    ):
+        name = target if isinstance(target, str) else getattr(target, "__name__", target)
+        raise TraceBreakError("GB0008", f"{name} where others change tensors, or fail")
+
+
+def _name(target: Any) -> str:
+    return target if isinstance(target, str) else str(getattr(target, "__name__", ""))
+
+
+def _is_fallible(target: Any, args: Sequence[Any]) -> bool:
+    if _name(target) in ("getitem", "setitem"):
+        return any(isinstance(part, torch.Tensor | fx.Node) for part in _parts(args[1:2]))
+    return _name(target).rstrip("_") in _FALLIBLE
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _parts(item)
+    else:
+        yield value
+
+
+def _is_change(target: Any) -> bool:
+    """Whether an operator changes a tensor in place."""
+    name = _name(target)
+    in_place = name.endswith("_") and not name.endswith("__") and name not in ("and_", "or_")
+    return in_place or name in _CHANGES
 
 
 def after_failure(function: types.FunctionType, graph: fx.Graph) -> Failed | None:
