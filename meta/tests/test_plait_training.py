@@ -88,3 +88,14 @@ def test_an_error_in_the_forward_is_eagers():
     torch.testing.assert_close(fast(torch.tensor([1])), weight[[1]] * 2)
     with pytest.raises(IndexError, match="out of"):
         fast(torch.tensor([7]))
+
+
+def test_views_of_inputs_alone_need_no_backward():
+    x = torch.randn(3, 4, requires_grad=True)
+    fast = plait.compile(lambda x, y: (x.t(), y + 1), options={"strict": True})
+    turned, more = fast(x, torch.ones(2))
+    assert turned._base is x
+    assert not more.requires_grad
+    (grad,) = torch.autograd.grad((turned * 2).sum(), x)
+    assert torch.equal(grad, torch.full((3, 4), 2.0))
+    assert [graph.name for graph in plait.report(fast).graphs] == ["lambda-0"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
     from torch import fx
 
-    from plait_fx_passes import AtenGraph
+    from plait_fx_passes import AtenGraph, JointGraph
 
 
 def compile_graph(
@@ -84,7 +84,11 @@ def compile_training_graph(
     stages.dump("captured.py", lambda: captured.code)
 
     with stages.stage("joint"):
-        recorded = fx_passes.to_joint(captured, example_inputs)
+        recorded = _joint(captured, example_inputs)
+    if recorded is None:
+        return compile_graph(
+            captured, example_inputs, stages=stages, target=target, options=options
+        )
     stages.check("joint", lambda: fx_passes.verify(recorded.flat()))
     stages.dump("joint.txt", lambda: fx_passes.print_aten(recorded.flat()))
 
@@ -113,6 +117,16 @@ def compile_training_graph(
         stages.name,
     )
     return stages.finish(captured, Outcome.COMPILED, run)
+
+
+def _joint(captured: fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> JointGraph | None:
+    """The joint graph; None where gradients flow through views of inputs at most."""
+    import plait_fx_passes as fx_passes
+
+    try:
+        return fx_passes.to_joint(captured, example_inputs)
+    except fx_passes.NoGradientsError:
+        return None
 
 
 def _improved(recorded: AtenGraph, stages: Stages, options: CompileOptions) -> AtenGraph:

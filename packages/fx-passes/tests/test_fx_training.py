@@ -336,7 +336,7 @@ def test_random_numbers_are_drawn_in_the_forward_alone():
 
 
 def test_programs_without_gradients_are_refused():
-    with pytest.raises(AtenTraceError, match="nothing that the program returns needs gradients"):
+    with pytest.raises(AtenTraceError, match="nothing that the program computes needs gradients"):
         to_joint(trace(lambda x: x.detach() * 2), [leaf(3)])
 
 

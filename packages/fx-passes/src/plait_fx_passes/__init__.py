@@ -26,6 +26,7 @@ from plait_fx_passes.decompositions import core_decompositions, default_decompos
 from plait_fx_passes.errors import (
     AtenTraceError,
     CheckFailure,
+    NoGradientsError,
     PassError,
     PatternError,
     ProgramRaisesError,
@@ -64,6 +65,7 @@ __all__ = [
     "Match",
     "MetadataMutation",
     "Mutation",
+    "NoGradientsError",
     "OutputSource",
     "Partition",
     "Pass",

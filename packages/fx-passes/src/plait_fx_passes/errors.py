@@ -34,3 +34,7 @@ class PatternError(PlaitError):
 
 class CheckFailure(PlaitError):
     """The checking backend met a value that differs from what was traced."""
+
+
+class NoGradientsError(AtenTraceError):
+    """No result of the program needs gradients: at most views of its inputs do."""

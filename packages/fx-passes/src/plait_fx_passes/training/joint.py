@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_flatten
 
 from plait_fx_passes.aten_graph import AtenGraph, Mutation
 from plait_fx_passes.decompositions import default_decompositions
-from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.errors import AtenTraceError, NoGradientsError
 from plait_fx_passes.record.fakes import fake_of
 from plait_fx_passes.record.inputs import InputTable, SharedStorageWritten, attribute_names
 from plait_fx_passes.record.interpreter import Interpreter, add_arguments, fake_mode_of, plain
@@ -48,9 +48,9 @@ def to_joint(
             :func:`plait_fx_passes.default_decompositions`.
 
     Raises:
-        AtenTraceError: a node cannot be recorded, nothing that the program returns needs
-            gradients, or gradients cannot be captured: inputs over one memory are written to, or
-            an input's geometry changes.
+        NoGradientsError: nothing that the program computes needs gradients.
+        AtenTraceError: a node cannot be recorded, or gradients cannot be captured: inputs over
+            one memory are written to, or an input's geometry changes.
         ProgramRaisesError: the program raises for inputs of these dtypes and shapes.
     """
     extra = default_decompositions() if decompositions is None else decompositions
@@ -178,7 +178,9 @@ def _add_tangents(recorder: Recorder, table: InputTable, results: Results) -> li
         recorder.placeholder(f"tangent_{position}", value, owned=False)
         found.append(_Tangent(position, tensor, value))
     if not found:
-        raise AtenTraceError("nothing that the program returns needs gradients")
+        raise NoGradientsError(
+            "nothing that the program computes needs gradients", hint="record it with to_aten"
+        )
     return found
 
 
