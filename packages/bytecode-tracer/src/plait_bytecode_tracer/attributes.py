@@ -248,6 +248,10 @@ def _container_attribute(
             return owner.items[position]
         if isinstance(static_attribute(kind, name), types.MemberDescriptorType):
             return _hidden_field(frame, owner, name)
+    if isinstance(owner, SequenceVariable) and kind.__dictoffset__:
+        found = _attribute_of_tuple(frame, owner, name)
+        if found is not None:
+            return found
     if not hasattr(kind, name):
         if not isinstance(owner, DictVariable):
             return None
@@ -266,6 +270,16 @@ def _hidden_field(frame: Frame, owner: SequenceVariable, name: str) -> Variable:
     if owner.source is None or owner.original is None:
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a {owner.kind.__name__}")
     return frame.state.wrap(getattr(owner.original, name), owner.source.attribute(name))
+
+
+def _attribute_of_tuple(frame: Frame, owner: SequenceVariable, name: str) -> Variable | None:
+    """What somebody set on a NamedTuple whose class gives it a dict."""
+    if owner.original is None or owner.source is None:
+        if name == "__dict__":
+            raise TraceBreakError("GB0007", "the __dict__ of a tuple made in the trace")
+        return None
+    table = frame.state.own_dict(owner.original, owner.source)
+    return table if name == "__dict__" else table.items.get(name)
 
 
 def _attribute_of_ordered(frame: Frame, owner: DictVariable, name: str) -> Variable | None:

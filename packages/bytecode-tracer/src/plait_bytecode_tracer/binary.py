@@ -30,6 +30,7 @@ from plait_bytecode_tracer.objects import (
 )
 from plait_bytecode_tracer.operations import IN_PLACE
 from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.set_order import InOrder, note_change, order_unknown
 from plait_bytecode_tracer.standins import fails_for_real
 from plait_bytecode_tracer.variables import (
     DictVariable,
@@ -289,16 +290,17 @@ def _merge(frame: Frame, owner: DictVariable, name: str, other: Variable) -> Var
 def _combine(frame: Frame, owner: SetVariable, name: str, other: SetVariable) -> Variable:
     reflected = name.startswith("__r")
     first, second = (other, owner) if reflected else (owner, other)
+    if isinstance(owner.items, InOrder) or isinstance(other.items, InOrder):
+        raise order_unknown()
     plain = f"__{name.strip('_').removeprefix('r' if reflected else '')}__"
     if plain.startswith("__i"):
         if owner.kind is frozenset:
             return not_implemented()
-        result = getattr(set, plain)(set(owner.items), set(other.items))
-        owner.items.clear()
-        owner.items.update(result)
+        getattr(set, plain)(owner.items, other.items)
+        note_change(owner, plain, [other.items])
         changed(frame, owner)
         return owner
-    made = getattr(set, plain)(set(first.items), set(second.items))
+    made = getattr(set, plain)(first.items, second.items)
     return SetVariable(made, kind=first.kind)
 
 

@@ -18,6 +18,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exception_objects import initialize_exception, new_exception
 from plait_bytecode_tracer.folding import FOLDED, has_tensor
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.hints import sized_elements
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.keys import keys_of
 from plait_bytecode_tracer.new_enums import call_enum
@@ -349,11 +350,12 @@ def initialize(
     elif isinstance(storage, SequenceVariable) and storage.kind is list:
         _check_count(list, args)
         _no_keywords(list, kwargs)
-        storage.items[:] = list(elements(frame, args[0])) if args else []
+        storage.items[:] = list(sized_elements(frame, args[0])) if args else []
     elif isinstance(storage, SetVariable) and storage.kind is set:
         _check_count(set, args)
         _no_keywords(set, kwargs)
         storage.items.clear()
+        storage.writes = None
         if not args:
             return
         storage.items.update(keys_of(frame, args[0]))

@@ -175,6 +175,20 @@ def keys_of(frame: Frame, values: Variable) -> Iterator[Any]:
         yield constant_key(frame, item)
 
 
+def set_operand(frame: Frame, values: Variable) -> Any:
+    """The elements of what a set takes, as a collection of the kind that it goes through.
+
+    Of a set or dict it takes the hashes too, and makes room for all at once.
+    """
+    if isinstance(values, SetVariable):
+        return values.items
+    if isinstance(values, Known) and type(values.value) is frozenset and is_constant(values.value):
+        return values.value
+    found = keys_of(frame, values)
+    is_dict = isinstance(values, DictVariable) and values.kind is dict
+    return dict.fromkeys(found) if is_dict else found
+
+
 def searched_key(frame: Frame, value: Variable) -> Any:
     """What is looked for in a set, where a set stands for the frozenset of its elements."""
     from plait_bytecode_tracer.objects import storage_of

@@ -9,6 +9,7 @@ the traced code, each call makes a new one by the same steps, its recipe.
 
 from __future__ import annotations
 
+import collections
 import dis
 import functools
 import types
@@ -348,8 +349,10 @@ def _is_same(one: Variable, other: Variable) -> bool:
 
 def _fill_dict(real: dict[Any, Any], items: dict[Any, Any]) -> None:
     """Past what the dict's class would do."""
-    dict.clear(real)
-    dict.update(real, items)
+    kind: Any = collections.OrderedDict if isinstance(real, collections.OrderedDict) else dict
+    kind.clear(real)
+    for key, value in items.items():
+        kind.__setitem__(real, key, value)
 
 
 def _empty_object(variable: ObjectVariable) -> Any:

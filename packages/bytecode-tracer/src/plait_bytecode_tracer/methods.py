@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -31,13 +31,15 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold, has_tensor, tracked
 from plait_bytecode_tracer.frame import Frame, constant
 from plait_bytecode_tracer.gradients import is_leaf
+from plait_bytecode_tracer.hints import sized_elements
 from plait_bytecode_tracer.iteration import elements, iterate
-from plait_bytecode_tracer.keys import constant_key, keys_of, searched_key
+from plait_bytecode_tracer.keys import constant_key, searched_key, set_operand
 from plait_bytecode_tracer.operations import element_equal
 from plait_bytecode_tracer.raising import fails, python_error
 from plait_bytecode_tracer.representation import represent
 from plait_bytecode_tracer.rules.objects import len_ as length
 from plait_bytecode_tracer.rules.registry import fits
+from plait_bytecode_tracer.set_order import InOrder, Taken, note_change, order_unknown
 from plait_bytecode_tracer.shapes.attributes import shape_of
 from plait_bytecode_tracer.shapes.data import number_in
 from plait_bytecode_tracer.state import TraceState
@@ -365,16 +367,23 @@ def _set_method(frame: Frame, owner: SetVariable, name: str, args: list[Variable
     if name.startswith("__"):
         raise TraceBreakError("GB0002", f"the method {name} of a {owner.kind.__name__}")
     operands = [_set_operand(frame, name, arg) for arg in args]
+    if name not in _ORDERLESS and any(isinstance(s, InOrder) for s in (owner.items, *operands)):
+        raise order_unknown()
+    result, done = None, False
     try:
         result = getattr(owner.items, name)(*operands)
+        done = True
     except KeyError as error:
         if name == "remove":
             fails(KeyError, args[0])
         raise python_error(error) from error
     except TypeError as error:
         raise python_error(error) from error
-    if name in _SET_CHANGES:
-        changed(frame, owner)
+    finally:  # what was taken before an exception stays
+        partly = any(isinstance(operand, Taken) and operand.taken for operand in operands)
+        if name in _SET_CHANGES and (done or partly):
+            note_change(owner, "discard" if name == "pop" else name, operands or [result])
+            changed(frame, owner)
     if isinstance(result, set):
         return SetVariable(result, kind=owner.kind)
     return key_variable(result) if name == "pop" else constant(result)
@@ -388,12 +397,22 @@ _SET_CHANGES = frozenset(
 )
 
 
+_ORDERLESS = frozenset(
+    {
+        *("add", "discard", "remove", "clear", "difference_update"),
+        *("issubset", "issuperset", "isdisjoint"),
+    }
+)
+"""Methods of which the order of a set decides nothing."""
+
+
 def _set_operand(frame: Frame, name: str, value: Variable) -> Any:
     if name in ("discard", "remove"):
         return searched_key(frame, value)
     if name == "add":
         return constant_key(frame, value)
-    return set(keys_of(frame, value))
+    found = set_operand(frame, value)
+    return Taken(found) if isinstance(found, Iterator) else found
 
 
 def _append(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
@@ -403,7 +422,7 @@ def _append(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
 
 
 def _extend_list(frame: Frame, owner: SequenceVariable, values: Variable) -> Variable:
-    owner.items.extend(elements(frame, values))
+    owner.items.extend(sized_elements(frame, values))
     changed(frame, owner)
     return constant(None)
 

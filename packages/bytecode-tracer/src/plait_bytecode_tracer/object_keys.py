@@ -16,6 +16,7 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind
+from plait_bytecode_tracer.set_order import like
 from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.variables import Known, ObjectKey, Variable, is_constant
 
@@ -121,17 +122,17 @@ def read_elements(state: TraceState, source: Source, values: Any) -> set[Any]:
     """The elements of a set of the caller's: the same constants, or objects at their places."""
     if all(is_constant(value) or is_identity_key(value) for value in values):
         state.require(source, Kind.KEYS, tuple(values), f"{source.text} keeps its elements")
-        return set(values)
+        return like(values, list(values))
     if len(values) > _MAX_KEYS or type(values) not in (set, frozenset):
         raise TraceBreakError("GB0009", f"{source.text} is a set of objects")
     state.require(source, Kind.LENGTH, len(values), f"len({source.text}) == {len(values)}")
     reader = state.constants.name(nth_key)
-    found = set()
+    found = []
     for place, value in enumerate(values):
         text = f"element {place} of {source.text}"
         where = Source(f"{reader}({source.code}, {place})", text, source)
-        found.add(_element(state, value, where))
-    return found
+        found.append(_element(state, value, where))
+    return like(values, found)
 
 
 def _element(state: TraceState, value: Any, where: Source) -> Any:

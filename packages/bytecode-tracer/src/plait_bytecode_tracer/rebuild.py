@@ -7,7 +7,7 @@ import contextvars
 import functools
 import inspect
 import types
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from plait_bytecode_tracer.liveness import is_held
 from plait_bytecode_tracer.objects import DELETED, MISSING, builtin_base, static_attribute
 from plait_bytecode_tracer.rebuild_exceptions import new_exception, new_traceback
 from plait_bytecode_tracer.rebuild_made import MadeObjects
+from plait_bytecode_tracer.set_order import OfSet, arranged, is_reproduced
 from plait_bytecode_tracer.shapes.expressions import Applied, Computed, Leaf, render
 from plait_bytecode_tracer.state import TraceState, own_table
 from plait_bytecode_tracer.steps import Thunk
@@ -161,11 +162,10 @@ class Rebuilder:
                 return self._sequence(variable)
             case DictVariable():
                 return self._dict(variable)
-            case SetVariable(items, source):
+            case SetVariable(source=source):
                 if source is not None:
                     return self.writer.value(source)
-                made = variable.kind.__name__
-                return self.assign(f"{made}({self._elements(items)})")
+                return self._set(variable)
             case ObjectVariable(base=ExceptionStorage()):
                 return new_exception(self, variable)
             case ObjectVariable():
@@ -274,12 +274,20 @@ class Rebuilder:
             return self.value(key.variable)
         return self.real(key)
 
-    def _elements(self, items: set[Any]) -> str:
+    def _set(self, variable: SetVariable) -> str:
+        made, writes = variable.kind.__name__, variable.writes
+        if writes is None or is_reproduced(variable.items):
+            return self.assign(f"{made}({self._elements(variable.items)})")
+        name = self.assign(f"{made}({self._set_operand(variable.initial)})")
+        self.lines += self._set_writes(writes, name)
+        return name
+
+    def _elements(self, items: Collection[Any]) -> str:
         """The elements of a set."""
         depends = self.state.made.depends
         if any(isinstance(item, ObjectKey) or depends(item) for item in items):
             return f"[{', '.join(self._key(item) for item in items)}]"
-        return self.state.constants.name(frozenset(items))
+        return self.state.constants.name(arranged(items))
 
     def _output(self, node: fx.Node) -> str:
         if node not in self.outputs:
@@ -612,14 +620,43 @@ class Rebuilder:
             case DictVariable(source=source) if source is not None:
                 return self._dict_effect(variable, self.writer.value(source))
             case SetVariable(items, source, kind) if source is not None and kind is set:
-                target = self.writer.value(source)
-                return [f"{target}.clear(); {target}.update({self._elements(items)})"]
+                return self._set_effect(variable, self.writer.value(source))
             case CellVariable(content, source=source) if source is not None:
                 cell = self.value(variable)
                 if content is None:
                     return [f"del {cell}.cell_contents"]
                 return [f"{cell}.cell_contents = {self.value(content)}"]
         raise TraceBreakError("GB0009", "a change of an object that cannot be replayed")
+
+    def _set_effect(self, variable: SetVariable, target: str) -> list[str]:
+        """What was done to a set of the caller's; where that is not known, its new elements."""
+        writes = variable.writes
+        if not writes:
+            return [f"{target}.clear(); {target}.update({self._elements(variable.items)})"]
+        return self._set_writes(writes, target)
+
+    def _set_writes(self, writes: list[tuple[str, tuple[Any, ...]]], target: str) -> list[str]:
+        lines = []
+        for method, operands in writes:
+            given = "".join(f", {self._set_operand(operand)}" for operand in operands)
+            lines.append(f"{self.state.constants.name(getattr(set, method))}({target}{given})")
+        return lines
+
+    def _set_operand(self, operand: Any) -> str:
+        """An element, or elements, that a method of a set was given."""
+        if type(operand) is dict:
+            return f"dict.fromkeys([{', '.join(map(self._key, operand))}])"
+        if type(operand) is list:
+            return f"[{', '.join(map(self._key, operand))}]"
+        if isinstance(operand, OfSet):
+            held = operand.collection
+            return f"set({self._set_operand(list(held) if type(held) is tuple else held)})"
+        if type(operand) is frozenset:
+            depends = any(
+                isinstance(key, ObjectKey) or self.state.made.depends(key) for key in operand
+            )
+            return self._elements(operand) if depends else self.state.constants.name(operand)
+        return self._key(operand)
 
     def _dict_effect(self, variable: DictVariable, target: str) -> list[str]:
         """The writes to a dict of the caller's, in order, with their last values."""

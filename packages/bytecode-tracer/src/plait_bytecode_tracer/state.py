@@ -477,7 +477,8 @@ class TraceState:
         if issubclass(kind, dict):
             return self._wrap_dict(value, kind, source)
         if kind in (set, frozenset):
-            return SetVariable(read_elements(self, source, value), source, kind, value)
+            items = read_elements(self, source, value)
+            return SetVariable(items, source, kind, value, writes=[])
         size = kind.__len__(value)
         text = f"len({source.text}) == {size}"
         if type(value) is kind:

@@ -175,6 +175,10 @@ class SetVariable(Variable):
     kind: type = set
     original: Any = None
     """The real set of the caller, where there is one."""
+    initial: Any = None
+    """The collection that it was made of; None if that is not known."""
+    writes: list[tuple[str, tuple[Any, ...]]] | None = None
+    """What the trace did to it since: methods, with their arguments; None: unknown."""
 
 
 @dataclass(eq=False, slots=True)
@@ -481,17 +485,17 @@ class ObjectKey:
     def __init__(self, variable: Variable) -> None:
         self.variable = variable
 
-    def _identity(self) -> int:
+    def _held(self) -> object:
         held = self.variable
         if isinstance(held, TensorVariable) and held.original is not None:
-            return id(held.original)
-        return id(held.value) if isinstance(held, Known) else id(held)
+            return held.original
+        return held.value if isinstance(held, Known) else held
 
     def __hash__(self) -> int:
-        return self._identity()
+        return object.__hash__(self._held())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectKey) and self._identity() == other._identity()
+        return isinstance(other, ObjectKey) and self._held() is other._held()
 
 
 def key_variable(key: Any) -> Variable:

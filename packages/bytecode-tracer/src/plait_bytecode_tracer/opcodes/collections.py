@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dis import Instruction
 from typing import TypeVar
 
@@ -15,11 +16,13 @@ from plait_bytecode_tracer.containers import (
 )
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.hints import sized_elements
 from plait_bytecode_tracer.iteration import elements, iterate
-from plait_bytecode_tracer.keys import constant_key
+from plait_bytecode_tracer.keys import constant_key, set_operand
 from plait_bytecode_tracer.objects import MISSING, static_attribute
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.set_order import Taken, new_set, note_change
 from plait_bytecode_tracer.variables import (
     DictVariable,
     IteratorVariable,
@@ -43,7 +46,7 @@ def build_list(frame: Frame, instruction: Instruction) -> None:
 @opcode("BUILD_SET")
 def build_set(frame: Frame, instruction: Instruction) -> None:
     items = frame.pop_many(instruction.arg or 0)
-    frame.push(SetVariable({constant_key(frame, item) for item in items}))
+    frame.push(new_set([constant_key(frame, item) for item in items]))
 
 
 @opcode("BUILD_MAP")
@@ -79,7 +82,7 @@ def _filled(frame: Frame, instruction: Instruction, kind: type[Filled]) -> Fille
 
 @opcode("LIST_EXTEND")
 def list_extend(frame: Frame, instruction: Instruction) -> None:
-    values = elements(frame, frame.pop())
+    values = sized_elements(frame, frame.pop())
     _filled(frame, instruction, SequenceVariable).items.extend(values)
 
 
@@ -92,14 +95,19 @@ def list_append(frame: Frame, instruction: Instruction) -> None:
 @opcode("SET_ADD")
 def set_add(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
-    _filled(frame, instruction, SetVariable).items.add(constant_key(frame, value))
+    target = _filled(frame, instruction, SetVariable)
+    key = constant_key(frame, value)
+    target.items.add(key)
+    note_change(target, "add", [key])
 
 
 @opcode("SET_UPDATE")
 def set_update(frame: Frame, instruction: Instruction) -> None:
-    values = elements(frame, frame.pop())
+    values = set_operand(frame, frame.pop())
+    values = Taken(values) if isinstance(values, Iterator) else values
     target = _filled(frame, instruction, SetVariable)
-    target.items.update(constant_key(frame, value) for value in values)
+    target.items.update(values)
+    note_change(target, "update", [values])
 
 
 @opcode("MAP_ADD")

@@ -10,9 +10,10 @@ from plait_bytecode_tracer import twin_classes
 from plait_bytecode_tracer.arity import refuse_by_count
 from plait_bytecode_tracer.containers import contains, extend, get_item
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.keys import keys_of
+from plait_bytecode_tracer.hints import sized_elements
+from plait_bytecode_tracer.keys import keys_of, set_operand
 from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.set_order import new_set
 from plait_bytecode_tracer.variables import (
     DictVariable,
     Known,
@@ -25,7 +26,7 @@ from plait_bytecode_tracer.variables import (
 
 @builtin(list)
 def list_(frame: Frame, values: Variable | None = None) -> Variable:
-    return SequenceVariable([] if values is None else list(elements(frame, values)), list)
+    return SequenceVariable([] if values is None else list(sized_elements(frame, values)), list)
 
 
 @builtin(tuple)
@@ -34,12 +35,12 @@ def tuple_(frame: Frame, values: Variable | None = None) -> Variable:
         return values
     if isinstance(values, Known) and type(values.value) is tuple:
         return values
-    return SequenceVariable([] if values is None else list(elements(frame, values)), tuple)
+    return SequenceVariable([] if values is None else list(sized_elements(frame, values)), tuple)
 
 
 @builtin(set)
 def set_(frame: Frame, values: Variable | None = None) -> Variable:
-    return SetVariable(set() if values is None else set(keys_of(frame, values)))
+    return new_set([] if values is None else set_operand(frame, values))
 
 
 @builtin(frozenset)
@@ -48,8 +49,7 @@ def frozenset_(frame: Frame, values: Variable | None = None) -> Variable:
         return values
     if isinstance(values, Known) and type(values.value) is frozenset:
         return values
-    items = set() if values is None else set(keys_of(frame, values))
-    return SetVariable(items, kind=frozenset)
+    return new_set([] if values is None else set_operand(frame, values), frozenset)
 
 
 @builtin(dict)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.attributes import load_attribute
+from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import has_tensor
 from plait_bytecode_tracer.frame import Frame, constant, instructions_of
@@ -123,6 +124,21 @@ def open_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
 def frame_dependent(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
     """What looks at the frames that call it, which only Python itself has."""
     raise TraceBreakError("GB0013", "sys._getframe(), or a function like it, looks into the frame")
+
+
+def module_of_frame(frame: Frame, depth: Variable | None = None) -> Variable:
+    """`sys._getframemodulename(depth)`: the name of the module whose code calls."""
+    count = 0 if depth is None else plain_value(depth)
+    running = frame.state.running
+    if type(count) is int and 0 <= count < len(running):
+        found = running[-1 - count]
+        if not found.code.co_filename.startswith("<plait"):
+            return constant(found.function.globals.get("__name__"))
+    return frame_dependent(frame)
+
+
+if sys.version_info >= (3, 12):
+    builtin(sys._getframemodulename)(module_of_frame)
 
 
 @builtin(sys.settrace, sys.setprofile, sys.set_coroutine_origin_tracking_depth)

@@ -10,15 +10,14 @@ from plait_bytecode_tracer.containers import delete_item, set_item
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.folding import fold
 from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.hints import hinted_length
 from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.objects import MISSING, special_method, static_attribute
+from plait_bytecode_tracer.objects import MISSING, static_attribute
 from plait_bytecode_tracer.operations import apply, element_equal, identical, truth
-from plait_bytecode_tracer.raising import fails, python_error
-from plait_bytecode_tracer.rules.objects import len_
+from plait_bytecode_tracer.raising import fails
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.specials import call_special, takes_object
-from plait_bytecode_tracer.standins import stand_in
-from plait_bytecode_tracer.variables import IteratorVariable, Known, Variable, is_constant
+from plait_bytecode_tracer.variables import Known, Variable, is_constant
 
 
 @builtin(operator.truth)
@@ -101,25 +100,7 @@ def call_(frame: Frame, function: Variable, /, *args: Variable, **kwargs: Variab
 
 @builtin(operator.length_hint)
 def length_hint(frame: Frame, value: Variable, default: Variable | None = None) -> Variable:
-    from plait_bytecode_tracer.calls import call
-
     given = constant(0) if default is None else default
     if not isinstance(given, Known) or not is_constant(given.value):
         raise TraceBreakError("GB0009", "a default length that is no constant")
-    if isinstance(value, IteratorVariable):
-        return given if value.remaining is None else constant(value.remaining())
-    if static_attribute(type_of(value), "__len__") is not MISSING:
-        return len_(frame, value)
-    method = special_method(frame, value, "__length_hint__")
-    if method is None:
-        hint: Any = NotImplemented
-    else:
-        found = call(frame, method, [], {})
-        if not isinstance(found, Known) or not is_constant(found.value):
-            raise TraceBreakError("GB0009", "a length hint that is no constant")
-        hint = found.value
-    like = stand_in(type_of(value), {"__length_hint__": lambda self: hint})
-    try:
-        return constant(operator.length_hint(like, given.value))
-    except (TypeError, ValueError) as error:
-        raise python_error(error) from error
+    return hinted_length(frame, value, given)

@@ -8,6 +8,7 @@ from typing import Any
 
 from plait_bytecode_tracer.arity import refuse_call
 from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.hints import sized_elements
 from plait_bytecode_tracer.indices import as_index
 from plait_bytecode_tracer.iteration import elements
 from plait_bytecode_tracer.operations import _call, apply, truth
@@ -56,7 +57,7 @@ def sorted_(
     key: Variable | None = None,
     reverse: Variable | None = None,
 ) -> Variable:
-    items = list(elements(frame, iterable))
+    items = list(sized_elements(frame, iterable))
     sort_items(frame, items, key, reverse)
     return SequenceVariable(items, list)
 
