@@ -7,8 +7,10 @@ whose classes and functions are guarded.
 from __future__ import annotations
 
 import functools
+import weakref
 from typing import Any
 
+from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame
@@ -26,6 +28,8 @@ def dispatch(
     args: list[Variable],
     kwargs: dict[str, Variable],
 ) -> Variable:
+    if type_of(cell_value(frame, cells["dispatch_cache"])) is not weakref.WeakKeyDictionary:
+        raise TraceBreakError("GB0002", "a generic function that keeps what it found elsewhere")
     given = [*args, *kwargs.values()]
     cls = given[0].value if len(given) == 1 and isinstance(given[0], Known) else None
     registry = hold(cell_value(frame, cells["registry"]), DictVariable)
