@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from plait_bytecode_tracer.break_kinds import BREAKS, BreakKind
 from plait_utils import PlaitError
 
+_BEFORE_VOWEL = re.compile(r"\ba (?=[aeioAEIO](?!ne))")
+"""Where an article stands before the name of a class, which begins with a vowel."""
+
 
 class TraceBreakError(Exception):
     """Raised inside a trace at what it cannot follow. Never reaches the user."""
 
     def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
+        self.reason = _BEFORE_VOWEL.sub("an ", reason)
+        super().__init__(self.reason)
         self.kind = BREAKS[code]
-        self.reason = reason
         self.frame: Any = None
         """The innermost frame that was being traced."""
 

@@ -925,6 +925,13 @@ def _is_bound_to_data(method: types.BuiltinMethodType) -> bool:
     return type(method.__self__) in (*STORED_KINDS, torch.Tensor, torch.nn.Parameter)
 
 
+_NEEDS_DATA = (
+    *("DynamicOutputShapeException", "DataDependentOutputException"),
+    "GuardOnDataDependentSymNode",
+)
+"""Errors of fake tensors where only the graph's run could go on; their texts are torch's own."""
+
+
 def failing_operation(target: Any, error: Exception) -> TraceBreakError:
     """The break at an operation that raises."""
     name = target if isinstance(target, str) else getattr(target, "__name__", target)
@@ -932,6 +939,8 @@ def failing_operation(target: Any, error: Exception) -> TraceBreakError:
     if operator_name is not None:
         how = f"@torch.library.register_fake({operator_name!r}) registers one"
         return TraceBreakError("GB0019", f"{operator_name} has no fake kernel: {how}")
+    if type(error).__name__ in _NEEDS_DATA:
+        return TraceBreakError("GB0008", f"{name} needs a size or number that depends on data")
     reason = str(error).strip().splitlines()
     first = reason[0] if reason else type(error).__name__
     return TraceBreakError("GB0008", f"{name} fails: {first}")
