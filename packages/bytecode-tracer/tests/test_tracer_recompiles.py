@@ -10,6 +10,8 @@ import pytest
 import torch
 from tracer_oracle import compiled
 
+from plait_bytecode_tracer.guards.native import NATIVE
+
 NAMES = ("Adam", "NAdam", "RAdam", "ASGD", "Adafactor")
 SCHEDULES = {
     "lambda": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda epoch: 0.95**epoch),
@@ -133,3 +135,44 @@ def test_the_warning_of_the_limit_names_the_guard_at_fault(caplog):
             made(torch.ones(2), n)
     assert "has 3 specialisations" in caplog.text
     assert "n == 2 no longer holds: now 3" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "hold", [lambda v: (v,), lambda v: [v], lambda v: {0: v}, lambda v: [(v,)]]
+)
+@pytest.mark.parametrize("dynamic", [None, False])
+def test_a_new_object_at_the_address_of_an_old_one_is_checked_anew(hold, dynamic):
+    def program(x, held):
+        value = held[0]
+        return x * (value[0] if type(value) is tuple else value)
+
+    NATIVE.wait()
+    made = compiled(program, dynamic=dynamic)
+    x = torch.ones(2)
+    for _ in range(2):
+        for text in ("1.5", "2.5", "3.5"):
+            for _ in range(8):
+                assert torch.equal(made(x, hold(float(text))), x * float(text))
+
+
+def test_classes_that_a_call_makes_are_known_by_their_parts():
+    def program(x, n):
+        class Base:
+            factor = 2
+
+            def apply(self, y):
+                return y * self.factor + n
+
+        class Scale(Base):
+            def apply(self, y):
+                return super().apply(y) + self.by
+
+        made = Scale()
+        made.by = n
+        time.sleep(0)
+        return made.apply(x), Scale.factor
+
+    made = compiled(program)
+    for n in (1.5, 2.5, 3.5, 4.5, 5.5):
+        assert torch.equal(made(torch.ones(2), n)[0], program(torch.ones(2), n)[0])
+    assert entries(made) == [2, 2]

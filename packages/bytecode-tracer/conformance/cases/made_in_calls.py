@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import time
 
@@ -251,3 +252,168 @@ def named_tuple_and_deque(x, n):
     time.sleep(0)
     kept.append(pair.b(pair.a))
     return list(kept), pair.a
+
+
+@case(_numbers)
+def class_that_depends_on_a_number(x, n):
+    class Scale:
+        factor = n
+        kept = [n, 1]
+
+        def apply(self, y):
+            return y * self.factor + n + sum(self.kept)
+
+    time.sleep(0)
+    return Scale().apply(x), Scale.factor, Scale.kept
+
+
+@case(_numbers)
+def one_of_two_classes(x, n):
+    def make(by):
+        class Scale:
+            def apply(self, y):
+                return y * by
+
+        return Scale
+
+    first, second = make(2), make(2)
+    chosen = first if n > 1 else second
+    made, other = chosen(), first()
+    time.sleep(0)
+    known = isinstance(made, first), isinstance(made, second), type(made) is type(other)
+    return made.apply(x), known, chosen is first, issubclass(first, second)
+
+
+@case(_numbers)
+def kinds_of_methods(x, n):
+    class Base:
+        __slots__ = ("by",)
+        count = 0
+
+        def __init__(self, by):
+            self.by = by
+
+        @classmethod
+        def make(cls, by):
+            return cls(by + 1)
+
+        @staticmethod
+        def double(y):
+            return y * 2
+
+        @property
+        def shown(self):
+            return f"by {self.by}"
+
+        @shown.setter
+        def shown(self, text):
+            self.by = len(text)
+
+        def __call__(self, y):
+            return self.double(y) + self.by
+
+        def __eq__(self, other):
+            return self.by == other.by
+
+        def __hash__(self):
+            return 7
+
+    made = Base.make(n)
+    time.sleep(0)
+    again = Base.make(n)
+    same = made == again, hash(made), made.shown
+    made.shown = "four"
+    return made(x), Base(1)(x), same, made.by, {made: 1}[made]
+
+
+@case(_numbers)
+def class_that_changes_after(x, n):
+    class Scale:
+        factor = 3
+
+    made = Scale()
+    time.sleep(0)
+    Scale.factor = n
+    made.own = x
+    Scale.apply = lambda self: self.own * self.factor
+    return made.apply(), vars(made)
+
+
+@case(_numbers)
+def dataclass_of_the_call(x, n):
+    @dataclasses.dataclass
+    class Pair:
+        one: int
+        two: object = None
+        three: list = dataclasses.field(default_factory=list)
+
+    pair = Pair(n, x)
+    time.sleep(0)
+    other = dataclasses.replace(pair, one=n + 1)
+    return pair.one * pair.two, other.one, other.three, pair == Pair(n, x, []) if n < 0 else None
+
+
+@case(_numbers, then=lambda made: (made[0], type(made[1]).__name__, made[1].apply(2), made[2]))
+def instance_that_leaves(x, n):
+    class Scale:
+        def apply(self, y):
+            return y * n
+
+    time.sleep(0)
+    made = Scale()
+    time.sleep(0)
+    return made.apply(x), made, type(made) is Scale
+
+
+@case(_numbers)
+def inherits_after_the_break(x, n):
+    class Base:
+        def apply(self, y):
+            return y + n
+
+    time.sleep(0)
+
+    class Derived(Base):
+        def apply(self, y):
+            return super().apply(y) * 2
+
+    made = Derived()
+    return made.apply(x), isinstance(made, Base), Derived.__mro__[1] is Base
+
+
+@case(_numbers)
+def exceptions_of_the_call(x, n):
+    class OddError(ValueError):
+        pass
+
+    time.sleep(0)
+    try:
+        if n % 2:
+            raise OddError(n)
+    except OddError as error:
+        return x + error.args[0]
+    return x
+
+
+@case(_numbers)
+def bound_methods_and_iterators(x, n):
+    class Numbers:
+        def __init__(self, *values):
+            self.values = values
+
+        def __iter__(self):
+            return iter(self.values)
+
+        def __getitem__(self, place):
+            return self.values[place] * n
+
+        def __len__(self):
+            return len(self.values)
+
+        def __contains__(self, value):
+            return value == n
+
+    made = Numbers(1, 2, 3)
+    method = made.__getitem__
+    time.sleep(0)
+    return x + sum(made), method(1), made[2], len(made), n in made, [*made]

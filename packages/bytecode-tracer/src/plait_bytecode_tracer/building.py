@@ -67,9 +67,9 @@ def change(
     frame: Frame, target: Known, function: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Any:
     """Real code that changes a made object; each call does so again."""
+    steps = frame.state.made.recipe(target.value).then
     found = run_real(frame, function, args, kwargs)
-    step = Step(function, tuple(args), dict(kwargs))
-    frame.state.made.recipes[id(target.value)].then.append(step)
+    steps.append(Step(function, tuple(args), dict(kwargs)))
     for cls in (target.value, found):
         if isinstance(cls, type):
             frame.state.made.adopt(cls)
@@ -361,12 +361,12 @@ def _about_name(
 def set_class_attribute(frame: Frame, owner: Known, name: str, value: Variable) -> None:
     """`type.__setattr__(owner, name, value)`."""
     made = frame.state.made
+    steps = made.recipe(owner.value).then
     real = made.stand_in(value)
     try:
         type.__setattr__(owner.value, name, real)
     except (TypeError, AttributeError, ValueError) as error:
         raise python_error(error) from error
-    steps = made.recipes[id(owner.value)].then
     _show(frame, owner.value)
     step = Step(type.__setattr__, (owner, constant(name), value))
     for position in reversed(range(len(steps))):
@@ -389,13 +389,13 @@ def _is_write(step: Step, owner: Known, name: str) -> bool:
 
 def delete_class_attribute(frame: Frame, owner: Known, name: str) -> None:
     """`type.__delattr__(owner, name)`."""
+    steps = frame.state.made.recipe(owner.value).then
     try:
         type.__delattr__(owner.value, name)
     except (TypeError, AttributeError) as error:
         raise python_error(error) from error
     _show(frame, owner.value)
-    step = Step(type.__delattr__, (owner, constant(name)))
-    frame.state.made.recipes[id(owner.value)].then.append(step)
+    steps.append(Step(type.__delattr__, (owner, constant(name))))
 
 
 def dict_proxy(frame: Frame, cls: type) -> Variable:

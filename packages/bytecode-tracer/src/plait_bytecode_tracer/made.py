@@ -80,6 +80,8 @@ class Made:
 
     recipes: dict[int, Recipe] = field(default_factory=dict)
     """By the object's id."""
+    adopted: dict[int, Known] = field(default_factory=dict)
+    """Classes that the call made before a break, by their ids."""
     variables: dict[int, Variable] = field(default_factory=dict)
     """What an object stands for, by its id."""
     stand_ins: dict[int, Any] = field(default_factory=dict)
@@ -107,8 +109,18 @@ class Made:
                 raise StandInCalledError
 
     def is_made(self, value: object) -> bool:
-        """Whether an object has a recipe: each call makes its own."""
-        return id(value) in self.recipes
+        """Whether each call makes its own object: by a recipe, or before a break."""
+        return id(value) in self.recipes or id(value) in self.adopted
+
+    def is_adopted(self, value: object) -> bool:
+        """Whether it is a class that the call made before a break, or an instance of one."""
+        return id(value) in self.adopted or id(type(value)) in self.adopted
+
+    def recipe(self, value: object) -> Recipe:
+        """How a class of the trace is made, to be changed."""
+        if id(value) in self.adopted:
+            raise TraceBreakError("GB0007", "a change of a class that was made before a break")
+        return self.recipes[id(value)]
 
     def add(self, value: object, recipe: Recipe) -> None:
         self.recipes[id(value)] = recipe
@@ -116,7 +128,7 @@ class Made:
 
     def depends(self, value: Any) -> bool:
         """Whether a constant or definition has to be made anew in each call."""
-        if not self.recipes:
+        if not self.recipes and not self.adopted:
             return False
         if type(value) in (tuple, frozenset):
             return any(self.depends(item) for item in value)
@@ -130,8 +142,9 @@ class Made:
     def clear(self) -> None:
         """Let go of everything; the prototypes are garbage then, like the classes of a call."""
         for value in reversed(self.kept):
-            if isinstance(value, type) and self.is_made(value):
+            if isinstance(value, type) and id(value) in self.recipes:
                 detach(value)
+        self.adopted.clear()
         for table in (self.recipes, self.variables, self.stand_ins, self.paths):
             table.clear()
         self.snapshots.clear()
@@ -143,10 +156,10 @@ class Made:
 
     def given(self, value: Any, path: tuple[Any, str] | None = None) -> Variable:
         """A value that was found in a made object, as a variable."""
-        known = self.variables.get(id(value))
+        known = self.adopted.get(id(value)) or self.variables.get(id(value))
         if known is not None:
             return known
-        if not self.recipes or self.is_made(value) or is_constant(value):
+        if not (self.recipes or self.adopted) or self.is_made(value) or is_constant(value):
             return Known(value)
         if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
             return Known(value)

@@ -32,12 +32,13 @@ _LIBRARIES = ("torch", "functools", "contextlib", "typing", "dataclasses", "coll
 
 def is_made_for_calls(value: types.FunctionType, source: Source) -> bool:
     """Whether a function may well be another object in the next call: a local one, passed."""
-    if "<locals>" not in value.__qualname__ or not _is_passed(source):
+    if "<locals>" not in value.__qualname__ or not is_passed(source):
         return False
     return str(value.__module__).partition(".")[0] not in _LIBRARIES
 
 
-def _is_passed(source: Source) -> bool:
+def is_passed(source: Source) -> bool:
+    """Whether a value is reached from an argument of the call."""
     base: Source | None = source
     while base is not None:
         if base.access is Access.ARGUMENT:
@@ -50,10 +51,13 @@ def wrap_function(state: TraceState, value: types.FunctionType, source: Source) 
     """A function of the caller's by its parts, guarded."""
     state.guard_type(source, value)
     code = value.__code__
-    parts = {"__code__": code, "__globals__": value.__globals__}
-    for name, part in parts.items():
-        text = f"{source.text} has the {name.strip('_')} of {value.__qualname__}"
-        state.require(source.attribute(name), Kind.IDENTITY, part, text)
+    text = f"{source.text} has the code of {value.__qualname__}"
+    if code.co_filename.startswith("<"):  # it may be compiled anew for each function
+        state.guard(source.attribute("__code__"), f"{{}} == {state.constants.name(code)}", text)
+    else:
+        state.require(source.attribute("__code__"), Kind.IDENTITY, code, text)
+    text = f"{source.text} has the globals of {value.__qualname__}"
+    state.require(source.attribute("__globals__"), Kind.IDENTITY, value.__globals__, text)
     made = FunctionVariable(code, value.__globals__, value.__name__, source=source, original=value)
     state.wrapped[id(value)] = made  # its closure may hold it
     state.kept.append(value)

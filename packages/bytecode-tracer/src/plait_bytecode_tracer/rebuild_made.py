@@ -79,6 +79,9 @@ class MadeObjects:
         known = self.names.get(id(value))
         if known is not None:
             return known
+        adopted = made.adopted.get(id(value))
+        if adopted is not None:
+            return self.writer.value(adopted)
         recipe = made.recipes.get(id(value))
         if recipe is not None:
             return self._follow(value, recipe)

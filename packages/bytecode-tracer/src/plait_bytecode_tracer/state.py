@@ -43,6 +43,7 @@ from plait_bytecode_tracer.object_keys import (
     real_key,
     tracked_key,
 )
+from plait_bytecode_tracer.outside_classes import class_source, is_class_of_call, wrap_class
 from plait_bytecode_tracer.outside_functions import is_made_for_calls, wrap_function
 from plait_bytecode_tracer.patches import guard_code, require_own_operation
 from plait_bytecode_tracer.scopes import Scope, without_transforms
@@ -53,6 +54,7 @@ from plait_bytecode_tracer.variables import (
     UNCHANGING,
     VIEWS,
     ArrayVariable,
+    BoundVariable,
     CellVariable,
     CoroutineVariable,
     DequeItems,
@@ -252,6 +254,8 @@ class TraceState:
     """How often the tensor of a node had been changed when the node came."""
     versions_before: dict[fx.Node, int] = field(default_factory=dict)
     """The versions of tensors in lists that were written to, from before that."""
+    goes_on: bool = False
+    """Whether what is traced goes on after a break."""
     undecided: Container[str] = ()
     """Values of inputs that are not to be guarded, by their keys."""
     is_plain_forward: bool = False
@@ -348,7 +352,7 @@ class TraceState:
             self.require(table, Kind.KEYS, tuple(function.__kwdefaults__), text)
             for name, value in function.__kwdefaults__.items():
                 if is_constant(value):  # others are read from there
-                    self._guard_constant(value, table.element(name, name))
+                    self.guard_constant(value, table.element(name, name))
 
     def wrap(self, value: Any, source: Source | None) -> Variable:
         """A value from outside, guarded so that later calls find the same."""
@@ -361,13 +365,13 @@ class TraceState:
             if mark is not None:
                 return self.need_symbols().number(value, source, mark)
         if is_constant(value) and type(value) is not tuple:
-            self._guard_constant(value, source)
+            self.guard_constant(value, source)
             return Known(value, source)
         known = self.wrapped.get(id(value))
         if known is not None:
             self._guard_alias(known, value, source)
             return known
-        if self.made.depends(value):
+        if self.made.depends(value) and not self.made.is_adopted(value):
             return self.made.given(value)
         variable = self._wrap_object(value, source)
         self.wrapped[id(value)] = variable
@@ -379,7 +383,7 @@ class TraceState:
         if isinstance(known, CellVariable) and first is not None:
             first = first.base
         if first is not None and first.code != source.code:
-            by_parts = isinstance(known, FunctionVariable)
+            by_parts = isinstance(known, FunctionVariable) or self.made.is_adopted(value)
             if isinstance(value, types.FunctionType | type | types.ModuleType) and not by_parts:
                 self.guard_identity(source, value)
             else:
@@ -389,7 +393,8 @@ class TraceState:
         """Both sources must give one object."""
         self.require(source, Kind.SAME_OBJECT, first, f"{source.text} is {first.text}")
 
-    def _guard_constant(self, value: Any, source: Source) -> None:
+    def guard_constant(self, value: Any, source: Source) -> None:
+        """A value that cannot change, by what it is equal to."""
         one_of_a_kind = type(None) | bool | type(Ellipsis) | type(NotImplemented) | Enum
         if isinstance(value, one_of_a_kind | torch.dtype | torch.layout | torch.memory_format):
             self.require(source, Kind.IDENTITY, value, f"{source.text} is {shown(value)}")
@@ -399,11 +404,13 @@ class TraceState:
     def _wrap_object(self, value: Any, source: Source) -> Variable:
         if isinstance(value, types.BuiltinMethodType) and _is_bound_to_data(value):
             self.guard_type(source, value)
-            self._guard_constant(value.__name__, source.attribute("__name__"))
+            self.guard_constant(value.__name__, source.attribute("__name__"))
             owner = self.wrap(value.__self__, source.attribute("__self__"))
             return MethodVariable(owner, value.__name__)
         if isinstance(value, types.FunctionType) and is_made_for_calls(value, source):
             return wrap_function(self, value, source)
+        if isinstance(value, type) and self.goes_on and is_class_of_call(value, source):
+            return wrap_class(self, value, source)
         if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
             self.guard_identity(source, value)
             return Known(value, source)
@@ -429,6 +436,12 @@ class TraceState:
             self.guard_identity(source, value)
         if isinstance(value, VIEWS):
             self._guard_view(value, source)
+        if isinstance(value, types.MethodType) and isinstance(value.__func__, types.FunctionType):
+            function = source.attribute("__func__")
+            if is_made_for_calls(value.__func__, function):
+                self.guard_type(source, value)
+                owner = self.wrap(value.__self__, source.attribute("__self__"))
+                return BoundVariable(self.wrap(value.__func__, function), owner)
         if isinstance(value, types.MethodType):
             if not isinstance(value.__self__, type | types.ModuleType):
                 self.guard_type(source, value)  # what it is bound to is read where it is called
@@ -437,7 +450,10 @@ class TraceState:
             parts = (value.__func__, value.__self__)
             self.require(source, Kind.METHOD, parts, f"{source.text} is a method")
             return Known(value, source)
-        self.guard_type(source, value)
+        if self.goes_on and is_class_of_call(type(value), source):
+            self.wrap(type(value), class_source(source))
+        else:
+            self.guard_type(source, value)
         return Known(value, source)
 
     def _guard_view(self, value: Any, source: Source) -> None:

@@ -247,7 +247,7 @@ def _root_frame(
     frame = Frame(state, Function(code, function.__globals__, closure), {})
     state.lines.append(lambda: f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}")
     _guard_surroundings(state)
-    goes_on = is_chain(code) or origin_of(code) is not None
+    goes_on = state.goes_on = is_chain(code) or origin_of(code) is not None
     for n, (name, value) in enumerate(zip(parameter_names(code), values, strict=True)):
         source = argument(n, shown_parameter(name) if goes_on else name)
         if goes_on and not is_constant(value) and not isinstance(value, types.ModuleType):

@@ -242,7 +242,7 @@ def process_class(frame: Frame, cls: Variable, /, *args: Variable, **kwargs: Var
     if found is target.value:
         return target
     made = frame.state.made
-    step = made.recipes[id(target.value)].then.pop()
+    step = made.recipe(target.value).then.pop()
     made.add(found, Recipe(step))
-    made.recipes[id(target.value)].then.append(Step(None, (Known(found),)))
+    made.recipe(target.value).then.append(Step(None, (Known(found),)))
     return Known(found)

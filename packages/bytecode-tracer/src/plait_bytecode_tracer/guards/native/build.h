@@ -126,6 +126,7 @@ static PyObject *guarded_new(PyObject *module, PyObject *spec)
 
 static int guarded_traverse(PyObject *object, visitproc visit, void *arg)
 {
+    Py_VISIT(((Guarded *)object)->pinned);
     Py_VISIT(((Guarded *)object)->spec);
     return 0;
 }
@@ -153,6 +154,7 @@ static void guarded_dealloc(PyObject *object)
                       self->data,  self->inputs, self->reads, self->steps, self->loose};
     for (size_t n = 0; n < sizeof(arrays) / sizeof(arrays[0]); n++)
         PyMem_Free(arrays[n]);
+    Py_XDECREF(self->pinned);
     Py_XDECREF(self->spec);
     PyObject_GC_Del(object);
 }

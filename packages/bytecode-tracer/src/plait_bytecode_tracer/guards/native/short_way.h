@@ -4,7 +4,9 @@
  * that an object's dict is the same, a dict's version, that a dict of hooks is empty, a
  * class, a tensor. The short way is a list of these. Its objects are borrowed: each is held
  * by a constant, an argument, or something that a step before it has just found unchanged,
- * and no step lets other code run. Roots that cannot be checked so are visited first.
+ * and no step lets other code run. Where an object is known by its address, it is pinned, so
+ * that no other can have taken its place: immutable constants are held, others have a weak
+ * reference that must still be alive, and what can have none has no short way. Roots that cannot be checked so are visited first.
  * Where the short way fails, nothing is said yet: the tree is checked in full. */
 
 enum StepKind {
@@ -19,6 +21,7 @@ enum StepKind {
     CELL_CONTENT,
     FUNCTION_OF,
     TENSOR_OF,
+    STILL_ALIVE,
     KEEP
 };
 
@@ -81,6 +84,8 @@ static int take_step(Check *check, Step *step)
         return PyCell_GET((PyObject *)step->other) == object;
     case FUNCTION_OF:
         return check_function(object, step->other);
+    case STILL_ALIVE:
+        return PyWeakref_GET_OBJECT((PyObject *)step->other) == object;
     case TENSOR_OF: {
         void *data = NULL;
         int held = check_tensor(check, step->other, object, QUICK, &data);
@@ -106,6 +111,25 @@ static int add_step(Guarded *tree, uint8_t kind, int32_t slot, PyObject *object,
     }
     tree->steps[tree->step_count++] = (Step){kind, slot, object, other, number};
     return 1;
+}
+
+/* See to it that an object at the same address is the same object. */
+static int pin(Guarded *tree, PyObject *value)
+{
+    int is_constant = value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) ||
+                      PyFloat_CheckExact(value) || PyUnicode_CheckExact(value) ||
+                      PyBytes_CheckExact(value) || PyComplex_CheckExact(value);
+    if (!is_constant && !PyType_SUPPORTS_WEAKREFS(Py_TYPE(value)))
+        return 0;
+    if (tree->pinned == NULL && (tree->pinned = PyList_New(0)) == NULL)
+        return 0;
+    PyObject *kept = is_constant ? Py_NewRef(value) : PyWeakref_NewRef(value, NULL);
+    int added = kept != NULL && PyList_Append(tree->pinned, kept) == 0;
+    if (added && !is_constant)
+        added = add_step(tree, STILL_ALIVE, -1, value, kept, 0);
+    Py_XDECREF(kept); /* the list holds it */
+    PyErr_Clear();
+    return added;
 }
 
 static int add_length(Guarded *tree, PyObject *value, PyObject *expected)
@@ -154,7 +178,9 @@ static PyObject *add_reading(Guarded *tree, Node *child, PyObject *value, int un
         return child->found;
     if (child->access == CELL && PyCell_Check(value)) {
         found = PyCell_GET(value);
-        return found && add_step(tree, CELL_CONTENT, -1, found, value, 0) ? found : NULL;
+        return found && add_step(tree, CELL_CONTENT, -1, found, value, 0) && pin(tree, found)
+                   ? found
+                   : NULL;
     }
     if (child->access != ITEM || child->index < 0)
         return NULL;
@@ -163,7 +189,9 @@ static PyObject *add_reading(Guarded *tree, Node *child, PyObject *value, int un
     if (!PyList_CheckExact(value) || child->index >= PyList_GET_SIZE(value))
         return NULL;
     found = PyList_GET_ITEM(value, child->index);
-    return add_step(tree, LIST_ITEM, -1, found, value, (uint64_t)child->index) ? found : NULL;
+    return add_step(tree, LIST_ITEM, -1, found, value, (uint64_t)child->index) && pin(tree, found)
+               ? found
+               : NULL;
 }
 
 static int add_node(Guarded *tree, Node *node, PyObject *value)
@@ -199,14 +227,14 @@ static int add_root(Check *check, Node *root)
     Guarded *tree = check->tree;
     if (root->access == CONSTANT)
         return add_node(tree, root, root->key);
-    int is_same = root->given_again >= PROOF - 1;
+    int is_same = root->given_again >= PROOF - 1, is_one = 0;
     for (Py_ssize_t n = root->guards_begin; n < root->guards_end; n++)
-        is_same |= tree->guards[n].kind == IDENTITY;
-    if (root->access != ARGUMENT || !is_same)
+        is_one |= tree->guards[n].kind == IDENTITY;
+    if (root->access != ARGUMENT || !(is_same || is_one))
         return 0;
     PyObject *value = check->arguments[root->index];
     return add_step(tree, ARGUMENT_IS, -1, value, NULL, (uint64_t)root->index) &&
-           add_node(tree, root, value);
+           (is_one || pin(tree, value)) && add_node(tree, root, value);
 }
 
 /* After a full check that passed. */
@@ -216,6 +244,7 @@ static void find_short_way(Check *check)
     tree->step_count = 0;
     tree->loose_count = 0;
     tree->negatable_count = 0;
+    Py_CLEAR(tree->pinned);
     for (Py_ssize_t n = 0; n < tree->root_count; n++) {
         Py_ssize_t before = tree->step_count;
         if (!add_root(check, tree->roots[n])) {

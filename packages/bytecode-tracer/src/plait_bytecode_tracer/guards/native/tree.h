@@ -152,6 +152,7 @@ typedef struct {
     void **data;
     int busy;
     struct Step *steps; /* the short way; see there */
+    PyObject *pinned;   /* a list of what keeps its addresses from being taken again */
     Py_ssize_t step_count, step_room;
     Node **loose; /* roots that it leaves to a visit */
     int32_t loose_count;
