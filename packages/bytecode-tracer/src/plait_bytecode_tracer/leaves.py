@@ -32,6 +32,8 @@ _GENERATED = ("_nn", "_linalg", "_special", "_fft", "_sparse", "_nested")
 _TELLING = (
     *("is_", "_is_", "get_", "_get_", "_has_", "_are_", "_any_", "_can_use_", "_len_"),
     *("_dispatch_is_", "_dispatch_has_", "_dispatch_get_", "_dispatch_key", "_supported_"),
+    *("_cuda_is", "_cuda_get", "_cuda_has", "_cuda_can", "_mps_is", "_xpu_is", "_xpu_get"),
+    *("_accelerator_is", "_accelerator_get"),
 )
 """How functions of `torch._C` are named that tell a state."""
 _COMPUTING = frozenset(
@@ -40,7 +42,6 @@ _COMPUTING = frozenset(
         *("_group_tensors_by_device_and_dtype", "_conv_determine_backend_memory_format"),
         *("_select_conv_backend", "_select_batch_norm_backend", "_disabled_torch_function_impl"),
         *("_disabled_torch_dispatch_impl", "parse_schema", "_to_functionality_key"),
-        *("_accelerator_getAccelerator",),
     }
 )
 """Functions of `torch._C` that change nothing."""
