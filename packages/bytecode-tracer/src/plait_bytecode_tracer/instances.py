@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 
 from plait_bytecode_tracer.building import call_metaclass, make, type_new
+from plait_bytecode_tracer.class_methods import bind_to_class
 from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import extend, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -176,7 +177,11 @@ def instantiate(
     given = frame.state.made.given
     maker = static_attribute(cls, "__new__")
     python_maker: Any = maker.__func__ if isinstance(maker, staticmethod) else maker
-    if is_python(python_maker):
+    if isinstance(maker, classmethod):
+        made = call(frame, bind_to_class(frame, maker, Known(cls)), [Known(cls), *args], kwargs)
+        if not isinstance(made, ObjectVariable) or cls not in made.cls.__mro__:
+            return made
+    elif is_python(python_maker):
         made = call(frame, given(python_maker), [Known(cls), *args], kwargs)
         if not isinstance(made, ObjectVariable) or cls not in made.cls.__mro__:
             return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dis import Instruction
 
 from plait_bytecode_tracer.attributes import load_attribute, store_attribute
@@ -32,9 +33,12 @@ def raise_varargs(frame: Frame, instruction: Instruction) -> None:
     if cause is not None:
         is_none = isinstance(cause, Known) and cause.value is None
         if not is_none:
-            cause = _instance(frame, cause, "exception causes must derive from BaseException")
+            cause = _instance(frame, cause, _CAUSES)
         store_attribute(frame, raised, "__cause__", cause)
     raise PythonError(raised)
+
+
+_CAUSES = "exception causes must derive from BaseException"
 
 
 def _instance(frame: Frame, value: Variable, otherwise: str) -> Variable:
@@ -48,6 +52,8 @@ def _instance(frame: Frame, value: Variable, otherwise: str) -> Variable:
         fails(TypeError, otherwise)
     made = call(frame, value, [], {})
     if not is_exception(made):
+        if otherwise is _CAUSES and sys.version_info < (3, 13):
+            raise TraceBreakError("GB0006", "a cause that is no exception, which nothing checks")
         text = "should have returned an instance of BaseException"
         fails(TypeError, f"calling {cls!r} {text}, not {type_of(made)!r}")
     return made

@@ -11,7 +11,7 @@ from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import describe, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.objects import guard_class
+from plait_bytecode_tracer.objects import guard_class, static_attribute
 from plait_bytecode_tracer.raising import python_error
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.variables import (
@@ -25,7 +25,20 @@ from plait_bytecode_tracer.variables import (
 
 @builtin(inspect.signature)
 def signature(frame: Frame, function: Variable, **options: Variable) -> Variable:
+    if isinstance(function, ObjectVariable):
+        function = _caller_of(frame, function)
     return _of_definition(frame, inspect.signature, function, options)
+
+
+def _caller_of(frame: Frame, owner: ObjectVariable) -> Known:
+    """The method that a call of an object calls."""
+    method = static_attribute(owner.cls, "__call__")
+    guard_class(frame, owner.cls, "__call__")
+    own = ("__signature__", "__wrapped__")
+    described = any(name in owner.attributes or hasattr(owner.cls, name) for name in own)
+    if described or not isinstance(method, types.FunctionType):
+        raise TraceBreakError("GB0009", f"the signature of a {owner.cls.__name__}")
+    return constant(types.MethodType(method, owner))
 
 
 @builtin(dataclasses.fields)
