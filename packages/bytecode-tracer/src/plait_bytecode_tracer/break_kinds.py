@@ -274,7 +274,8 @@ BREAKS = _table(
         "GB0018",
         "change of the interpreter itself",
         "Make the change outside of the compiled function.",
-        "A lower recursion limit leaves the tracer itself no room, and functions that test the "
+        "A lower recursion limit leaves the tracer itself no room, other thresholds of the garbage "
+        "collector let it run within the tracer all the time, and functions that test the "
         "interpreter change objects in ways that nothing shows. The whole call runs as plain "
         "Python.",
         """

@@ -38,6 +38,13 @@ _KINDS: dict[type, Any] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBo
 _SPECIAL_BELOW = 2
 """Sizes 0 and 1 behave as no other does: a symbolic size is none of these."""
 
+_MAX_DECISIONS = 100
+"""How many conditions a trace decides over numbers that differ from call to call."""
+
+
+class TooManyDecisionsError(Exception):
+    """What a program does depends on its numbers all over: they are better taken as fixed."""
+
 
 @dataclass(slots=True)
 class Symbols:
@@ -56,6 +63,8 @@ class Symbols:
     """What reads numbers from tensors of the call, by what it does."""
     lines: list[str] = field(default_factory=list)
     """The user's line of each guard of the environment."""
+    decided: int = 0
+    """How many conditions the call was found to meet."""
     assumed: int = 0
     """How many assumptions on data the environment had when asked."""
     covered: int = 0
@@ -248,6 +257,9 @@ class Symbols:
         truth = bool(variable.hint)
         if variable.sym is not None and self._settles(variable, truth):
             return truth
+        self.decided += 1
+        if self.decided > _MAX_DECISIONS:
+            raise TooManyDecisionsError(f"more than {_MAX_DECISIONS} decisions over numbers")
         self._relate_truth(variable, truth)
         return truth
 
