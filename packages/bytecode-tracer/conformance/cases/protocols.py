@@ -5,10 +5,13 @@ from __future__ import annotations
 import abc
 import builtins
 import copy
+import gc
+import inspect
 import operator
 import sys
 import time
 import types
+import typing
 
 import torch
 
@@ -566,3 +569,95 @@ def the_class_around_the_body_of_a_class(x, n):
 
     made = Outer().make()
     return x, made.outer is Outer, made().own() is made
+
+
+# Protocols of `typing`
+
+
+@typing.runtime_checkable
+class HasSize(typing.Protocol):
+    size: int
+
+    def grow(self): ...
+
+
+class Growing:
+    def grow(self):
+        return 1
+
+
+@scenario(lambda state: [(t(2), state[0]), (t(2), state[1]), (t(2), state[0])])
+def protocols_asked_of_outer_objects(x=None):
+    def program(x, thing):
+        return x + 1 if isinstance(thing, HasSize) else x - 1
+
+    first, second = Growing(), Growing()
+    first.size = 3
+    return program, (first, second)
+
+
+@case(with_x(0, 1, 0))
+def protocols_asked_of_objects_made_here(x, n):
+    class Made(Growing):
+        pass
+
+    class Other:
+        size = 3
+
+    made = Made()
+    if n:
+        made.size = n
+    HasSize.register(Other)
+    return x, isinstance(made, HasSize), isinstance(Other(), HasSize), isinstance(n, HasSize)
+
+
+# Corners of classes and exceptions
+
+
+@case(with_x(1, 2))
+def new_that_is_a_class_method(x, n):
+    class Made:
+        @classmethod
+        def __new__(*args):
+            return len(args), args[0] is args[1], args[2:]
+
+    return x, Made(n)
+
+
+@case(with_x(1, 2))
+def cause_that_is_made_to_be_no_exception(x, n):
+    class Odd(BaseException):
+        def __new__(cls):
+            return n
+
+    try:
+        raise IndexError(n) from Odd
+    except (TypeError, IndexError) as error:
+        return x, type(error).__name__, type(error.__cause__).__name__
+
+
+@case(with_x(1, 2))
+def signature_of_an_object_that_is_called(x, n):
+    class Called:
+        def __init__(self, first, *rest):
+            self.first = first
+
+        def __call__(self, given, /, *, other=n):
+            return given
+
+    return x, str(inspect.signature(Called)), str(inspect.signature(Called(1)))
+
+
+@case(lambda: [(t(2), [3, 1, 2] * 40), (t(2), [5, 9, 2] * 40), (t(2), [6, 9, 1] * 40)])
+def many_numbers_compared(x, numbers):
+    return x * sorted(numbers)[0], sorted(numbers, reverse=True)[0]
+
+
+@case(with_x(1, 2))
+def thresholds_of_the_collector(x, n):
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10 + n)
+    try:
+        return x, gc.get_threshold()
+    finally:
+        gc.set_threshold(*before)

@@ -19,7 +19,9 @@ from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.objects import (
     IMMUTABLE,
     MISSING,
+    guard_class,
     guard_order,
+    instance_attribute,
     is_python,
     object_attribute,
     special_method,
@@ -35,6 +37,7 @@ from plait_bytecode_tracer.variables import (
     SymbolVariable,
     TensorVariable,
     Variable,
+    is_fixed,
 )
 
 _PLAIN = frozenset({"abc", "typing", "enum", "torch", "builtins", "typing_extensions"})
@@ -152,7 +155,45 @@ def _call(frame: Frame, function: Variable, value: Variable) -> Variable:
     return call(frame, function, [value], {})
 
 
+_abc_parts: Any = vars(abc)["_get_dump"]
+"""What an abstract class keeps in C: first, which classes were registered with it."""
+
+
+def _by_protocol(frame: Frame, value: ObjectVariable | Known, cls: Any) -> bool:
+    """Whether an object has what a protocol asks for, on its class or itself."""
+    kind = type_of(value)
+    registered = [reference() for reference in _abc_parts(cls)[0]]
+    if cls in kind.__mro__ or any(other in kind.__mro__ for other in registered):
+        return True
+    if not cls._is_runtime_protocol:
+        raise TraceBreakError("GB0006", "a protocol that instances are not asked for")
+    names = cls.__protocol_attrs__
+    data = getattr(cls, "__non_callable_proto_members__", names)
+    if is_python(static_attribute(kind, "__getattribute__")):
+        raise TraceBreakError("GB0009", "a protocol asked of an object with attributes of its own")
+    for name in names:
+        held = instance_attribute(frame, value, name)
+        static = static_attribute(kind, name)
+        guard_class(frame, kind, name)
+        is_none = static is None if held is None else isinstance(held, Known) and held.value is None
+        if (held is None and static is MISSING) or (is_none and name not in data):
+            return False
+    return True
+
+
+def _is_protocol(cls: Any) -> bool:
+    """Whether a class is a protocol with members that are looked for on instances, too."""
+    return bool(getattr(cls, "_is_protocol", False)) and type(cls).__name__ == "_ProtocolMeta"
+
+
 def _is_instance(frame: Frame, value: Variable, cls: Any) -> bool:
+    is_object = isinstance(value, ObjectVariable) or (
+        isinstance(value, Known) and value.source is not None and not is_fixed(value.value)
+    )
+    if is_object and isinstance(cls, type) and _is_protocol(cls):
+        if isinstance(value, ObjectVariable | Known) and hasattr(cls, "__protocol_attrs__"):
+            return _by_protocol(frame, value, cls)
+        raise TraceBreakError("GB0009", "a protocol asked of an object")
     try:
         if isinstance(value, TensorVariable):
             sample = torch.empty(0, dtype=value.fake.dtype)
