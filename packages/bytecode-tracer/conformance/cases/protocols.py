@@ -661,3 +661,87 @@ def thresholds_of_the_collector(x, n):
         return x, gc.get_threshold()
     finally:
         gc.set_threshold(*before)
+
+
+# Lists that change while they are sorted
+
+
+@case(with_x(0, 1, 2, 3))
+def lists_changed_while_they_are_sorted(x, n):
+    values = [3, 1, 2]
+    acts = (
+        lambda: values.append(4),
+        lambda: values.extend([]),
+        lambda: len(values),
+        lambda: values.insert(0, 7),
+    )
+    seen = []
+
+    def key(value):
+        acts[n]()
+        seen.append(list(values))
+        return value
+
+    try:
+        values.sort(key=key)
+    except ValueError as error:
+        return x, str(error), values, seen
+    return x, values, seen
+
+
+# Where a frame stands that an exception has left
+
+
+class Passing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        return False
+
+
+def raised_again():
+    try:
+        raise KeyError("k")
+    except Exception:
+        raise
+
+
+def raised_within_with():
+    with Passing():
+        x = 1
+        raise KeyError("k")
+    return x
+
+
+def raised_before_finally():
+    x = 0
+    try:
+        raise KeyError("k")
+    finally:
+        x += 1
+        x += 2
+
+
+def raised_past_a_handler():
+    try:
+        raised_again()
+    except ValueError:
+        pass
+    return 3
+
+
+@case(with_x(0, 1, 2, 3))
+def lines_of_frames_that_an_exception_has_left(x, n):
+    functions = (raised_again, raised_within_with, raised_before_finally, raised_past_a_handler)
+    try:
+        functions[n]()
+    except KeyError as error:
+        entry = error.__traceback__.tb_next
+    found = []
+    while entry is not None:
+        frame = entry.tb_frame
+        start = frame.f_code.co_firstlineno
+        found.append((entry.tb_lineno - start, frame.f_lineno - start))
+        entry = entry.tb_next
+    return x, found

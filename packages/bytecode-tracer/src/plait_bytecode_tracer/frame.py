@@ -136,6 +136,8 @@ class Frame:
     """The frame as an object of the program."""
     result: Variable | None = None
     running: bool = False
+    left_at: int | None = None
+    """The offset of the instruction at which an exception has left it."""
     sent: Variable | None = None
     """What is sent into a generator's frame."""
     yielded: Variable | None = None
@@ -175,6 +177,14 @@ class Frame:
 
     def _line_number(self) -> int:
         return self.line_at(self.instruction)
+
+    def last_line(self) -> int:
+        """The line of the instruction that runs, or of the last one that ran."""
+        instructions, by_offset = instructions_of(self.code)
+        if self.left_at is not None:
+            return self.line_at(instructions[by_offset[self.left_at]])
+        has_returned = self.result is not None and self.index > 0
+        return self.line_at(instructions[self.index - 1] if has_returned else self.instruction)
 
     def line_at(self, instruction: dis.Instruction) -> int:
         """The line of an instruction."""
@@ -277,12 +287,15 @@ class Frame:
         from plait_bytecode_tracer.tracebacks import enter_traceback
 
         enter_traceback(self, error, offset)
+        last = offset if error.last is None else error.last
+        error.last = None
         found = handler_of_exceptions(self.code, offset)
         if found is None:
+            self.left_at = last
             raise error
         del self.stack[found.depth :]
         if found.pushes_offset:
-            self.push(Known(offset))
+            self.push(Known(last))
         self.push(error.value)
         return self.index_of(found.target)
 

@@ -495,14 +495,9 @@ def _sort(
     key: Variable | None = None,
     reverse: Variable | None = None,
 ) -> Variable:
-    from plait_bytecode_tracer.rules.sorting import sort_items
+    from plait_bytecode_tracer.rules.sorting import sort_list
 
-    items = list(owner.items)
-    try:
-        sort_items(frame, items, key, reverse)
-    finally:
-        owner.items[:] = items
-        changed(frame, owner)
+    sort_list(frame, owner, key, reverse)
     return constant(None)
 
 

@@ -39,6 +39,8 @@ class PythonError(Exception):
         """Whether the instruction that raises it adds nothing to its traceback."""
         self.frame: Any = None
         """The innermost frame that was being traced."""
+        self.last: int | None = None
+        """The instruction that a frame is said to have run last, where it raises again."""
 
     def __str__(self) -> str:
         return describe_exception(self.value)

@@ -130,7 +130,7 @@ def frame_attribute(owner: FrameVariable, name: str) -> Variable | None:
         case "f_code" if not frame.code.co_filename.startswith("<plait"):
             return constant(frame.code)
         case "f_lineno":
-            return constant(frame.line_at(frame.instruction))
+            return constant(frame.last_line())
         case "clear":
             return MethodVariable(owner, name)
     if hasattr(types.FrameType, name):

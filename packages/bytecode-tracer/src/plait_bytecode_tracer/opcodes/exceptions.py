@@ -86,7 +86,11 @@ def check_exc_match(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("RERAISE")
 def reraise(frame: Frame, instruction: Instruction) -> None:
-    raise PythonError(frame.pop(), is_new=False)
+    error = PythonError(frame.pop(), is_new=False)
+    if instruction.arg:
+        offset = frame.stack[-instruction.arg]
+        error.last = offset.value if isinstance(offset, Known) else None
+    raise error
 
 
 @opcode("CHECK_EG_MATCH")

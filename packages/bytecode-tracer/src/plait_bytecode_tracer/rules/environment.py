@@ -147,10 +147,10 @@ def watches(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
     raise TraceBreakError("GB0013", "the code watches the frames that follow")
 
 
-@builtin(sys.setrecursionlimit, gc.set_threshold)
+@builtin(sys.setrecursionlimit, sys.set_int_max_str_digits, gc.set_threshold)
 def changes_interpreter(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
     """What leaves the tracer no room to work in, or lets the program's code run within it."""
-    raise TraceBreakError("GB0018", "the code sets the recursion limit, or when garbage is sought")
+    raise TraceBreakError("GB0018", "the code sets a limit of the interpreter's")
 
 
 if sys.version_info >= (3, 12):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import operator
 import sys
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
 
 from plait_bytecode_tracer.arity import refuse_call
+from plait_bytecode_tracer.containers import changed
 from plait_bytecode_tracer.frame import Frame
 from plait_bytecode_tracer.hints import sized_elements
 from plait_bytecode_tracer.indices import as_index
@@ -42,6 +44,45 @@ def sort_items(
         ranked.sort(reverse=backwards)
     finally:
         items[:] = [entry.item for entry in ranked]
+
+
+class _Emptied(list[Variable]):
+    """What a list holds while it is sorted: nothing; it notices what is put in meanwhile."""
+
+    is_filled = False
+
+    def append(self, value: Variable) -> None:
+        self.is_filled = True
+        super().append(value)
+
+    def extend(self, values: Iterable[Variable]) -> None:
+        self.is_filled = True
+        super().extend(values)
+
+    def insert(self, place: SupportsIndex, value: Variable) -> None:
+        self.is_filled = True
+        super().insert(place, value)
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.is_filled = True
+        super().__setitem__(place, value)
+
+
+def sort_list(
+    frame: Frame, owner: SequenceVariable, key: Variable | None, reverse: Variable | None
+) -> None:
+    """`list.sort`, which finds the list empty while it runs, and what is put in an error."""
+    held, meanwhile = owner.items, _Emptied()
+    items = list(held)
+    owner.items = meanwhile
+    try:
+        sort_items(frame, items, key, reverse)
+    finally:
+        owner.items = held
+        held[:] = items
+        changed(frame, owner)
+    if meanwhile.is_filled:
+        fails(ValueError, "list modified during sort")
 
 
 def _is_none(value: Variable) -> bool:
