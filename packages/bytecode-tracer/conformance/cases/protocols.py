@@ -745,3 +745,28 @@ def lines_of_frames_that_an_exception_has_left(x, n):
         found.append((entry.tb_lineno - start, frame.f_lineno - start))
         entry = entry.tb_next
     return x, found
+
+
+@case(with_x(0, 1, 2))
+def calls_that_fail_in_the_interpreters_words(x, n):
+    calls = (lambda: iter(n, 2), lambda: operator(), lambda: x.shape())
+    try:
+        return x, calls[n]()
+    except TypeError as error:
+        return x, str(error)
+
+
+@case(with_x(0, 1))
+def objects_that_hide_how_they_are_copied(x, n):
+    class Hiding:
+        def __getattribute__(self, name):
+            if n and name.startswith("__reduce"):
+                raise AttributeError(name)
+            return object.__getattribute__(self, name)
+
+    made = Hiding()
+    made.held = n
+    try:
+        return x, copy.copy(made).held
+    except copy.Error as error:
+        return x, str(error)[:20]

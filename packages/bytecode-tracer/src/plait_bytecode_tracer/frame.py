@@ -178,13 +178,15 @@ class Frame:
     def _line_number(self) -> int:
         return self.line_at(self.instruction)
 
-    def last_line(self) -> int:
-        """The line of the instruction that runs, or of the last one that ran."""
+    def last_line(self) -> int | None:
+        """The line, if it has one, of the instruction that runs, or of the last one that ran."""
         instructions, by_offset = instructions_of(self.code)
+        last = self.instruction
         if self.left_at is not None:
-            return self.line_at(instructions[by_offset[self.left_at]])
-        has_returned = self.result is not None and self.index > 0
-        return self.line_at(instructions[self.index - 1] if has_returned else self.instruction)
+            last = instructions[by_offset[self.left_at]]
+        elif self.result is not None and self.index > 0:
+            last = instructions[self.index - 1]
+        return None if last.positions is None else last.positions.lineno
 
     def line_at(self, instruction: dis.Instruction) -> int:
         """The line of an instruction."""

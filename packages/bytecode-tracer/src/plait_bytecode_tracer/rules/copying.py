@@ -252,6 +252,9 @@ def _reducer(frame: Frame, cls: type) -> Any:
 def _is_copied_plainly(frame: Frame, cls: type) -> bool:
     """Whether a copy has the attributes of an object, and nothing is called to make it."""
     usual = torch.nn.Module if issubclass(cls, torch.nn.Module) else object
+    guard_class(frame, cls, "__getattribute__")
+    if isinstance(static_attribute(cls, "__getattribute__"), types.FunctionType):
+        raise TraceBreakError("GB0002", "a copy of an object that finds attributes in its own way")
     for name in _OWN_WAYS:
         guard_class(frame, cls, name)
     default = all(

@@ -6,6 +6,7 @@ import functools
 import operator
 from typing import NoReturn
 
+from plait_bytecode_tracer.arity import refuse_call
 from plait_bytecode_tracer.classes import type_of
 from plait_bytecode_tracer.containers import get_item, plain_value
 from plait_bytecode_tracer.folding import fold
@@ -16,7 +17,7 @@ from plait_bytecode_tracer.iterators import over_keys, over_reversed
 from plait_bytecode_tracer.objects import special_method
 from plait_bytecode_tracer.operations import _call, apply, element_equal, truth
 from plait_bytecode_tracer.raising import PythonError, exception_class, fails
-from plait_bytecode_tracer.rules.objects import len_
+from plait_bytecode_tracer.rules.objects import callable_, len_
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.variables import (
     DictVariable,
@@ -43,6 +44,8 @@ def iter_(frame: Frame, value: Variable, sentinel: Variable | None = None) -> Va
 
 def _until(frame: Frame, function: Variable, sentinel: Variable) -> Variable:
     """`iter(function, sentinel)`."""
+    if not plain_value(callable_(frame, function)):
+        refuse_call(iter, [constant(None), constant(None)], {})
     ended = False
 
     def step() -> Variable | None:

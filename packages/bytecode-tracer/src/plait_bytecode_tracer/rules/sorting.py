@@ -56,8 +56,8 @@ class _Emptied(list[Variable]):
         super().append(value)
 
     def extend(self, values: Iterable[Variable]) -> None:
-        self.is_filled = True
         super().extend(values)
+        self.is_filled |= bool(self)
 
     def insert(self, place: SupportsIndex, value: Variable) -> None:
         self.is_filled = True
