@@ -85,7 +85,7 @@ def refuse_shared(named: Sequence[Variable]) -> None:
     shared = {_storage(v.tensor.fake) for v in made if v.tensor and v.source is None}
     if not shared:
         return
-    inner = {id(v.tensor) for v in named if isinstance(v, ArrayVariable)}
+    inner = {id(v.tensor) for v in made}
     for value in named:
         if not isinstance(value, TensorVariable) or id(value) in inner:
             continue
