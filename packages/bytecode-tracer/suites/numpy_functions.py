@@ -168,9 +168,24 @@ _WRITTEN = (
     *("x.__setitem__((slice(None), slice(1, 3)), x[:, :2])", "np.sum(x, axis=0, out=x[0])"),
     *("x.T.__setitem__(0, 5)", "x[0].__iadd__(y[1])", "x.reshape(-1).__setitem__(2, 1)"),
 )
+_MORE = (
+    *("np.ptp(x)", "np.ptp(x, axis=0)", "np.average(x)", "np.average(x, axis=1)", "np.amax(x)"),
+    *("np.nanmean(x)", "np.nanmean(x, axis=0)", "np.broadcast_to(x, (2, 2, 3))", "np.vsplit(x, 2)"),
+    *("np.hsplit(x, [1])", "np.meshgrid(x[0], y[0])", "np.meshgrid(x[0], y[0], indexing='ij')"),
+    *("np.nonzero(x)", "np.flatnonzero(x)", "np.real(x)", "np.imag(x * 1j)", "np.isclose(x, y)"),
+    *("np.isclose(x, x[0], equal_nan=True)", "np.empty((2, 3)).shape", "np.empty_like(x).dtype"),
+    *(
+        "np.round(x, 1)",
+        "x.round(2)",
+        "np.round(x, -1)",
+        "np.around(x, 1)",
+        "np.nonzero(x[0] > 0)[0]",
+    ),
+    *("np.broadcast_to(x, (2, 2, 3)) + 1", "np.broadcast_to(x, (2, 2, 3)).__setitem__(0, 1)"),
+)
 EXPRESSIONS = (
     *(*_BINARY, *_UNARY, *_REDUCED, *_SHAPED, *_INDEXED, *_LINEAR, *_MADE, *_SCALARS),
-    *_WRITTEN,
+    *(*_WRITTEN, *_MORE),
 )
 DTYPES = ("?", "u1", "i1", "i4", "i8", "f2", "f4", "f8", "c8", "c16")
 _TOLERANCE = {"e": 4e-3, "f": 1e-5, "F": 2e-5, "d": 1e-12, "D": 1e-12}
@@ -183,7 +198,7 @@ def arrays(dtype: str, order: str, seed: int) -> tuple[Any, Any]:
     def make() -> Any:
         values: Any = random.integers(-3, 4, (2, 6)) + random.integers(0, 4, (2, 6)) / 4
         if seed == 0 and np.dtype(dtype).kind == "f":
-            values[0, :2] = [np.nan, np.inf]
+            values[0, :4] = [np.nan, np.inf, -np.inf, -0.0]
         made = (values if dtype != "u1" else abs(values)).astype(dtype)
         if order == "strided":
             return made[:, ::2]

@@ -741,3 +741,41 @@ def without_gradients(x):
     with torch.no_grad():
         y = x * 2
     return y, torch.from_numpy(y) + 1
+
+
+@case(lambda: [(a(3) * n,) for n in range(1, 12)])
+def scalars_over_breaks(x):
+    mean, top = x.mean(), x.max()
+    np.histogram(x)
+    return (x - mean) / top, mean, type(top)
+
+
+@case(lambda: [(t(3), np.float32(n)) for n in (1, 2, 3, 2)])
+def scalars_that_change_beside_tensors(x, n):
+    return x * float(n), x + n
+
+
+@case(lambda: [(a(3, 2), 1), (a(3, 2), 2), (a(2, 2), 1)])
+def iterators_over_breaks(x, count):
+    rows = iter(x)
+    found = []
+    for row in rows:
+        found.append(row * count)
+        np.histogram(row)
+    return found, next(rows, None)
+
+
+@case(lambda: [(a(3),), (a(4),), (np.broadcast_to(a(3), (2, 3)),)])
+def broadcast(x):
+    y = np.broadcast_to(x, (2, x.shape[-1]))
+    return y, y + 1, y.flags.writeable
+
+
+@case(floats)
+def places(x):
+    return np.nonzero(x > 0), np.flatnonzero(x), x[np.nonzero(x > 0)]
+
+
+@case(floats)
+def rounded(x):
+    return np.round(x, 1), x.round(), np.around(x * 10, -1), np.ptp(x), np.average(x, axis=0)

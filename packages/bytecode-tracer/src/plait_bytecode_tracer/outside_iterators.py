@@ -17,6 +17,7 @@ from plait_bytecode_tracer.variables import (
     SequenceVariable,
     SetVariable,
     Variable,
+    is_array,
 )
 
 _VIEWS: tuple[Any, ...] = ({}.keys(), {}.values(), {}.items())
@@ -35,17 +36,33 @@ _OVER_OTHERS = frozenset({enumerate, zip, map, filter})
 """Classes whose instances tell the iterators below them."""
 
 
+class _Indexed:
+    def __getitem__(self, position: int) -> int:
+        """Only the class of its iterator is of interest."""
+        raise IndexError
+
+
+_SEQUENCE_ITERATOR = type(iter(_Indexed()))
+
+
+def _goes_over_rows(iterator: Any) -> bool:
+    """Whether an iterator goes over the rows of an array, which are views of it."""
+    over = iterator.__reduce__()[1][0]
+    return is_array(over) and over.ndim > 1
+
+
 def outside_iterator(frame: Frame, value: Known) -> IteratorVariable | None:
     """An iterator of the caller as one of the trace; None if it cannot be looked into."""
     real, source = value.value, value.source
     kind = type(real)
-    if source is None or kind not in _POSITIONED | _COPIED | _OVER_OTHERS:
+    over_rows = kind is _SEQUENCE_ITERATOR and _goes_over_rows(real)
+    if source is None or (kind not in _POSITIONED | _COPIED | _OVER_OTHERS and not over_rows):
         return None
     known = frame.state.storages.get(id(real))
     if isinstance(known, IteratorVariable):
         return known
     parts = real.__reduce__()
-    if kind in _COPIED or (kind in _POSITIONED and parts[0] is iter):
+    if over_rows or kind in _COPIED or (kind in _POSITIONED and parts[0] is iter):
         made = _replayed(frame, value, _from_here(frame, value, source), kind)
         frame.state.storages[id(real)] = made
         return made

@@ -75,6 +75,7 @@ from plait_bytecode_tracer.variables import (
     is_array,
     is_constant,
     is_definition,
+    is_numpy_float,
 )
 from plait_utils.fake import FakeMode
 
@@ -364,7 +365,8 @@ class TraceState:
             mark = self.policy.number(source, value)
             if mark is not None:
                 return self.need_symbols().number(value, source, mark)
-        if is_constant(value) and type(value) is not tuple:
+        changes = is_numpy_float(value) and self.policy.has_changed(source, float(value))
+        if is_constant(value) and type(value) is not tuple and not changes:
             self.guard_constant(value, source)
             return Known(value, source)
         known = self.wrapped.get(id(value))
@@ -429,9 +431,9 @@ class TraceState:
             self.guard_type(source, value)
             inner = Source(f"{self.constants.name(shown_by)}({source.code})", source.text, source)
             return proxy_of(self.wrap(shown_by(value), inner), source)
-        if is_array(value):
+        if is_array(value) or is_numpy_float(value):
             self.guard_type(source, value)
-            return ArrayVariable(None, source=source, original=value)
+            return ArrayVariable(None, not is_array(value), source, value)
         if isinstance(value, UNCHANGING):  # methods of these are called while tracing
             self.guard_identity(source, value)
         if isinstance(value, VIEWS):
@@ -689,7 +691,6 @@ class TraceState:
         node.meta["val"] = fake
         self.mark(node)
         node.meta["source"] = source.text
-        node.meta["requires_grad"] = value.requires_grad
         variable = TensorVariable(node, fake, source, type(value), value)
         self.inputs.append(GraphInput(source, node, value))
         self.wrapped[id(value)] = variable

@@ -78,6 +78,8 @@ class ArrayVariable(Variable):
     """How NumPy makes it of what it is a view of."""
     is_shared: bool = False
     """Whether a tensor that Python sees has the same memory."""
+    is_readonly: bool = False
+    """Whether NumPy refuses writes to it."""
     is_inner: bool = False
     """Whether it is a view of an array that nobody sees, as `numpy.tile` gives it."""
 
@@ -530,6 +532,12 @@ def is_array(value: object) -> bool:
     """Whether a value is an array of NumPy itself, not of a subclass."""
     cls = type(value)
     return cls.__name__ == "ndarray" and cls.__module__ == "numpy"
+
+
+def is_numpy_float(value: Any) -> bool:
+    """Whether a value is a scalar of NumPy that a float can hold."""
+    cls = type(value)
+    return cls.__module__ == "numpy" and cls.__name__ in ("float32", "float64")
 
 
 def is_array_variable(variable: Variable) -> bool:

@@ -122,13 +122,15 @@ class Context:
         self, tensor: Traced, base: ArrayVariable, function: Callable[..., Any], *args: Variable
     ) -> ArrayVariable:
         """A view, which `function(base, *args)` makes in NumPy."""
-        return view_array(tensor.variable, base, function, args)
+        made = view_array(tensor.variable, base, function, args)
+        made.is_readonly = base.is_readonly
+        return made
 
     def require_writable(self, array: ArrayVariable) -> None:
         """Break where autograd would see a write: NumPy's writes it does not see."""
         state = self.frame.state
-        if array.is_scalar:
-            self.refuse("a scalar")
+        if array.is_scalar or array.is_readonly:
+            self.refuse("an array that is not to be written to")
         if state.grad_enabled and any(i.real.requires_grad for i in state.tensor_inputs):
             self.refuse("a write among tensors that require grad")
 

@@ -48,7 +48,7 @@ def tensor_of_array(frame: Frame, array: ArrayVariable) -> Variable:
     context = Context(frame, "torch.from_numpy()")
     if array.is_scalar:
         context.refuse("a scalar")
-    if array.is_shared or array.again is not None:
+    if array.is_shared or array.is_readonly or array.again is not None:
         context.refuse("a view, or an array that is a tensor already")
     if array.source is not None:
         array.is_shared = True

@@ -66,6 +66,16 @@ def _number(dtype: np.dtype[Any], value: Any) -> Any:
     return np.asarray(value).astype(dtype).item()
 
 
+@captured(np.empty)
+def _empty(context: Context, shape: Variable, dtype: Variable | None = None) -> Variable:
+    return _zeros(context, shape, dtype)  # what it holds is left open
+
+
+@captured(np.empty_like)
+def _empty_like(context: Context, prototype: Variable, dtype: Variable | None = None) -> Variable:
+    return _like(context, prototype, 0, dtype)
+
+
 @captured(np.full)
 def _full(
     context: Context, shape: Variable, fill_value: Variable, dtype: Variable | None = None

@@ -125,6 +125,7 @@ TENSORS: dict[str, Rule] = {
     "remainder": _remainder,
     "fmod": _fmod,
     "power": _named("pow"),
+    "sqrt_of": lambda t, a, b: t.sqrt(a),
     "maximum": _named("maximum"),
     "minimum": _named("minimum"),
     "fmax": _named("fmax"),

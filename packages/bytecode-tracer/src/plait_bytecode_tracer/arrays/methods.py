@@ -218,19 +218,26 @@ FUNCTIONS[np.clip] = clip
 
 
 def _round(context: Context, array: Variable, decimals: Variable | None = None) -> Variable:
-    found = context.array(array)
-    if context.constant(decimals, 0) != 0 or dtype_of(found).kind not in "fiu":
-        context.refuse("decimals")
-    if dtype_of(found).kind != "f":
+    found, places = context.array(array), context.constant(decimals, 0)
+    own = dtype_of(found)
+    if own.kind not in "fiu" or type(places) is not int or (own.kind != "f" and places < 0):
+        context.refuse("such decimals")
+    if own.kind != "f":
         return _copy(context, found)
-    return call_ufunc(context.frame, np.rint, [found], {})
+    if places == 0:
+        return call_ufunc(context.frame, np.rint, [found], {})
+    factor = constant(10.0 ** abs(places))
+    larger, smaller = (np.multiply, np.divide) if places > 0 else (np.divide, np.multiply)
+    scaled = call_ufunc(context.frame, larger, [found, factor], {})
+    rounded = call_ufunc(context.frame, np.rint, [scaled], {})
+    return call_ufunc(context.frame, smaller, [rounded, factor], {})
 
 
 def _np_round(context: Context, a: Variable, decimals: Variable | None = None) -> Variable:
     return _round(context, a, decimals)
 
 
-FUNCTIONS[np.round] = _np_round
+FUNCTIONS[np.round] = FUNCTIONS[np.around] = _np_round
 
 
 def _fill(context: Context, array: ArrayVariable, value: Variable) -> Variable:

@@ -11,6 +11,7 @@ import torch
 from plait_bytecode_tracer.arrays.context import Context
 from plait_bytecode_tracer.arrays.table import captured
 from plait_bytecode_tracer.arrays.traced import Traced
+from plait_bytecode_tracer.arrays.ufuncs import call_ufunc
 from plait_bytecode_tracer.arrays.values import dtype_of, torch_dtype
 from plait_bytecode_tracer.frame import constant
 from plait_bytecode_tracer.variables import ArrayVariable, Known, Variable
@@ -196,7 +197,7 @@ def _extreme(
     return _finished(context, result, out, None, array)
 
 
-@captured(np.max)
+@captured(np.max, np.amax)
 def _max(
     context: Context,
     a: Variable,
@@ -207,7 +208,7 @@ def _max(
     return _extreme(context, "amax", a, axis, out, keepdims)
 
 
-@captured(np.min)
+@captured(np.min, np.amin)
 def _min(
     context: Context,
     a: Variable,
@@ -216,6 +217,32 @@ def _min(
     keepdims: Variable | None = None,
 ) -> Variable:
     return _extreme(context, "amin", a, axis, out, keepdims)
+
+
+@captured(np.ptp)
+def _ptp(
+    context: Context,
+    a: Variable,
+    axis: Variable | None = None,
+    *,
+    keepdims: Variable | None = None,
+) -> Variable:
+    array = context.array(a)
+    if dtype_of(array).kind == "b":
+        context.refuse("bools")
+    high, low = (_extreme(context, name, array, axis, None, keepdims) for name in ("amax", "amin"))
+    return call_ufunc(context.frame, np.subtract, [high, low], {})
+
+
+@captured(np.average)
+def _average(
+    context: Context,
+    a: Variable,
+    axis: Variable | None = None,
+    *,
+    keepdims: Variable | None = None,
+) -> Variable:
+    return _mean(context, a, axis, keepdims=keepdims)
 
 
 def _quantified(
@@ -468,3 +495,21 @@ def _without_nan(name: str, filler: float) -> None:
 
 _without_nan("sum", 0.0)
 _without_nan("prod", 1.0)
+
+
+@captured(np.nanmean)
+def _nanmean(
+    context: Context,
+    a: Variable,
+    axis: Variable | None = None,
+    *,
+    keepdims: Variable | None = None,
+) -> Variable:
+    array = context.array(a)
+    if dtype_of(array).kind != "f" or dtype_of(array) == np.float16:
+        context.refuse("such elements")
+    axes, keep = axes_of(context, array, axis), bool(context.constant(keepdims, False))
+    tensor = context.traced(array)
+    is_nan = context.t.isnan(tensor)
+    total = context.t.where(is_nan, 0.0, tensor).sum(axes, keepdim=keep)
+    return context.result(total / is_nan.logical_not().sum(axes, keepdim=keep))

@@ -338,3 +338,105 @@ def _shape(context: Context, a: Variable) -> Variable:
     found = array_attribute(context.frame, context.array(a), "shape")
     assert found is not None
     return found
+
+
+@captured(np.broadcast_to)
+def _broadcast_to(context: Context, array: Variable, shape: Variable) -> Variable:
+    given = context.array(array)
+    if given.is_scalar:
+        context.refuse("a scalar")
+    found = context.traced(given).expand(_sizes(context, shape))
+    made = context.view(found, given, np.broadcast_to, shape)
+    made.is_readonly = True
+    return made
+
+
+def _split_along(name: str, axis: int) -> None:
+    """`vsplit` and its like."""
+
+    def rule(context: Context, ary: Variable, indices_or_sections: Variable) -> Variable:
+        array = context.array(ary)
+        count = context.traced(array).dim()
+        if count < 2:
+            context.refuse("one dimension")
+        return _split(context, array, indices_or_sections, constant(axis))
+
+    captured(getattr(np, name))(rule)
+
+
+_split_along("vsplit", 0)
+_split_along("hsplit", 1)
+
+
+@captured(np.meshgrid)
+def _meshgrid(context: Context, *xi: Variable, indexing: Variable | None = None) -> Variable:
+    order = context.constant(indexing, "xy")
+    parts = [context.traced(context.array(each)) for each in xi]
+    if order not in ("xy", "ij") or not parts or any(part.dim() != 1 for part in parts):
+        context.refuse("such arrays")
+    grids = context.t.meshgrid(parts, indexing=order)
+    made: list[Variable] = [context.result(grid.contiguous().clone()) for grid in grids]
+    return SequenceVariable(made, tuple)
+
+
+@captured(np.nonzero)
+def _nonzero(context: Context, a: Variable) -> Variable:
+    array = context.array(a)
+    tensor = context.traced(array)
+    if tensor.dim() == 0:
+        context.refuse("a scalar")
+    return SequenceVariable(_places(context, tensor), tuple)
+
+
+def _places(context: Context, tensor: Traced) -> list[Variable]:
+    """Where a tensor is not zero, axis by axis: columns of one array."""
+    found = tensor.nonzero()
+    whole = context.result(found)
+    return [
+        context.view(found.select(1, axis), whole, operator.getitem, constant((slice(None), axis)))
+        for axis in range(tensor.dim())
+    ]
+
+
+@captured(np.flatnonzero)
+def _flatnonzero(context: Context, a: Variable) -> Variable:
+    flat = context.traced(context.array(a)).reshape(-1)
+    return _places(context, flat)[0]
+
+
+@captured(np.real)
+def _real(context: Context, val: Variable) -> Variable:
+    return _part(context, val, "real")
+
+
+@captured(np.imag)
+def _imag(context: Context, val: Variable) -> Variable:
+    return _part(context, val, "imag")
+
+
+def _part(context: Context, val: Variable, name: str) -> Variable:
+    from plait_bytecode_tracer.arrays.methods import array_attribute
+
+    found = array_attribute(context.frame, context.array(val), name)
+    assert found is not None
+    return found
+
+
+@captured(np.isclose)
+def _isclose(
+    context: Context,
+    a: Variable,
+    b: Variable,
+    rtol: Variable | None = None,
+    atol: Variable | None = None,
+    equal_nan: Variable | None = None,
+) -> Variable:
+    from plait_bytecode_tracer.arrays.ufuncs import operands_of
+
+    given, dtype = operands_of(context, [context.array(a), context.array(b)])
+    if dtype.kind != "f" or dtype == np.float16:
+        context.refuse("such elements")
+    within = context.constant(rtol, 1e-5), context.constant(atol, 1e-8)
+    left, right = context.t.broadcast_tensors(*given)
+    found = context.t.isclose(left, right, *within, bool(context.constant(equal_nan, False)))
+    return context.result(found, inner=True)

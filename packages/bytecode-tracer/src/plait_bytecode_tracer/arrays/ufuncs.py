@@ -79,6 +79,9 @@ def computed(
         _converted(context, operand, found, as_number=numbers)
         for operand, found in zip(operands, types, strict=True)
     ]
+    if name == "power" and _is_half(operands[1]) and loop[0].kind == "f":
+        is_root = isinstance(operands[0], ArrayVariable) and not operands[0].is_scalar
+        rule = TENSORS["sqrt_of"] if is_root else rule  # NumPy's own way to x ** 0.5
     result = rule(context.t, *given)
     if result.dtype is not torch_dtype(loop[-1]):
         result = result.to(torch_dtype(loop[-1]))
@@ -130,6 +133,10 @@ def _loop(
     except TypeError as error:
         raise TraceBreakError("GB0008", f"{context.name} fails: {error}") from error
     return found
+
+
+def _is_half(exponent: Variable) -> bool:
+    return isinstance(exponent, Known) and exponent.value == 0.5
 
 
 def _check_power(
@@ -225,7 +232,17 @@ def array_operator(frame: Frame, function: Any, args: list[Variable]) -> Variabl
         return context.store(target, computed(context, ufunc, args)[0])
     if function not in _OPERATORS:
         context.refuse("arrays")
+    if function is operator.pow and _is_square_of_bools(args):
+        return call_ufunc(frame, np.square, args[:1], {})
     return call_ufunc(frame, _OPERATORS[function], args, {})
+
+
+def _is_square_of_bools(args: Sequence[Variable]) -> bool:
+    """Whether `x ** 2` is of an array of bools: of these, NumPy's square has another type."""
+    array, exponent = args
+    if not isinstance(array, ArrayVariable) or array.is_scalar or dtype_of(array).kind != "b":
+        return False
+    return isinstance(exponent, Known) and type(exponent.value) is int and exponent.value == 2
 
 
 def _is_operand(value: Variable) -> bool:

@@ -74,6 +74,8 @@ def _input(state: TraceState, array: ArrayVariable) -> TensorVariable:
     value, source = array.original, array.source
     assert source is not None
     torch_dtype(value.dtype)
+    if array.is_scalar:
+        return _scalar_input(state, value, source)
     if not _IS_KNOWN:
         raise TraceBreakError("GB0016", f"an array of NumPy {np.__version__}")
     if not value.flags.writeable:
@@ -85,6 +87,20 @@ def _input(state: TraceState, array: ArrayVariable) -> TensorVariable:
     state.require(source, Kind.ARRAY, found, f"{source.text} is an array of {value.dtype}")
     code = f"{state.constants.name(torch.from_numpy)}({source.code})"
     tensor = state.wrap(torch.from_numpy(value), Source(code, source.text, source))
+    assert isinstance(tensor, TensorVariable)
+    return tensor
+
+
+def zero_dimensional(value: Any) -> torch.Tensor:
+    """A scalar as a tensor without dimensions."""
+    return torch.from_numpy(np.array(value))
+
+
+def _scalar_input(state: TraceState, value: Any, source: Source) -> TensorVariable:
+    """A scalar that is another in each call, as an input of the graph."""
+    require_handling(state)
+    code = f"{state.constants.name(zero_dimensional)}({source.code})"
+    tensor = state.wrap(zero_dimensional(value), Source(code, source.text, source))
     assert isinstance(tensor, TensorVariable)
     return tensor
 
@@ -237,13 +253,17 @@ def leaving(array: ArrayVariable) -> Remake:
     assert array.tensor is not None
     if array.is_scalar:
         return Remake(scalar, [array.tensor])
-    fake = array.tensor.fake
-    order = "C" if fake.is_contiguous() else "F" if _is_fortran(fake) else "K"
+    order = _order(array.tensor.fake)
     return Remake(inner if array.is_inner else owned, [array.tensor, Known(order)])
 
 
-def _is_fortran(fake: torch.Tensor) -> bool:
-    return fake.permute(tuple(reversed(range(fake.dim())))).is_contiguous()
+def _order(fake: torch.Tensor) -> str:
+    """In which order a result lies; those whose sizes depend on data lie in C order."""
+    sizes: Any = fake.shape
+    depends = any(isinstance(s, torch.SymInt) and s.node.hint is None for s in sizes)
+    if depends or fake.is_contiguous():
+        return "C"
+    return "F" if fake.permute(tuple(reversed(range(fake.dim())))).is_contiguous() else "K"
 
 
 def is_from_outside(array: ArrayVariable) -> bool:

@@ -62,6 +62,14 @@ class Policy:
             return Mark(True)
         return None
 
+    def has_changed(self, source: Source, value: float) -> bool:
+        """Whether a number that is no symbol was another in an earlier trace."""
+        before = self._compare(source, (value,))
+        is_nan = value != value and before is not None and before[0] != before[0]
+        return (
+            self.dynamic is not False and before is not None and before[0] != value and not is_nan
+        )
+
     def sizes(self, source: Source, tensor: torch.Tensor) -> dict[int, Mark]:
         """The dimensions of a tensor that are to be symbolic."""
         before = self._compare(source, (*tensor.shape, *tensor.stride()))
