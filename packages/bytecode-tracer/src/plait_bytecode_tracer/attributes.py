@@ -248,6 +248,8 @@ def _container_attribute(
             return owner.items[position]
         if isinstance(static_attribute(kind, name), types.MemberDescriptorType):
             return _hidden_field(frame, owner, name)
+    if isinstance(owner, DictVariable) and name == "default_factory" and hasattr(kind, name):
+        return constant(None) if owner.factory is None else owner.factory
     if isinstance(owner, SequenceVariable) and kind.__dictoffset__:
         found = _attribute_of_tuple(frame, owner, name)
         if found is not None:

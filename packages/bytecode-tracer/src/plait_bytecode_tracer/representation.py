@@ -113,6 +113,10 @@ def _of(frame: Frame, value: Variable) -> str:
 
     if isinstance(value, SequenceVariable | DictVariable | SetVariable | ViewVariable):
         return represent(frame, value)
+    if isinstance(value, Known) and type(value.value) in (bool, float, str, type(None)):
+        return repr(value.value)
+    if isinstance(value, Known) and type(value.value) is int and value.value.bit_length() < 64:
+        return repr(value.value)
     found = concrete(call(frame, constant(repr), [value], {}))
     if isinstance(found, Known) and isinstance(found.value, str):
         return found.value
