@@ -18,6 +18,7 @@ from torch import fx
 
 from plait_bytecode_tracer.binding import call_with_values
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.variables import Known, Variable
 from plait_utils import PlaitError, get_logger
 
 Failed: TypeAlias = Callable[..., Any]
@@ -47,7 +48,7 @@ _FALLIBLE = frozenset(
 
 
 def require_retraceable(nodes: Iterable[fx.Node], target: Any, args: Sequence[Any]) -> None:
-    """Break before a failed call could not be made again as Python, while effects wait for it.
+    """Break before a failed call could not be made again as Python, while prints wait for it.
 
     That is so where one operator changes tensors and another may fail: what is printed
     before would never come.
@@ -58,6 +59,12 @@ def require_retraceable(nodes: Iterable[fx.Node], target: Any, args: Sequence[An
     ):
         name = target if isinstance(target, str) else getattr(target, "__name__", target)
         raise TraceBreakError("GB0008", f"{name} where others change tensors, or fail")
+
+
+def is_printed(function: Variable) -> bool:
+    """Whether a deferred call prints: what a failing call logs, or keeps in a cache, is not
+    worth a break."""
+    return isinstance(function, Known) and function.value is print
 
 
 def _name(target: Any) -> str:

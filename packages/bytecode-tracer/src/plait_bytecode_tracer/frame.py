@@ -108,6 +108,20 @@ def handler_of_exceptions(code: types.CodeType, offset: int) -> HandlerRange | N
     return None
 
 
+def acts_when_closed(code: types.CodeType, offset: int) -> bool:
+    """Whether a generator that waits at `offset` does something when it is closed.
+
+    What it delegates to is closed too, and is a generator of its own.
+    """
+    found = handler_of_exceptions(code, offset)
+    while found is not None:
+        instructions, by_offset = instructions_of(code)
+        if instructions[by_offset[found.target]].opname != "CLEANUP_THROW":
+            return True
+        found = handler_of_exceptions(code, found.target)
+    return False
+
+
 @dataclass(slots=True)
 class Frame:
     """A frame that is being traced."""
@@ -302,10 +316,6 @@ class Frame:
         return self.index_of(found.target)
 
     # Used by handlers.
-
-    def is_covered(self) -> bool:
-        """Whether exceptions at this instruction have a handler, which must stay around it."""
-        return handler_of_exceptions(self.code, self.instruction.offset) is not None
 
     def push(self, value: Variable) -> None:
         self.stack.append(value)

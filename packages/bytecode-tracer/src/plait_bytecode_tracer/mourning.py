@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.exception_table import handler_at
+from plait_bytecode_tracer.frame import acts_when_closed
 from plait_bytecode_tracer.liveness import lost
 from plait_bytecode_tracer.variables import CoroutineVariable, GeneratorVariable
 
@@ -87,7 +87,7 @@ def _tells_itself(value: Any) -> bool:
         frame = value.gi_frame
         if frame is None or inspect.getgeneratorstate(value) != inspect.GEN_SUSPENDED:
             return False
-        return handler_at(value.gi_code, frame.f_lasti) is not None
+        return acts_when_closed(value.gi_code, frame.f_lasti)
     if any("__del__" in base.__dict__ for base in type(value).__mro__):
         return True
     references = weakref.getweakrefs(value) if type(value).__weakrefoffset__ else ()

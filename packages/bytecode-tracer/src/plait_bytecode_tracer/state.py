@@ -19,7 +19,7 @@ from torch import fx
 from plait_bytecode_tracer.ambient import Ambient
 from plait_bytecode_tracer.draws import Generator
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.failing import require_retraceable
+from plait_bytecode_tracer.failing import is_printed, require_retraceable
 from plait_bytecode_tracer.guards import (
     ABSENT,
     GuardSet,
@@ -793,7 +793,7 @@ class TraceState:
         from plait_bytecode_tracer.shapes.uses import check_result, check_use
 
         self._guard_target(kind, target, args)
-        if self.deferred:
+        if any(is_printed(function) for function, _, _ in self.deferred):
             require_retraceable(self.graph.nodes, target, self._fakes(tuple(args)))
         if self.requiring and self.grad_enabled:
             raise TraceBreakError("GB0002", "gradients of a tensor that was made without any")

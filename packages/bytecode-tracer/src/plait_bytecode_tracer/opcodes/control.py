@@ -7,7 +7,7 @@ from dis import Instruction
 
 from plait_bytecode_tracer.attributes import load_attribute
 from plait_bytecode_tracer.effects import LOOP_END
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.frame import Frame, acts_when_closed, constant
 from plait_bytecode_tracer.generators import send_to
 from plait_bytecode_tracer.iteration import iterate, iterator_of, next_item
 from plait_bytecode_tracer.opcodes.registry import opcode
@@ -113,7 +113,7 @@ def return_generator(frame: Frame, instruction: Instruction) -> None:
 @opcode("YIELD_VALUE")
 def yield_value(frame: Frame, instruction: Instruction) -> None:
     frame.yielded = frame.pop()
-    if frame.is_covered():
+    if acts_when_closed(frame.code, frame.instruction.offset):
         frame.state.waiting[id(frame)] = frame
     frame.push(WAITING)
 

@@ -28,10 +28,12 @@ from plait_bytecode_tracer.objects import (
     storage_of,
 )
 from plait_bytecode_tracer.operations import same
+from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     ArrayVariable,
+    BoundVariable,
     DictVariable,
     FunctionVariable,
     IdVariable,
@@ -223,9 +225,16 @@ def _copied_object(
     has_end = static_attribute(cls, "__del__") is not MISSING
     if is_twin or issubclass(cls, torch.Tensor) or scripted or has_end:
         raise TraceBreakError("GB0002", f"a copy of a {cls.__name__}")
-    if not _is_copied_plainly(frame, cls):
+    guard_class(frame, cls, "__getattribute__")
+    hides = isinstance(static_attribute(cls, "__getattribute__"), types.FunctionType)
+    is_plain = _is_copied_plainly(frame, cls)
+    if hides and is_plain and not _answers_plainly(frame, value, memo):
+        raise TraceBreakError("GB0002", "a copy of an object that finds attributes in its own way")
+    if not is_plain:
         return _by_reducing(frame, value, cls, memo)
     copied = ObjectVariable(cls)
+    if hides and _asked(frame, copied, "__setstate__") is not None:
+        raise TraceBreakError("GB0002", "a copy of an object that finds attributes in its own way")
     _remember(frame, value, copied, memo)
     storage = storage_of(frame, value)
     if storage is not None:
@@ -249,12 +258,50 @@ def _reducer(frame: Frame, cls: type) -> Any:
     return found
 
 
+_ASKED = (
+    *("__reduce_ex__", "__reduce__", "__class__", "__getnewargs_ex__", "__getnewargs__"),
+    *("__getstate__", "__dict__"),
+)
+"""What a copy asks an object for, in order."""
+
+
+def _answers_plainly(
+    frame: Frame, value: Known | ObjectVariable, memo: DictVariable | None
+) -> bool:
+    """Ask an object for what its copy asks it, by its own `__getattribute__`; whether that
+    gives what `object` would."""
+    for name in _ASKED if memo is None else ("__deepcopy__", *_ASKED):
+        found = _asked(frame, value, name)
+        default = getattr(object, name, None)
+        match found:
+            case None:
+                plain = default is None
+            case BoundVariable(Known(function), owner):
+                plain = function is default and owner is value
+            case Known(cls):
+                plain = name == "__class__" and cls is type_of(value)
+            case DictVariable(source=source) if name == "__dict__":
+                held = getattr(value, "source", None)
+                plain = None not in (source, held) and source.text == f"{held.text}.__dict__"
+            case _:
+                plain = False
+        if not plain:
+            return False
+    return True
+
+
+def _asked(frame: Frame, value: Variable, name: str) -> Variable | None:
+    try:
+        return find_attribute(frame, value, name)
+    except PythonError as error:
+        if issubclass(type_of(error.value), AttributeError):
+            return None
+        raise
+
+
 def _is_copied_plainly(frame: Frame, cls: type) -> bool:
     """Whether a copy has the attributes of an object, and nothing is called to make it."""
     usual = torch.nn.Module if issubclass(cls, torch.nn.Module) else object
-    guard_class(frame, cls, "__getattribute__")
-    if isinstance(static_attribute(cls, "__getattribute__"), types.FunctionType):
-        raise TraceBreakError("GB0002", "a copy of an object that finds attributes in its own way")
     for name in _OWN_WAYS:
         guard_class(frame, cls, name)
     default = all(
