@@ -30,6 +30,7 @@ from plait_bytecode_tracer.objects import (
 from plait_bytecode_tracer.operations import same
 from plait_bytecode_tracer.raising import PythonError
 from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.twins import TWINS
 from plait_bytecode_tracer.variables import (
     ArrayVariable,
@@ -280,9 +281,9 @@ def _answers_plainly(
                 plain = function is default and owner is value
             case Known(cls):
                 plain = name == "__class__" and cls is type_of(value)
-            case DictVariable(source=source) if name == "__dict__":
-                held = getattr(value, "source", None)
-                plain = None not in (source, held) and source.text == f"{held.text}.__dict__"
+            case DictVariable(source=Source(text=text)) if name == "__dict__":
+                held = value.source if isinstance(value, Known) else None
+                plain = held is not None and text == f"{held.text}.__dict__"
             case _:
                 plain = False
         if not plain:
