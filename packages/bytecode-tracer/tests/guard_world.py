@@ -29,7 +29,7 @@ from plait_bytecode_tracer.guards import (
     tensor_facts,
 )
 from plait_bytecode_tracer.shapes.expressions import Applied, Leaf
-from plait_bytecode_tracer.sources import Constants, Source, argument
+from plait_bytecode_tracer.values.sources import Constants, Source, argument
 
 
 class Thing:

@@ -16,7 +16,7 @@ from tracer_oracle import compiled, eager_backend
 from plait_bytecode_tracer import CompiledFunction
 from plait_bytecode_tracer.guards import Guard, Kind, guard_tree
 from plait_bytecode_tracer.guards.native import NATIVE, Call, NativeGuards, guarded
-from plait_bytecode_tracer.sources import Constants, argument
+from plait_bytecode_tracer.values.sources import Constants, argument
 
 requires_native = pytest.mark.skipif(NATIVE.wait() is None, reason=f"no native: {NATIVE.failure}")
 X = torch.ones(2, 3)

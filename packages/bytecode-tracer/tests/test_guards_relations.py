@@ -12,7 +12,7 @@ from plait_bytecode_tracer.guards.native import NATIVE, Call, guarded
 from plait_bytecode_tracer.guards.programs import program
 from plait_bytecode_tracer.guards.python import python_check
 from plait_bytecode_tracer.shapes.expressions import Applied, Leaf
-from plait_bytecode_tracer.sources import Constants, argument
+from plait_bytecode_tracer.values.sources import Constants, argument
 
 requires_native = pytest.mark.skipif(NATIVE.wait() is None, reason=f"no native: {NATIVE.failure}")
 

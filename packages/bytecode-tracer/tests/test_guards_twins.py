@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from plait_bytecode_tracer.guards import Kind, first_failure
 from plait_bytecode_tracer.guards.native import NATIVE, Call, guarded
 from plait_bytecode_tracer.guards.python import python_check
-from plait_bytecode_tracer.sources import Constants
+from plait_bytecode_tracer.values.sources import Constants
 
 requires_native = pytest.mark.skipif(NATIVE.wait() is None, reason=f"no native: {NATIVE.failure}")
 
@@ -121,7 +121,7 @@ def test_twins_agree_through_any_changes(keep, names):
 )
 def test_constants_are_told_apart(one, other):
     from plait_bytecode_tracer.guards import Guard, guard_tree
-    from plait_bytecode_tracer.sources import argument
+    from plait_bytecode_tracer.values.sources import argument
 
     source = argument(0, "x")
     for expected, given_, holds in ((one, one, True), (one, other, False), (other, one, False)):

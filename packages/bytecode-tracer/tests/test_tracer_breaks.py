@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tracer_oracle import check, compiled
 
 from plait_bytecode_tracer import FullGraphError
-from plait_bytecode_tracer.breaks import MAX_CONTINUATIONS
+from plait_bytecode_tracer.breaking.breaks import MAX_CONTINUATIONS
 
 LOGGER = logging.getLogger("plait.tests")
 X = torch.arange(4.0)

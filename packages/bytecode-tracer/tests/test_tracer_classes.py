@@ -10,8 +10,8 @@ import pytest
 import torch
 from tracer_oracle import compiled
 
-from plait_bytecode_tracer.made import StandInCalledError, function_stand_in
-from plait_bytecode_tracer.variables import FunctionVariable
+from plait_bytecode_tracer.making.made import StandInCalledError, function_stand_in
+from plait_bytecode_tracer.values.variables import FunctionVariable
 
 
 class Base:

@@ -11,8 +11,8 @@ import pytest
 import torch
 from tracer_oracle import compiled
 
-from plait_bytecode_tracer.aliasing import apart
 from plait_bytecode_tracer.guards import Kind, same_constant
+from plait_bytecode_tracer.outside.aliasing import apart
 
 np = pytest.importorskip("numpy")
 

@@ -15,12 +15,18 @@ import pytest
 import torch
 from tracer_oracle import assert_same, compiled, outcome
 
-from plait_bytecode_tracer.effects import Exits
-from plait_bytecode_tracer.exception_table import handler_ranges
-from plait_bytecode_tracer.frame import instructions_of
+from plait_bytecode_tracer.breaking.resume import (
+    MISSING,
+    VALUE,
+    Place,
+    break_function,
+    resume_function,
+)
+from plait_bytecode_tracer.exceptions.table import handler_ranges
+from plait_bytecode_tracer.frames.effects import Exits
+from plait_bytecode_tracer.frames.frame import instructions_of
 from plait_bytecode_tracer.opcodes import intrinsics, registered
 from plait_bytecode_tracer.opcodes.untraced import UNTRACED, UNTRACED_INTRINSICS
-from plait_bytecode_tracer.resume import MISSING, VALUE, Place, break_function, resume_function
 
 X = torch.arange(4.0)
 PSEUDO = 256

@@ -1,7 +1,7 @@
 """Capture the tensor program of a Python callable by symbolic execution of CPython bytecode."""
 
 from plait_bytecode_tracer._version import __version__
-from plait_bytecode_tracer.breaks import Continuation
+from plait_bytecode_tracer.breaking.breaks import Continuation
 from plait_bytecode_tracer.compiling import compile, compile_object
 from plait_bytecode_tracer.dispatch import Backend, CompiledFunction
 from plait_bytecode_tracer.entries import Entry, Recompile
@@ -17,8 +17,8 @@ from plait_bytecode_tracer.guards.native import wait_for_native_guards
 from plait_bytecode_tracer.lint import LintReport, lint
 from plait_bytecode_tracer.modules import compile_module, compiled_function_of
 from plait_bytecode_tracer.shapes.marks import mark_dynamic, mark_static
-from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, trace
+from plait_bytecode_tracer.values.sources import Source
 
 __all__ = [
     "BREAKS",

@@ -13,10 +13,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from plait_bytecode_tracer.ambient import marking, restoring
-from plait_bytecode_tracer.binding import Binder, make_binder, parameter_names
-from plait_bytecode_tracer.breaks import WATCHES, Known, Target
-from plait_bytecode_tracer.draws import MAX_DECIDED, UNDECIDED, assumes_draws
+from plait_bytecode_tracer.breaking.breaks import WATCHES, Known, Target
+from plait_bytecode_tracer.breaking.resume import is_chain, lines_at, origin_of
 from plait_bytecode_tracer.entries import (
     MISS,
     Entry,
@@ -27,15 +25,17 @@ from plait_bytecode_tracer.entries import (
 )
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
 from plait_bytecode_tracer.failing import after_failure
+from plait_bytecode_tracer.frames.binding import Binder, make_binder, parameter_names
 from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.interrupts import without_interrupts
-from plait_bytecode_tracer.resume import is_chain, lines_at, origin_of
+from plait_bytecode_tracer.outside.draws import MAX_DECIDED, UNDECIDED, assumes_draws
+from plait_bytecode_tracer.residual.steps import Step, run_steps
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import History, Policy
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.steps import Step, run_steps
 from plait_bytecode_tracer.surroundings import hindrance
+from plait_bytecode_tracer.tensors.ambient import marking, restoring
 from plait_bytecode_tracer.trace import (
     Capture,
     WholeCallEagerError,

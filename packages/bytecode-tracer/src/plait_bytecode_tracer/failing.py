@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from plait_bytecode_tracer.binding import call_with_values
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.variables import Known, Variable
+from plait_bytecode_tracer.frames.binding import call_with_values
+from plait_bytecode_tracer.values.variables import Known, Variable
 from plait_utils import PlaitError, get_logger
 
 Failed: TypeAlias = Callable[..., Any]

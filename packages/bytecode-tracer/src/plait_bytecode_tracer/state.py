@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from plait_bytecode_tracer.ambient import Ambient
-from plait_bytecode_tracer.draws import Generator
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.failing import is_printed, require_retraceable
 from plait_bytecode_tracer.guards import (
@@ -29,12 +27,20 @@ from plait_bytecode_tracer.guards import (
     same_order,
     tensor_facts,
 )
-from plait_bytecode_tracer.in_place import require_possible
-from plait_bytecode_tracer.lazy import LazyDict, LazyList
-from plait_bytecode_tracer.leaves import without_fake
-from plait_bytecode_tracer.locks import Locks
-from plait_bytecode_tracer.made import Made
-from plait_bytecode_tracer.object_keys import (
+from plait_bytecode_tracer.making.made import Made
+from plait_bytecode_tracer.outside.classes import class_source, is_class_of_call, wrap_class
+from plait_bytecode_tracer.outside.draws import Generator
+from plait_bytecode_tracer.outside.functions import is_made_for_calls, wrap_function
+from plait_bytecode_tracer.outside.locks import Locks
+from plait_bytecode_tracer.shapes.policy import Policy
+from plait_bytecode_tracer.tensors.ambient import Ambient
+from plait_bytecode_tracer.tensors.in_place import require_possible
+from plait_bytecode_tracer.tensors.leaves import without_fake
+from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operation
+from plait_bytecode_tracer.tensors.scopes import Scope, without_transforms
+from plait_bytecode_tracer.twins.registry import outside_deque, proxy_of, shown_by
+from plait_bytecode_tracer.values.lazy import LazyDict, LazyList
+from plait_bytecode_tracer.values.object_keys import (
     entry_source,
     guard_key,
     is_identity_key,
@@ -43,14 +49,8 @@ from plait_bytecode_tracer.object_keys import (
     real_key,
     tracked_key,
 )
-from plait_bytecode_tracer.outside_classes import class_source, is_class_of_call, wrap_class
-from plait_bytecode_tracer.outside_functions import is_made_for_calls, wrap_function
-from plait_bytecode_tracer.patches import guard_code, require_own_operation
-from plait_bytecode_tracer.scopes import Scope, without_transforms
-from plait_bytecode_tracer.shapes.policy import Policy
-from plait_bytecode_tracer.sources import Constants, Source, is_written
-from plait_bytecode_tracer.twins import outside_deque, proxy_of, shown_by
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.sources import Constants, Source, is_written
+from plait_bytecode_tracer.values.variables import (
     UNCHANGING,
     VIEWS,
     ArrayVariable,
@@ -81,7 +81,7 @@ from plait_utils.fake import FakeMode
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.shapes.symbols import Symbols
-    from plait_bytecode_tracer.tensor_caches import LastCall
+    from plait_bytecode_tracer.tensors.caches import LastCall
 
 STORED_KINDS: frozenset[type] = frozenset(
     {list, tuple, dict, set, frozenset, collections.OrderedDict, collections.defaultdict}
@@ -809,7 +809,7 @@ class TraceState:
             result = self.run(kind, target, fake_args, fake_kwargs)
         except TraceBreakError as error:
             from plait_bytecode_tracer.shapes.data import depends_on_data
-            from plait_bytecode_tracer.tensor_values import with_numbers
+            from plait_bytecode_tracer.tensors.values import with_numbers
 
             cause = error.__cause__
             if not isinstance(cause, Exception) or not depends_on_data(cause):

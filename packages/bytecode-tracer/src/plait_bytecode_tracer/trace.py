@@ -14,20 +14,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from plait_bytecode_tracer.aliasing import (
-    changes_shared_history,
-    guard_distinct,
-    guard_memory,
-    guard_shared_storage,
-    refuse_shared,
-)
-from plait_bytecode_tracer.ambient import AUTOCAST_DEVICES, bound, enter_inference_mode
-from plait_bytecode_tracer.binding import parameter_names
-from plait_bytecode_tracer.breaks import Continuation, Known, break_steps, go_on
-from plait_bytecode_tracer.dead_nodes import drop_dead_nodes
+from plait_bytecode_tracer.breaking.breaks import Continuation, Known, break_steps, go_on
+from plait_bytecode_tracer.breaking.resume import is_chain, lines_at, origin_of, shown_parameter
 from plait_bytecode_tracer.errors import BREAKS, GraphBreak, TooLongError, TraceBreakError
+from plait_bytecode_tracer.exceptions.raising import PythonError
+from plait_bytecode_tracer.exceptions.tracebacks import raising_lines
 from plait_bytecode_tracer.failing import runs_torch_alone
-from plait_bytecode_tracer.frame import BreakHere, Frame, Function
+from plait_bytecode_tracer.frames.binding import parameter_names
+from plait_bytecode_tracer.frames.frame import BreakHere, Frame, Function
 from plait_bytecode_tracer.guards import (
     Guard,
     GuardTree,
@@ -36,16 +30,22 @@ from plait_bytecode_tracer.guards import (
     Reads,
     guard_tree,
 )
-from plait_bytecode_tracer.keys import all_distinct, key_object
-from plait_bytecode_tracer.mourning import refuse_deaths
-from plait_bytecode_tracer.raising import PythonError
-from plait_bytecode_tracer.rebuild import Rebuilder
-from plait_bytecode_tracer.resume import is_chain, lines_at, origin_of, shown_parameter
+from plait_bytecode_tracer.outside.aliasing import (
+    changes_shared_history,
+    guard_distinct,
+    guard_memory,
+    guard_shared_storage,
+    refuse_shared,
+)
+from plait_bytecode_tracer.outside.mourning import refuse_deaths
+from plait_bytecode_tracer.residual.rebuild import Rebuilder
 from plait_bytecode_tracer.shapes.policy import Policy
-from plait_bytecode_tracer.sources import Source, argument
 from plait_bytecode_tracer.state import HOOKS, GraphInput, TraceState
-from plait_bytecode_tracer.tracebacks import raising_lines
-from plait_bytecode_tracer.variables import UnreadVariable, Variable, is_constant
+from plait_bytecode_tracer.tensors.ambient import AUTOCAST_DEVICES, bound, enter_inference_mode
+from plait_bytecode_tracer.tensors.dead_nodes import drop_dead_nodes
+from plait_bytecode_tracer.values.keys import all_distinct, key_object
+from plait_bytecode_tracer.values.sources import Source, argument
+from plait_bytecode_tracer.values.variables import UnreadVariable, Variable, is_constant
 from plait_utils import get_logger
 
 SUPPORTED_VERSIONS = ((3, 11), (3, 12), (3, 13))

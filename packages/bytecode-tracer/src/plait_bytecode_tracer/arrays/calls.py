@@ -16,10 +16,10 @@ from plait_bytecode_tracer.arrays.table import FUNCTIONS
 from plait_bytecode_tracer.arrays.ufuncs import array_operator, call_ufunc
 from plait_bytecode_tracer.arrays.values import folded, has_array
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.folding import fold, has_tensor
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.folding import fold, has_tensor
 from plait_bytecode_tracer.rules.registry import fits
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     Known,
     TensorVariable,
@@ -102,7 +102,7 @@ def call_builtin(
 
         return array_operator(frame, operator.pow, args)
     if real is divmod and len(args) == 2:
-        from plait_bytecode_tracer.variables import SequenceVariable
+        from plait_bytecode_tracer.values.variables import SequenceVariable
 
         return SequenceVariable(
             [call_ufunc(frame, ufunc, args, {}) for ufunc in (np.floor_divide, np.remainder)], tuple

@@ -22,10 +22,10 @@ from plait_bytecode_tracer.arrays.values import (
     torch_dtype,
     view_array,
 )
-from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     Known,
     SequenceVariable,
@@ -136,8 +136,8 @@ class Context:
 
     def store(self, target: ArrayVariable, value: Traced) -> ArrayVariable:
         """Write into an array, as `out=` does: of its shape, in its type if that is safe."""
-        from plait_bytecode_tracer.calls import call
-        from plait_bytecode_tracer.variables import MethodVariable
+        from plait_bytecode_tracer.frames.calls import call
+        from plait_bytecode_tracer.values.variables import MethodVariable
 
         tensor = tensor_of(self.frame.state, target)
         self.require_writable(target)

@@ -13,9 +13,9 @@ from plait_bytecode_tracer.arrays.values import (
     require_handling,
     tensor_of,
 )
-from plait_bytecode_tracer.frame import Frame
-from plait_bytecode_tracer.raising import fails
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.exceptions.raising import fails
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     Remake,
     TensorVariable,
@@ -84,7 +84,7 @@ def torch_call(
 
 def array_truth(frame: Frame, array: ArrayVariable) -> bool:
     """`bool(array)`, of one element."""
-    from plait_bytecode_tracer.operations import truth
+    from plait_bytecode_tracer.objects.operations import truth
 
     context = Context(frame, "bool() of an array")
     tensor = context.traced(array)
@@ -105,7 +105,7 @@ def index_of(frame: Frame, array: ArrayVariable) -> Variable:
 
 def read_array(frame: Frame, array: ArrayVariable, name: str) -> Any:
     """A method of the tensor that reads its values: `item`, `tolist` and the like."""
-    from plait_bytecode_tracer.attributes import call_method
+    from plait_bytecode_tracer.objects.attributes import call_method
 
     context = Context(frame, f"{name}() of an array")
     return call_method(frame, context.traced(array).variable, name, [])

@@ -16,9 +16,9 @@ from plait_bytecode_tracer.arrays.values import (
     require_handling,
     torch_dtype,
 )
-from plait_bytecode_tracer.folding import has_tensor
-from plait_bytecode_tracer.frame import constant
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.frames.frame import constant
+from plait_bytecode_tracer.objects.folding import has_tensor
+from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     SequenceVariable,
     SymbolVariable,

@@ -12,8 +12,8 @@ import torch
 from plait_bytecode_tracer.arrays.context import Context
 from plait_bytecode_tracer.arrays.traced import Traced
 from plait_bytecode_tracer.arrays.values import is_from_outside, known_array
-from plait_bytecode_tracer.containers import plain_value
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     DictVariable,
     Known,

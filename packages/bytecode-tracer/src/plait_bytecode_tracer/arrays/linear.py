@@ -11,7 +11,7 @@ from plait_bytecode_tracer.arrays.context import Context
 from plait_bytecode_tracer.arrays.table import captured
 from plait_bytecode_tracer.arrays.ufuncs import operands_of
 from plait_bytecode_tracer.arrays.values import dtype_of
-from plait_bytecode_tracer.variables import Variable
+from plait_bytecode_tracer.values.variables import Variable
 
 
 def _operands(context: Context, values: Sequence[Variable]) -> list[Any]:

@@ -18,10 +18,10 @@ from plait_bytecode_tracer.arrays.table import FUNCTIONS
 from plait_bytecode_tracer.arrays.ufuncs import METHODS, array_operator, call_ufunc
 from plait_bytecode_tracer.arrays.values import class_of_array, dtype_of
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.shapes.attributes import shape_of
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     Known,
     MethodVariable,
@@ -58,7 +58,7 @@ def _shape(context: Context, array: ArrayVariable) -> Variable:
 
 
 def _size(context: Context, array: ArrayVariable) -> Variable:
-    from plait_bytecode_tracer.operations import apply
+    from plait_bytecode_tracer.objects.operations import apply
 
     shape = _shape(context, array)
     items = shape.items if isinstance(shape, SequenceVariable) else ()
@@ -320,7 +320,7 @@ _METHODS: dict[str, Callable[..., Variable]] = {
 
 def array_number(frame: Frame, function: Any, array: ArrayVariable) -> Variable:
     """`int`, `float`, `bool` or `complex` of an array of one element."""
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     context = Context(frame, f"{function.__name__}() of an array")
     tensor = context.traced(array)

@@ -13,8 +13,8 @@ from plait_bytecode_tracer.arrays.table import captured
 from plait_bytecode_tracer.arrays.traced import Traced
 from plait_bytecode_tracer.arrays.ufuncs import call_ufunc
 from plait_bytecode_tracer.arrays.values import dtype_of, torch_dtype
-from plait_bytecode_tracer.frame import constant
-from plait_bytecode_tracer.variables import ArrayVariable, Known, Variable
+from plait_bytecode_tracer.frames.frame import constant
+from plait_bytecode_tracer.values.variables import ArrayVariable, Known, Variable
 
 
 def axes_of(context: Context, array: ArrayVariable, axis: Variable | None) -> tuple[int, ...]:

@@ -12,10 +12,10 @@ from plait_bytecode_tracer.arrays.reductions import axes_of
 from plait_bytecode_tracer.arrays.table import captured
 from plait_bytecode_tracer.arrays.traced import Traced
 from plait_bytecode_tracer.arrays.values import dtype_of
-from plait_bytecode_tracer.containers import plain_value
-from plait_bytecode_tracer.folding import has_tensor
-from plait_bytecode_tracer.frame import constant
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.frames.frame import constant
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.folding import has_tensor
+from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     Known,
     SequenceVariable,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from plait_bytecode_tracer.variables import Variable
+from plait_bytecode_tracer.values.variables import Variable
 
 Rule = Callable[..., Variable]
 """Takes a `Context`, then what the function takes, under NumPy's names."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.frame import Frame
-from plait_bytecode_tracer.variables import SequenceVariable, TensorVariable, Variable
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.values.variables import SequenceVariable, TensorVariable, Variable
 
 _READ = ("dtype", "ndim", "is_complex", "is_floating_point", "dim")
 

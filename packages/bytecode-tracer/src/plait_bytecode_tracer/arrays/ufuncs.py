@@ -14,8 +14,8 @@ from plait_bytecode_tracer.arrays.layout import ordered
 from plait_bytecode_tracer.arrays.traced import Traced
 from plait_bytecode_tracer.arrays.values import TORCH_DTYPES, dtype_of, torch_dtype
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     Known,
     SequenceVariable,

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.folding import fold
-from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.guards import Kind, Mode, array_format
-from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.objects.folding import fold
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.sources import Source
+from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     DictVariable,
     Known,

@@ -26,7 +26,7 @@ from plait_bytecode_tracer.guards.kinds import (
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
 from plait_bytecode_tracer.shapes.expressions import Leaf
 from plait_bytecode_tracer.shapes.expressions import shown as shown_leaf
-from plait_bytecode_tracer.sources import Access, Source, is_written
+from plait_bytecode_tracer.values.sources import Access, Source, is_written
 
 _MISSING = object()
 

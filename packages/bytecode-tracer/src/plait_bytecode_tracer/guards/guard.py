@@ -13,7 +13,7 @@ from plait_bytecode_tracer.guards.kinds import (
     StoragePattern,
     TensorValue,
 )
-from plait_bytecode_tracer.sources import Constants, Source
+from plait_bytecode_tracer.values.sources import Constants, Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import torch
 
 from plait_bytecode_tracer.guards.exact import same_constant
 from plait_bytecode_tracer.shapes.expressions import Applied, Computed, Leaf, leaves, render
-from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.values.sources import Source
 
 
 class Kind(Enum):

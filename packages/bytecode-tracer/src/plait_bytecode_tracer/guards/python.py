@@ -24,7 +24,7 @@ from plait_bytecode_tracer.guards.kinds import (
     storage_pattern,
 )
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
-from plait_bytecode_tracer.sources import Access, Constants, Source, is_written
+from plait_bytecode_tracer.values.sources import Access, Constants, Source, is_written
 
 _SINGLETONS = (type(None), bool, type(Ellipsis), type(NotImplemented))
 

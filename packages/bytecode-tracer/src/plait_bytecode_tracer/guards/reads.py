@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from plait_bytecode_tracer.sources import Access, Source
+from plait_bytecode_tracer.values.sources import Access, Source
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from plait_bytecode_tracer.guards.guard import Guard
 from plait_bytecode_tracer.guards.kinds import Kind
-from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.values.sources import Source
 
 
 @dataclass(slots=True)

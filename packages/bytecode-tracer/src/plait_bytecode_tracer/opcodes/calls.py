@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dis import Instruction
 
-from plait_bytecode_tracer.calls import call
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import NULL, Frame
-from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.exceptions.raising import fails
+from plait_bytecode_tracer.frames.calls import call
+from plait_bytecode_tracer.frames.frame import NULL, Frame
+from plait_bytecode_tracer.objects.containers import hold, plain_value
+from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.raising import fails
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.variables import (
     CellVariable,
     DictVariable,
     FunctionVariable,

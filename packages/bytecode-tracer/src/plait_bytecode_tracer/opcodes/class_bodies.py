@@ -5,13 +5,13 @@ from __future__ import annotations
 import builtins
 from dis import Instruction
 
-from plait_bytecode_tracer.containers import delete_item, get_item, set_item
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import delete_item, get_item, set_item
 from plait_bytecode_tracer.opcodes.load_store import load_deref, read_global
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails
-from plait_bytecode_tracer.variables import DictVariable, Variable
+from plait_bytecode_tracer.values.variables import DictVariable, Variable
 
 
 @opcode("LOAD_BUILD_CLASS")

@@ -6,24 +6,24 @@ from collections.abc import Iterator
 from dis import Instruction
 from typing import TypeVar
 
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import (
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.objects.containers import (
     changed,
     dict_set,
     extend,
     hold,
     plain_value,
 )
-from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame
-from plait_bytecode_tracer.hints import sized_elements
-from plait_bytecode_tracer.iteration import elements, iterate
-from plait_bytecode_tracer.keys import constant_key, set_operand
-from plait_bytecode_tracer.objects import MISSING, static_attribute
+from plait_bytecode_tracer.objects.iteration import elements, iterate
+from plait_bytecode_tracer.objects.objects import MISSING, static_attribute
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails
-from plait_bytecode_tracer.set_order import Taken, new_set, note_change
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.hints import sized_elements
+from plait_bytecode_tracer.values.keys import constant_key, set_operand
+from plait_bytecode_tracer.values.set_order import Taken, new_set, note_change
+from plait_bytecode_tracer.values.variables import (
     DictVariable,
     IteratorVariable,
     Known,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 from dis import Instruction
 
-from plait_bytecode_tracer.attributes import load_attribute
-from plait_bytecode_tracer.effects import LOOP_END
-from plait_bytecode_tracer.frame import Frame, acts_when_closed, constant
-from plait_bytecode_tracer.generators import send_to
-from plait_bytecode_tracer.iteration import iterate, iterator_of, next_item
+from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.frames.effects import LOOP_END
+from plait_bytecode_tracer.frames.frame import Frame, acts_when_closed, constant
+from plait_bytecode_tracer.frames.generators import send_to
+from plait_bytecode_tracer.objects.attributes import load_attribute
+from plait_bytecode_tracer.objects.iteration import iterate, iterator_of, next_item
+from plait_bytecode_tracer.objects.operations import truth
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.operations import truth
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.variables import (
     CoroutineVariable,
     GeneratorVariable,
     Known,

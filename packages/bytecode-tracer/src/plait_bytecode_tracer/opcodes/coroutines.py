@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dis import Instruction
 
-from plait_bytecode_tracer.calls import call
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.frame import Frame
-from plait_bytecode_tracer.generators import awaitable
-from plait_bytecode_tracer.objects import special_method
+from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.frames.calls import call
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.frames.generators import awaitable
+from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails
-from plait_bytecode_tracer.variables import Variable
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.variables import Variable
 
 
 @opcode("GET_AWAITABLE")

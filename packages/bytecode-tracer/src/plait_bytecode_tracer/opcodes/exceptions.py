@@ -5,19 +5,24 @@ from __future__ import annotations
 import sys
 from dis import Instruction
 
-from plait_bytecode_tracer.attributes import load_attribute, store_attribute
-from plait_bytecode_tracer.calls import call
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.exception_groups import group_to_raise, match_group
-from plait_bytecode_tracer.frame import Frame, Handled, constant
-from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.objects import guard_order, special_method
+from plait_bytecode_tracer.exceptions.groups import group_to_raise, match_group
+from plait_bytecode_tracer.exceptions.raising import (
+    PythonError,
+    exception_class,
+    fails,
+    is_exception,
+)
+from plait_bytecode_tracer.exceptions.tracebacks import handled_exception
+from plait_bytecode_tracer.frames.calls import call
+from plait_bytecode_tracer.frames.frame import Frame, Handled, constant
+from plait_bytecode_tracer.objects.attributes import load_attribute, store_attribute
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.objects.objects import guard_order, special_method
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails, is_exception
-from plait_bytecode_tracer.tracebacks import handled_exception
-from plait_bytecode_tracer.variables import Known, SequenceVariable, Variable
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable
 
 
 @opcode("RAISE_VARARGS")

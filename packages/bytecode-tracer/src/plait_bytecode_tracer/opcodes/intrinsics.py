@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from dis import Instruction
 from typing import Any, TypeAlias
 
-from plait_bytecode_tracer.building import make
-from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.exception_groups import group_to_raise
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.exceptions.groups import group_to_raise
+from plait_bytecode_tracer.exceptions.raising import exception_class, fails
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.making.building import make
+from plait_bytecode_tracer.objects.containers import hold
+from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.objects.operations import apply
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.opcodes.untraced import UNTRACED_INTRINSICS
-from plait_bytecode_tracer.operations import apply
-from plait_bytecode_tracer.raising import exception_class, fails
-from plait_bytecode_tracer.variables import FunctionVariable, SequenceVariable, Variable
+from plait_bytecode_tracer.values.variables import FunctionVariable, SequenceVariable, Variable
 
 
 @dataclass(eq=False, slots=True)

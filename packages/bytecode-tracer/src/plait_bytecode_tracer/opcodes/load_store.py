@@ -7,17 +7,17 @@ import sys
 from dis import Instruction
 from typing import NoReturn
 
-from plait_bytecode_tracer.attributes import find_attribute, load_attribute, store_attribute
-from plait_bytecode_tracer.containers import dict_delete, plain_value
+from plait_bytecode_tracer.breaking.resume import is_chain
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import NULL, Frame, constant
+from plait_bytecode_tracer.exceptions.raising import fails
+from plait_bytecode_tracer.frames.frame import NULL, Frame, constant
 from plait_bytecode_tracer.guards import Kind
-from plait_bytecode_tracer.imports import imported
-from plait_bytecode_tracer.objects import delete_object_attribute, write_global
+from plait_bytecode_tracer.objects.attributes import find_attribute, load_attribute, store_attribute
+from plait_bytecode_tracer.objects.containers import dict_delete, plain_value
+from plait_bytecode_tracer.objects.objects import delete_object_attribute, write_global
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.raising import fails
-from plait_bytecode_tracer.resume import is_chain
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.outside.imports import imported
+from plait_bytecode_tracer.values.variables import (
     CellVariable,
     Known,
     MethodVariable,
@@ -299,7 +299,7 @@ def delete_attr(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LOAD_SUPER_ATTR", since=(3, 12))
 def load_super_attr(frame: Frame, instruction: Instruction) -> None:
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     receiver, cls, super_ = frame.pop(), frame.pop(), frame.pop()
     argument = instruction.arg or 0

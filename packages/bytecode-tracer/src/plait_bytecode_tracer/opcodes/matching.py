@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dis import Instruction
 
-from plait_bytecode_tracer.attributes import load_attribute
-from plait_bytecode_tracer.calls import call
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.keys import constant_key
+from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.frames.calls import call
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.attributes import load_attribute
+from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.objects.operations import truth
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.operations import truth
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.rules.objects import len_
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.keys import constant_key
+from plait_bytecode_tracer.values.variables import (
     DictVariable,
     IteratorVariable,
     Known,

@@ -8,16 +8,22 @@ from collections.abc import Callable
 from dis import Instruction
 from typing import Any
 
-from plait_bytecode_tracer.calls import call
-from plait_bytecode_tracer.containers import contains, delete_item, get_item, plain_value, set_item
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.frames.calls import call
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import (
+    contains,
+    delete_item,
+    get_item,
+    plain_value,
+    set_item,
+)
+from plait_bytecode_tracer.objects.operations import apply, identical, truth
 from plait_bytecode_tracer.opcodes.control import as_bool
 from plait_bytecode_tracer.opcodes.registry import opcode
-from plait_bytecode_tracer.operations import apply, identical, truth
-from plait_bytecode_tracer.patches import refuse_modes
-from plait_bytecode_tracer.texts import CONVERSIONS, joined, tensor_text
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.tensors.patches import refuse_modes
+from plait_bytecode_tracer.values.texts import CONVERSIONS, joined, tensor_text
+from plait_bytecode_tracer.values.variables import (
     Known,
     SliceVariable,
     SymbolVariable,

@@ -6,7 +6,7 @@ import dis
 import sys
 from collections.abc import Callable, Mapping
 
-from plait_bytecode_tracer.frame import Handler
+from plait_bytecode_tracer.frames.frame import Handler
 
 Version = tuple[int, int]
 _handlers: dict[str, Handler] = {}

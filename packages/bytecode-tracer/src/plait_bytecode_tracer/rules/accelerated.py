@@ -17,9 +17,9 @@ from types import ModuleType
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.variables import SequenceVariable, Variable
+from plait_bytecode_tracer.values.variables import SequenceVariable, Variable
 
 
 def _import(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -49,7 +49,7 @@ def _followed(module: ModuleType, name: str, check: Callable[[Sequence[Variable]
     """Register the twin of a C function for arguments that it takes as the C function does."""
 
     def rule(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
-        from plait_bytecode_tracer.calls import call
+        from plait_bytecode_tracer.frames.calls import call
 
         if not check(args):
             raise TraceBreakError("GB0002", f"{name}() of other than a list")

@@ -7,7 +7,13 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.ambient import (
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.guards import Kind, Mode
+from plait_bytecode_tracer.objects.containers import hold, plain_value
+from plait_bytecode_tracer.rules.registry import Builtin, builtin
+from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.tensors.ambient import (
     SETTINGS,
     Setting,
     autocast_nesting,
@@ -15,13 +21,7 @@ from plait_bytecode_tracer.ambient import (
     enter_inference_mode,
     leave_inference_mode,
 )
-from plait_bytecode_tracer.containers import hold, plain_value
-from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.guards import Kind, Mode
-from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.variables import (
     ContextVariable,
     Known,
     RecordVariable,

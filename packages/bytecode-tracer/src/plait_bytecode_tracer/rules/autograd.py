@@ -6,17 +6,17 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.bodies import result_of
-from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.objects import guard_class, static_attribute
-from plait_bytecode_tracer.patches import refuse_modes
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import hold
+from plait_bytecode_tracer.objects.objects import guard_class, static_attribute
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.scopes import Scope
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.transforms import AutogradFunction
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.tensors.bodies import result_of
+from plait_bytecode_tracer.tensors.patches import refuse_modes
+from plait_bytecode_tracer.tensors.scopes import Scope
+from plait_bytecode_tracer.tensors.transforms import AutogradFunction
+from plait_bytecode_tracer.values.variables import (
     Known,
     ObjectVariable,
     SequenceVariable,
@@ -45,7 +45,7 @@ def _forward(
     frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
 ) -> tuple[Variable, ObjectVariable]:
     """What `forward` returns, and the context that it has filled."""
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     context = ObjectVariable(torch.autograd.function.FunctionCtx)
     if any(isinstance(arg, TensorVariable) for arg in args):

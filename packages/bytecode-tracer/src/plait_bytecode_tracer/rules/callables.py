@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 
-from plait_bytecode_tracer.containers import plain_value
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.exceptions.raising import fails
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.residual.steps import Thunk
 from plait_bytecode_tracer.rules.objects import callable_
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.steps import Thunk
-from plait_bytecode_tracer.twin_classes import ComparisonKey
-from plait_bytecode_tracer.twins import TWINS
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.twins.collections_ import ComparisonKey
+from plait_bytecode_tracer.twins.registry import TWINS
+from plait_bytecode_tracer.values.variables import (
     CallableVariable,
     DictVariable,
     Known,

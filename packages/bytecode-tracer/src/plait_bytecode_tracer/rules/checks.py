@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.attributes import load_attribute
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, python_error
+from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind, Mode
-from plait_bytecode_tracer.objects import (
+from plait_bytecode_tracer.objects.attributes import load_attribute
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.objects import (
     IMMUTABLE,
     MISSING,
     guard_class,
@@ -27,11 +27,11 @@ from plait_bytecode_tracer.objects import (
     special_method,
     static_attribute,
 )
-from plait_bytecode_tracer.operations import truth
-from plait_bytecode_tracer.raising import PythonError, exception_class, python_error
+from plait_bytecode_tracer.objects.operations import truth
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.twins import TWINS
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.twins.registry import TWINS
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.variables import (
     Known,
     ObjectVariable,
     SymbolVariable,
@@ -150,7 +150,7 @@ def _by_subclass_hook(frame: Frame, cls: Any, kind: type) -> bool:
 
 
 def _call(frame: Frame, function: Variable, value: Variable) -> Variable:
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     return call(frame, function, [value], {})
 

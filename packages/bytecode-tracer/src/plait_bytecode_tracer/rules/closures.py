@@ -6,8 +6,8 @@ import types
 from collections.abc import Callable
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame
-from plait_bytecode_tracer.variables import CellVariable, Variable
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.values.variables import CellVariable, Variable
 
 CodeRule = Callable[..., Variable]
 """Takes the frame, the closure's cells by name, positional and keyword arguments."""

@@ -6,9 +6,9 @@ import types
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import TORCH_FOLDER, Frame, constant
+from plait_bytecode_tracer.frames.frame import TORCH_FOLDER, Frame, constant
 from plait_bytecode_tracer.state import is_empty
-from plait_bytecode_tracer.variables import Known, Variable
+from plait_bytecode_tracer.values.variables import Known, Variable
 
 _MARKS = TORCH_FOLDER + "_dynamo"
 
@@ -23,7 +23,7 @@ def call_marked(
     frame: Frame, function: types.FunctionType, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable | None:
     """A call of a function of torch's own compiler: a mark, or a wrapper; None if it is neither."""
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     if not function.__code__.co_filename.startswith(_MARKS):
         return None

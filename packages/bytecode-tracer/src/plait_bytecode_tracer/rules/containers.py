@@ -6,15 +6,15 @@ import collections
 import operator
 from typing import Any
 
-from plait_bytecode_tracer import twin_classes
-from plait_bytecode_tracer.arity import refuse_by_count
-from plait_bytecode_tracer.containers import contains, extend, get_item
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.hints import sized_elements
-from plait_bytecode_tracer.keys import keys_of, set_operand
+from plait_bytecode_tracer.frames.arity import refuse_by_count
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import contains, extend, get_item
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.set_order import new_set
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.twins import collections_ as twin_classes
+from plait_bytecode_tracer.values.hints import sized_elements
+from plait_bytecode_tracer.values.keys import keys_of, set_operand
+from plait_bytecode_tracer.values.set_order import new_set
+from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
     SequenceVariable,
@@ -92,6 +92,6 @@ _count_elements: Any = vars(collections)["_count_elements"]
 
 @builtin(_count_elements)
 def count_elements(frame: Frame, mapping: Variable, iterable: Variable) -> Variable:
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     return call(frame, constant(twin_classes.count_elements), [mapping, iterable], {})

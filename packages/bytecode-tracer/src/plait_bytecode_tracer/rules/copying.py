@@ -9,16 +9,13 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer import twin_copying
-from plait_bytecode_tracer.attributes import call_method, find_attribute, load_attribute
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import describe, dict_set
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.gradients import gradient, is_leaf
-from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.keys import constant_key, keep_distinct
-from plait_bytecode_tracer.objects import (
+from plait_bytecode_tracer.exceptions.raising import PythonError
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.attributes import call_method, find_attribute, load_attribute
+from plait_bytecode_tracer.objects.containers import describe, dict_set
+from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.objects.objects import (
     MISSING,
     builtin_base,
     guard_class,
@@ -27,12 +24,15 @@ from plait_bytecode_tracer.objects import (
     static_attribute,
     storage_of,
 )
-from plait_bytecode_tracer.operations import same
-from plait_bytecode_tracer.raising import PythonError
+from plait_bytecode_tracer.objects.operations import same
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.sources import Source
-from plait_bytecode_tracer.twins import TWINS
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.tensors.gradients import gradient, is_leaf
+from plait_bytecode_tracer.twins import copying as twin_copying
+from plait_bytecode_tracer.twins.registry import TWINS
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.keys import constant_key, keep_distinct
+from plait_bytecode_tracer.values.sources import Source
+from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     BoundVariable,
     DictVariable,
@@ -212,7 +212,7 @@ def _copied_object(
     frame: Frame, value: Known | ObjectVariable, inner: Any, memo: DictVariable | None
 ) -> Variable:
     """A copy of an object, as its class would have it."""
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     cls = type_of(value)
     is_twin = isinstance(value, ObjectVariable) and value.cls in TWINS
@@ -320,7 +320,7 @@ def _by_reducing(
     frame: Frame, value: Known | ObjectVariable, cls: type, memo: DictVariable | None
 ) -> Variable:
     """A copy by what `__reduce_ex__` gives, or what is registered for the class."""
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     reducer = _reducer(frame, cls)
     if reducer is not None:
@@ -373,7 +373,7 @@ def reduce(frame: Frame, value: Variable) -> Variable:
 
 
 def _reduced(frame: Frame, twin: Any, value: Variable, protocol: Variable) -> Variable:
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     cls = type_of(value)
     if not cls.__flags__ & _HEAP_TYPE or cls.__basicsize__ > _largest(cls):

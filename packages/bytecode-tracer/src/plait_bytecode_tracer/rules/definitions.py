@@ -7,14 +7,14 @@ import inspect
 import types
 from typing import Any
 
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import describe, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.objects import guard_class, static_attribute
-from plait_bytecode_tracer.raising import python_error
+from plait_bytecode_tracer.exceptions.raising import python_error
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import describe, plain_value
+from plait_bytecode_tracer.objects.objects import guard_class, static_attribute
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     Known,
     ObjectVariable,
@@ -45,7 +45,7 @@ def _caller_of(frame: Frame, owner: ObjectVariable) -> Known:
 def fields(frame: Frame, owner: Variable) -> Variable:
     cls = owner.cls if isinstance(owner, ObjectVariable) else getattr(owner, "value", None)
     if frame.state.made.is_made(cls):
-        from plait_bytecode_tracer.calls import inline
+        from plait_bytecode_tracer.frames.calls import inline
 
         function: Any = dataclasses.fields
         return inline(frame, function, [owner], {})

@@ -10,13 +10,13 @@ import functools
 import weakref
 from typing import Any
 
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame
-from plait_bytecode_tracer.raising import python_error
+from plait_bytecode_tracer.exceptions.raising import python_error
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.objects.containers import hold
 from plait_bytecode_tracer.rules.closures import cell_value, inner_function
-from plait_bytecode_tracer.variables import CellVariable, DictVariable, Known, Variable
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.variables import CellVariable, DictVariable, Known, Variable
 
 _find: Any = vars(functools)["_find_impl"]
 

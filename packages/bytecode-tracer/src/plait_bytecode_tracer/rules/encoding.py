@@ -10,15 +10,15 @@ import json.scanner
 import string
 from typing import Any, NoReturn
 
-from plait_bytecode_tracer.building import change, make
-from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.folding import tracked
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.iterators import over
-from plait_bytecode_tracer.raising import PythonError, python_error
+from plait_bytecode_tracer.exceptions.raising import PythonError, python_error
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.making.building import change, make
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.folding import tracked
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.variables import Known, SequenceVariable, Variable, is_constant
+from plait_bytecode_tracer.values.iterators import over
+from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable, is_constant
 
 # JSON.
 
@@ -47,7 +47,7 @@ def encoder(
     *rest: Variable,
 ) -> Variable:
     """The encoder in C, as the one in Python that stands beside it."""
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     *separators, sort_keys, skip_keys, allow_nan = rest
     if not (isinstance(allow_nan, Known) and allow_nan.value is True):
@@ -76,7 +76,7 @@ def scan(frame: Frame, scanner: Variable, text: Variable, place: Variable) -> Va
 
 
 def _refuse(frame: Frame, error: json.JSONDecodeError) -> NoReturn:
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     parts: list[Variable] = [constant(error.msg), constant(error.doc), constant(error.pos)]
     raise PythonError(call(frame, constant(json.JSONDecodeError), parts, {}))

@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.attributes import load_attribute
-from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.folding import has_tensor
-from plait_bytecode_tracer.frame import Frame, constant, instructions_of
+from plait_bytecode_tracer.frames.frame import Frame, constant, instructions_of
 from plait_bytecode_tracer.guards import Kind, Mode
-from plait_bytecode_tracer.operations import truth
-from plait_bytecode_tracer.representation import represent
+from plait_bytecode_tracer.objects.attributes import load_attribute
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.folding import has_tensor
+from plait_bytecode_tracer.objects.operations import truth
+from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
     ObjectKey,
@@ -67,7 +67,7 @@ def _is_simple(value: Variable) -> bool:
 def _shown(frame: Frame, value: Variable) -> Variable:
     """The text of an object or a container of constants, which may change before it is printed."""
     if isinstance(value, ObjectVariable):
-        from plait_bytecode_tracer.calls import call
+        from plait_bytecode_tracer.frames.calls import call
 
         return call(frame, constant(str), [value], {})
     if not isinstance(value, SequenceVariable | DictVariable | SetVariable) or has_tensor(value):
@@ -93,7 +93,7 @@ def _print_to(
     frame: Frame, file: Variable, values: tuple[Variable, ...], options: dict[str, Variable]
 ) -> Variable:
     """Printed into an object of the trace, in the pieces in which Python writes them."""
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     between = options.pop("sep", constant(None))
     last = options.pop("end", constant(None))

@@ -12,17 +12,17 @@ import types
 import warnings
 from typing import Any
 
-from plait_bytecode_tracer.attributes import find_attribute
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import dict_set
+from plait_bytecode_tracer.breaking.resume import origin_of
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, Function, constant
-from plait_bytecode_tracer.objects import static_attribute
-from plait_bytecode_tracer.raising import fails, python_error
-from plait_bytecode_tracer.resume import origin_of
+from plait_bytecode_tracer.exceptions.raising import fails, python_error
+from plait_bytecode_tracer.frames.frame import Frame, Function, constant
+from plait_bytecode_tracer.objects.attributes import find_attribute
+from plait_bytecode_tracer.objects.containers import dict_set
+from plait_bytecode_tracer.objects.objects import static_attribute
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.twins import TWINS
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.twins.registry import TWINS
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
     ObjectVariable,
@@ -229,9 +229,9 @@ def dir_(frame: Frame, value: Variable | None = None) -> Variable:
         if not isinstance(space, DictVariable):
             raise TraceBreakError("GB0013", "dir() of a namespace that is no dict")
         return _sorted([constant(name) for name in space.items])
-    from plait_bytecode_tracer.calls import call
-    from plait_bytecode_tracer.iteration import elements
-    from plait_bytecode_tracer.objects import is_python
+    from plait_bytecode_tracer.frames.calls import call
+    from plait_bytecode_tracer.objects.iteration import elements
+    from plait_bytecode_tracer.objects.objects import is_python
 
     method = static_attribute(type_of(value), "__dir__")
     if is_python(method):

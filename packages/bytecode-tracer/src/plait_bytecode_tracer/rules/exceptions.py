@@ -6,16 +6,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from plait_bytecode_tracer.attributes import find_attribute, load_attribute, store_attribute
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import changed, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.exception_groups import derive, split, subgroup
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.raising import fails, native_class
+from plait_bytecode_tracer.exceptions.groups import derive, split, subgroup
+from plait_bytecode_tracer.exceptions.raising import fails, native_class
+from plait_bytecode_tracer.exceptions.tracebacks import handled_exception
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.attributes import find_attribute, load_attribute, store_attribute
+from plait_bytecode_tracer.objects.containers import changed, plain_value
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.tracebacks import handled_exception
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.variables import (
     ExceptionStorage,
     ObjectVariable,
     SequenceVariable,
@@ -127,6 +127,6 @@ def _storage(owner: Variable) -> ExceptionStorage:
 
 
 def _text(frame: Frame, function: Any, value: Variable) -> Variable:
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     return call(frame, constant(function), [value], {})

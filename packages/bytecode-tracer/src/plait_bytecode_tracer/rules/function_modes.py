@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext
 
-from plait_bytecode_tracer.containers import hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.function_modes import is_active
-from plait_bytecode_tracer.objects import class_of
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import hold, plain_value
+from plait_bytecode_tracer.objects.objects import class_of
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.subclasses import dispatch, holds_subclass
-from plait_bytecode_tracer.variables import Known, ObjectVariable, Variable
+from plait_bytecode_tracer.tensors.function_modes import is_active
+from plait_bytecode_tracer.tensors.subclasses import dispatch, holds_subclass
+from plait_bytecode_tracer.values.variables import Known, ObjectVariable, Variable
 
 _c: Any = torch._C
 
@@ -63,7 +63,7 @@ def has_any(frame: Frame, *args: Variable) -> Variable:
 
 @builtin(_c._has_torch_function)
 def has_one(frame: Frame, args: Variable) -> Variable:
-    from plait_bytecode_tracer.iteration import elements
+    from plait_bytecode_tracer.objects.iteration import elements
 
     return constant(_asks(frame, tuple(elements(frame, args))))
 

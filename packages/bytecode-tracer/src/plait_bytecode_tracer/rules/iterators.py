@@ -6,20 +6,20 @@ import functools
 import operator
 from typing import NoReturn
 
-from plait_bytecode_tracer.arity import refuse_call
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import get_item, plain_value
-from plait_bytecode_tracer.folding import fold
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.indices import as_index
-from plait_bytecode_tracer.iteration import elements, iterate, iterator_of, next_item
-from plait_bytecode_tracer.iterators import over_keys, over_reversed
-from plait_bytecode_tracer.objects import special_method
-from plait_bytecode_tracer.operations import _call, apply, element_equal, truth
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.frames.arity import refuse_call
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import get_item, plain_value
+from plait_bytecode_tracer.objects.folding import fold
+from plait_bytecode_tracer.objects.indices import as_index
+from plait_bytecode_tracer.objects.iteration import elements, iterate, iterator_of, next_item
+from plait_bytecode_tracer.objects.objects import special_method
+from plait_bytecode_tracer.objects.operations import _call, apply, element_equal, truth
 from plait_bytecode_tracer.rules.objects import callable_, len_
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.iterators import over_keys, over_reversed
+from plait_bytecode_tracer.values.variables import (
     DictVariable,
     GeneratorVariable,
     IteratorVariable,

@@ -12,17 +12,17 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.indices import as_index, with_index
-from plait_bytecode_tracer.iteration import elements, iterate
-from plait_bytecode_tracer.iterators import over
-from plait_bytecode_tracer.operations import _call, apply, element_equal, truth
-from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.exceptions.raising import fails, python_error
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.indices import as_index, with_index
+from plait_bytecode_tracer.objects.iteration import elements, iterate
+from plait_bytecode_tracer.objects.operations import _call, apply, element_equal, truth
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.iterators import over
+from plait_bytecode_tracer.values.variables import (
     IteratorVariable,
     Known,
     Remake,

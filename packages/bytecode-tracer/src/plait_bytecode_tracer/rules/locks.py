@@ -6,15 +6,15 @@ import _thread
 import threading
 from typing import Any, cast
 
-from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.instances import instantiate
-from plait_bytecode_tracer.locks import LOCKS, Lock
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.instances import instantiate
+from plait_bytecode_tracer.outside.locks import LOCKS, Lock
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.twin_threads import Lock as LockTwin
-from plait_bytecode_tracer.twin_threads import RLock as RLockTwin
-from plait_bytecode_tracer.variables import Known, ObjectVariable, Variable
+from plait_bytecode_tracer.twins.threads import Lock as LockTwin
+from plait_bytecode_tracer.twins.threads import RLock as RLockTwin
+from plait_bytecode_tracer.values.variables import Known, ObjectVariable, Variable
 
 
 def _taken(frame: Frame, lock: Variable) -> Lock:
@@ -80,7 +80,7 @@ def _of(kind: type, twin: type, rule: Builtin, name: str) -> Builtin:
 
     def method(frame: Frame, lock: Variable, *args: Variable, **kwargs: Variable) -> Variable:
         if isinstance(lock, ObjectVariable) and lock.cls is twin:
-            from plait_bytecode_tracer.calls import call
+            from plait_bytecode_tracer.frames.calls import call
 
             function: Any = vars(twin).get(name) or getattr(twin, name)
             return call(frame, constant(function), [lock, *args], kwargs)

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.ambient import bound
-from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind, Mode
+from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.state import own_table
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.tensors.ambient import bound
+from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
     Known,
@@ -61,7 +61,7 @@ for _name in _METHODS:
 @builtin(logging.Logger.isEnabledFor)
 def is_enabled_for(frame: Frame, logger: Variable, level: Variable) -> Variable:
     """Whether a logger logs at a level, asked again before each call: it keeps the answers."""
-    from plait_bytecode_tracer.calls import inline
+    from plait_bytecode_tracer.frames.calls import inline
 
     real = logger.value if isinstance(logger, Known) else None
     known = isinstance(level, Known) and type(level.value) is int

@@ -12,22 +12,22 @@ import types
 import typing
 from typing import Any
 
-from plait_bytecode_tracer.building import (
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.exceptions.raising import python_error
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.making.building import (
     build_class,
     change,
     delete_class_attribute,
     make,
     set_class_attribute,
 )
-from plait_bytecode_tracer.containers import plain_value
-from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.made import Recipe, Step
-from plait_bytecode_tracer.objects import MISSING, guard_class, is_python, static_attribute
-from plait_bytecode_tracer.raising import python_error
+from plait_bytecode_tracer.making.made import Recipe, Step
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.objects.objects import MISSING, guard_class, is_python, static_attribute
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
     Known,
@@ -45,11 +45,11 @@ def build_class_(
 
 @builtin(type.__call__)
 def call_type(frame: Frame, cls: Variable, /, *args: Variable, **kwargs: Variable) -> Variable:
-    from plait_bytecode_tracer.instances import instantiate
+    from plait_bytecode_tracer.objects.instances import instantiate
 
     wanted = plain_value(cls)
     if wanted is type:
-        from plait_bytecode_tracer.calls import call
+        from plait_bytecode_tracer.frames.calls import call
 
         return call(frame, cls, list(args), kwargs)
     return instantiate(frame, wanted, list(args), kwargs)

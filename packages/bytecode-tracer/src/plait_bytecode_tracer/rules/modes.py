@@ -6,13 +6,13 @@ import contextvars
 
 import torch
 
-from plait_bytecode_tracer.containers import hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.exceptions.raising import fails
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import hold, plain_value
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.sources import Source
-from plait_bytecode_tracer.variables import Known, TokenVariable, Variable
+from plait_bytecode_tracer.values.sources import Source
+from plait_bytecode_tracer.values.variables import Known, TokenVariable, Variable
 
 _UNSET = object()
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.containers import hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.objects import MODULE_CALL, MODULE_GETATTR
-from plait_bytecode_tracer.raising import fails_attribute
+from plait_bytecode_tracer.exceptions.raising import fails_attribute
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import hold, plain_value
+from plait_bytecode_tracer.objects.objects import MODULE_CALL, MODULE_GETATTR
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import HOOKS
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
     ObjectVariable,
@@ -27,7 +27,7 @@ CALL_WITH_HOOKS: Any = torch.nn.Module._call_impl
 @builtin(MODULE_CALL)
 def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
     """`nn.Module.__call__`: hooks, if there are any, around `forward`."""
-    from plait_bytecode_tracer.calls import inline
+    from plait_bytecode_tracer.frames.calls import inline
 
     if _has_hooks(frame, owner) or _has_global_hooks(frame):
         return inline(frame, CALL_WITH_HOOKS, [owner, *args], dict(kwargs))
@@ -43,8 +43,8 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
 def _call_forward(
     frame: Frame, owner: Variable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
-    from plait_bytecode_tracer.attributes import load_attribute
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
+    from plait_bytecode_tracer.objects.attributes import load_attribute
 
     direct, frame.state.is_direct = frame.state.is_direct, False
     forward = load_attribute(frame, owner, "forward")
@@ -78,8 +78,8 @@ def _has_global_hooks(frame: Frame) -> bool:
 @builtin(MODULE_GETATTR)
 def module_getattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
     """`nn.Module.__getattr__`: a parameter, buffer or submodule."""
-    from plait_bytecode_tracer.attributes import module_entry
-    from plait_bytecode_tracer.calls import inline
+    from plait_bytecode_tracer.frames.calls import inline
+    from plait_bytecode_tracer.objects.attributes import module_entry
 
     if isinstance(owner, ObjectVariable):
         return inline(frame, MODULE_GETATTR, [owner, name], {})

@@ -5,23 +5,28 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from plait_bytecode_tracer.attributes import call_method, find_attribute, load_attribute
-from plait_bytecode_tracer.building import call_metaclass
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.function_modes import through_mode
-from plait_bytecode_tracer.keys import keep_distinct
-from plait_bytecode_tracer.objects import MISSING, delete_object_attribute, static_attribute
-from plait_bytecode_tracer.outside_functions import settled
-from plait_bytecode_tracer.patches import require_own
-from plait_bytecode_tracer.raising import PythonError, exception_class, fails, python_error
+from plait_bytecode_tracer.exceptions.raising import (
+    PythonError,
+    exception_class,
+    fails,
+    python_error,
+)
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.making.building import call_metaclass
+from plait_bytecode_tracer.objects.attributes import call_method, find_attribute, load_attribute
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.objects import MISSING, delete_object_attribute, static_attribute
+from plait_bytecode_tracer.objects.standins import stand_in
+from plait_bytecode_tracer.outside.functions import settled
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.shapes.attributes import size_of
-from plait_bytecode_tracer.standins import stand_in
 from plait_bytecode_tracer.state import is_empty
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.tensors.function_modes import through_mode
+from plait_bytecode_tracer.tensors.patches import require_own
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.keys import keep_distinct
+from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     CallableVariable,
     DictVariable,
@@ -118,7 +123,7 @@ def hasattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
 
 @builtin(setattr)
 def setattr_(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
-    from plait_bytecode_tracer.attributes import store_attribute
+    from plait_bytecode_tracer.objects.attributes import store_attribute
 
     store_attribute(frame, owner, _name(name), value)
     return constant(None)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import delete_item, set_item
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.folding import fold
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.hints import hinted_length
-from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.objects import MISSING, static_attribute
-from plait_bytecode_tracer.operations import apply, element_equal, identical, truth
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.exceptions.raising import fails
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import delete_item, set_item
+from plait_bytecode_tracer.objects.folding import fold
+from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.objects.objects import MISSING, static_attribute
+from plait_bytecode_tracer.objects.operations import apply, element_equal, identical, truth
+from plait_bytecode_tracer.objects.specials import call_special, takes_object
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.specials import call_special, takes_object
-from plait_bytecode_tracer.variables import Known, Variable, is_constant
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.hints import hinted_length
+from plait_bytecode_tracer.values.variables import Known, Variable, is_constant
 
 
 @builtin(operator.truth)
@@ -93,7 +93,7 @@ def delitem(frame: Frame, container: Variable, key: Variable) -> Variable:
 
 @builtin(operator.call)
 def call_(frame: Frame, function: Variable, /, *args: Variable, **kwargs: Variable) -> Variable:
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     return call(frame, function, list(args), kwargs)
 

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 
-from plait_bytecode_tracer.containers import plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.exceptions.raising import python_error
+from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind, Mode
-from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.raising import python_error
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.rules.registry import builtin, named_rule
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.variables import (
     CallVariable,
     DictVariable,
     ObjectVariable,

@@ -7,9 +7,12 @@ import random
 import types
 from typing import Any
 
-from plait_bytecode_tracer.building import change, make
-from plait_bytecode_tracer.containers import plain_value
-from plait_bytecode_tracer.draws import (
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.exceptions.raising import python_error
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.making.building import change, make
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.outside.draws import (
     Generator,
     Plan,
     copy_of,
@@ -18,11 +21,8 @@ from plait_bytecode_tracer.draws import (
     move,
     next_draws,
 )
-from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.raising import python_error
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.variables import Known, SymbolVariable, Variable, is_constant
+from plait_bytecode_tracer.values.variables import Known, SymbolVariable, Variable, is_constant
 
 _DRAWS = (
     *("uniform", "triangular", "randrange", "randint", "normalvariate", "gauss", "expovariate"),
@@ -116,7 +116,7 @@ def _in_python(
     kwargs: dict[str, Variable],
 ) -> Variable:
     """A method as it is written in Python, over random numbers of its own."""
-    from plait_bytecode_tracer.calls import inline
+    from plait_bytecode_tracer.frames.calls import inline
 
     if not isinstance(real, types.FunctionType):
         raise TraceBreakError("GB0002", f"{real.__name__}() of a random generator of another kind")

@@ -6,14 +6,14 @@ import re
 import struct
 from typing import Any
 
-from plait_bytecode_tracer.containers import describe, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.folding import fold
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.iterators import over
-from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.exceptions.raising import fails, python_error
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import describe, plain_value
+from plait_bytecode_tracer.objects.folding import fold
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.variables import Known, SequenceVariable, Variable
+from plait_bytecode_tracer.values.iterators import over
+from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable
 
 _compile: Any = vars(re)["_compile"]
 
@@ -78,7 +78,7 @@ def _substituted(
     frame: Frame, pattern: Variable, repl: Variable, string: Variable, count: Variable | None
 ) -> tuple[Variable, Variable]:
     """The new string and the number of replacements; a function of the program is traced."""
-    from plait_bytecode_tracer.calls import call
+    from plait_bytecode_tracer.frames.calls import call
 
     limit = constant(0) if count is None else count
     if isinstance(repl, Known) and isinstance(repl.value, str | bytes):

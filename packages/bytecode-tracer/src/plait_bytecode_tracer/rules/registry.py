@@ -10,7 +10,7 @@ from typing import Any
 
 from torch._compile import _disable_dynamo
 
-from plait_bytecode_tracer.variables import Variable
+from plait_bytecode_tracer.values.variables import Variable
 
 Builtin = Callable[..., Variable]
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.variables import Variable
+from plait_bytecode_tracer.values.variables import Variable
 
 
 def _breaking(function: Callable[..., Any]) -> Builtin:

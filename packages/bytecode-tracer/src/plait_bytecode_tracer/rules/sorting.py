@@ -7,16 +7,16 @@ import sys
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
-from plait_bytecode_tracer.arity import refuse_call
-from plait_bytecode_tracer.containers import changed
-from plait_bytecode_tracer.frame import Frame
-from plait_bytecode_tracer.hints import sized_elements
-from plait_bytecode_tracer.indices import as_index
-from plait_bytecode_tracer.iteration import elements
-from plait_bytecode_tracer.operations import _call, apply, truth
-from plait_bytecode_tracer.raising import fails
+from plait_bytecode_tracer.exceptions.raising import fails
+from plait_bytecode_tracer.frames.arity import refuse_call
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.objects.containers import changed
+from plait_bytecode_tracer.objects.indices import as_index
+from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.objects.operations import _call, apply, truth
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.variables import Known, SequenceVariable, Variable
+from plait_bytecode_tracer.values.hints import sized_elements
+from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable
 
 
 class _Ranked:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from plait_bytecode_tracer.containers import hold
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.objects.containers import hold
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.subclasses import default
-from plait_bytecode_tracer.variables import DictVariable, Known, SequenceVariable, Variable
+from plait_bytecode_tracer.tensors.subclasses import default
+from plait_bytecode_tracer.values.variables import DictVariable, Known, SequenceVariable, Variable
 
 
 @builtin(torch.Tensor.__torch_function__.__func__)  # type: ignore[attr-defined]  # a classmethod

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 
-from plait_bytecode_tracer import transforms
-from plait_bytecode_tracer.bodies import emit_transform
-from plait_bytecode_tracer.containers import hold, plain_value
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.objects.containers import hold, plain_value
 from plait_bytecode_tracer.rules.closures import cell_value, inner_function
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.tensors import transforms
+from plait_bytecode_tracer.tensors.bodies import emit_transform
+from plait_bytecode_tracer.values.variables import (
     CellVariable,
     DictVariable,
     SequenceVariable,

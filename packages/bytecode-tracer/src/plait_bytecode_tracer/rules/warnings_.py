@@ -7,10 +7,10 @@ import warnings
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.variables import Known, SymbolVariable, Variable
+from plait_bytecode_tracer.values.variables import Known, SymbolVariable, Variable
 
 
 def action_for(text: str, category: type[Warning], module: str, line: int) -> str:

@@ -14,18 +14,18 @@ import types
 import weakref
 from typing import Any, NoReturn
 
-from plait_bytecode_tracer.classes import type_of
-from plait_bytecode_tracer.containers import describe
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
-from plait_bytecode_tracer.liveness import is_held, is_kept
-from plait_bytecode_tracer.objects import static_attribute
-from plait_bytecode_tracer.operations import apply, identical
-from plait_bytecode_tracer.raising import fails, python_error
+from plait_bytecode_tracer.exceptions.raising import fails, python_error
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import describe
+from plait_bytecode_tracer.objects.objects import static_attribute
+from plait_bytecode_tracer.objects.operations import apply, identical
+from plait_bytecode_tracer.outside.liveness import is_held, is_kept
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.sources import Source
+from plait_bytecode_tracer.values.variables import (
     FunctionVariable,
     Known,
     ObjectVariable,

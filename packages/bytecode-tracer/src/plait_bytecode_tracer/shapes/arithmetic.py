@@ -21,7 +21,7 @@ from plait_bytecode_tracer.shapes.domains import (
     power_conditions,
 )
 from plait_bytecode_tracer.shapes.symbols import Symbols
-from plait_bytecode_tracer.variables import Known, SequenceVariable, SymbolVariable, Variable
+from plait_bytecode_tracer.values.variables import Known, SequenceVariable, SymbolVariable, Variable
 
 _NUMBERS = (int, float, bool)
 _COMPARISONS = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)

@@ -6,9 +6,9 @@ import functools
 
 import torch
 
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.shapes.arithmetic import FUNCTIONS
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     Known,
     SequenceVariable,

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.folding import FOLDED
-from plait_bytecode_tracer.frame import Frame
-from plait_bytecode_tracer.iteration import elements
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.objects.folding import FOLDED
+from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.shapes.arithmetic import (
     METHODS,
     call_symbolic,
@@ -19,7 +19,7 @@ from plait_bytecode_tracer.shapes.arithmetic import (
     is_symbolic,
 )
 from plait_bytecode_tracer.shapes.data import check
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     SliceVariable,
     SymbolVariable,
@@ -45,8 +45,8 @@ def call_with_numbers(
     found = call_symbolic(real, args, kwargs) if _is_plain(real) else None
     if found is not None or not _takes_values(real):
         return found
-    from plait_bytecode_tracer.calls import call
-    from plait_bytecode_tracer.frame import constant
+    from plait_bytecode_tracer.frames.calls import call
+    from plait_bytecode_tracer.frames.frame import constant
 
     named = {name: concrete(value) for name, value in kwargs.items()}
     return call(frame, constant(real), [concrete(arg) for arg in args], named)
@@ -69,7 +69,7 @@ def _is_plain(real: Any) -> bool:
 
 
 def _slice(args: list[Variable]) -> Variable:
-    from plait_bytecode_tracer.frame import constant
+    from plait_bytecode_tracer.frames.frame import constant
 
     none = constant(None)
     if len(args) == 1:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import Frame, constant
+from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.shapes.arithmetic import call_symbolic
 from plait_bytecode_tracer.shapes.reads import number_before
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.variables import (
     FunctionVariable,
     Known,
     SequenceVariable,

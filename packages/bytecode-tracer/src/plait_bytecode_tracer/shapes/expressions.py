@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from torch import fx
 
-from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.values.sources import Source
 
 
 @dataclass(frozen=True, slots=True)

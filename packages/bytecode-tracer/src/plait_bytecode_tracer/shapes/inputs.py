@@ -13,7 +13,7 @@ from plait_bytecode_tracer.shapes.expressions import Applied, Leaf
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.shapes.symbols import Symbols
-from plait_bytecode_tracer.sources import Source
+from plait_bytecode_tracer.values.sources import Source
 
 Size: TypeAlias = int | torch.SymInt
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 
 from plait_bytecode_tracer.shapes.marks import Mark, marks_of
-from plait_bytecode_tracer.sources import Access, Source
+from plait_bytecode_tracer.values.sources import Access, Source
 
 Seen: TypeAlias = dict[str, tuple[int | float, ...]]
 """What earlier calls had at each place: a number, or a tensor's sizes and then its strides."""

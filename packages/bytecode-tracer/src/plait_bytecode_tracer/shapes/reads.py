@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from plait_bytecode_tracer.frame import constant
+from plait_bytecode_tracer.frames.frame import constant
 from plait_bytecode_tracer.shapes.expressions import Computed, Leaf, leaves, render, shown
 from plait_bytecode_tracer.shapes.marks import Mark
-from plait_bytecode_tracer.sources import Source
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.tensor_values import constant_tensor
-from plait_bytecode_tracer.variables import SymbolVariable, TensorVariable, Variable
+from plait_bytecode_tracer.tensors.values import constant_tensor
+from plait_bytecode_tracer.values.sources import Source
+from plait_bytecode_tracer.values.variables import SymbolVariable, TensorVariable, Variable
 
 _METHODS = ("add_", "sub_", "mul_", "div_", "fill_", "zero_")
 _CHANGES: dict[Any, str] = {

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frame import constant
-from plait_bytecode_tracer.variables import Known, SequenceVariable, SymbolVariable, Variable
+from plait_bytecode_tracer.frames.frame import constant
+from plait_bytecode_tracer.values.variables import Known, SequenceVariable, SymbolVariable, Variable
 
 
 def add_sizes(function: Callable[..., Any], args: list[Variable]) -> Variable | None:
@@ -18,7 +18,7 @@ def add_sizes(function: Callable[..., Any], args: list[Variable]) -> Variable | 
 
     Breaks for all else that is done with a size but comparing it.
     """
-    from plait_bytecode_tracer.comparison import COMPARISONS
+    from plait_bytecode_tracer.objects.comparison import COMPARISONS
 
     if not any(isinstance(a, SequenceVariable) and a.kind is torch.Size for a in args):
         return None

@@ -11,9 +11,9 @@ import torch
 import torch._guards
 from torch import fx
 
-from plait_bytecode_tracer.draws import UNDECIDED, is_drawn
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind, Range, Relation
+from plait_bytecode_tracer.outside.draws import UNDECIDED, is_drawn
 from plait_bytecode_tracer.shapes.environment import make_environment
 from plait_bytecode_tracer.shapes.expressions import (
     OPPOSITE,
@@ -28,8 +28,8 @@ from plait_bytecode_tracer.shapes.expressions import (
     shown,
 )
 from plait_bytecode_tracer.shapes.marks import Mark
-from plait_bytecode_tracer.sources import Source
-from plait_bytecode_tracer.variables import Known, SymbolVariable, Variable
+from plait_bytecode_tracer.values.sources import Source
+from plait_bytecode_tracer.values.variables import Known, SymbolVariable, Variable
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState

@@ -10,7 +10,7 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.shapes.arithmetic import concrete
-from plait_bytecode_tracer.variables import (
+from plait_bytecode_tracer.values.variables import (
     DictVariable,
     SequenceVariable,
     SymbolVariable,

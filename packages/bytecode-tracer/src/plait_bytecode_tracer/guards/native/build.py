@@ -19,7 +19,7 @@ import torch
 
 from plait_bytecode_tracer.guards.exact import ABSENT, same_constant, same_order
 from plait_bytecode_tracer.guards.kinds import storage_pattern
-from plait_bytecode_tracer.steps import Step, run_steps
+from plait_bytecode_tracer.residual.steps import Step, run_steps
 from plait_utils import DiskCache, get_logger, stable_hash
 
 _NAME = "plait_guards"

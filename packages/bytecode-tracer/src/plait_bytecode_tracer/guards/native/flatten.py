@@ -25,7 +25,7 @@ from plait_bytecode_tracer.guards.kinds import (
 )
 from plait_bytecode_tracer.guards.programs import program
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
-from plait_bytecode_tracer.sources import Access, Constants, Source
+from plait_bytecode_tracer.values.sources import Access, Constants, Source
 
 # The numbers of the enums of guarded.c.
 _ACCESSES = {

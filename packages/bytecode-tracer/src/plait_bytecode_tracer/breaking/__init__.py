@@ -1,0 +1,1 @@
+"""Graph breaks: what runs for real, and the functions that go on after it."""

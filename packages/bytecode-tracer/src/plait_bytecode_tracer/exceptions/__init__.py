@@ -1,0 +1,1 @@
+"""Exceptions of the traced program, as values of the trace."""

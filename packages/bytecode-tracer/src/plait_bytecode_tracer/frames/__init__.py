@@ -1,0 +1,1 @@
+"""Symbolic execution of code objects: frames, calls of functions, generators."""

@@ -1,0 +1,1 @@
+"""Classes and objects that the traced code makes."""

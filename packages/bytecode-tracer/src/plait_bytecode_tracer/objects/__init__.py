@@ -1,0 +1,1 @@
+"""Python's object model and operators over tracked values."""

@@ -1,0 +1,126 @@
+"""Functions of values that cannot change, called while tracing."""
+
+from __future__ import annotations
+
+import binascii
+import cmath
+import math
+import operator
+import os
+import struct
+import sys
+import zlib
+from json.encoder import encode_basestring, encode_basestring_ascii
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.exceptions.raising import python_error
+from plait_bytecode_tracer.frames.frame import constant
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.outside.calendars import CLASSES, FRESH, formats_locally
+from plait_bytecode_tracer.values.variables import (
+    ArrayVariable,
+    DictVariable,
+    Fresh,
+    Known,
+    SequenceVariable,
+    SetVariable,
+    SliceVariable,
+    TensorVariable,
+    TextVariable,
+    Variable,
+    is_constant,
+    is_definition,
+    is_fixed,
+)
+
+_PATHS = ("_path_normpath", "normpath", "splitroot", "_path_splitroot_ex")
+"""Functions of paths that C defines, in one version of Python or another."""
+FOLDED: frozenset[Any] = frozenset(
+    {
+        *(
+            sys.intern,
+            abs,
+            bin,
+            bool,
+            bytes,
+            chr,
+            complex,
+            divmod,
+            float,
+            format,
+            hex,
+            int,
+            oct,
+            ord,
+        ),
+        *(pow, repr, round, str, ascii, range, hash, torch.finfo, torch.iinfo, torch.Size),
+        *(struct.pack, struct.unpack, struct.unpack_from, struct.calcsize, struct.Struct),
+        *(binascii.crc32, zlib.crc32, zlib.adler32, binascii.b2a_base64, binascii.a2b_base64),
+        *(binascii.hexlify, binascii.unhexlify, encode_basestring, encode_basestring_ascii),
+        *(os.fspath, *(vars(os.path).get(name, os.fspath) for name in _PATHS)),
+        *CLASSES,
+        *(value for name, value in vars(cmath).items() if callable(value)),
+        *(torch.device, torch.is_tensor, torch.promote_types, torch.can_cast),
+        *(value for name, value in vars(math).items() if callable(value)),
+        *(value for name, value in vars(operator).items() if callable(value) and name[0] != "_"),
+    }
+)
+"""Functions of constants that are called while tracing."""
+
+
+def has_tensor(value: Any, seen: frozenset[int] = frozenset()) -> bool:
+    """Whether a tensor occurs in a variable or container of variables."""
+    match value:
+        case TensorVariable() | ArrayVariable() | TextVariable():
+            return True
+        case SequenceVariable(items=items) | DictVariable(items=items):
+            if id(value) in seen:  # it contains itself
+                return False
+            parts: Any = items.values() if isinstance(items, dict) else items
+            inner = seen | {id(value)}
+            return any(has_tensor(item, inner) for item in parts)
+        case SliceVariable():
+            return any(has_tensor(part, seen) for part in value.parts)
+        case list() | tuple():
+            return any(has_tensor(item, seen) for item in value)
+        case dict():
+            return any(has_tensor(item, seen) for item in value.values())
+    return False
+
+
+def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
+    """Call a function of values that cannot change."""
+    plain = [_fixed_value(arg) for arg in args]
+    named = {name: _fixed_value(value) for name, value in kwargs.items()}
+    if len(plain) == 2 and isinstance(plain[0], CLASSES) and formats_locally(plain[1]):
+        raise TraceBreakError("GB0002", f"{plain[1]!r}, which the locale or time zone decides")
+    try:
+        result = function(*plain, **named)
+    except Exception as error:
+        raise python_error(error) from error
+    return tracked(result)
+
+
+def _fixed_value(variable: Variable) -> Any:
+    value = plain_value(variable)
+    if isinstance(variable, Known) and not (is_fixed(value) or is_definition(value)):
+        raise TraceBreakError("GB0009", f"the value of a {type(value).__name__}")
+    return value
+
+
+def tracked(value: Any) -> Variable:
+    """A new value that Python computed: containers are tracked by their elements."""
+    if isinstance(value, FRESH):
+        return Fresh(value)
+    if type(value) in (list, tuple) and not is_constant(value):
+        return SequenceVariable([tracked(item) for item in value], type(value))
+    if type(value) is dict:
+        return DictVariable({key: tracked(item) for key, item in value.items()})
+    if type(value) is frozenset and is_constant(value):
+        return constant(value)
+    if type(value) in (set, frozenset):
+        return SetVariable(set(value), kind=type(value))
+    return constant(value)

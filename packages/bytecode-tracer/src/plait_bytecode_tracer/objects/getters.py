@@ -1,0 +1,82 @@
+"""`operator.attrgetter`, `itemgetter` and `methodcaller`: made, and called, in the trace."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.exceptions.raising import fails
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import get_item
+from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.values.variables import (
+    GetterVariable,
+    Known,
+    SequenceVariable,
+    Variable,
+)
+
+GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
+
+
+@builtin(operator.attrgetter)
+def attrgetter(frame: Frame, name: Variable, *names: Variable) -> Variable:
+    if not all(isinstance(n, Known) and isinstance(n.value, str) for n in (name, *names)):
+        fails(TypeError, "attribute name must be a string")
+    return GetterVariable(operator.attrgetter, [name, *names])
+
+
+@builtin(operator.itemgetter)
+def itemgetter(frame: Frame, key: Variable, *keys: Variable) -> Variable:
+    return GetterVariable(operator.itemgetter, [key, *keys])
+
+
+@builtin(operator.methodcaller)
+def methodcaller(frame: Frame, name: Variable, *args: Variable, **kwargs: Variable) -> Variable:
+    if not isinstance(name, Known) or not isinstance(name.value, str):
+        fails(TypeError, "method name must be a string")
+    return GetterVariable(operator.methodcaller, [name, *args], kwargs)
+
+
+def known_getter(real: Any) -> GetterVariable:
+    """A getter from outside, which cannot change."""
+    made, args = real.__reduce__()
+    kwargs = {}
+    if not isinstance(made, type):  # a methodcaller with arguments by name
+        args, kwargs = made.args, made.keywords
+    named: dict[str, Variable] = {name: constant(value) for name, value in kwargs.items()}
+    return GetterVariable(type(real), [constant(arg) for arg in args], named)
+
+
+def call_getter(
+    frame: Frame, getter: GetterVariable, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """What a getter gives for an object."""
+    from plait_bytecode_tracer.frames.calls import call
+    from plait_bytecode_tracer.objects.attributes import load_attribute
+
+    if len(args) != 1 or kwargs:
+        name = getter.kind.__name__
+        if kwargs:
+            fails(TypeError, f"{name}() takes no keyword arguments")
+        fails(TypeError, f"{name} expected 1 argument, got {len(args)}")
+    if getter.kind is operator.methodcaller:
+        method = load_attribute(frame, args[0], _text(getter.args[0]))
+        return call(frame, method, getter.args[1:], dict(getter.kwargs))
+    found = []
+    for key in getter.args:
+        if getter.kind is operator.itemgetter:
+            found.append(get_item(frame, args[0], key))
+            continue
+        value = args[0]
+        for name in _text(key).split("."):
+            value = load_attribute(frame, value, name)
+        found.append(value)
+    return found[0] if len(found) == 1 else SequenceVariable(found, tuple)
+
+
+def _text(value: Variable) -> str:
+    if not isinstance(value, Known) or not isinstance(value.value, str):
+        raise TraceBreakError("GB0007", "an attribute whose name is not known")
+    return value.value

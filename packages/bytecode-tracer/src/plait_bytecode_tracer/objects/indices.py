@@ -1,0 +1,51 @@
+"""Objects as integers: `__index__` of the traced program's own objects."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from plait_bytecode_tracer.exceptions.raising import fails, python_error
+from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.values.variables import (
+    Known,
+    ObjectVariable,
+    SliceVariable,
+    Variable,
+    is_fixed,
+)
+
+
+def with_index(frame: Frame, value: Variable) -> Variable:
+    """An index or slice in which the program's objects are the integers that they stand for."""
+    if isinstance(value, SliceVariable):
+        return SliceVariable([with_index(frame, part) for part in value.parts])
+    is_object = isinstance(value, ObjectVariable) or (
+        isinstance(value, Known) and not is_fixed(value.value)
+    )
+    if not is_object:
+        return value
+    inner = value.base if isinstance(value, ObjectVariable) else None
+    if isinstance(inner, Known) and isinstance(inner.value, int):  # an int is asked for nothing
+        return inner
+    from plait_bytecode_tracer.frames.calls import call
+    from plait_bytecode_tracer.objects.objects import special_method
+    from plait_bytecode_tracer.values.classes import type_of
+
+    method = special_method(frame, value, "__index__")
+    if method is None:
+        return value
+    found = call(frame, method, [], {})
+    if not isinstance(found, Known) or not isinstance(found.value, int):
+        fails(TypeError, f"__index__ returned non-int (type {type_of(found).__name__})")
+    return found
+
+
+def as_index(frame: Frame, value: Variable) -> int:
+    """`operator.index(value)`."""
+    found: Any = plain_value(with_index(frame, value))
+    try:
+        return operator.index(found)
+    except TypeError as error:
+        raise python_error(error) from error

@@ -1,0 +1,1 @@
+"""What the caller made, and a call may use up, hold or see alive."""

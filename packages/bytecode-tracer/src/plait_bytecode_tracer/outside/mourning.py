@@ -1,0 +1,94 @@
+"""What would happen at the death of objects, of which a trace lets go.
+
+Destructors, the callbacks of weak references and the `finally` blocks of generators run when
+the last reference goes. A trace does not see when that is: where it may have let go of such
+an object, the whole call runs as plain Python.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import itertools
+import sys
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frames.frame import acts_when_closed
+from plait_bytecode_tracer.outside.liveness import lost
+from plait_bytecode_tracer.values.variables import CoroutineVariable, GeneratorVariable
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.residual.rebuild import Rebuilder
+    from plait_bytecode_tracer.state import TraceState
+
+_MOST = 500
+"""How many objects inside of what was dropped are looked at."""
+_LASTING = (type, types.ModuleType, types.FunctionType, types.CodeType, torch.Tensor)
+"""What does not die, or does nothing when it does; torch itself refers to tensors weakly."""
+
+
+def refuse_deaths(state: TraceState, rebuilder: Rebuilder) -> None:
+    """Break where something happens at the death of what the trace has let go of."""
+    _refuse_waiting(state, rebuilder)
+    for real in lost(state):
+        if _tells(state, real):
+            text = f"a {type(real).__name__} is dropped, of which a destructor or callback tells"
+            raise TraceBreakError("GB0014", text)
+
+
+def _refuse_waiting(state: TraceState, rebuilder: Rebuilder) -> None:
+    waiting = {key for key, frame in state.waiting.items() if frame.result is None}
+    for variable in rebuilder.named if waiting else ():
+        if isinstance(variable, GeneratorVariable | CoroutineVariable):
+            waiting.discard(id(variable.frame))
+    if waiting:
+        text = "a generator that waits inside a try or with statement is dropped"
+        raise TraceBreakError("GB0014", text)
+
+
+def _tells(state: TraceState, real: object) -> bool:
+    """Whether something happens when an object dies, or another that only it holds."""
+    waiting, seen = [real], {id(real)}
+    for _ in range(_MOST):
+        if not waiting:
+            return False
+        value = waiting.pop()
+        if isinstance(value, _LASTING):
+            continue
+        if _tells_itself(value):
+            return True
+        held = _held_by(value)
+        for inner in held:
+            alone = sys.getrefcount(inner) <= _ALONE or id(inner) in state.wrapped
+            if alone and id(inner) not in seen:
+                seen.add(id(inner))
+                waiting.append(inner)
+    return False
+
+
+_ALONE = 4
+"""The references to an object that another holds alone, in the loop above."""
+
+
+def _held_by(value: object) -> list[Any]:
+    """What an object holds; of a frame, as an exception has, what its variables hold."""
+    if isinstance(value, types.FrameType):
+        return list(value.f_locals.values())
+    return gc.get_referents(value)
+
+
+def _tells_itself(value: Any) -> bool:
+    if isinstance(value, types.GeneratorType):
+        frame = value.gi_frame
+        if frame is None or inspect.getgeneratorstate(value) != inspect.GEN_SUSPENDED:
+            return False
+        return acts_when_closed(value.gi_code, frame.f_lasti)
+    if any("__del__" in base.__dict__ for base in type(value).__mro__):
+        return True
+    references = weakref.getweakrefs(value) if type(value).__weakrefoffset__ else ()
+    return any(each.__callback__ is not None for each in itertools.islice(references, _MOST))

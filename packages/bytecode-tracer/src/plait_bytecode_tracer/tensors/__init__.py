@@ -1,0 +1,1 @@
+"""What torch adds to the language: operators, modes, transforms, autograd, subclasses."""

@@ -1,0 +1,1 @@
+"""Python twins of C classes and functions, followed by the tracer as they are."""

@@ -1,0 +1,1 @@
+"""Values as the tracer sees them: variables, their sources, keys and classes."""

@@ -1,0 +1,92 @@
+"""The class of a tracked value."""
+
+from __future__ import annotations
+
+import functools
+import types
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.objects.containers import describe
+from plait_bytecode_tracer.twins.registry import TWINS
+from plait_bytecode_tracer.values.variables import (
+    ArrayVariable,
+    BoundVariable,
+    CallableVariable,
+    CellVariable,
+    CoroutineVariable,
+    DictVariable,
+    FrameVariable,
+    FunctionVariable,
+    GetterVariable,
+    IdVariable,
+    IteratorVariable,
+    Known,
+    MethodVariable,
+    ObjectVariable,
+    PartialVariable,
+    SequenceVariable,
+    SetVariable,
+    SliceVariable,
+    SubclassVariable,
+    SuperVariable,
+    SymbolVariable,
+    TensorVariable,
+    TextVariable,
+    TracebackVariable,
+    Variable,
+    ViewVariable,
+)
+
+
+def type_of(value: Variable) -> type:
+    """The class of a tracked value."""
+    match value:
+        case TensorVariable() | SubclassVariable():
+            return value.cls
+        case ArrayVariable():
+            from plait_bytecode_tracer.arrays.values import class_of_array
+
+            return class_of_array(value)
+        case Known():
+            return type(value.value)
+        case IdVariable():
+            return int
+        case SequenceVariable() | DictVariable() | ViewVariable() | SetVariable():
+            return value.kind
+        case IteratorVariable() | CallableVariable():
+            return value.kind
+        case ObjectVariable():
+            twin = TWINS.get(value.cls)
+            return value.cls if twin is None else twin.kind
+        case SymbolVariable():
+            return value.kind
+        case FunctionVariable():
+            is_cached = "cache_parameters" in value.attributes and "__wrapped__" in value.attributes
+            return functools._lru_cache_wrapper if is_cached else types.FunctionType
+        case CellVariable():
+            return types.CellType
+        case SliceVariable():
+            return slice
+        case TextVariable():
+            return str
+        case BoundVariable(Known(types.WrapperDescriptorType())):
+            return types.MethodWrapperType
+        case BoundVariable(Known(types.MethodDescriptorType())):
+            return types.BuiltinMethodType
+        case BoundVariable():
+            return types.MethodType
+        case PartialVariable():
+            return functools.partial
+        case CoroutineVariable():
+            return types.CoroutineType
+        case TracebackVariable():
+            return types.TracebackType
+        case FrameVariable():
+            return types.FrameType
+        case GetterVariable():
+            return value.kind
+        case SuperVariable():
+            return super
+        case MethodVariable() if not isinstance(value.owner, FunctionVariable):
+            return types.BuiltinMethodType
+    raise TraceBreakError("GB0009", f"the class of a {describe(value)}")
