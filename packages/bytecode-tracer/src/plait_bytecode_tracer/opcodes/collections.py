@@ -46,7 +46,8 @@ def build_list(frame: Frame, instruction: Instruction) -> None:
 @opcode("BUILD_SET")
 def build_set(frame: Frame, instruction: Instruction) -> None:
     items = frame.pop_many(instruction.arg or 0)
-    frame.push(new_set([constant_key(frame, item) for item in items]))
+    # Each is compared with those before it as it comes.
+    frame.push(new_set(constant_key(frame, item) for item in items))
 
 
 @opcode("BUILD_MAP")
