@@ -202,7 +202,7 @@ def arrays(dtype: str, order: str, seed: int) -> tuple[Any, Any]:
         made = (values if dtype != "u1" else abs(values)).astype(dtype)
         if order == "strided":
             return made[:, ::2]
-        return np.asarray(made[:, :3], order=order)  # type: ignore[call-overload]
+        return np.asarray(made[:, :3], order=order)  # type: ignore[call-overload]  # a str
 
     return make(), make()
 
