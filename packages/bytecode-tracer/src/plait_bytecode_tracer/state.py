@@ -34,7 +34,7 @@ from plait_bytecode_tracer.outside.functions import is_made_for_calls, wrap_func
 from plait_bytecode_tracer.outside.locks import Locks
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.tensors.ambient import Ambient
-from plait_bytecode_tracer.tensors.in_place import require_possible
+from plait_bytecode_tracer.tensors.in_place import require_possible, require_unhooked
 from plait_bytecode_tracer.tensors.leaves import without_fake
 from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operation
 from plait_bytecode_tracer.tensors.scopes import Scope, without_transforms
@@ -60,6 +60,7 @@ from plait_bytecode_tracer.values.variables import (
     DequeItems,
     DictVariable,
     FunctionVariable,
+    HookHandle,
     Known,
     MethodVariable,
     ObjectKey,
@@ -242,6 +243,10 @@ class TraceState:
     """Calls without results that are made after all else."""
     requiring: list[TensorVariable] = field(default_factory=list)
     """Tensors that are to require gradients, once the graph has made them without any."""
+    hooks: list[HookHandle] = field(default_factory=list)
+    """Hooks on tensors of the caller's, which they get after the graph."""
+    late: list[tuple[CellVariable, Variable | None]] = field(default_factory=list)
+    """The variables that hooks in the graph would see change, with what they hold."""
     locks: Locks = field(default_factory=Locks)
     to_the_end: bool = True
     """Whether what no break may come after is traced: locks, weak references. Else it breaks."""
@@ -641,7 +646,7 @@ class TraceState:
             *(self.globals_read, self.defaults, self.context, self.distinct, self.arguments),
             *(self.references, self.leaving, self.taken, self.kept, self.marked_tensors),
             *(self.deferred, self.running, self.coroutines, self.representing, self.cache_keys),
-            *(self.generators, self.waiting, self.made),
+            *(self.generators, self.waiting, self.made, self.hooks, self.late),
         ):
             table.clear()
         self.outside = None
@@ -825,6 +830,7 @@ class TraceState:
         if self.symbols is not None:
             check_result(target, result, args, kwargs)
         self.idle_since = self.steps
+        require_unhooked(self.hooks)
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta["val"] = result
         self.mark(node)

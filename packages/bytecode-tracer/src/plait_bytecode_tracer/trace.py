@@ -39,6 +39,7 @@ from plait_bytecode_tracer.outside.aliasing import (
 )
 from plait_bytecode_tracer.outside.mourning import refuse_deaths
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
+from plait_bytecode_tracer.rules.tensor_hooks import refuse_late_changes
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.state import HOOKS, GraphInput, TraceState
 from plait_bytecode_tracer.tensors.ambient import AUTOCAST_DEVICES, bound, enter_inference_mode
@@ -352,6 +353,7 @@ def _finish(
         returned = rebuilder.value(result)
         rebuilder.effects()
         state.running.append(frame)  # what its variables hold lives to the end of the call
+        refuse_late_changes(state, rebuilder.names)
         refuse_deaths(state, rebuilder)
         guard_memory(state)
         refuse_shared(rebuilder.named)

@@ -93,6 +93,7 @@ _TENSOR_CONSTANTS = frozenset(
         *("is_sparse", "is_quantized", "itemsize", "nbytes", "is_nested", "is_mps", "is_xpu"),
     }
 )
+_OF_LAYOUT = ("layout", "is_sparse")
 _OF_FUNCTIONS = frozenset(
     {
         *("__defaults__", "__kwdefaults__", "__doc__", "__name__", "__qualname__", "__module__"),
@@ -343,6 +344,8 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
     if name in _TENSOR_CONSTANTS:
         if owner.fake._has_symbolic_sizes_strides and name in ("shape", "nbytes"):
             return symbolic_attribute(frame, owner, name)
+        if name in _OF_LAYOUT and frame.state.ambient.is_undecided:
+            raise TraceBreakError("GB0007", f"the attribute {name!r} of a gradient of any layout")
         return constant(getattr(owner.fake, name))
     if name in _TENSOR_TENSORS:
         node, result = frame.state.emit("call_function", getattr, [owner, constant(name)], {})

@@ -36,6 +36,7 @@ from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.outside.calendars import CLASSES, is_local, is_makers
 from plait_bytecode_tracer.rules.objects import len_ as length
 from plait_bytecode_tracer.rules.registry import fits
+from plait_bytecode_tracer.rules.tensor_hooks import register, retain_grad
 from plait_bytecode_tracer.shapes.attributes import shape_of
 from plait_bytecode_tracer.shapes.data import number_in
 from plait_bytecode_tracer.state import TraceState
@@ -76,8 +77,7 @@ _VALUE_METHODS = frozenset(
 )
 _UNTRACED = frozenset(
     {
-        *("backward", "register_hook", "retain_grad", "share_memory_", "storage", "set_"),
-        *("untyped_storage", "resize_", "register_post_accumulate_grad_hook"),
+        *("backward", "share_memory_", "storage", "set_", "untyped_storage", "resize_"),
         *("__array__", "__reduce__", "__reduce_ex__", "__deepcopy__", "pin_memory"),
     }
 )
@@ -176,6 +176,10 @@ def _tensor_method(
         state.guard_storage_offsets()
     if name == "requires_grad_":
         return require_grad(frame, owner, args, kwargs)
+    if name in _HOOKING and len(args) == 1 and not kwargs:
+        return register(frame, owner, name, args[0])
+    if name == "retain_grad" and not args and not kwargs:
+        return retain_grad(frame, owner)
     if name in _METADATA_METHODS:
         return _change_metadata(frame, owner, name, args, kwargs)
     if name == "numpy" and not args and not kwargs:
@@ -221,6 +225,7 @@ def _size(frame: Frame, owner: TensorVariable, args: list[Variable]) -> Variable
     return get_item(frame, shape, constant(dim)) if valid else None
 
 
+_HOOKING = ("register_hook", "register_post_accumulate_grad_hook")
 _METADATA_METHODS = frozenset(
     {
         *("t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_"),

@@ -46,6 +46,7 @@ from plait_bytecode_tracer.values.variables import (
     FunctionVariable,
     GeneratorVariable,
     GetterVariable,
+    HookHandle,
     IteratorVariable,
     Known,
     MethodVariable,
@@ -97,7 +98,7 @@ class Rebuilder:
     last: list[str] = field(default_factory=list)
     """What is done when all values are made: iterators are moved to where they stand."""
     unfinished: set[int] = field(default_factory=set)
-    """The ids of dicts that are being filled."""
+    """The ids of dicts that are being filled, and of hooks that are being registered."""
     made: MadeObjects = field(init=False)
 
     def __post_init__(self) -> None:
@@ -168,6 +169,8 @@ class Rebuilder:
                 return self._set(variable)
             case ObjectVariable(base=ExceptionStorage()):
                 return new_exception(self, variable)
+            case HookHandle():
+                return self._hook(variable)
             case ObjectVariable():
                 return self._object(variable)
             case TracebackVariable():
@@ -517,9 +520,26 @@ class Rebuilder:
     def _deferred_call(
         self, function: Variable, args: list[Variable], kwargs: dict[str, Variable]
     ) -> None:
+        if isinstance(function, HookHandle):
+            self.value(function)
+            return
         given = [self.value(arg) for arg in args]
         given += [f"{name}={self.value(value)}" for name, value in kwargs.items()]
         self.lines.append(f"{self.value(function)}({', '.join(given)})")
+
+    def _hook(self, handle: HookHandle) -> str:
+        """Register a hook on a tensor of the caller's, after those that come before it."""
+        if handle.tensor is None:
+            self.state.needs_end = True  # without the hook in the graph there is a break
+            raise TraceBreakError("GB0009", "the handle of a hook of a tensor inside the graph")
+        if id(handle) in self.unfinished:
+            raise TraceBreakError("GB0009", "a hook that holds its own handle")
+        self.unfinished.add(id(handle))
+        for earlier in self.state.hooks[: self.state.hooks.index(handle)]:
+            self.value(earlier)
+        given = ", ".join(map(self.value, handle.args))
+        self.unfinished.discard(id(handle))
+        return self.assign(f"{self.value(handle.tensor)}.{handle.method}({given})")
 
     def _tensor_attributes(self) -> None:
         """Set what the trace has set on tensors, where anybody else can see them."""

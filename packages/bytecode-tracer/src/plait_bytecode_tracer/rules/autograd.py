@@ -187,7 +187,7 @@ def grad(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
         raise TraceBreakError("GB0002", "torch.autograd.grad inside a transform")
     if state.effects() != TraceState().effects():
         raise TraceBreakError("GB0002", "torch.autograd.grad after objects were changed")
-    if any(_hooked(i.real) for i in state.inputs):
+    if state.hooks or any(_hooked(i.real) for i in state.tensor_inputs):
         raise TraceBreakError("GB0002", "torch.autograd.grad of tensors with hooks")
     node, result = state.emit("call_function", torch.autograd.grad, args, kwargs)
     return result_of(state, node, result)

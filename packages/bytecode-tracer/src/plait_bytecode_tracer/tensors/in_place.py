@@ -8,10 +8,13 @@ are tried with real tensors of one element each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.values.variables import HookHandle
 
 _BINARY = (
     *("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide"),
@@ -109,6 +112,14 @@ def _require_apart(changed: torch.Tensor, others: Sequence[torch.Tensor]) -> Non
                 "tensor refer to a single memory location. Please clone() the tensor before "
                 "performing the operation."
             )
+
+
+def require_unhooked(handles: Iterable[HookHandle]) -> None:
+    """Break before a tensor with a hook is changed: the hook sees the gradient of what it was."""
+    for handle in handles:
+        tensor = handle.tensor
+        if tensor is not None and handle.version not in (None, tensor.fake._version):
+            raise TraceBreakError("GB0002", "a change of a tensor after a hook was registered")
 
 
 _LARGEST = 1 << 20

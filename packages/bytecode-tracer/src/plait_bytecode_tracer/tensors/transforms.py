@@ -134,6 +134,20 @@ def call(function: Body, args: Values, kwargs: dict[str, Any]) -> Any:
     return function(*args, **kwargs)
 
 
+def register_hook(tensor: torch.Tensor, body: Body, free: Values) -> Any:
+    """`tensor.register_hook` of a hook that was traced: it takes the gradient, then `free`.
+
+    Nothing happens to a tensor that needs no gradient, as where gradients are not computed.
+    """
+
+    def hook(gradient: torch.Tensor) -> torch.Tensor | None:
+        found: torch.Tensor | None = body(gradient, *free)
+        return found
+
+    # torch gives this method no types
+    return tensor.register_hook(hook) if tensor.requires_grad else None  # type: ignore[no-untyped-call]
+
+
 class AutogradFunction(torch.nn.Module):
     """A call of a `torch.autograd.Function` as it is, with its own gradients."""
 
@@ -146,6 +160,18 @@ class AutogradFunction(torch.nn.Module):
 
 
 for _transform in (
-    *(vmap, grad, grad_and_value, vjp, jvp, jacrev, jacfwd, functionalize, checkpoint, call),
+    *(
+        vmap,
+        grad,
+        grad_and_value,
+        vjp,
+        jvp,
+        jacrev,
+        jacfwd,
+        functionalize,
+        checkpoint,
+        call,
+        register_hook,
+    ),
 ):
     fx.node.has_side_effect(_transform)

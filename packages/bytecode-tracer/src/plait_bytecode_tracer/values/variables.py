@@ -306,6 +306,34 @@ class ObjectVariable(Variable):
     """Where it came in, for one of a C class that is tracked by its parts."""
 
 
+class HiddenAttributes(dict[str, Variable]):
+    """Attributes that only the real object will have."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Nothing, so that the class is asked. Raises TraceBreakError for what it sets itself."""
+        if name in ("id", "hooks_dict_ref", "extra_dict_ref"):
+            raise TraceBreakError("GB0007", f"the attribute {name!r} of a hook's handle")
+        return super().get(name, default)
+
+
+@dataclass(eq=False, slots=True)
+class HookHandle(ObjectVariable):
+    """What registering a hook on a tensor returns."""
+
+    attributes: dict[str, Variable] = field(default_factory=HiddenAttributes)
+    tensor: TensorVariable | None = None
+    """The tensor of the caller's that gets the hook after the graph has run."""
+    method: str = ""
+    """The method of tensors that registers it."""
+    args: list[Variable] = field(default_factory=list)
+    version: int | None = None
+    """How often the tensor had been changed by then; None where that does not matter."""
+    node: fx.Node | None = None
+    """The call in the graph that registers it, on a tensor that the graph makes."""
+    real: Any = None
+    """The handle of the hook on the fake tensor."""
+
+
 @dataclass(eq=False, slots=True)
 class ExceptionStorage(SequenceVariable):
     """What an exception of the trace keeps in C: its arguments, and the fields of its class."""
