@@ -90,6 +90,34 @@ def test_an_error_in_the_forward_is_eagers():
         fast(torch.tensor([7]))
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_hooks_of_gradients_are_compiled_with_the_backward(create_graph):
+    def function(x, weight):
+        hidden = torch.sin(x @ weight)
+        mask, kept = hidden > 0, hidden.detach().clone()
+        hidden.register_hook(lambda grad: grad.clamp(-0.5, 0.5))
+        hidden.register_hook(lambda grad: torch.where(mask, grad * kept, grad))
+        x.register_hook(lambda grad: grad * 2)
+        hidden.mul_(3)
+        hidden.register_hook(lambda grad: grad + 1)
+        return hidden.exp().sum()
+
+    torch.manual_seed(0)
+    x = torch.randn(4, 5).double().requires_grad_()
+    weight = torch.randn(5, 3).double().requires_grad_()
+    fast = plait.compile(function, options={"strict": True})
+    found = []
+    for run in (function, fast):
+        given = [x.detach().requires_grad_(), weight]
+        first = torch.autograd.grad(run(*given), given, create_graph=create_graph)
+        found.append(first)
+        if create_graph:
+            found[-1] += torch.autograd.grad(first[0].square().sum(), given)
+    torch.testing.assert_close(found[1], found[0])
+    assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}
+    assert len(plait.report(fast).graphs) == 2  # the forward and its backward
+
+
 def test_views_of_inputs_alone_need_no_backward():
     x = torch.randn(3, 4, requires_grad=True)
     fast = plait.compile(lambda x, y: (x.t(), y + 1), options={"strict": True})

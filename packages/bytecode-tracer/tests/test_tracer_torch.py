@@ -82,7 +82,7 @@ def test_a_break_at_an_operator_without_a_fake_kernel_tells_how_to_register_one(
 def test_what_autograd_does_in_traced_code_is_one_break() -> None:
     def hooked(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
-        y.register_hook(lambda grad: grad * 10)
+        y.register_hook(lambda grad: print(grad.shape))
         return y + 1
 
     def backward(x: torch.Tensor) -> Any:
@@ -95,3 +95,59 @@ def test_what_autograd_does_in_traced_code_is_one_break() -> None:
         compiled(torch.ones(3, requires_grad=True))
         assert [found.code for found in compiled.breaks] == ["GB0002"], function
         assert len(graphs) == 2, function
+
+
+def test_a_hook_stays_with_what_its_tensor_was() -> None:
+    def function(x: torch.Tensor, leaf: torch.Tensor, seen: list[torch.Tensor]) -> torch.Tensor:
+        x.add_(leaf)
+        x.register_hook(seen.append)
+        x.mul_(2)
+        x.register_hook(lambda grad: grad * 10)
+        return x * x
+
+    def run(called: Any) -> list[torch.Tensor]:
+        leaf, seen = torch.ones(3, requires_grad=True), list[torch.Tensor]()
+        called(torch.zeros(3), leaf, seen).sum().backward()
+        assert leaf.grad is not None
+        return [leaf.grad, *seen]
+
+    compiled, _ = _compiled(function)
+    for got, wanted in zip(run(compiled), run(function), strict=True):
+        assert torch.equal(got, wanted)
+    (found,) = compiled.breaks
+    assert "after a hook was registered" in found.reason
+
+
+def test_a_hook_of_a_tensor_that_is_no_leaf_is_registered_after_the_graph() -> None:
+    def function(x: torch.Tensor, seen: list[torch.Tensor]) -> torch.Tensor:
+        x.register_hook(seen.append)
+        x.retain_grad()
+        return x * x
+
+    compiled, _ = _compiled(function)
+    leaf, seen = torch.ones(3, requires_grad=True), list[torch.Tensor]()
+    x = leaf * 2
+    compiled(x, seen).sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.full((3,), 4.0))
+    assert [grad.tolist() for grad in seen] == [[4.0] * 3]
+    assert not compiled.breaks
+
+
+def test_hooks_that_only_compute_are_in_the_graph() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        mask = x.detach() > 0
+        y = x * 2
+        y.register_hook(lambda grad: grad * mask)
+        x.register_hook(lambda grad: grad + 1)
+        return y.sin()
+
+    compiled, graphs = _compiled(function)
+    for _ in range(2):
+        x, other = (torch.randn(3, requires_grad=True) for _ in range(2))
+        other.data.copy_(x.data)
+        compiled(x).sum().backward()
+        function(other).sum().backward()
+        assert torch.equal(x.grad, other.grad)  # type: ignore[arg-type]
+    assert not compiled.breaks
+    assert len(graphs) == 1

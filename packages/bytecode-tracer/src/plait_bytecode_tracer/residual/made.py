@@ -125,10 +125,24 @@ class MadeObjects:
             self._then(step)
         self.begun.discard(id(value))
         self.is_patient = patient
+        self._fill_rest()
+        return name
+
+    def _fill_rest(self) -> None:
         while not self.begun and (self.later or self.cells):
             self._fill_all()
             if self.cells:
                 self.cells.pop(0)()
+
+    def before_cells(self, variable: Variable, make: Callable[[], str]) -> str:
+        """Make a value that the cells of its own parts may hold: they are filled after it."""
+        if id(variable) in self.begun:
+            raise TraceBreakError("GB0009", "an object that is needed to make itself")
+        self.begun.add(id(variable))
+        name = make()
+        self.writer.names[id(variable)] = name
+        self.begun.discard(id(variable))
+        self._fill_rest()
         return name
 
     def _fill_all(self) -> None:

@@ -98,7 +98,7 @@ class Rebuilder:
     last: list[str] = field(default_factory=list)
     """What is done when all values are made: iterators are moved to where they stand."""
     unfinished: set[int] = field(default_factory=set)
-    """The ids of dicts that are being filled, and of hooks that are being registered."""
+    """The ids of dicts that are being filled."""
     made: MadeObjects = field(init=False)
 
     def __post_init__(self) -> None:
@@ -532,14 +532,15 @@ class Rebuilder:
         if handle.tensor is None:
             self.state.needs_end = True  # without the hook in the graph there is a break
             raise TraceBreakError("GB0009", "the handle of a hook of a tensor inside the graph")
-        if id(handle) in self.unfinished:
-            raise TraceBreakError("GB0009", "a hook that holds its own handle")
-        self.unfinished.add(id(handle))
         for earlier in self.state.hooks[: self.state.hooks.index(handle)]:
             self.value(earlier)
-        given = ", ".join(map(self.value, handle.args))
-        self.unfinished.discard(id(handle))
-        return self.assign(f"{self.value(handle.tensor)}.{handle.method}({given})")
+        tensor = self.value(handle.tensor)
+
+        def register() -> str:
+            given = ", ".join(map(self.value, handle.args))
+            return self.assign(f"{tensor}.{handle.method}({given})")
+
+        return self.made.before_cells(handle, register)
 
     def _tensor_attributes(self) -> None:
         """Set what the trace has set on tensors, where anybody else can see them."""

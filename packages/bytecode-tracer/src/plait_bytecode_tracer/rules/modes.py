@@ -20,7 +20,9 @@ _UNSET = object()
 @builtin(torch.is_grad_enabled)
 def is_grad_enabled(frame: Frame) -> Variable:
     if frame.state.ambient.is_undecided:
-        raise TraceBreakError("GB0002", "gradient modes inside a reentrant checkpoint")
+        raise TraceBreakError(
+            "GB0002", "whether gradients are on, in code that runs with and without"
+        )
     return constant(frame.state.grad_enabled)
 
 

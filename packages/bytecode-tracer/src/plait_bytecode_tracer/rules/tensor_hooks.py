@@ -8,6 +8,7 @@ its hooks when the graph has run, whatever they do: gradients come to it later t
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -65,6 +66,8 @@ def _after_the_graph(
 
 def _in_the_graph(frame: Frame, owner: TensorVariable, function: Variable) -> HookHandle:
     state = frame.state
+    if not state.to_the_end:
+        raise TraceBreakError("GB0002", "a hook of gradients whose closure or handle is used later")
     hook = trace_hook(frame, function, owner)
     fakes = [tensor.fake for tensor in hook.free]
     given = (owner.fake, hook.module, fakes)
@@ -82,18 +85,21 @@ def _in_the_graph(frame: Frame, owner: TensorVariable, function: Variable) -> Ho
     return HookHandle(RemovableHandle, node=node, real=real)
 
 
-@builtin(RemovableHandle.remove)
+_remove: Any = RemovableHandle.remove
+
+
+@builtin(_remove)
 def remove(frame: Frame, owner: Variable) -> Variable:
     """Remove a hook: a traced one has never been there."""
     from plait_bytecode_tracer.frames.calls import inline
 
     state = frame.state
     if not isinstance(owner, HookHandle):
-        return inline(frame, RemovableHandle.remove, [owner], {})
+        return inline(frame, _remove, [owner], {})
     if any(node.target is torch.autograd.grad for node in state.graph.nodes):
         raise TraceBreakError("GB0002", "a hook that is removed after gradients were computed")
     if owner.tensor is not None:
-        state.deferred.append((constant(RemovableHandle.remove), [owner], {}))
+        state.deferred.append((constant(_remove), [owner], {}))
     elif owner.node is not None:
         owner.real.remove()
         owner.node.graph.erase_node(owner.node)

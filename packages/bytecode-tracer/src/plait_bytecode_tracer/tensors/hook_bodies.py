@@ -87,16 +87,15 @@ def _refuse_surroundings(state: TraceState, tensor: TensorVariable) -> None:
 def _gradient(state: TraceState, tensor: TensorVariable, *, plain: bool) -> torch.Tensor:
     """A gradient as autograd may hand it over: contiguous, or of another layout."""
     shape, dim = list(tensor.fake.shape), tensor.fake.dim()
-    made = {"dtype": tensor.fake.dtype, "device": tensor.fake.device}
     with state.fake_mode, torch.set_grad_enabled(not plain):
+        made = tensor.fake.new_empty(shape)
         if plain:
-            return torch.empty(shape, **made)
+            return made
         if dim in (4, 5):
             of_channels = torch.channels_last if dim == 4 else torch.channels_last_3d
-            gradient = torch.empty(shape, memory_format=of_channels, **made)
-        else:
-            gaps = torch.empty([2 * size for size in reversed(shape)], **made)
-            gradient = gaps[tuple([slice(None, None, 2)] * dim)].permute(*reversed(range(dim)))
+            return made.to(memory_format=of_channels).requires_grad_()
+        gaps = made.new_empty([2 * size for size in reversed(shape)])
+        gradient = gaps[(slice(None, None, 2),) * dim].permute(*reversed(range(dim)))
         return gradient.detach().requires_grad_()
 
 
