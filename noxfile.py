@@ -111,16 +111,17 @@ def demo(session: nox.Session) -> None:
     session.run("python", "examples/embed_sentences.py")
 
 
-def add_tracer_suite(name: str, module: str, *needs: str) -> None:
-    @nox.session(name=f"{name}-bytecode-tracer")
+def add_suite(name: str, package: str, module: str, *needs: str) -> None:
+    @nox.session(name=f"{name}-{package}")
     def suite(session: nox.Session) -> None:
-        """A long suite of the tracer, with a printed score."""
+        """A long suite of the package, with a printed score."""
         install(session, "hypothesis", *needs, *(str(path) for path in FOLDERS))
-        with session.chdir(NAMES["bytecode-tracer"]):
+        with session.chdir(NAMES[package]):
             session.run("python", "-m", module, *session.posargs)
 
 
-add_tracer_suite("conformance", "conformance", "numpy")
-add_tracer_suite("models", "suites.models", "transformers")
-add_tracer_suite("cpython", "suites.cpython")
-add_tracer_suite("programs", "programs")
+add_suite("conformance", "bytecode-tracer", "conformance", "numpy")
+add_suite("models", "bytecode-tracer", "suites.models", "transformers")
+add_suite("cpython", "bytecode-tracer", "suites.cpython")
+add_suite("programs", "bytecode-tracer", "programs")
+add_suite("gradients", "fx-passes", "gradients", "expecttest", "numpy")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fx_oracle import trace
 
-from plait_fx_passes import InputView, Mutation, run_passes, to_aten, wrap_runtime
+from plait_fx_passes import Followed, InputView, Mutation, run_passes, to_aten, wrap_runtime
 
 
 def _compiled(program, inputs):
@@ -110,7 +110,7 @@ def test_a_mode_that_the_program_sets_holds_for_its_views():
     graph.output((first, second))
     gm = torch.fx.GraphModule(torch.nn.Module(), graph)
     aten = to_aten(gm, _parameter())
-    assert [source.grad for source in aten.outputs] == [False, True]
+    assert [source.followed for source in aten.outputs] == [Followed.NOT_LAST, Followed.ALWAYS]
     run = wrap_runtime(aten, aten.module())
     assert torch.is_grad_enabled()
     assert _relations(gm, run, _parameter, True) == _relations(gm, program, _parameter, True)

@@ -96,6 +96,20 @@ class Detached(enum.Enum):
     LAST = "last"  # the view itself was detached
 
 
+class Followed(enum.Enum):
+    """Whether gradients were enabled where a view was taken, step by step."""
+
+    ALWAYS = "always"
+    NOT_LAST = "not last"  # the view itself was taken without: a leaf
+    NOT_BEFORE = "not before"  # it was taken with, from one that was taken without
+
+    def then(self, enabled: bool) -> Followed:
+        """With one more step."""
+        if not enabled:
+            return Followed.NOT_LAST
+        return self if self is Followed.ALWAYS else Followed.NOT_BEFORE
+
+
 @dataclass(frozen=True, slots=True)
 class Computed:
     """User output that is the graph's result number ``result``."""
@@ -117,14 +131,14 @@ class InputView:
     ``steps`` is None when ``geometry`` says all (``as_strided`` rebuilds it); views that change
     how bits are read (dtype, conjugate, negative) carry the operators to replay instead.
     ``detached`` says where on the way from the input a ``detach()`` or ``.data`` lies, and
-    ``grad`` whether gradients were enabled where the program made the view.
+    ``followed`` whether gradients were enabled where the program made the view.
     """
 
     input: int
     geometry: Geometry
     steps: tuple[ViewStep, ...] | None = None
     detached: Detached = Detached.NOT
-    grad: bool = True
+    followed: Followed = Followed.ALWAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +146,8 @@ class ResultView:
     """User output that is a view of the graph's result number ``result``.
 
     ``detached`` says that gradients flow through the result, but not through the view;
-    ``is_whole`` that it has the very geometry of the result.
+    ``is_whole`` that it has the very geometry of the result, ``followed`` whether gradients were
+    enabled where the program made the view.
     """
 
     result: int
@@ -140,6 +155,7 @@ class ResultView:
     steps: tuple[ViewStep, ...] | None = None
     detached: bool = False
     is_whole: bool = False
+    followed: Followed = Followed.ALWAYS
 
 
 @dataclass(frozen=True, slots=True)

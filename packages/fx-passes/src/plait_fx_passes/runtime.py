@@ -12,6 +12,7 @@ from plait_fx_passes.aten_graph import (
     AtenGraph,
     Computed,
     Detached,
+    Followed,
     Geometry,
     InputItself,
     InputView,
@@ -147,20 +148,37 @@ def _builder(source: OutputSource) -> Rebuild:
         return lambda inputs, results: results[base].detach()
     if source.detached:
         return lambda inputs, results: view_of(results[base].detach(), geometry, steps)
-    return lambda inputs, results: view_of(results[base], geometry, steps)
+    if source.followed is Followed.ALWAYS:
+        return lambda inputs, results: view_of(results[base], geometry, steps)
+    followed = source.followed
+    return lambda inputs, results: _view_followed(results[base], geometry, steps, followed)
 
 
 def _view_builder(source: InputView) -> Rebuild:
     """A view of an input, related to it for autograd as the program's is."""
 
     def build(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> torch.Tensor:
-        with torch.set_grad_enabled(source.grad):
-            owner = inputs[source.input]
-            base = owner.detach() if source.detached is Detached.FIRST else owner
-            view = view_of(base, source.geometry, source.steps)
-            return view.detach() if source.detached is Detached.LAST else view
+        owner = inputs[source.input]
+        base = owner.detach() if source.detached is Detached.FIRST else owner
+        view = _view_followed(base, source.geometry, source.steps, source.followed)
+        return view.detach() if source.detached is Detached.LAST else view
 
     return build
+
+
+def _view_followed(
+    base: torch.Tensor,
+    geometry: Geometry,
+    steps: Sequence[ViewStep] | None,
+    followed: Followed,
+) -> torch.Tensor:
+    """The view of ``base`` as autograd knows the program's."""
+    with torch.set_grad_enabled(followed is Followed.ALWAYS):
+        view = view_of(base, geometry, steps)
+    if followed is not Followed.NOT_BEFORE:
+        return view
+    with torch.enable_grad():
+        return view.view_as(view)
 
 
 def view_of(

@@ -37,7 +37,9 @@ def _eliminate_common_subexpressions(context: PassContext) -> None:
     for node in context.graph.nodes:
         if node.op != "call_function" or has_effects(node) or not node.users:
             continue
-        key = (node.target, value_key(node.args), value_key(tuple(node.kwargs.items())))
+        # What a checkpoint computes again is not to be kept from the first time.
+        again = "recomputed" in node.meta
+        key = (again, node.target, value_key(node.args), value_key(tuple(node.kwargs.items())))
         known = first.setdefault(key, node)
         if known is not node:
             context.replace(node, known)

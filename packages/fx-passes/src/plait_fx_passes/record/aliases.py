@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from plait_fx_passes.aten_graph import Detached, ViewStep
+from plait_fx_passes.aten_graph import Detached, Followed, ViewStep
 from plait_fx_passes.layouts import is_dense, memory_order, same_strides
 from plait_fx_passes.record.inverses import undo_view
 
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 class Lineage:
     """Which tensor object a view was taken from, as far as autograd is concerned.
 
-    ``root`` is no view itself, ``detached`` says where a ``detach`` lies between, ``grad`` whether
-    gradients were enabled wherever a view was taken on the way.
+    ``root`` is no view itself, ``detached`` says where a ``detach`` lies between, ``followed``
+    whether gradients were enabled wherever a view was taken on the way, ``of_many`` whether one
+    of them was taken together with others (``unbind``).
     """
 
     root: torch.Tensor
     detached: Detached = Detached.NOT
-    grad: bool = True
+    followed: Followed = Followed.ALWAYS
+    of_many: bool = False
 
 
 class Storage:

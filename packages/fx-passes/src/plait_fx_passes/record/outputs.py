@@ -14,6 +14,8 @@ from torch.fx.node import Argument
 from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import (
     Computed,
+    Detached,
+    Followed,
     Geometry,
     InputItself,
     InputView,
@@ -25,8 +27,9 @@ from plait_fx_passes.aten_graph import (
     ResultView,
     ViewStep,
 )
+from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.layouts import is_dense, same_strides
-from plait_fx_passes.record.aliases import Alias, Storage, read, with_layout
+from plait_fx_passes.record.aliases import Alias, Lineage, Storage, read, with_layout
 from plait_fx_passes.record.inputs import InputTable
 from plait_fx_passes.record.recorder import Recorder
 
@@ -144,18 +147,39 @@ def _view_output(
     alias = recorder.alias_of(tensor)
     lineage = recorder.lineage_of(tensor)
     owner = table.index_of(lineage.root)
+    if tensor.requires_grad and alias.storage.version and _is_fragile(lineage):
+        raise AtenTraceError(
+            "it returns a view that autograd lets nobody use, since what it looks at was written to"
+        )
+    if tensor.requires_grad and lineage.detached is not Detached.NOT:
+        raise AtenTraceError(
+            "it returns a detached view that was written to and has gradients of its own, apart"
+            " from those of the memory it looks at"
+        )
     if owner is not None:
         start = table.alias_at_start(lineage.root)
         assert start is not None
         geometry, steps = _geometry(tensor, start.value), _replayed(alias, start)
-        return InputView(owner, geometry, steps, lineage.detached, lineage.grad)
+        return InputView(owner, geometry, steps, lineage.detached, lineage.followed)
     storage = alias.storage
     base = _base(storage)
     if id(storage) not in bases:
         bases[id(storage)] = results.add(_laid_out(recorder, base), base.value)
     detached = base.value.requires_grad and not tensor.requires_grad
     geometry, steps = _geometry(tensor, base.value), _replayed(alias, base)
-    return ResultView(bases[id(storage)], geometry, steps, detached, is_whole=alias is base)
+    return ResultView(
+        bases[id(storage)],
+        geometry,
+        steps,
+        detached,
+        is_whole=alias is base,
+        followed=lineage.followed,
+    )
+
+
+def _is_fragile(lineage: Lineage) -> bool:
+    """Whether autograd refuses to follow the view once its base was written to."""
+    return lineage.of_many or lineage.followed is not Followed.ALWAYS
 
 
 def _base(storage: Storage) -> Alias:

@@ -27,6 +27,7 @@ from plait_fx_passes.aten_graph import Detached, ViewStep
 from plait_fx_passes.errors import AtenTraceError, ValuesCheckedError
 from plait_fx_passes.op_info import OpInfo, OpKind, op_info, run_composite
 from plait_fx_passes.record.aliases import Alias, Lineage, new_base, read, with_layout
+from plait_fx_passes.record.draws import Draws
 from plait_fx_passes.record.fakes import fake_result, permuted
 from plait_fx_passes.record.kernels import ask_kernel
 from plait_fx_passes.record.mutations import change_metadata, mutate
@@ -75,6 +76,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.fake_mode = fake_mode
         self.meta: dict[str, object] = {}
         self.lifter = lifter
+        self.reshaped: set[int] = set()
+        """The placeholders at whose memory a tensor looks that got another geometry in place."""
+        self._in_backward = False
+        self._draws = Draws()
         self._rules = rules
         self._decompositions = decompositions
         self._aliases: dict[int, tuple[torch.Tensor, Alias]] = {}
@@ -174,6 +179,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             name=name,
         )
         node.meta = {**self.meta, "val": value}
+        if self._in_backward and torch.is_grad_enabled():
+            node.meta["recomputed"] = True
         return node
 
     def apply(
@@ -184,6 +191,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         value_args, value_kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", values)
         value = fake_result(self.fake_mode, func, value_args, value_kwargs)
         return self.emit(func, args, kwargs, value)
+
+    def enter_backward(self) -> None:
+        """From now on autograd's backward is recorded.
+
+        What runs there with gradients enabled is a checkpointed region that is run again: its
+        nodes say so (``meta["recomputed"]``), and its random numbers are those of the forward.
+        """
+        self._in_backward = True
 
     # Dispatch.
 
@@ -248,7 +263,32 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         fakes, nodes = self._operands(args)
         fake_kwargs, node_kwargs = self._keywords(kwargs)
         value = fake_result(self.fake_mode, func, fakes, fake_kwargs)
-        return self._register(func, nodes, node_kwargs, value)
+        if not op_info(func).random:
+            return self._register(func, nodes, node_kwargs, value)
+        if self._in_backward:
+            return self._drawn_again(func, nodes, node_kwargs, value)
+        drawn = self._register(func, nodes, node_kwargs, value)
+        self._draws.note(next(iter(reversed(self.graph.nodes))))
+        return drawn
+
+    def _drawn_again(
+        self,
+        func: OpOverload,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        value: object,
+    ) -> object:
+        """The results of the random operator of the forward that the backward runs again."""
+        if not torch.is_grad_enabled():
+            raise AtenTraceError(f"its backward draws random numbers by {func}", where=self.where)
+        node = self._draws.first(func, args, kwargs)
+        if isinstance(value, FakeTensor):
+            self.bind(value, new_base(value, node.meta, node=node))
+        else:
+            for index, part in enumerate(cast("Sequence[object]", value)):
+                if isinstance(part, FakeTensor):
+                    self.bind(part, new_base(part, node.meta, producer=(node, index)))
+        return value
 
     def _conformed(
         self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], result: object
@@ -346,7 +386,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             raise AtenTraceError(f"the view operator {op} is not supported", where=self.where)
         for part, step in zip(parts, steps, strict=True):
             self._bind_view(part, alias, base, step)
-            self._inherit(part, base, op)
+            self._inherit(part, base, op, of_many=True)
         return value
 
     def _check_relative(self, rest: tuple[object, ...], kwargs: dict[str, object]) -> None:
@@ -358,14 +398,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 hint="leave the offset out, or take a slice first",
             )
 
-    def _inherit(self, view: torch.Tensor, base: torch.Tensor, op: OpOverload) -> None:
+    def _inherit(
+        self, view: torch.Tensor, base: torch.Tensor, op: OpOverload, *, of_many: bool = False
+    ) -> None:
         above = self.lineage_of(base)
         if op is aten.detach.default:
             detached = Detached.LAST
         else:
             detached = Detached.NOT if above.detached is Detached.NOT else Detached.FIRST
-        grad = above.grad and torch.is_grad_enabled()
-        self._lineages[id(view)] = Lineage(above.root, detached, grad)
+        followed = above.followed.then(torch.is_grad_enabled())
+        self._lineages[id(view)] = Lineage(
+            above.root, detached, followed, of_many=of_many or above.of_many
+        )
 
     def _fake_view(
         self,

@@ -95,8 +95,10 @@ def _record(
     flat, spec = tree_flatten(returned)
     with torch.no_grad():
         results = finish_results(recorder, table, flat)
-    if results.metadata:
+    if recorder.reshaped:
         raise AtenTraceError("the program changes the geometry of an input, under gradients")
+    if _detaches(table, results, leaves):
+        raise AtenTraceError("the program detaches an input in place, which outlasts the call")
     if not {n for n, seen in table.written.items() if seen} <= {m.input for m in results.mutations}:
         raise AtenTraceError("the program writes to an input what it holds, under gradients")
     tangents = _add_tangents(recorder, table, results)
@@ -105,6 +107,7 @@ def _record(
     with torch.no_grad():
         separate(recorder, nodes, ())  # autograd's node owns all that it returns
     recorder.graph.output(cast(Argument, tuple(nodes)))
+    _forget_history(recorder)
     is_flat = type(returned) is tuple and len(flat) == len(returned)
     program = AtenGraph(
         graph=recorder.graph,
@@ -184,6 +187,30 @@ def _add_tangents(recorder: Recorder, table: InputTable, results: Results) -> li
     return found
 
 
+def _detaches(table: InputTable, results: Results, leaves: bool) -> bool:
+    """Whether an input that needs gradients is cut off from them in place; one that is a leaf
+    can be written to, with gradients enabled, only after that."""
+    return any(not table.values[index].requires_grad for index in table.leaves) or (
+        leaves and any(m.input in table.leaves and m.grad for m in results.mutations)
+    )
+
+
+def _forget_history(recorder: Recorder) -> None:
+    """Give nodes values that autograd does not follow: its own nodes would live on with them, and
+    refuse later uses of those that the program wrote to."""
+    for node in recorder.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            node.meta["val"] = fake_of(recorder.fake_mode, value)
+        elif isinstance(value, (tuple, list)):
+            node.meta["val"] = type(value)(
+                fake_of(recorder.fake_mode, each)
+                if isinstance(each, torch.Tensor) and each.requires_grad
+                else each
+                for each in value
+            )
+
+
 def _carries_gradient(table: InputTable, mutation: Mutation) -> bool:
     """Whether autograd follows what is written to an input, and not only its memory changes."""
     return mutation.grad and table.values[mutation.input].grad_fn is not None
@@ -197,9 +224,12 @@ def _add_gradients(
     outputs = [tangent.output for tangent in tangents]
     given = [tangent.value for tangent in tangents]
     inputs = [leaf for _, leaf in wanted]
+    recorder.enter_backward()
     try:
         with torch._C._DisableAutocast(), recorder:
-            found = torch.autograd.grad(outputs, inputs, given, allow_unused=True)
+            found = _differentiate(outputs, inputs, given)
+    except AtenTraceError:
+        raise
     except RuntimeError as error:
         raise AtenTraceError(
             f"its backward raises: {error}", hint="run it eagerly: it raises the same there"
@@ -214,3 +244,22 @@ def _add_gradients(
         positions[index] = len(results.nodes) + place
     nodes = [recorder.node_of(gradient) for gradient in sums.values()]
     return _Gradients(tuple(nodes), tuple(positions))
+
+
+def _differentiate(
+    outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor | None]:
+    """The gradients of leaves, also through reentrant checkpoints, which only `backward` passes."""
+    try:
+        return torch.autograd.grad(outputs, inputs, given, allow_unused=True, retain_graph=True)
+    except RuntimeError as error:
+        fakes = all(isinstance(each, FakeTensor) for each in inputs)
+        if not fakes or "use_reentrant=True" not in str(error):
+            raise
+    for leaf in inputs:
+        leaf.grad = None
+    torch.autograd.backward(outputs, given)
+    found = [leaf.grad for leaf in inputs]
+    for leaf in inputs:
+        leaf.grad = None
+    return found

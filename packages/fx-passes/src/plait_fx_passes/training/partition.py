@@ -87,7 +87,9 @@ def split(joint: JointGraph, needed: Sequence[fx.Node]) -> Partition:
                 copied.add(node)
     outputs = [*results, *extra]
     own = placeholders[: joint.input_count]
-    graph = _extract(joint.graph, own, _ancestors(outputs), outputs, copied)
+    # Random numbers that nothing uses are drawn too: the generator is to go on as in eager.
+    random = [node for node in joint.graph.nodes if is_random(node)]
+    graph = _extract(joint.graph, own, _ancestors([*outputs, *random]), outputs, copied)
     inputs = [*needed, *placeholders[joint.input_count :]]
     gradients = joint.program.results[joint.result_count :]
     body = _ancestors(gradients, stop=set(needed))

@@ -1,0 +1,106 @@
+"""Every differentiable operator of torch's own database, first and second derivatives."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing._internal import common_methods_invocations as database
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from gradients.observe import difference, observe
+from gradients.score import Outcome, Verdict
+from gradients.ways import Compiler, Program, RefusedError
+
+REFUSALS_OF_EAGER = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+UNDEFINED = {
+    "_native_batch_norm_legit": "statistics that inference does not compute are empty or not",
+    "empty": "values are not defined",
+    "empty_like": "values are not defined",
+    "new_empty": "values are not defined",
+    "new_empty_strided": "values are not defined",
+    "empty_strided": "values are not defined",
+    "empty_permuted": "values are not defined",
+}
+"""Operators that are not compared."""
+TOLERANCE = {torch.float64: 1e-7, torch.float32: 2e-4}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One call of an operator as a function of its tensors."""
+
+    name: str
+    program: Program
+    tensors: tuple[Tensor, ...]
+
+    def inputs(self) -> list[Tensor]:
+        """Fresh leaves."""
+        return [each.detach().clone().requires_grad_(each.requires_grad) for each in self.tensors]
+
+
+def prepare() -> None:
+    """Quiet, and without the seeding that samplers of random operators do inside of the call."""
+    warnings.simplefilter("ignore")
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+    database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+
+
+def operators(only: str | None, part: tuple[int, int]) -> Iterator[Any]:
+    """The operators that support autograd, or a part of them."""
+    index, count = part
+    for op in database.op_db[index::count]:
+        if op.supports_autograd and op.name not in UNDEFINED and (only in (None, op.name)):
+            yield op
+
+
+def samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[Sample]:
+    """The first samples of dense tensors."""
+    if dtype not in op.supported_dtypes("cpu"):
+        return
+    found = op.sample_inputs("cpu", dtype, requires_grad=True)
+    name = ".".join(filter(None, (op.name, op.variant_test_name)))
+    for number, sample in enumerate(itertools.islice(found, count)):
+        flat, spec = tree_flatten((sample.input, sample.args, sample.kwargs))
+        places = [index for index, value in enumerate(flat) if isinstance(value, Tensor)]
+        tensors = tuple(flat[index] for index in places)
+        if any(each.layout is not torch.strided or each.is_nested for each in tensors):
+            continue
+
+        def program(
+            *inputs: Tensor, flat: Any = flat, spec: Any = spec, places: Any = places
+        ) -> object:
+            values = list(flat)
+            for place, tensor in zip(places, inputs, strict=True):
+                values[place] = tensor
+            first, args, kwargs = tree_unflatten(values, spec)
+            return op.op(first, *args, **kwargs)
+
+        yield Sample(f"{name}[{number}]", program, tensors)
+
+
+def check(sample: Sample, dtype: torch.dtype, compiler: Compiler, *, twice: bool) -> Verdict:
+    """One sample, compiled, against eager."""
+    leaves = sample.inputs()
+    try:
+        wanted = observe(sample.program, leaves, leaves, twice=twice)
+    except REFUSALS_OF_EAGER as error:
+        return Verdict(sample.name, Outcome.EAGER_RAISES, str(error))
+    if not wanted.first or (twice and not wanted.second):
+        return Verdict(sample.name, Outcome.NOTHING)
+    leaves = sample.inputs()
+    try:
+        run = compiler(sample.program, leaves)
+        got = observe(run, leaves, leaves, twice=twice)
+    except RefusedError as error:
+        return Verdict(sample.name, Outcome.REFUSED, str(error))
+    except Exception as error:  # whatever comes here is the compiler's fault, and the score's
+        return Verdict(sample.name, Outcome.WRONG, f"{type(error).__name__}: {error}"[:300])
+    wrong = difference(got, wanted, TOLERANCE[dtype])
+    return Verdict(sample.name, Outcome.WRONG if wrong else Outcome.EQUAL, wrong or "")

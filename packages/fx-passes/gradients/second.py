@@ -1,0 +1,56 @@
+"""`gradgradcheck`: second derivatives of compiled operators against finite differences."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import gradgradcheck
+from torch.utils._pytree import tree_leaves
+
+from gradients.operators import REFUSALS_OF_EAGER, Sample
+from gradients.score import Outcome, Verdict
+from gradients.ways import Compiler, RefusedError
+
+OPERATORS = (
+    *("add", "mul", "div", "sub", "pow", "exp", "log", "sin", "tanh", "sigmoid", "sqrt", "rsqrt"),
+    *("erf", "atan2", "where", "clamp", "maximum", "softmax", "log_softmax", "logsumexp", "sum"),
+    *("mean", "var", "std", "prod", "cumsum", "cumprod", "norm", "mm", "bmm", "matmul", "addmm"),
+    *("einsum", "index_select", "gather", "scatter_add", "index_put", "cat", "stack", "tril"),
+    *("nn.functional.linear", "nn.functional.gelu", "nn.functional.silu", "nn.functional.mish"),
+    *("nn.functional.softplus", "nn.functional.layer_norm", "nn.functional.group_norm"),
+    *("nn.functional.mse_loss", "nn.functional.cross_entropy", "nn.functional.conv2d"),
+    *("nn.functional.avg_pool2d", "nn.functional.embedding", "nn.functional.interpolate"),
+    *("linalg.inv", "linalg.solve", "linalg.cholesky", "linalg.det"),
+)
+"""What models are differentiated twice through: forces, penalties on gradients, meta-learning."""
+LARGEST = 64
+"""Elements of all inputs together, since each is moved on its own."""
+
+
+def check_second(sample: Sample, compiler: Compiler) -> Verdict:
+    """The second derivatives of a small sample in float64."""
+    leaves = sample.inputs()
+    if sum(each.numel() for each in leaves) > LARGEST:
+        return Verdict(sample.name, Outcome.NOTHING)
+    if not _passes(sample.program, sample.inputs()):
+        return Verdict(sample.name, Outcome.EAGER_RAISES)
+    try:
+        run = compiler(sample.program, leaves)
+    except RefusedError as error:
+        return Verdict(sample.name, Outcome.REFUSED, str(error))
+    right = _passes(run, leaves)
+    return Verdict(sample.name, Outcome.EQUAL if right else Outcome.WRONG)
+
+
+def _passes(run: object, leaves: list[Tensor]) -> bool:
+    """Whether eager's own check finds the second derivatives right."""
+
+    def outputs(*inputs: Tensor) -> tuple[Tensor, ...]:
+        torch.manual_seed(1)
+        found = tree_leaves(run(*inputs))  # type: ignore[operator]  # a program
+        return tuple(each for each in found if isinstance(each, Tensor) and each.requires_grad)
+
+    try:
+        return bool(gradgradcheck(outputs, leaves, raise_exception=False))
+    except REFUSALS_OF_EAGER:
+        return False

@@ -1,0 +1,36 @@
+"""A sample of the suite that compares gradients with eager (`python -m gradients`)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gradients import generated
+from gradients.observe import difference, observe
+from gradients.score import Outcome
+from gradients.ways import through_joint_graph
+
+
+@pytest.mark.parametrize("start", range(0, 240, 40))
+def test_random_programs(start):
+    verdicts = [generated.check(start + n, through_joint_graph) for n in range(40)]
+    wrong = [each for each in verdicts if each.outcome is Outcome.WRONG]
+    assert not wrong, f"{wrong[0].case}: {wrong[0].detail}"
+    assert sum(each.outcome is Outcome.EQUAL for each in verdicts) > 10
+
+
+def test_operators():
+    operators = pytest.importorskip("gradients.operators")  # needs expecttest
+    chosen = ("add", "cumsum", "index_put", "nn.functional.conv2d", "linalg.inv", "var")
+    for op in (op for op in operators.database.op_db if op.name in chosen):
+        for sample in operators.samples(op, torch.float64, 2):
+            verdict = operators.check(sample, torch.float64, through_joint_graph, twice=False)
+            assert verdict.outcome is not Outcome.WRONG, f"{verdict.case}: {verdict.detail}"
+
+
+def test_a_wrong_gradient_is_told():
+    x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    seen = [observe(run, [x], [x], twice=True) for run in (torch.sin, torch.sin, torch.cos)]
+    assert difference(seen[0], seen[1], 1e-9) is None
+    assert (difference(seen[2], seen[0], 1e-9) or "").startswith("values")
+    scaled = observe(lambda x: x.sin() + (x - x.detach()), [x], [x], twice=True)
+    assert (difference(scaled, seen[0], 1e-9) or "").startswith("first")
