@@ -29,7 +29,7 @@ from plait_bytecode_tracer.objects.objects import (
     storage_of,
 )
 from plait_bytecode_tracer.objects.operations import IN_PLACE
-from plait_bytecode_tracer.objects.standins import fails_for_real
+from plait_bytecode_tracer.objects.standins import HEAP_TYPE, fails_for_real
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.set_order import InOrder, note_change, order_unknown
 from plait_bytecode_tracer.values.variables import (
@@ -90,7 +90,10 @@ def _number_method(frame: Frame, owner: Variable, name: str, other: Variable) ->
     from plait_bytecode_tracer.frames.calls import call
 
     static = static_attribute(type_of(owner), name)
-    if static is MISSING or _is_of_sequences(static, name):
+    is_asked = static is not MISSING and (
+        not _is_of_sequences(static, name) or _acts_as_number(type_of(owner), name)
+    )
+    if not is_asked:
         if isinstance(owner, Known | ObjectVariable):
             special_method(frame, owner, name)  # guards that there is none
         return not_implemented()
@@ -115,6 +118,20 @@ def _is_of_sequences(static: Any, name: str) -> bool:
         and isinstance(static, types.WrapperDescriptorType)
         and static.__objclass__ in _SEQUENCES
     )
+
+
+def _acts_as_number(cls: type, name: str) -> bool:
+    """Whether Python asks a class for a method of sequences before it asks the other operand.
+
+    It does where the class has its own method for the reflected operator, since both share a
+    slot; and `list.__iadd__` of a class that inherits from list, which gets a slot for numbers.
+    """
+    if name == "__iadd__":
+        return bool(cls.__flags__ & HEAP_TYPE)
+    plain = name.strip("_").removeprefix("r")
+    both = (f"__{plain}__", f"__r{plain}__") if plain in ("add", "mul") else ()
+    found = [(each, static_attribute(cls, each)) for each in both]
+    return any(own is not MISSING and not _is_of_sequences(own, each) for each, own in found)
 
 
 def _constant_operator(frame: Frame, owner: Known, name: str, other: Variable) -> Variable:
@@ -167,12 +184,13 @@ def _join_types(frame: Frame, owner: Known, name: str, other: Variable) -> Varia
 
 def container_operator(frame: Frame, owner: Variable, name: str, other: Variable) -> Variable:
     """A method for an operator, of a builtin container."""
+    given = other
     if isinstance(other, ObjectVariable | Known):
         other = tracked_container(other) or storage_of(frame, other) or other
     match owner:
         case SequenceVariable():
             if name in ("__add__", "__iadd__"):
-                return concatenate(frame, owner, name, other)
+                return concatenate(frame, owner, name, other, given)
             return repeat(frame, owner, name, other)
         case DictVariable() if name in ("__or__", "__ror__", "__ior__"):
             return _merge(frame, owner, name, other)
@@ -190,11 +208,21 @@ def _kind_of_result(kind: type) -> type:
     return list if issubclass(kind, list) else Size if issubclass(kind, Size) else tuple
 
 
-def concatenate(frame: Frame, owner: SequenceVariable, name: str, other: Variable) -> Variable:
-    """`list.__add__`, `tuple.__add__`, and `list.__iadd__`, which takes any iterable."""
+def concatenate(
+    frame: Frame, owner: SequenceVariable, name: str, other: Variable, given: Variable
+) -> Variable:
+    """`list.__add__`, `tuple.__add__`, and `list.__iadd__`, which takes any iterable.
+
+    Args:
+        frame: where it happens.
+        owner: the left operand.
+        name: the method.
+        other: the right operand, or what it stores as a builtin container.
+        given: the right operand itself.
+    """
     kind = _kind_of_result(owner.kind)
     if name == "__iadd__" and kind is list:
-        owner.items.extend(list(elements(frame, other)))
+        owner.items.extend(list(elements(frame, given)))
         changed(frame, owner)
         return owner
     same_base = isinstance(other, SequenceVariable) and (
@@ -202,11 +230,11 @@ def concatenate(frame: Frame, owner: SequenceVariable, name: str, other: Variabl
     )
     if not same_base or not isinstance(other, SequenceVariable):
         base = "list" if kind is list else "tuple"
-        given = type_of(other).__name__
-        fails(TypeError, f'can only concatenate {base} (not "{given}") to {base}')
+        wrong = type_of(given).__name__
+        fails(TypeError, f'can only concatenate {base} (not "{wrong}") to {base}')
     if kind is tuple and not other.items and owner.kind is tuple:
         return owner
-    if kind is tuple and not owner.items and other.kind is tuple:
+    if kind is tuple and not owner.items and type_of(given) is tuple:
         return other
     return SequenceVariable([*owner.items, *other.items], kind)
 
@@ -250,12 +278,19 @@ def _sequence_operator(frame: Frame, name: str, left: Variable, right: Variable)
     for owner, other in ((left, right), (right, left)):
         if not _is_of_sequences(static_attribute(type_of(owner), "__mul__"), "__mul__"):
             continue
+        if name == "imul" and owner is right and _acts_as_sequence(type_of(left)):
+            return not_implemented()
         if _count(frame, other) is None:
             given = type_of(other).__name__
             fails(TypeError, f"can't multiply sequence by non-int of type {given!r}")
         in_place = name == "imul" and owner is left and issubclass(type_of(left), list)
         return _call_sequence(frame, owner, "__imul__" if in_place else "__mul__", other)
     return not_implemented()
+
+
+def _acts_as_sequence(cls: type) -> bool:
+    """Whether a class has slots of sequences, as all that are written in Python do."""
+    return bool(cls.__flags__ & HEAP_TYPE) or hasattr(cls, "__len__")
 
 
 def _call_sequence(frame: Frame, owner: Variable, method: str, other: Variable) -> Variable:
@@ -266,13 +301,21 @@ def _call_sequence(frame: Frame, owner: Variable, method: str, other: Variable) 
     if isinstance(owner, Known) and is_constant(owner.value):
         if method == "__mul__":
             return fold(operator.mul, [owner, constant(_count(frame, other))], {})
-        kind = type(owner.value).__name__
-        given = type_of(other).__name__
-        if kind != "str":
-            raise TraceBreakError("GB0008", f"add of {kind} and {describe(other)}")
-        fails(TypeError, f'can only concatenate str (not "{given}") to str')
+        return _concatenate_texts(frame, owner, other)
     bound = special_method(frame, owner, method)
     return not_implemented() if bound is None else call(frame, bound, [other], {})
+
+
+def _concatenate_texts(frame: Frame, owner: Known, other: Variable) -> Variable:
+    """`str.__add__` and its like, of a constant and what is none."""
+    kind = type(owner.value)
+    given = type_of(other)
+    stored = storage_of(frame, other)
+    if isinstance(stored, Known) and issubclass(given, kind):
+        return fold(operator.add, [owner, stored], {})
+    if kind is not str or issubclass(given, str):
+        raise TraceBreakError("GB0008", f"add of {kind.__name__} and {describe(other)}")
+    return fails(TypeError, f'can only concatenate str (not "{given.__name__}") to str')
 
 
 def _merge(frame: Frame, owner: DictVariable, name: str, other: Variable) -> Variable:

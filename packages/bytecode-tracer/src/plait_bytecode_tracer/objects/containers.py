@@ -331,6 +331,8 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
             try:
                 return plain_value(item) in real
             except TypeError as error:
+                if isinstance(item, ObjectVariable):  # the error would name its own class
+                    raise TraceBreakError("GB0008", f"a search for {describe(item)}") from error
                 raise python_error(error) from error
         case Known() | ObjectVariable():
             return _object_contains(frame, container, item)

@@ -23,7 +23,7 @@ from plait_bytecode_tracer.making.made_classes import type_attribute
 from plait_bytecode_tracer.objects.class_methods import DESCRIPTORS, get_descriptor
 from plait_bytecode_tracer.objects.comparison import COMPARISONS
 from plait_bytecode_tracer.objects.containers import get_item, plain_value
-from plait_bytecode_tracer.objects.folding import fold
+from plait_bytecode_tracer.objects.folding import fold, refuse_names
 from plait_bytecode_tracer.objects.instances import initialize
 from plait_bytecode_tracer.objects.iteration import iterate
 from plait_bytecode_tracer.objects.methods import call_method_variable
@@ -118,7 +118,7 @@ def call_descriptor(
         raise TraceBreakError("GB0002", f"the method {name} of an exception")
     storage = storage_of(frame, owner)
     if isinstance(storage, Known):
-        return _value_method(frame, descriptor, storage, rest, kwargs)
+        return _value_method(frame, descriptor, owner, storage, rest, kwargs)
     if isinstance(storage, ObjectVariable):
         return _twin_method(frame, name, owner, storage, rest, kwargs)
     if isinstance(storage, DictVariable) and name in _OF_OWN_CLASS and cls is not dict:
@@ -137,6 +137,8 @@ def call_descriptor(
             return owner
         if isinstance(storage, SetVariable):  # the copy of a frozenset
             return SetVariable(set(storage.items), kind=frozenset)
+        if isinstance(storage, SequenceVariable) and issubclass(storage.kind, tuple):
+            return SequenceVariable(list(storage.items), tuple)  # as `values + ()`
         return made
     if cls in _TYPE_FORMS and name in _ASKING and all(map(_is_type_form, args)) and not kwargs:
         for form in args:
@@ -180,7 +182,12 @@ def _type_getattribute(frame: Frame, owner: Variable, name: Variable) -> Variabl
 
 
 def _value_method(
-    frame: Frame, descriptor: Any, value: Known, args: list[Variable], kwargs: dict[str, Variable]
+    frame: Frame,
+    descriptor: Any,
+    owner: Variable,
+    value: Known,
+    args: list[Variable],
+    kwargs: dict[str, Variable],
 ) -> Variable:
     """A method of a string or number that an instance of a class inherits."""
     if descriptor.__name__ == "__iter__":
@@ -191,7 +198,14 @@ def _value_method(
     given = [a if p is None else p for a, p in zip(args, plain, strict=True)]
     if descriptor.__name__ in _COMPARED and len(given) == 1 and not _is_value(given[0]):
         return constant(NotImplemented)
-    return fold(descriptor, [value, *given], kwargs)
+    try:
+        made = fold(descriptor, [value, *given], kwargs)
+    except PythonError as error:
+        if isinstance(error.__cause__, Exception):
+            refuse_names(descriptor, error.__cause__, [value, *plain])
+        raise
+    unchanged = descriptor is str.__mod__ and isinstance(made, Known) and made.value is value.value
+    return owner if unchanged else made
 
 
 _COMPARED = frozenset(name for name, _ in COMPARISONS.values())

@@ -25,6 +25,7 @@ from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Fresh,
     Known,
+    ObjectVariable,
     SequenceVariable,
     SetVariable,
     SliceVariable,
@@ -100,8 +101,18 @@ def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Va
     try:
         result = function(*plain, **named)
     except Exception as error:
+        stored = [arg.base for arg in args if isinstance(arg, ObjectVariable)]
+        refuse_names(function, error, stored)
         raise python_error(error) from error
     return tracked(result)
+
+
+def refuse_names(function: Any, error: Exception, stored: list[Any]) -> None:
+    """Break where an error may name the class of a value that is in an object of a subclass."""
+    kinds = [type(value.value).__name__ for value in stored if isinstance(value, Known)]
+    if any(kind in str(error) for kind in kinds):
+        cause = f"{getattr(function, '__qualname__', function)} of objects that inherit"
+        raise TraceBreakError("GB0008", cause) from error
 
 
 def _fixed_value(variable: Variable) -> Any:

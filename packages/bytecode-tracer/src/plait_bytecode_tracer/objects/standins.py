@@ -28,8 +28,10 @@ from plait_bytecode_tracer.values.variables import (
     is_constant,
 )
 
-_HEAP_TYPE = 1 << 9
+HEAP_TYPE = 1 << 9
+"""The flag of a class that is written in Python."""
 _PLAIN = (list, tuple, dict, set, frozenset)
+_VALUES = (int, float, complex, str, bytes)
 
 
 def stand_in(cls: type, methods: dict[str, Any]) -> Any:
@@ -39,7 +41,7 @@ def stand_in(cls: type, methods: dict[str, Any]) -> Any:
 
 def is_plain_class(cls: type) -> bool:
     """Whether a class and its bases are written in Python, and store nothing but attributes."""
-    return all(base.__flags__ & _HEAP_TYPE for base in cls.__mro__[:-1])
+    return all(base.__flags__ & HEAP_TYPE for base in cls.__mro__[:-1])
 
 
 def _sample(value: Variable, made: dict[type, Any]) -> Any:
@@ -62,7 +64,7 @@ def _sample(value: Variable, made: dict[type, Any]) -> Any:
         case Known() | ObjectVariable():
             cls = type_of(value)
             base = builtin_base(cls)
-            if base in _PLAIN or (base is None and is_plain_class(cls)):
+            if base in (*_PLAIN, *_VALUES) or (base is None and is_plain_class(cls)):
                 if cls not in made:
                     made[cls] = type(cls.__name__, () if base is None else (base,), {})()
                 return made[cls]
