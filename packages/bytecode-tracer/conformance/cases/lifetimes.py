@@ -272,3 +272,54 @@ PROXIED = Thing(7)
 @case(lambda: [(t(2), weakref.proxy(PROXIED)), (t(2), weakref.proxy(PROXIED))])
 def proxy_of_the_caller(x, made):
     return x * made.value, hasattr(made, "other")
+
+
+CLOSED = []
+
+
+def waiting(x):
+    try:
+        yield x
+        yield x + 1
+    finally:
+        CLOSED.append("closed")
+
+
+@case(with_x({}, {"missing": 1}))
+def generators_end_while_an_error_passes(x, named):
+    """What the frame held is gone while its caller still has the error and its traceback."""
+    for row in waiting(x):
+        try:
+            del named["missing"]
+        finally:
+            CLOSED.append(len(named))
+        CLOSED.append(row.sum().item())
+        named["other"].append(1)
+
+
+@case(with_x({}, {"missing": 1}))
+def things_end_while_an_error_passes(x, named):
+    held = [Closing(named)]
+    with Suppressing(held):
+        held.pop().named["missing"]
+        named["other"].append(1)
+
+
+class Closing:
+    def __init__(self, named):
+        self.named = named
+
+    def __del__(self):
+        CLOSED.append("gone")
+
+
+class Suppressing:
+    def __init__(self, held):
+        self.held = held
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        CLOSED.append(str(error[1]))
+        return False

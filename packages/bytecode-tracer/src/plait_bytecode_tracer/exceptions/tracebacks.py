@@ -10,6 +10,7 @@ import functools
 import inspect
 import sys
 import types
+from collections.abc import Generator
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -189,6 +190,19 @@ def _stub(code: types.CodeType, filename: str) -> types.CodeType:
     )
 
 
+def _calls() -> Generator[Any, list[types.FunctionType], None]:
+    """Calls the function in each list that it is sent, and gives the frame; it keeps neither."""
+    given = yield None
+    while True:
+        given = yield given.pop()(sys._getframe)
+
+
+_CALLERS: list[Generator[Any, list[types.FunctionType], None]] = []
+"""Generators that wait. A frame leads to the frame that called it and so keeps what that holds,
+but to none behind a generator that waits: not to the residual code, which holds the call's values.
+"""
+
+
 def make_traceback(
     code: types.CodeType,
     namespace: dict[str, Any],
@@ -197,6 +211,12 @@ def make_traceback(
 ) -> types.TracebackType:
     """A traceback entry at an offset and line of a function's code."""
     function = types.FunctionType(_stub(code, code.co_filename), namespace)
-    frame = function(sys._getframe)
+    try:
+        caller = _CALLERS.pop()
+    except IndexError:
+        caller = _calls()
+        next(caller)
+    frame = caller.send([function])
+    _CALLERS.append(caller)
     frame.clear()
     return types.TracebackType(following, frame, *place)
