@@ -89,6 +89,9 @@ class CompiledFunction:
     Several threads may call it, and compile it, at once.
     """
 
+    # What the native call reads, at once.
+    __slots__ = ("__dict__", "__weakref__", "_native_calls", "_native_forwards")
+
     def __init__(
         self,
         function: types.FunctionType,
@@ -434,8 +437,9 @@ def call_natively() -> None:
     """Let calls of compiled functions try native guards before they come to Python."""
     native = NATIVE.module
     if native is not None and CompiledFunction.__call__ is _call_in_python:
-        caller = native.caller(_call_in_python, "_native_calls")
+        caller = native.caller(_call_in_python, vars(CompiledFunction)["_native_calls"])
         setattr(CompiledFunction, "__call__", caller)  # noqa: B010  # as mypy sees no assignment
+        native.call_quickly(CompiledFunction)
 
 
 def weak_call(method: Callable[[], None]) -> Callable[[], None]:

@@ -60,8 +60,13 @@ def _compiled_class(cls: Hashable) -> Any:
 def _call_natively(cls: type) -> None:
     """Let calls of compiled modules try native guards first; these cover hooks too."""
     if NATIVE.module is not None:
-        names = ("_native_forwards", "_plait_compiled", "_plait_original")
-        setattr(cls, "__call__", NATIVE.module.caller(_call, *names))  # noqa: B010  # for mypy
+        own = vars(cls)
+        forwards = vars(CompiledFunction)["_native_forwards"]
+        caller = NATIVE.module.caller(
+            _call, forwards, own["_plait_compiled"], own["_plait_original"]
+        )
+        setattr(cls, "__call__", caller)  # noqa: B010  # for mypy
+        NATIVE.module.call_quickly(cls)
 
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:

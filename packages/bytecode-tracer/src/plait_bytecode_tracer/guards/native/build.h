@@ -26,11 +26,12 @@ static int build_node(Guarded *self, Node *node, PyObject *spec)
 
 static Facts *build_facts(PyObject *spec)
 {
-    Facts *facts = array(1, sizeof(Facts));
-    if (facts == NULL)
-        return NULL;
     PyObject *shape = PyTuple_GET_ITEM(spec, 6), *strides = PyTuple_GET_ITEM(spec, 7);
     PyObject *high = PyTuple_GET_ITEM(spec, 10);
+    size_t sizes = 4 * (size_t)PyTuple_GET_SIZE(shape) * sizeof(int64_t);
+    Facts *facts = array(1, sizeof(Facts) + sizes);
+    if (facts == NULL)
+        return NULL;
     facts->is_exact = PyTuple_GET_SIZE(high) == 0;
     facts->cls = (PyTypeObject *)PyTuple_GET_ITEM(spec, 0);
     facts->dtype.code = (uint8_t)number(spec, 1);
@@ -39,17 +40,25 @@ static Facts *build_facts(PyObject *spec)
     facts->device.device_type = (int32_t)number(spec, 4);
     facts->device.device_id = (int32_t)number(spec, 5);
     facts->ndim = (int32_t)PyTuple_GET_SIZE(shape);
-    facts->is_complex = (int)number(spec, 8);
-    facts->requires_grad = (int)number(spec, 9);
-    facts->shape = array(4 * facts->ndim, sizeof(int64_t));
-    for (int32_t n = 0; facts->shape && n < facts->ndim; n++) {
+    facts->is_complex = (int8_t)number(spec, 8);
+    facts->requires_grad = (int8_t)number(spec, 9);
+    for (int32_t n = 0; n < facts->ndim; n++) {
         facts->shape[n] = (int64_t)number(shape, n);
         facts->shape[facts->ndim + n] = (int64_t)number(strides, n);
     }
-    for (Py_ssize_t n = 0; facts->shape && n < PyTuple_GET_SIZE(high); n++)
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(high); n++)
         facts->shape[2 * facts->ndim + n] = (int64_t)number(high, n);
-    facts->may_negate = facts->shape && negates_in_place(facts);
+    facts->may_negate = (int8_t)negates_in_place(facts);
     return facts;
+}
+
+/* What a call without arguments of a builtin function runs, of a mode's tuple; or NULL. */
+static PyCFunction builtin_of(PyObject *called)
+{
+    PyObject *function = PyTuple_GET_ITEM(called, 0);
+    int is_plain = PyTuple_GET_SIZE(called) == 1 && PyCFunction_CheckExact(function) &&
+                   PyCFunction_GET_FLAGS(function) == METH_NOARGS;
+    return is_plain ? PyCFunction_GET_FUNCTION(function) : NULL;
 }
 
 static int build_guard(Guard *guard, PyObject *spec)
@@ -60,6 +69,8 @@ static int build_guard(Guard *guard, PyObject *spec)
     guard->expected = PyTuple_GET_ITEM(spec, 3);
     guard->second = PyTuple_GET_ITEM(spec, 4);
     guard->slots = numbers(PyTuple_GET_ITEM(spec, 5), &guard->slot_count);
+    if (guard->kind == MODE)
+        guard->ask = builtin_of(guard->expected);
     if (guard->kind == TENSOR)
         guard->facts = build_facts(guard->expected);
     if (guard->kind == RELATION && guard->expected != Py_None)
@@ -84,9 +95,7 @@ static int build_tree(Guarded *self, PyObject *nodes, PyObject *guards, PyObject
     self->roots = node_list(self, roots, &self->root_count);
     self->loose = array(self->root_count, sizeof(Node *));
     self->patience = TRUST;
-    self->held = array(self->slot_count, sizeof(PyObject *));
-    self->data = array(self->slot_count, sizeof(void *));
-    return self->roots && self->loose && self->held && self->data ? 0 : -1;
+    return self->roots && self->loose ? 0 : -1;
 }
 
 static PyTypeObject Guarded_Type;
@@ -121,6 +130,9 @@ static PyObject *guarded_new(PyObject *module, PyObject *spec)
         Py_DECREF(self);
         return NULL;
     }
+    self->in_order = 1;
+    for (Py_ssize_t n = 0; n < self->input_count; n++)
+        self->in_order &= self->inputs[n] == n;
     return (PyObject *)self;
 }
 
@@ -142,19 +154,16 @@ static void guarded_dealloc(PyObject *object)
         forget_watched(&self->nodes[n]);
     }
     for (Py_ssize_t n = 0; n < self->guard_count; n++) {
-        Facts *facts = self->guards[n].facts;
-        if (facts)
-            PyMem_Free(facts->shape);
-        PyMem_Free(facts);
+        PyMem_Free(self->guards[n].facts);
         free_program(self->guards[n].program);
         PyMem_Free(self->guards[n].slots);
         PyMem_Free(self->guards[n].last_data);
     }
-    void *arrays[] = {self->nodes, self->guards, self->roots, self->held,
-                      self->data,  self->inputs, self->reads, self->steps, self->loose};
+    forget_short_way(self);
+    void *arrays[] = {self->nodes, self->guards, self->roots, self->spare,   self->inputs,
+                      self->reads, self->steps,  self->loose, self->standing};
     for (size_t n = 0; n < sizeof(arrays) / sizeof(arrays[0]); n++)
         PyMem_Free(arrays[n]);
-    Py_XDECREF(self->pinned);
     Py_XDECREF(self->spec);
     PyObject_GC_Del(object);
 }

@@ -1,44 +1,55 @@
 /* Guarded calls: check, then the graph and what follows. */
 
-/* Begin a check: take the tree's own buffers, or others while they are in use. */
-static int begin(Check *check, Guarded *tree, PyObject *const *arguments)
+/* Buffers of one check and the call that follows, in this order: a free place, what the slots
+ * hold, where their tensors' data is; a free place, inputs of the graph, unless they are what
+ * the slots hold; a free place, the arguments, what the body reads. Between calls slots are NULL. */
+
+static size_t buffer_words(Guarded *tree)
 {
-    *check = (Check){tree, arguments, tree->held, tree->data, 1, 0, -1};
-    if (!tree->busy) {
-        tree->busy = 1;
-        return 0;
-    }
-    size_t count = (size_t)tree->slot_count + 1;
-    check->remembers = 0;
-    check->held = PyMem_Calloc(count, sizeof(PyObject *));
-    check->data = PyMem_Calloc(count, sizeof(void *));
-    if (check->held && check->data)
-        return 0;
-    PyMem_Free(check->held);
-    PyMem_Free(check->data);
-    PyErr_NoMemory();
-    return -1;
+    size_t inputs = tree->in_order ? 0 : (size_t)tree->input_count + 1;
+    size_t given = (size_t)(tree->argument_count + tree->read_count) + 1;
+    return 2 * (size_t)tree->slot_count + 1 + inputs + given;
 }
 
-static void finish(Check *check)
+/* Begin a check. One uses what the tree remembers, others meanwhile do without. */
+static int begin(Check *check, Guarded *tree, PyObject *const *arguments)
 {
-    Guarded *tree = check->tree;
-    for (Py_ssize_t n = 0; n < tree->slot_count; n++)
-        Py_CLEAR(check->held[n]);
-    if (check->remembers) {
-        tree->busy = 0;
-        return;
+    void **buffers = tree->spare;
+    tree->spare = NULL;
+    if (buffers == NULL && !(buffers = PyMem_Calloc(buffer_words(tree), sizeof(void *)))) {
+        PyErr_NoMemory();
+        return -1;
     }
-    PyMem_Free(check->held);
-    PyMem_Free(check->data);
+    PyObject **held = (PyObject **)buffers + 1;
+    void **data = buffers + 1 + tree->slot_count;
+    *check = (Check){tree, arguments, held, data, buffers, !tree->busy, 0, -1};
+    tree->busy = 1;
+    return 0;
+}
+
+/* The check is over, the values of slots from `first` on are not needed. */
+static inline void finish(Check *check, Py_ssize_t first)
+{
+    for (Py_ssize_t n = first; n < check->tree->slot_count; n++)
+        Py_CLEAR(check->held[n]);
+    if (check->remembers)
+        check->tree->busy = 0;
+}
+
+static inline void give_back(Check *check)
+{
+    if (check->tree->spare == NULL)
+        check->tree->spare = check->buffers;
+    else
+        PyMem_Free(check->buffers);
 }
 
 /* Calling. */
 
-static void drop_all(PyObject **values, Py_ssize_t count)
+static inline void drop_all(PyObject **values, Py_ssize_t count)
 {
     for (Py_ssize_t n = 0; n < count; n++)
-        Py_DECREF(values[n]);
+        Py_CLEAR(values[n]);
 }
 
 static PyObject *call_graph(Guarded *self, PyObject **inputs)
@@ -94,20 +105,24 @@ static PyObject *after_failure(Guarded *self, PyObject **given)
 }
 
 /* The graph and what follows it, with the values that the check has read. */
-static PyObject *run_graph(Guarded *self, Check *check, PyObject **places)
+static PyObject *run_graph(Guarded *self, Check *check)
 {
-    PyObject **inputs = places + 1;
-    PyObject **given = inputs + self->input_count + 1;
+    PyObject **inputs = check->held, **given = (PyObject **)check->data + self->slot_count + 1;
+    Py_ssize_t kept = self->input_count;
+    if (!self->in_order) {
+        inputs = given;
+        given += self->input_count + 1;
+        for (Py_ssize_t n = 0; n < self->input_count; n++)
+            inputs[n] = Py_NewRef(check->held[self->inputs[n]]);
+        kept = 0;
+    }
     PyObject **reads = given + self->argument_count;
-    for (Py_ssize_t n = 0; n < self->input_count; n++)
-        inputs[n] = Py_NewRef(check->held[self->inputs[n]]);
-    for (Py_ssize_t n = 0; n < self->argument_count; n++)
-        given[n] = check->arguments[n];
     for (Py_ssize_t n = 0; n < self->read_count; n++)
         reads[n] = Py_NewRef(check->held[self->reads[n]]);
-    finish(check);
+    finish(check, kept);
     PyObject *result = NULL, *out = call_graph(self, inputs);
     drop_all(inputs, self->input_count);
+    memcpy(given, check->arguments, (size_t)self->argument_count * sizeof(PyObject *));
     if (out) {
         result = after_graph(self, out, given);
         Py_DECREF(out);
@@ -136,20 +151,14 @@ static PyObject *guarded_call(PyObject *object, PyObject *const *arguments, size
         return NULL;
     int held = run_check(&check);
     if (held <= 0) {
-        finish(&check);
+        finish(&check, 0);
+        give_back(&check);
         return held < 0 ? NULL : Py_NewRef(self->miss);
     }
-    PyObject *small[64], **places = small;
-    size_t count = (size_t)(self->input_count + self->argument_count + self->read_count + 2);
-    if (count > 64 && !(places = PyMem_Malloc(count * sizeof(PyObject *)))) {
-        finish(&check);
-        return PyErr_NoMemory();
-    }
     Py_INCREF(object); /* the graph may drop the last reference to this */
-    PyObject *result = run_graph(self, &check, places);
+    PyObject *result = run_graph(self, &check);
+    give_back(&check);
     Py_DECREF(object);
-    if (places != small)
-        PyMem_Free(places);
     return result;
 }
 
@@ -168,6 +177,7 @@ static PyObject *guarded_check(PyObject *object, PyObject *const *arguments, Py_
     else if (held > 0 && (result = PyTuple_New(self->slot_count)))
         for (Py_ssize_t n = 0; n < self->slot_count; n++)
             PyTuple_SET_ITEM(result, n, Py_NewRef(check.held[n]));
-    finish(&check);
+    finish(&check, 0);
+    give_back(&check);
     return result;
 }

@@ -15,18 +15,26 @@ typedef struct {
     PyObject *calls;
 } Calls;
 
+/* A slot of Python's (`__slots__`) in objects of a class. */
+typedef struct {
+    PyTypeObject *cls; /* NULL: there is none */
+    Py_ssize_t offset;
+} Slot;
+
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *twin;
-    PyObject *compiled_name; /* attributes: of a module, its compiled function; or NULL */
-    PyObject *original_name; /* of a module, what its forward is called with */
-    PyObject *calls_name;    /* of a compiled function, its Calls */
+    PyObject *slots; /* owns what these three are of */
+    Slot calls;      /* of a compiled function, its Calls */
+    Slot compiled;   /* of a module, its compiled function; or none */
+    Slot original;   /* of a module, what its forward is called with */
 } Caller;
 
 enum { MOST_PARAMETERS = 48 };
 
-static PyTypeObject Calls_Type;
+static PyTypeObject Calls_Type, Caller_Type;
+static PyObject *call_name; /* "__call__" */
 
 static Py_ssize_t find_parameter(Calls *calls, PyObject *name)
 {
@@ -101,43 +109,35 @@ static int bind_defaults(Calls *calls, PyObject **values)
     return 1;
 }
 
-/* Try each call; NULL without an exception where none fits. */
+/* Try each of these; NULL without an exception where none fits. */
+static PyObject *try_each(Calls *calls, PyObject *const *values)
+{
+    size_t count = (size_t)PyTuple_GET_SIZE(calls->names);
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(calls->calls); n++) {
+        PyObject *call = PyTuple_GET_ITEM(calls->calls, n);
+        PyObject *result = guarded_call(call, values, count, NULL);
+        if (result == NULL || result != ((Guarded *)call)->miss)
+            return result;
+        Py_DECREF(result);
+    }
+    return NULL;
+}
+
 static PyObject *try_calls(Calls *calls, PyObject *const *given, Py_ssize_t count, PyObject *names)
 {
-    PyObject *places[MOST_PARAMETERS + 1] = {NULL}, **values = places + 1, *result = NULL;
     Py_ssize_t parameters = PyTuple_GET_SIZE(calls->names);
     if (calls->function->func_code != calls->code)
         return NULL;
+    if (names == NULL && count == calls->positional && count == parameters)
+        return try_each(calls, given); /* the caller holds them */
+    PyObject *values[MOST_PARAMETERS] = {NULL};
     int bound = bind_positional(calls, given, count, values) &&
                 bind_keywords(calls, given + count, names, values) &&
                 bind_defaults(calls, values);
-    size_t flags = (size_t)parameters | PY_VECTORCALL_ARGUMENTS_OFFSET;
-    for (Py_ssize_t n = 0; bound && n < PyTuple_GET_SIZE(calls->calls); n++) {
-        PyObject *call = PyTuple_GET_ITEM(calls->calls, n);
-        result = guarded_call(call, values, flags, NULL);
-        if (result == NULL || result != ((Guarded *)call)->miss)
-            break;
-        Py_CLEAR(result);
-    }
+    PyObject *result = bound ? try_each(calls, values) : NULL;
     for (Py_ssize_t n = 0; n < parameters; n++)
         Py_XDECREF(values[n]);
     return result;
-}
-
-/* The Calls of an object; `first` becomes what its forward is called with. */
-static PyObject *find_calls(Caller *self, PyObject *object, PyObject **first)
-{
-    PyObject *compiled = Py_NewRef(object);
-    if (self->compiled_name) {
-        *first = PyObject_GetAttr(object, self->original_name);
-        Py_SETREF(compiled, *first ? PyObject_GetAttr(object, self->compiled_name) : NULL);
-    }
-    PyObject *calls = compiled ? PyObject_GetAttr(compiled, self->calls_name) : NULL;
-    Py_XDECREF(compiled);
-    if (calls && Py_IS_TYPE(calls, &Calls_Type))
-        return calls;
-    Py_XDECREF(calls);
-    return NULL;
 }
 
 /* The calls that a result of the class Step stands for. */
@@ -148,30 +148,95 @@ static PyObject *go_on(PyObject *step)
     return result;
 }
 
+/* What is in a slot, borrowed; NULL where there is nothing, or no such slot. */
+static inline PyObject *content(Slot *slot, PyObject *object)
+{
+    if (!PyObject_TypeCheck(object, slot->cls))
+        return NULL;
+    return *(PyObject **)((char *)object + slot->offset);
+}
+
+/* Call the object with its Calls; NULL without an exception where these do not answer.
+ * `given`: one free place, where a module's first argument goes, and then the arguments. */
+static PyObject *answer(Caller *self, PyObject *object, PyObject **given, Py_ssize_t count,
+                        PyObject *names)
+{
+    PyObject *compiled = object, *first = NULL, **values = given + 1;
+    if (self->compiled.cls) {
+        compiled = content(&self->compiled, object);
+        first = content(&self->original, object);
+        if (compiled == NULL || first == NULL)
+            return NULL;
+        values = given;
+        *values = first;
+        count++;
+    }
+    PyObject *calls = content(&self->calls, compiled);
+    if (calls == NULL || !Py_IS_TYPE(calls, &Calls_Type))
+        return NULL;
+    Py_INCREF(calls);
+    Py_XINCREF(first);
+    PyObject *result = try_calls((Calls *)calls, values, count, names);
+    Py_XDECREF(first);
+    Py_DECREF(calls);
+    return result && Py_TYPE(result) == step_class ? go_on(result) : result;
+}
+
 static PyObject *caller_call(PyObject *object, PyObject *const *arguments, size_t flags,
                              PyObject *names)
 {
     Caller *self = (Caller *)object;
     Py_ssize_t count = PyVectorcall_NARGS(flags);
     Py_ssize_t all = count + (names ? PyTuple_GET_SIZE(names) : 0);
-    PyObject *given[MOST_PARAMETERS], *first = NULL, *result = NULL;
+    PyObject *given[MOST_PARAMETERS + 1], *result = NULL;
     if (count >= 1 && all <= MOST_PARAMETERS) {
-        PyObject *calls = find_calls(self, arguments[0], &first);
-        if (calls && first) {
-            memcpy(given, arguments, (size_t)all * sizeof(PyObject *));
-            given[0] = first;
-            result = try_calls((Calls *)calls, given, count, names);
-        }
-        else if (calls)
-            result = try_calls((Calls *)calls, arguments + 1, count - 1, names);
-        Py_XDECREF(calls);
-        Py_XDECREF(first);
-        if (result)
-            return Py_TYPE(result) == step_class ? go_on(result) : result;
-        if (PyErr_Occurred() && !(calls == NULL && raised() == 0))
-            return NULL;
+        memcpy(given + 1, arguments + 1, (size_t)(all - 1) * sizeof(PyObject *));
+        result = answer(self, arguments[0], given, count - 1, names);
+        if (result || PyErr_Occurred())
+            return result;
     }
     return PyObject_Vectorcall(self->twin, arguments, flags, names);
+}
+
+/* `tp_call` of classes that have a Caller for `__call__`: Python's own would look it up and
+ * come to `caller_call`. Python sets its own again where someone sets another `__call__`. */
+static PyObject *called(PyObject *object, PyObject *arguments, PyObject *keywords)
+{
+    PyObject *caller = _PyType_Lookup(Py_TYPE(object), call_name);
+    Py_ssize_t count = PyTuple_GET_SIZE(arguments);
+    PyObject *given[MOST_PARAMETERS + 1], *next = caller;
+    if (caller == NULL || !Py_IS_TYPE(caller, &Caller_Type)) {
+        PyErr_SetString(PyExc_SystemError, "a class lost its caller");
+        return NULL;
+    }
+    Py_INCREF(caller);
+    PyObject *result = NULL;
+    if (count <= MOST_PARAMETERS && (keywords == NULL || PyDict_GET_SIZE(keywords) == 0)) {
+        for (Py_ssize_t n = 0; n < count; n++)
+            given[n + 1] = PyTuple_GET_ITEM(arguments, n);
+        result = answer((Caller *)caller, object, given, count, NULL);
+        next = ((Caller *)caller)->twin;
+    }
+    if (result == NULL && !PyErr_Occurred()) {
+        PyObject *method = PyMethod_New(next, object);
+        result = method ? PyObject_Call(method, arguments, keywords) : NULL;
+        Py_XDECREF(method);
+    }
+    Py_DECREF(caller);
+    return result;
+}
+
+/* call_quickly(class): objects of a class that has a Caller for `__call__` call it at once. */
+static PyObject *call_quickly(PyObject *module, PyObject *cls)
+{
+    int is_mine = PyType_Check(cls) && PyType_HasFeature((PyTypeObject *)cls, Py_TPFLAGS_HEAPTYPE);
+    PyObject *caller = is_mine ? _PyType_Lookup((PyTypeObject *)cls, call_name) : NULL;
+    if (caller == NULL || !Py_IS_TYPE(caller, &Caller_Type)) {
+        PyErr_SetString(PyExc_TypeError, "the class has no caller");
+        return NULL;
+    }
+    ((PyTypeObject *)cls)->tp_call = called;
+    Py_RETURN_NONE;
 }
 
 static void calls_dealloc(PyObject *object)
@@ -241,6 +306,7 @@ static PyObject *caller_get(PyObject *object, PyObject *instance, PyObject *owne
 static int caller_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(((Caller *)object)->twin);
+    Py_VISIT(((Caller *)object)->slots);
     return 0;
 }
 
@@ -249,9 +315,7 @@ static void caller_dealloc(PyObject *object)
     Caller *self = (Caller *)object;
     PyObject_GC_UnTrack(object);
     Py_XDECREF(self->twin);
-    Py_XDECREF(self->compiled_name);
-    Py_XDECREF(self->original_name);
-    Py_XDECREF(self->calls_name);
+    Py_XDECREF(self->slots);
     PyObject_GC_Del(object);
 }
 
@@ -268,20 +332,37 @@ static PyTypeObject Caller_Type = {
     .tp_dealloc = caller_dealloc,
 };
 
-/* caller(twin, name of calls[, name of compiled, name of original]) */
+static int find_slot(Slot *slot, PyObject *member)
+{
+    if (member == NULL)
+        return 0;
+    if (!Py_IS_TYPE(member, &PyMemberDescr_Type)) {
+        PyErr_SetString(PyExc_TypeError, "not a slot of a class");
+        return -1;
+    }
+    *slot = (Slot){PyDescr_TYPE(member), ((PyMemberDescrObject *)member)->d_member->offset};
+    return 0;
+}
+
+/* caller(twin, slot of calls[, slot of the compiled function, slot of the original]): the slots
+ * as their classes hold them. */
 static PyObject *caller_new(PyObject *module, PyObject *arguments)
 {
     PyObject *twin, *calls, *compiled = NULL, *original = NULL;
-    if (!PyArg_ParseTuple(arguments, "OU|UU", &twin, &calls, &compiled, &original))
+    if (!PyArg_ParseTuple(arguments, "OO|OO", &twin, &calls, &compiled, &original))
         return NULL;
     Caller *self = PyObject_GC_New(Caller, &Caller_Type);
     if (self == NULL)
         return NULL;
     self->vectorcall = caller_call;
     self->twin = Py_NewRef(twin);
-    self->calls_name = Py_NewRef(calls);
-    self->compiled_name = Py_XNewRef(compiled);
-    self->original_name = Py_XNewRef(original);
+    self->slots = Py_NewRef(arguments);
+    self->calls = self->compiled = self->original = (Slot){NULL, 0};
     PyObject_GC_Track(self);
+    if (find_slot(&self->calls, calls) < 0 || find_slot(&self->compiled, compiled) < 0 ||
+        find_slot(&self->original, original) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
     return (PyObject *)self;
 }

@@ -187,7 +187,7 @@ class _Flat:
         slots: tuple[int, ...] = ()
         match guard.expected:
             case Mode(function, value) if kind is Kind.MODE:
-                given, second = function, value
+                given, second = _called(function), value
             case StoragePattern(sources, pattern) if kind is Kind.STORAGE_PATTERN:
                 given, slots = pattern, tuple(self.slots[source.code] for source in sources)
             case Relation() as relation:
@@ -258,6 +258,13 @@ class _Flat:
         """A function of a value and the call's arguments."""
         names = ", ".join(["_value", *(f"_a{n}" for n in range(self.argument_count))])
         return eval(f"lambda {names}: {expression}", self.namespace)
+
+
+def _called(function: object) -> tuple[object, ...]:
+    """A function of a mode, and the arguments that it is called with."""
+    if type(function) is functools.partial and not function.keywords:
+        return function.func, *function.args
+    return (function,)
 
 
 def _bounds(facts: TensorFacts) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]]:

@@ -20,6 +20,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +33,7 @@
 #include "relation.h"
 #include "guard.h"
 #include "visit.h"
+#include "steps.h"
 #include "short_way.h"
 #include "call.h"
 #include "build.h"
@@ -89,6 +91,7 @@ static PyMethodDef functions[] = {
     {"guarded", guarded_new, METH_O, NULL},
     {"calls", calls_new, METH_VARARGS, NULL},
     {"caller", caller_new, METH_VARARGS, NULL},
+    {"call_quickly", call_quickly, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -102,7 +105,8 @@ static PyModuleDef definition = {
 PyMODINIT_FUNC PyInit_plait_guards(void)
 {
     if (PyType_Ready(&Guarded_Type) < 0 || PyType_Ready(&Caller_Type) < 0 ||
-        PyType_Ready(&Calls_Type) < 0 || start_watching() < 0)
+        PyType_Ready(&Calls_Type) < 0 || start_watching() < 0 ||
+        !(call_name = PyUnicode_InternFromString("__call__")))
         return NULL;
     return PyModule_Create(&definition);
 }

@@ -1,116 +1,117 @@
-/* The short way.
- *
- * When a tree has passed, what must still be checked is mostly a few words here and there:
- * that an object's dict is the same, a dict's version, that a dict of hooks is empty, a
- * class, a tensor. The short way is a list of these. Its objects are borrowed: each is held
- * by a constant, an argument, or something that a step before it has just found unchanged,
- * and no step lets other code run. Where an object is known by its address, it is pinned, so
- * that no other can have taken its place: immutable constants are held, others have a weak
- * reference that must still be alive, and what can have none has no short way. Roots that cannot be checked so are visited first.
- * Where the short way fails, nothing is said yet: the tree is checked in full. */
+/* Finding the short way, and when to take it. */
 
-enum StepKind {
-    ARGUMENT_IS,
-    DICT_OF,
-    DICT_VERSION,
-    CLASS_VERSION,
-    TYPE_OF,
-    DICT_LENGTH,
-    LIST_LENGTH,
-    LIST_ITEM,
-    CELL_CONTENT,
-    FUNCTION_OF,
-    TENSOR_OF,
-    STILL_ALIVE,
-    KEEP
-};
-
-typedef struct Step {
-    uint8_t kind;
-    int32_t slot;
-    PyObject *object;
-    void *other;
-    uint64_t number;
-} Step;
-
-static inline PyObject *dict_of(PyObject *object)
+/* Where an object refers to its dict, and keeps referring: NULL where it has none (yet). */
+static PyObject **place_of_dict(PyObject *object)
 {
-#if PY_VERSION_HEX < 0x030D0000
     PyObject **place = _PyObject_GetDictPtr(object);
-    return place ? *place : NULL;
-#else
-    PyObject *found = PyObject_GenericGetDict(object, NULL);
-    if (found == NULL)
-        PyErr_Clear();
-    Py_XDECREF(found); /* the object holds it */
-    return found;
-#endif
+    return place && *place ? place : NULL;
 }
 
-static inline int is_current(Step *step)
+static void forget_standing(Guarded *tree, Py_ssize_t first)
 {
-#if PY_VERSION_HEX < 0x030C0000
-    return ((PyDictObject *)step->object)->ma_version_tag == step->number;
-#else
-    Watched *watched = step->other;
-    return watched->dict == step->object && watched->version == step->number;
+#if PY_VERSION_HEX >= 0x030C0000
+    for (Py_ssize_t n = first; n < tree->standing_count; n++)
+        release_watched(tree->standing[n].watched);
 #endif
+    tree->standing_count = first;
 }
 
-static int take_step(Check *check, Step *step)
+static void forget_short_way(Guarded *tree)
 {
-    PyObject *object = step->object;
-    switch (step->kind) {
-    case ARGUMENT_IS:
-        return check->arguments[step->number] == object;
-    case DICT_OF:
-        return dict_of(object) == step->other;
-    case DICT_VERSION:
-        return is_current(step);
-    case CLASS_VERSION:
-        return class_version(object) == step->number;
-    case TYPE_OF:
-        return (void *)Py_TYPE(object) == step->other;
-    case DICT_LENGTH:
-        return (uint64_t)PyDict_GET_SIZE(object) == step->number;
-    case LIST_LENGTH:
-        return (uint64_t)PyList_GET_SIZE(object) == step->number;
-    case LIST_ITEM: {
-        PyObject *list = step->other;
-        return step->number < (uint64_t)PyList_GET_SIZE(list) &&
-               PyList_GET_ITEM(list, step->number) == object;
-    }
-    case CELL_CONTENT:
-        return PyCell_GET((PyObject *)step->other) == object;
-    case FUNCTION_OF:
-        return check_function(object, step->other);
-    case STILL_ALIVE:
-        return PyWeakref_GET_OBJECT((PyObject *)step->other) == object;
-    case TENSOR_OF: {
-        void *data = NULL;
-        int held = check_tensor(check, step->other, object, QUICK, &data);
-        if (held > 0 && step->slot >= 0)
-            check->data[step->slot] = data;
-        return held;
-    }
-    }
-    Py_XSETREF(check->held[step->slot], Py_NewRef(object));
+    tree->step_count = 0;
+    forget_standing(tree, 0);
+    tree->loose_count = 0;
+    tree->negatable_count = 0;
+    Py_CLEAR(tree->pinned);
+}
+
+/* The list with room for one more; NULL where there is no memory. */
+static void *make_room(void *list, Py_ssize_t count, Py_ssize_t *room, size_t size)
+{
+    if (count < *room)
+        return list;
+    void *made = PyMem_Realloc(list, (size_t)(2 * *room + 64) * size);
+    if (made)
+        *room = 2 * *room + 64;
+    return made;
+}
+
+/* The step before, of the same root, which may do more at once. */
+static Step *step_before(Guarded *tree, int kind)
+{
+    Step *step = &tree->steps[tree->step_count - 1];
+    return tree->step_count > tree->root_steps && step->kind == kind ? step : NULL;
+}
+
+static int add(Guarded *tree, Step step)
+{
+    Step *steps = make_room(tree->steps, tree->step_count, &tree->step_room, sizeof(Step));
+    if (steps == NULL)
+        return 0;
+    tree->steps = steps;
+    steps[tree->step_count++] = step;
     return 1;
 }
 
 static int add_step(Guarded *tree, uint8_t kind, int32_t slot, PyObject *object, void *other,
                     uint64_t number)
 {
-    if (tree->step_count == tree->step_room) {
-        Py_ssize_t room = 2 * tree->step_room + 64;
-        Step *steps = PyMem_Realloc(tree->steps, (size_t)room * sizeof(Step));
-        if (steps == NULL)
-            return 0;
-        tree->steps = steps;
-        tree->step_room = room;
+    return add(tree, (Step){.kind = kind, .slot = slot, .object = object, .other = other,
+                            .number = number});
+}
+
+static int add_dict_of(Guarded *tree, PyObject *object, PyObject **place)
+{
+    Step *before = step_before(tree, TYPE_OF);
+    if (before && before->object == object) {
+        before->kind = INSTANCE;
+        before->other = *place;
+        before->place = place;
+        return 1;
     }
-    tree->steps[tree->step_count++] = (Step){kind, slot, object, other, number};
+    return add(tree, (Step){.kind = DICT_OF, .object = object, .other = *place, .place = place});
+}
+
+/* That a dict of this version is unchanged. */
+static int add_dict_version(Guarded *tree, PyObject *dict, uint64_t version)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    Watched *watched = watch(dict);
+    Standing *list = make_room(tree->standing, tree->standing_count, &tree->standing_room,
+                               sizeof(Standing));
+    if (list == NULL)
+        return 0;
+    tree->standing = list;
+    if (watched == NULL || watched->version != version)
+        return 0;
+    watched->users++;
+    list[tree->standing_count++] = (Standing){dict, watched, version};
     return 1;
+#else
+    Step *before = step_before(tree, INSTANCE);
+    if (before && before->other == dict && before->number == 0) {
+        before->number = version;
+        return 1;
+    }
+    return add_step(tree, DICT_VERSION, -1, dict, NULL, version);
+#endif
+}
+
+static int add_dict_length(Guarded *tree, PyObject *dict, uint64_t length)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    Watched *watched = watcher >= 0 && tells_changes(dict) ? watch(dict) : NULL;
+    if (watched)
+        return add_dict_version(tree, dict, watched->version);
+#endif
+    Step *before = step_before(tree, EMPTY_DICTS);
+    if (length != 0)
+        return add_step(tree, DICT_LENGTH, -1, dict, NULL, length);
+    if (before && before->count < MOST_DICTS) {
+        before->dicts[before->count++] = dict;
+        return 1;
+    }
+    return add(tree, (Step){.kind = EMPTY_DICTS, .count = 1, .dicts = {dict}});
 }
 
 /* See to it that an object at the same address is the same object. */
@@ -136,7 +137,7 @@ static int add_length(Guarded *tree, PyObject *value, PyObject *expected)
 {
     uint64_t length = (uint64_t)PyLong_AsSsize_t(expected);
     if (PyDict_CheckExact(value) || PyODict_CheckExact(value))
-        return add_step(tree, DICT_LENGTH, -1, value, NULL, length);
+        return add_dict_length(tree, value, length);
     if (PyList_CheckExact(value))
         return add_step(tree, LIST_LENGTH, -1, value, NULL, length);
     return PyTuple_CheckExact(value);
@@ -151,7 +152,7 @@ static int add_guards(Guarded *tree, Node *node, PyObject *value, int unchanged)
         if (guard->by_holder || (unchanged && guard->by_itself))
             continue;
         if (guard->kind == TYPE)
-            added = add_step(tree, TYPE_OF, -1, value, guard->expected, 0);
+            added = add(tree, (Step){.kind = TYPE_OF, .object = value, .type = guard->expected});
         else if (guard->kind == LENGTH)
             added = add_length(tree, value, guard->expected);
         else if (guard->kind == FUNCTION)
@@ -171,8 +172,8 @@ static PyObject *add_reading(Guarded *tree, Node *child, PyObject *value, int un
 {
     PyObject *found = NULL;
     if (child->access == INSTANCE_DICT) {
-        found = dict_of(value);
-        return found && add_step(tree, DICT_OF, -1, value, found, 0) ? found : NULL;
+        PyObject **place = place_of_dict(value);
+        return place && add_dict_of(tree, value, place) ? *place : NULL;
     }
     if (unchanged) /* of a dict or class that holds all its children's values */
         return child->found;
@@ -194,21 +195,23 @@ static PyObject *add_reading(Guarded *tree, Node *child, PyObject *value, int un
                : NULL;
 }
 
+/* What reads the value of a node that has a slot, unless a tensor's step does. */
+static int add_keeping(Guarded *tree, Node *node, PyObject *value)
+{
+    Step *before = step_before(tree, TENSOR_OF);
+    if (node->slot < 0 || (before && before->object == value && before->slot == node->slot))
+        return 1;
+    return add_step(tree, KEEP, (int32_t)node->slot, value, NULL, 0);
+}
+
 static int add_node(Guarded *tree, Node *node, PyObject *value)
 {
     uint64_t version = node->has_version ? version_of(node, value) : 0;
     int unchanged = version != 0 && version == node->version;
-    if (unchanged) {
-        void *watched = NULL;
-#if PY_VERSION_HEX >= 0x030C0000
-        watched = node->watched;
-#endif
-        if (!add_step(tree, is_dict(value) ? DICT_VERSION : CLASS_VERSION, -1, value, watched,
-                      version))
-            return 0;
-    }
-    if (!add_guards(tree, node, value, unchanged) ||
-        (node->slot >= 0 && !add_step(tree, KEEP, (int32_t)node->slot, value, NULL, 0)))
+    if (unchanged && !(is_dict(value) ? add_dict_version(tree, value, version)
+                                      : add_step(tree, CLASS_VERSION, -1, value, NULL, version)))
+        return 0;
+    if (!add_guards(tree, node, value, unchanged) || !add_keeping(tree, node, value))
         return 0;
     Py_ssize_t count = unchanged ? node->unsettled_count : node->child_count;
     Node **children = unchanged ? node->unsettled : node->children;
@@ -241,14 +244,13 @@ static int add_root(Check *check, Node *root)
 static void find_short_way(Check *check)
 {
     Guarded *tree = check->tree;
-    tree->step_count = 0;
-    tree->loose_count = 0;
-    tree->negatable_count = 0;
-    Py_CLEAR(tree->pinned);
+    forget_short_way(tree);
     for (Py_ssize_t n = 0; n < tree->root_count; n++) {
-        Py_ssize_t before = tree->step_count;
+        Py_ssize_t standing = tree->standing_count;
+        tree->root_steps = tree->step_count;
         if (!add_root(check, tree->roots[n])) {
-            tree->step_count = before;
+            tree->step_count = tree->root_steps;
+            forget_standing(tree, standing);
             tree->loose[tree->loose_count++] = tree->roots[n];
         }
     }
@@ -276,31 +278,6 @@ static int visit_roots(Check *check, Node **roots, Py_ssize_t count)
         Py_DECREF(value);
     }
     return held;
-}
-
-/* Reading sign bits lets other threads run: it comes last, with the tensors held. */
-static int check_signs(Guarded *tree)
-{
-    PyObject *tensors = PyList_New(0);
-    int held = tensors ? 1 : -1;
-    for (Py_ssize_t n = 0; held > 0 && n < tree->step_count; n++) {
-        Step *step = &tree->steps[n];
-        if (step->kind == TENSOR_OF && ((Facts *)step->other)->may_negate)
-            held = PyList_Append(tensors, step->object) < 0 ? -1 : 1;
-    }
-    for (Py_ssize_t n = 0; held > 0 && n < PyList_GET_SIZE(tensors); n++)
-        held = returns_false(is_neg_method, PyList_GET_ITEM(tensors, n));
-    Py_XDECREF(tensors);
-    return held;
-}
-
-static int take_steps(Check *check)
-{
-    Guarded *tree = check->tree;
-    int held = 1;
-    for (Py_ssize_t n = 0; held > 0 && n < tree->step_count; n++)
-        held = take_step(check, &tree->steps[n]);
-    return held > 0 && tree->negatable_count ? check_signs(tree) : held;
 }
 
 /* In full, but without touching what is remembered. */

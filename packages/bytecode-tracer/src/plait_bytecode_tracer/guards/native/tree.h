@@ -79,13 +79,13 @@ typedef struct {
     DLDevice device;
     DLDataType dtype;
     int32_t ndim;
-    int is_complex;
-    int requires_grad; /* -1: whatever it is */
-    int is_exact;      /* one shape and strides; else they lie between bounds */
-    int may_negate;    /* it may be a negated view of what it was: see `negates_in_place` */
-    int64_t *shape;    /* the strides follow; unless exact, then the upper bounds of both */
-    PyObject *last;    /* what was found not to be negated; compared, never followed */
+    int8_t is_complex;
+    int8_t requires_grad; /* -1: whatever it is */
+    int8_t is_exact;      /* one shape and strides; else they lie between bounds */
+    int8_t may_negate;    /* it may be a negated view of what it was: see `negates_in_place` */
+    PyObject *last;       /* what was found not to be negated; compared, never followed */
     void *last_data;
+    int64_t shape[]; /* the strides follow; unless exact, then the upper bounds of both */
 } Facts;
 
 /* A number that a relation reads: of which value, a size or stride or itself, and where. */
@@ -109,6 +109,7 @@ typedef struct {
                     * STORAGE_PATTERN: from where the tensors are, which other guards found */
     PyObject *expected;
     PyObject *second;
+    PyCFunction ask;   /* MODE: what a builtin function without parameters runs; or NULL */
     Py_ssize_t *slots; /* SAME_OBJECT, STORAGE_PATTERN, DISTINCT, RELATION: the values */
     Py_ssize_t slot_count;
     void **last_data; /* STORAGE_PATTERN: where the tensors were; DISTINCT: the objects */
@@ -148,12 +149,15 @@ typedef struct {
     Guard *guards;
     Py_ssize_t guard_count, mode_count, last_begin;
     Py_ssize_t argument_count, slot_count;
-    PyObject **held; /* of the check that uses the remembered state */
-    void **data;
-    int busy;
+    void **spare; /* buffers for a check: see `buffer_words`; NULL while one uses them */
+    int busy;     /* a check uses the remembered state */
     struct Step *steps; /* the short way; see there */
     PyObject *pinned;   /* a list of what keeps its addresses from being taken again */
     Py_ssize_t step_count, step_room;
+    Py_ssize_t root_steps;    /* where the steps of the root that is being added begin */
+    struct Standing *standing; /* watched dicts that the short way needs unchanged */
+    Py_ssize_t standing_count, standing_room;
+    uint64_t changes; /* how often watched dicts had changed when these were last found so */
     Node **loose; /* roots that it leaves to a visit */
     int32_t loose_count;
     int passed;   /* full checks that passed since the short way was last found */
@@ -162,6 +166,7 @@ typedef struct {
     PyObject *graph; /* NULL: none, and the body gets an empty tuple */
     Py_ssize_t *inputs;
     Py_ssize_t input_count;
+    int in_order; /* input n is the value of slot n */
     PyObject *body; /* NULL: return output `direct` of the graph */
     Py_ssize_t direct;
     Py_ssize_t *reads;
@@ -173,8 +178,9 @@ typedef struct {
 typedef struct {
     Guarded *tree;
     PyObject *const *arguments;
-    PyObject **held;
+    PyObject **held; /* a free place before them */
     void **data;
+    void **buffers; /* what these two, and the call that follows, are parts of */
     int remembers;
     int wants_number; /* of the guard that fails */
     Py_ssize_t failed;

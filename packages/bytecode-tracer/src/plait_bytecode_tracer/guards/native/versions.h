@@ -28,6 +28,7 @@ typedef struct Watched {
 enum { BUCKETS = 4096 };
 static Watched *buckets[BUCKETS];
 static uint64_t last_version;
+static uint64_t all_changes; /* of all watched dicts together */
 static int watcher = -1;
 
 static Watched **bucket_of(PyObject *dict)
@@ -49,6 +50,7 @@ static int dict_changes(PyDict_WatchEvent event, PyObject *dict, PyObject *key, 
         if (watched->dict != dict)
             continue;
         watched->version = ++last_version;
+        all_changes++;
         if (event == PyDict_EVENT_DEALLOCATED) {
             watched->dict = NULL;
             *place = watched->next;
@@ -85,14 +87,52 @@ static void forget_watched(Node *node)
     node->watched = NULL;
 }
 
+#if PY_VERSION_HEX >= 0x030D0000
+
+/* Python 3.13.0 calls nobody where an attribute is set of an object that holds its dict's
+ * values itself (CPython issue 125608). */
+static int tells_all;
+
+static inline int tells_changes(PyObject *dict)
+{
+    return tells_all || ((PyDictObject *)dict)->ma_values == NULL;
+}
+
+/* Whether setting, adding and deleting an attribute are all told: -1 with an exception. */
+static int find_out_what_is_told(void)
+{
+    PyObject *cls = PyObject_CallFunction((PyObject *)&PyType_Type, "s(){}", "Probe");
+    PyObject *probe = cls ? PyObject_CallNoArgs(cls) : NULL;
+    PyObject *dict = probe && PyObject_SetAttrString(probe, "one", Py_None) == 0
+                         ? PyObject_GenericGetDict(probe, NULL)
+                         : NULL;
+    Watched *watched = dict ? watch(dict) : NULL;
+    int failed = watched == NULL, told = 1;
+    for (int n = 0; !failed && n < 3; n++) {
+        uint64_t before = watched->version;
+        failed = n == 0   ? PyObject_SetAttrString(probe, "one", Py_True)
+                 : n == 1 ? PyObject_SetAttrString(probe, "two", Py_True)
+                          : PyObject_DelAttrString(probe, "one");
+        told &= watched->version != before;
+    }
+    tells_all = !failed && told;
+    Py_XDECREF(dict);
+    Py_XDECREF(probe);
+    Py_XDECREF(cls);
+    return failed && PyErr_Occurred() ? -1 : 0;
+}
+
+#else
+
+static inline int tells_changes(PyObject *dict) { return 1; }
+
+#endif
+
 /* A dict that comes but once is not worth watching: it is watched when it comes again. */
 static uint64_t dict_version(Node *node, PyObject *dict)
 {
-#if PY_VERSION_HEX >= 0x030D0000
-    /* Setting an attribute of an object that holds the dict's values itself calls nobody. */
-    if (((PyDictObject *)dict)->ma_values)
+    if (!tells_changes(dict))
         return 0;
-#endif
     if (node->watched && node->watched->dict == dict)
         return node->watched->version;
     if (watcher < 0 || node->seen != dict) {
@@ -111,9 +151,15 @@ static uint64_t dict_version(Node *node, PyObject *dict)
 static int start_watching(void)
 {
     watcher = PyDict_AddWatcher(dict_changes);
-    if (watcher < 0)
+    if (watcher < 0) {
         PyErr_Clear(); /* all are taken: nothing is skipped */
+        return 0;
+    }
+#if PY_VERSION_HEX >= 0x030D0000
+    return find_out_what_is_told();
+#else
     return 0;
+#endif
 }
 
 #endif
