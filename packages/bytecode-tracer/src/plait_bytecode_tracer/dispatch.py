@@ -42,6 +42,7 @@ from plait_bytecode_tracer.trace import (
     eager_capture,
     trace,
 )
+from plait_bytecode_tracer.watching import line_watcher
 from plait_utils import Profile, get_logger
 
 Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor], Capture], Any]
@@ -120,6 +121,7 @@ class CompiledFunction:
         """What was said of arguments by name: see `mark_dynamic`."""
         self._history = self._settings.history_of(function)
         self._binder: tuple[tuple[Any, ...], Binder] | None = None
+        self._said_watched = False
         self._is_full = False
         """Whether a call has been refused a further specialisation."""
         self._lock = threading.RLock()
@@ -173,6 +175,8 @@ class CompiledFunction:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if self.function.__code__ is not self._code:
             self.reset()  # Python lets a function's code be replaced
+        if self._is_watched():
+            return self.function(*args, **kwargs)
         if kwargs or len(args) != self._simple_count:
             try:
                 values = self._bind(args, kwargs)
@@ -193,12 +197,22 @@ class CompiledFunction:
 
     def proceed(self, values: list[Any]) -> Any:
         """Go on at a place; gives the result, or the step that comes next."""
+        if self._is_watched():
+            return Step(self.function, [*values])
         for run in self._runs:
             result = run(*values)
             if result is not MISS:
                 return result
         result = self._miss(values)
         return Step(self.function, [*values]) if result is MISS else result
+
+    def _is_watched(self) -> bool:
+        """Whether a debugger or a coverage tool is to see the lines; it is said once."""
+        watcher = line_watcher(self._code)
+        if watcher is not None and not self._said_watched:
+            self._said_watched = True
+            get_logger("tracer").warning("%s runs eagerly while %s", self.__name__, watcher)
+        return watcher is not None
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         function = self.function

@@ -126,7 +126,7 @@ static PyObject *try_each(Calls *calls, PyObject *const *values)
 static PyObject *try_calls(Calls *calls, PyObject *const *given, Py_ssize_t count, PyObject *names)
 {
     Py_ssize_t parameters = PyTuple_GET_SIZE(calls->names);
-    if (calls->function->func_code != calls->code)
+    if (calls->function->func_code != calls->code || may_be_watched(calls->code))
         return NULL;
     if (names == NULL && count == calls->positional && count == parameters)
         return try_each(calls, given); /* the caller holds them */

@@ -37,6 +37,7 @@
 #include "short_way.h"
 #include "call.h"
 #include "build.h"
+#include "watching.h"
 #include "caller.h"
 
 /* setup(exchange table, requires_grad, is_neg, is_conj, same_constant, same_order,
@@ -92,6 +93,8 @@ static PyMethodDef functions[] = {
     {"calls", calls_new, METH_VARARGS, NULL},
     {"caller", caller_new, METH_VARARGS, NULL},
     {"call_quickly", call_quickly, METH_O, NULL},
+    {"watching", watching, METH_NOARGS, NULL},
+    {"set_unwatched", set_unwatched, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 
