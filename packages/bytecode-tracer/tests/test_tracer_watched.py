@@ -155,7 +155,7 @@ def test_what_follows_a_breakpoint_is_watched(monkeypatch):
     made = compiled(stops)
     for _ in range(3):
         with contextlib.ExitStack() as stack:
-            hook = lambda: stack.enter_context(trace_function(seen))  # noqa: E731
+            hook = lambda: stack.enter_context(trace_function(seen))
             monkeypatch.setattr(sys, "breakpointhook", hook)
             assert torch.equal(made(X), (X + 1) * 2 - 1)
         assert seen >= {helper.__code__.co_firstlineno + n for n in (1, 2)}
