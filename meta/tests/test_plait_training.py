@@ -127,3 +127,18 @@ def test_views_of_inputs_alone_need_no_backward():
     (grad,) = torch.autograd.grad((turned * 2).sum(), x)
     assert torch.equal(grad, torch.full((3, 4), 2.0))
     assert [graph.name for graph in plait.report(fast).graphs] == ["lambda-0"]
+
+
+@pytest.mark.parametrize("budget", [0, 0.5, 1.0])
+def test_a_memory_budget_changes_what_is_saved_and_nothing_else(budget):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 4))
+    other = copy.deepcopy(model)
+    fast = plait.compile(other, options={"strict": True, "memory_budget": budget})
+    wanted, got = steps(model, model, 4), steps(fast, other, 4)
+    torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_memory_budgets_are_between_none_and_all():
+    with pytest.raises(plait.OptionError, match="'memory_budget' takes a number from 0 to 1"):
+        plait.compile(lambda x: x, options={"memory_budget": 1.5})

@@ -61,6 +61,12 @@ class CompileOptions(Settings):
         "allow graph rewrites that change rounding, such as recognizing attention",
         env="PLAIT_NUMERIC_REWRITES",
     )
+    memory_budget: float | None = setting(
+        None,
+        "what training saves between forward and backward: from 0, as little as can be, to 1, all "
+        "that the backward uses; None weighs bytes against operations",
+        env="PLAIT_MEMORY_BUDGET",
+    )
     disabled_passes: str = setting(
         "", "names of graph passes to leave out, separated by commas", env="PLAIT_DISABLED_PASSES"
     )
@@ -174,6 +180,11 @@ def parse_options(options: object) -> CompileOptions:
         raise OptionError(
             f"option 'recompile_limit' takes a number above 0, not {shown(parsed.recompile_limit)}",
             hint='backend="eager" runs without compiling.',
+        )
+    if parsed.memory_budget is not None and not 0 <= parsed.memory_budget <= 1:
+        raise OptionError(
+            f"option 'memory_budget' takes a number from 0 to 1, not {parsed.memory_budget!r}",
+            hint="None lets plait weigh bytes against operations.",
         )
     overrides = {group: tuple(chosen.items()) for group, chosen in nested.items()}
     parsed = dataclasses.replace(parsed, scheduler=overrides["scheduler"], cpp=overrides["cpp"])

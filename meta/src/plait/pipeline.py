@@ -94,7 +94,7 @@ def compile_training_graph(
 
     joint = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
     with stages.stage("partition"):
-        parts = fx_passes.partition(joint)
+        parts = fx_passes.partition(joint, options.memory_budget)
     stages.check("partition", lambda: fx_passes.verify(parts.forward))
     stages.check("partition", lambda: fx_passes.verify(parts.backward))
 

@@ -24,12 +24,14 @@ from plait_fx_passes import (
 )
 from plait_fx_passes.training.partition import Partition
 
+BUDGETS = (None, 1.0, 0.75, 0.5, 0.25, 0.0)
 
-def parts_of(gm, inputs) -> tuple[object, Partition]:
+
+def parts_of(gm, inputs, budget=None) -> tuple[object, Partition]:
     recorded = to_joint(gm, inputs)
     verify(recorded.flat())
     joint = recorded.replace_graph(run_passes(recorded.flat(), verify_each=True).graph)
-    parts = partition(joint)
+    parts = partition(joint, budget)
     verify(parts.forward)
     verify(parts.backward)
     return joint, parts
@@ -388,7 +390,7 @@ def test_random_programs_have_the_gradients_of_eager(start, monkeypatch):
         gm, make, twice = random_program(seed, monkeypatch)
         wanted = outcome(gm, make, twice)
         try:
-            joint, parts = parts_of(gm, make()[1])
+            joint, parts = parts_of(gm, make()[1], BUDGETS[seed % len(BUDGETS)])
         except AtenTraceError:
             continue  # runs eagerly
         run = wrap_training(joint, parts, parts.forward.module(), parts.backward.module(), gm)

@@ -30,7 +30,8 @@ class Options(Settings):
     width: int = setting(8, "vector width", env="TEST_WIDTH")
     strict: bool = setting(False, "raise", env="TEST_STRICT", in_cache_key=False)
     compiler: str = setting("", "compiler")
-    scale: float = setting(1.0, "scale")
+    scale: float = setting(1.0, "scale", env="TEST_SCALE")
+    limit: float | None = setting(None, "limit", env="TEST_LIMIT")
 
 
 def test_settings_come_from_defaults_environment_and_overrides():
@@ -38,6 +39,10 @@ def test_settings_come_from_defaults_environment_and_overrides():
     options = Options.from_env({"TEST_WIDTH": "16", "TEST_STRICT": "yes"}, compiler="g++", scale=2)
     assert (options.width, options.strict, options.compiler, options.scale) == (16, True, "g++", 2)
     assert Options.from_env({"TEST_WIDTH": "16"}, width=4).width == 4
+    numbers = Options.from_env({"TEST_SCALE": "0.5"}, limit=2)
+    assert (numbers.scale, numbers.limit, type(numbers.limit)) == (0.5, 2.0, float)
+    assert Options.from_env({"TEST_LIMIT": "3"}).limit == 3.0
+    assert Options.from_env({}, limit=None).limit is None
     assert "vector width" in Options.describe()
 
 
@@ -45,6 +50,9 @@ def test_settings_come_from_defaults_environment_and_overrides():
     ("environment", "overrides", "message"),
     [
         ({"TEST_WIDTH": "wide"}, {}, "not a whole number"),
+        ({"TEST_SCALE": "wide"}, {}, "not a number"),
+        ({}, {"limit": "3"}, "takes float or NoneType"),
+        ({}, {"limit": True}, "takes float or NoneType"),
         ({"TEST_STRICT": "perhaps"}, {}, "not a truth value"),
         ({}, {"widht": 3}, "Did you mean 'width'"),
         ({}, {"width": "3"}, "takes int"),

@@ -39,9 +39,16 @@ from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, rule_
 from plait_fx_passes.printer import print_aten
 from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime
 from plait_fx_passes.to_aten import to_aten
+from plait_fx_passes.training.choose import PartitionCosts
 from plait_fx_passes.training.joint import to_joint
 from plait_fx_passes.training.joint_graph import JointGraph
-from plait_fx_passes.training.partition import Partition, SavedInput, SavedResult, partition
+from plait_fx_passes.training.partition import (
+    Partition,
+    SavedInput,
+    SavedResult,
+    keep_all,
+    partition,
+)
 from plait_fx_passes.training.runtime import wrap_training
 from plait_fx_passes.verify import verify
 
@@ -70,6 +77,7 @@ __all__ = [
     "NoGradientsError",
     "OutputSource",
     "Partition",
+    "PartitionCosts",
     "Pass",
     "PassContext",
     "PassError",
@@ -92,6 +100,7 @@ __all__ = [
     "decompose",
     "default_decompositions",
     "is_direct",
+    "keep_all",
     "partition",
     "print_aten",
     "rule_pass",

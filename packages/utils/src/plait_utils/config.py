@@ -87,12 +87,17 @@ def _parse(env: str, text: str, kind: Any) -> Any:
             return int(text)
         except ValueError:
             raise SettingError(f"{env}={text!r} is not a whole number") from None
+    if kind is float or float in getattr(kind, "__args__", ()):
+        try:
+            return float(text)
+        except ValueError:
+            raise SettingError(f"{env}={text!r} is not a number") from None
     return text
 
 
 def _check(name: str, value: object, kind: Any) -> object:
     expected = (kind,) if isinstance(kind, type) else getattr(kind, "__args__", ())
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if float in expected and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     plain = tuple(k for k in expected if isinstance(k, type))
     if plain and (not isinstance(value, plain) or (isinstance(value, bool) and bool not in plain)):
