@@ -186,6 +186,8 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return constant(_qualified_name(owner))
         case MethodVariable() if name == "__self__":
             return owner.owner
+        case MethodVariable() if name in ("__doc__", "__text_signature__", "__objclass__"):
+            return _of_method_in_c(owner, name)
         case BoundVariable() if name == "__self__":
             return owner.self
         case BoundVariable() if name == "__func__" and isinstance(owner.function, Variable):
@@ -199,12 +201,18 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
 
 def _qualified_name(method: MethodVariable) -> str:
     """`__qualname__` of a method in C, which names the class that defines it."""
-    from plait_bytecode_tracer.values.classes import type_of
+    from plait_bytecode_tracer.values.classes import defined_as
 
-    owner = method.owner
-    is_class = isinstance(owner, Known) and isinstance(owner.value, type)
-    cls = owner.value if isinstance(owner, Known) and is_class else type_of(owner)
-    return str(getattr(static_attribute(cls, method.name), "__qualname__", method.name))
+    return str(getattr(defined_as(method), "__qualname__", method.name))
+
+
+def _of_method_in_c(owner: MethodVariable, name: str) -> Variable | None:
+    """What a bound method tells of the method of its class."""
+    from plait_bytecode_tracer.values.classes import defined_as, type_of
+
+    if not isinstance(defined_as(owner), types.MethodDescriptorType | types.WrapperDescriptorType):
+        raise TraceBreakError("GB0007", f"the attribute {name!r} of a method")
+    return constant(getattr(defined_as(owner), name)) if hasattr(type_of(owner), name) else None
 
 
 def _partial_attribute(owner: PartialVariable, name: str) -> Variable | None:

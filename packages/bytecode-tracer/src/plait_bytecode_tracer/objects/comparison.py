@@ -23,12 +23,13 @@ from plait_bytecode_tracer.objects.objects import (
 )
 from plait_bytecode_tracer.objects.operations import apply, element_equal, identical, same
 from plait_bytecode_tracer.objects.standins import fails_for_real
-from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.classes import defined_as, type_of
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     CellVariable,
     DictVariable,
     Known,
+    MethodVariable,
     ObjectVariable,
     ReferenceVariable,
     SequenceVariable,
@@ -89,8 +90,10 @@ def ask(frame: Frame, owner: Variable, name: str, other: Variable) -> Variable:
             return _compare_constant(frame, owner, name, other)
         case ReferenceVariable() if name in _EQUALITY:
             return call(frame, constant(getattr(weakref.ref, name)), [owner, other], {})
-        case BoundVariable() | Known(value=types.MethodType()):
-            return _compare_methods(owner, name, other)
+        case BoundVariable() | MethodVariable() | Known(value=types.MethodType()):
+            return _compare_methods(frame, owner, name, other)
+        case Known(value=types.BuiltinFunctionType()) if isinstance(other, MethodVariable):
+            return _compare_methods(frame, owner, name, other)
         case Known(value=types.BuiltinFunctionType() as function) if name in _EQUALITY:
             if not isinstance(other, Known) or not is_definition(other.value):
                 return not_implemented()
@@ -149,9 +152,9 @@ def tracked_container(value: Variable) -> SequenceVariable | SetVariable | None:
     return None
 
 
-def _compare_methods(owner: Variable, name: str, other: Variable) -> Variable:
+def _compare_methods(frame: Frame, owner: Variable, name: str, other: Variable) -> Variable:
     """Bound methods are equal if they bind one function to one object."""
-    sides = [_parts(side) for side in (owner, other)]
+    sides = [_parts(frame, side) for side in (owner, other)]
     if name not in _EQUALITY or None in sides:
         return not_implemented()
     (function, receiver), (function_, receiver_) = [side for side in sides if side is not None]
@@ -159,11 +162,20 @@ def _compare_methods(owner: Variable, name: str, other: Variable) -> Variable:
     return constant(equal is (name == "__eq__"))
 
 
-def _parts(method: Variable) -> tuple[Variable, Variable] | None:
-    if isinstance(method, BoundVariable) and isinstance(method.function, Variable):
-        return method.function, method.self
-    if isinstance(method, Known) and isinstance(method.value, types.MethodType):
-        return constant(method.value.__func__), constant(method.value.__self__)
+def _parts(frame: Frame, method: Variable) -> tuple[Variable, Variable] | None:
+    """The function or method of a class in C, and what it is bound to."""
+    match method:
+        case BoundVariable(Variable() as function, receiver):
+            return function, receiver
+        case MethodVariable(receiver):
+            return constant(defined_as(method)), receiver
+        case Known(value=types.MethodType() as real):
+            return constant(real.__func__), constant(real.__self__)
+        case Known(value=types.BuiltinMethodType() | types.MethodWrapperType() as real):
+            if isinstance(real.__self__, types.ModuleType | type | None):
+                return None
+            receiver = frame.state.wrapped.get(id(real.__self__), constant(real.__self__))
+            return constant(static_attribute(type(real.__self__), real.__name__)), receiver
     return None
 
 

@@ -30,6 +30,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects.class_writes import write_class, written_to_class
 from plait_bytecode_tracer.objects.containers import describe, dict_delete, dict_set
+from plait_bytecode_tracer.outside.liveness import is_held
 from plait_bytecode_tracer.state import STORED_KINDS, VALUE_BASES, own_table
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
@@ -275,7 +276,7 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
         if isinstance(owner.base, Known) and static.__objclass__ in VALUE_BASES:
             return constant(static.__get__(owner.base.value))
         if name == "__weakref__" and isinstance(static, types.GetSetDescriptorType):
-            return constant(None)  # weak references are not traced
+            return _weak_reference(frame, owner)
         if isinstance(owner.base, ObjectVariable) and name not in owner.attributes:  # a twin
             return generic_attribute(frame, owner.base, name)
         return owner.attributes.get(name)
@@ -293,6 +294,16 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
     if owner.source is None:
         return frame.state.made.part(owner.value, value, f"{{}}.{name}")
     return frame.state.wrap(value, owner.source.attribute(name))
+
+
+def _weak_reference(frame: Frame, owner: ObjectVariable) -> Variable:
+    """`__weakref__` of an object that the trace made: the first reference to it, if one lives."""
+    known = frame.state.references.get(id(owner))
+    if known is None:
+        return constant(None)
+    if not is_held(frame.state, known):
+        raise TraceBreakError("GB0017", "a weak reference that the code may have dropped")
+    return known
 
 
 def own_attributes(frame: Frame, owner: Variable) -> Variable:

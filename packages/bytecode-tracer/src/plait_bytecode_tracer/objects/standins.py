@@ -8,6 +8,7 @@ the special method that the trace has called, with the result that it gave.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -16,10 +17,12 @@ from plait_bytecode_tracer.exceptions.raising import python_error
 from plait_bytecode_tracer.objects.objects import builtin_base
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.variables import (
+    BoundVariable,
     DictVariable,
     FunctionVariable,
     GeneratorVariable,
     Known,
+    MethodVariable,
     ObjectVariable,
     SequenceVariable,
     SetVariable,
@@ -32,6 +35,12 @@ HEAP_TYPE = 1 << 9
 """The flag of a class that is written in Python."""
 _PLAIN = (list, tuple, dict, set, frozenset)
 _VALUES = (int, float, complex, str, bytes)
+_METHODS: dict[type, Any] = {
+    types.BuiltinMethodType: [].append,
+    types.MethodWrapperType: [].__len__,
+    types.MethodType: types.MethodType(len, []),
+}
+"""A bound method of each class."""
 
 
 def stand_in(cls: type, methods: dict[str, Any]) -> Any:
@@ -57,6 +66,8 @@ def _sample(value: Variable, made: dict[type, Any]) -> Any:
             pass
         case FunctionVariable():
             return lambda: None
+        case BoundVariable() | MethodVariable() if type_of(value) in _METHODS:
+            return _METHODS[type_of(value)]
         case GeneratorVariable():
             return (None for _ in range(0))
         case SliceVariable():

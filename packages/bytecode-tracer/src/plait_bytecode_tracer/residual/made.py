@@ -13,6 +13,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.making.made import Made, Recipe, Step
 from plait_bytecode_tracer.making.prototypes import new_class
 from plait_bytecode_tracer.objects.objects import static_attribute
+from plait_bytecode_tracer.residual.bound_methods import bound
 from plait_bytecode_tracer.values.variables import DictVariable, Known, Variable
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class MadeObjects:
         if id(value) in self.made.paths:
             return self._by_path(value)
         if isinstance(value, types.MethodType):
-            make = self.writer.state.constants.name(types.MethodType)
+            make = self.writer.state.constants.name(bound)
             parts = self.writer.real(value.__func__), self.writer.real(value.__self__)
             return f"{make}({', '.join(parts)})"
         if type(value) in (tuple, frozenset):

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.objects.caches import WRAPPER_CODE, remake_cached
 from plait_bytecode_tracer.objects.objects import DELETED, MISSING, builtin_base, static_attribute
 from plait_bytecode_tracer.outside.calendars import again as made_again
 from plait_bytecode_tracer.outside.liveness import is_held
+from plait_bytecode_tracer.residual.bound_methods import new_bound_method
 from plait_bytecode_tracer.residual.exceptions import new_exception, new_traceback
 from plait_bytecode_tracer.residual.made import MadeObjects
 from plait_bytecode_tracer.residual.steps import Thunk
@@ -77,9 +78,6 @@ def skip(iterator: Iterator[object], count: int) -> None:
         collections.deque(iterator, maxlen=0)
     for _ in range(count):
         next(iterator)
-
-
-_METHODS_IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
 
 
 @dataclass(slots=True)
@@ -177,10 +175,6 @@ class Rebuilder:
                 return new_traceback(self, variable)
             case BoundVariable(Known(value), ObjectVariable(cls=cls) as owner) if cls in TWINS:
                 return self.assign(f"{self.value(owner)}.{value.__name__}")
-            case BoundVariable(Known(value) as function, owner) if isinstance(value, _METHODS_IN_C):
-                receiver = self.value(owner)  # methods in C need its type too: CPython reads it
-                bound = f"{self.value(function)}.__get__({receiver}, type({receiver}))"
-                return self.assign(bound)
             case ThunkVariable(function, args):
                 listed = ", ".join(map(self.value, args.items))
                 made = self.state.constants.name(Thunk)
@@ -224,9 +218,8 @@ class Rebuilder:
                 from plait_bytecode_tracer.residual.generators import new_generator
 
                 return new_generator(self, variable.frame)
-            case BoundVariable(function, owner):
-                make = self.state.constants.name(types.MethodType)
-                return self.assign(f"{make}({self.value(function)}, {self.value(owner)})")
+            case BoundVariable():
+                return new_bound_method(self, variable)
             case ContextVariable(make, args):
                 given = ", ".join(map(self.state.constants.name, args))
                 return self.assign(f"{self.state.constants.name(make)}({given})")

@@ -13,7 +13,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.attributes import call_method, find_attribute, load_attribute
-from plait_bytecode_tracer.objects.containers import describe, dict_set
+from plait_bytecode_tracer.objects.containers import describe, dict_set, plain_value
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.objects import (
     MISSING,
@@ -21,6 +21,7 @@ from plait_bytecode_tracer.objects.objects import (
     guard_class,
     instance_attribute,
     own_attributes,
+    special_method,
     static_attribute,
     storage_of,
 )
@@ -370,6 +371,11 @@ def reduce_ex(frame: Frame, value: Variable, protocol: Variable) -> Variable:
 @builtin(object.__reduce__)
 def reduce(frame: Frame, value: Variable) -> Variable:
     return _reduced(frame, twin_copying.reduce, value, constant(0))
+
+
+@builtin(twin_copying.special)
+def special(frame: Frame, value: Variable, name: Variable) -> Variable:
+    return special_method(frame, value, str(plain_value(name))) or constant(None)
 
 
 def _reduced(frame: Frame, twin: Any, value: Variable, protocol: Variable) -> Variable:

@@ -13,7 +13,7 @@ import typing
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.exceptions.raising import python_error
+from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.building import (
     build_class,
@@ -26,6 +26,7 @@ from plait_bytecode_tracer.making.made import Recipe, Step
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.objects import MISSING, guard_class, is_python, static_attribute
+from plait_bytecode_tracer.rules.objects import callable_
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
@@ -136,6 +137,10 @@ def in_module(function: Any, module: str, *args: Any, **kwargs: Any) -> Any:
 
 @builtin(types.MethodType)
 def method(frame: Frame, function: Variable, owner: Variable, /) -> Variable:
+    if not plain_value(callable_(frame, function)):
+        fails(TypeError, "first argument must be callable")
+    if isinstance(owner, Known) and owner.value is None:
+        fails(TypeError, "instance must not be None")
     return BoundVariable(function, owner)
 
 

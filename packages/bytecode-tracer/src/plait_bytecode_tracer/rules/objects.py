@@ -31,10 +31,12 @@ from plait_bytecode_tracer.values.variables import (
     CallableVariable,
     DictVariable,
     FunctionVariable,
+    GetterVariable,
     IdVariable,
     Known,
     MethodVariable,
     ObjectVariable,
+    OpaqueVariable,
     PartialVariable,
     SequenceVariable,
     SetVariable,
@@ -141,8 +143,10 @@ def callable_(frame: Frame, value: Variable) -> Variable:
         return constant(static_attribute(value.cls, "__call__") is not MISSING)
     if isinstance(value, Known):
         return constant(callable(value.value))
+    if isinstance(value, OpaqueVariable):
+        return constant(callable(value.fake))
     callables = FunctionVariable | BoundVariable | MethodVariable | PartialVariable
-    return constant(isinstance(value, callables | CallableVariable))
+    return constant(isinstance(value, callables | CallableVariable | GetterVariable))
 
 
 @builtin(super)

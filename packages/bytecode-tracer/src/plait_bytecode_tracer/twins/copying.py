@@ -23,12 +23,7 @@ def reduce(self: Any, protocol: Any = 0) -> Any:
     """`object.__reduce__`, which is that of protocol 0."""
     if protocol < 2:
         return _reduce_1(self, protocol)
-    args: Any = ()
-    kwargs: Any = None
-    if hasattr(self, "__getnewargs_ex__"):
-        args, kwargs = self.__getnewargs_ex__()
-    elif hasattr(self, "__getnewargs__"):
-        args = self.__getnewargs__()
+    args, kwargs = _new_arguments(self)
     state = self.__getstate__()
     cls = type(self)
     items = iter(self) if isinstance(self, list) else None
@@ -36,3 +31,36 @@ def reduce(self: Any, protocol: Any = 0) -> Any:
     if kwargs:
         return _new_object_ex, (cls, args, kwargs), state, items, entries
     return _new_object, (cls, *args), state, items, entries
+
+
+def special(self: Any, name: str) -> Any:
+    """The method that an object's class has under a name, bound; None if it has none."""
+    for cls in type(self).__mro__:
+        if name in vars(cls):
+            return vars(cls)[name].__get__(self, type(self))
+    return None
+
+
+def _new_arguments(self: Any) -> Any:
+    """What `__new__` is to be called with, by position and by name, as the object's class says."""
+    ask = special(self, "__getnewargs_ex__")
+    if ask is not None:
+        found = ask()
+        if not isinstance(found, tuple):
+            kind = type(found).__name__
+            raise TypeError(f"__getnewargs_ex__ should return a tuple, not '{kind}'")
+        if len(found) != 2:
+            text = f"__getnewargs_ex__ should return a tuple of length 2, not {len(found)}"
+            raise ValueError(text)
+        for place, item, wanted in (("first", found[0], tuple), ("second", found[1], dict)):
+            if not isinstance(item, wanted):
+                text = f"{place} item of the tuple returned by __getnewargs_ex__ must be a"
+                raise TypeError(f"{text} {wanted.__name__}, not '{type(item).__name__}'")
+        return found
+    ask = special(self, "__getnewargs__")
+    if ask is None:
+        return (), None
+    args = ask()
+    if not isinstance(args, tuple):
+        raise TypeError(f"__getnewargs__ should return a tuple, not '{type(args).__name__}'")
+    return args, None

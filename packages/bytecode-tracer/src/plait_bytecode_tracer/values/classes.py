@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.objects.containers import describe
@@ -88,5 +89,24 @@ def type_of(value: Variable) -> type:
         case SuperVariable():
             return super
         case MethodVariable() if not isinstance(value.owner, FunctionVariable):
-            return types.BuiltinMethodType
+            return _class_of_method(value)
     raise TraceBreakError("GB0009", f"the class of a {describe(value)}")
+
+
+def defined_as(method: MethodVariable) -> Any:
+    """What the class of a method's object holds under the method's name; None if nothing."""
+    owner = method.owner
+    is_class = isinstance(owner, Known) and isinstance(owner.value, type)
+    cls = owner.value if isinstance(owner, Known) and is_class else type_of(owner)
+    found = (base.__dict__[method.name] for base in cls.__mro__ if method.name in base.__dict__)
+    return next(found, None)
+
+
+def _class_of_method(method: MethodVariable) -> type:
+    """The class of the object that binds a method to what it was read from."""
+    match defined_as(method):
+        case types.WrapperDescriptorType():
+            return types.MethodWrapperType
+        case types.FunctionType():
+            return types.MethodType
+    return types.BuiltinMethodType
