@@ -21,6 +21,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.shapes.attributes import shape_of
+from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     Known,
@@ -37,7 +38,7 @@ def array_attribute(frame: Frame, array: ArrayVariable, name: str) -> Variable |
     rule = _ATTRIBUTES.get(name)
     if name == "__class__":
         return constant(cls)
-    if not hasattr(cls, name):
+    if not is_defined(cls, name):
         return None
     if name == "dtype":
         context.traced(array)

@@ -19,6 +19,7 @@ from plait_bytecode_tracer.exceptions.raising import PythonError, fails
 from plait_bytecode_tracer.frames.frame import Frame, constant, instructions_of, line_text
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
     FrameVariable,
@@ -112,7 +113,7 @@ def traceback_attribute(frame: Frame, owner: TracebackVariable, name: str) -> Va
             return constant(owner.offset)
         case "tb_next":
             return constant(None) if owner.following is None else owner.following
-    if hasattr(types.TracebackType, name):
+    if is_defined(types.TracebackType, name):
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a traceback")
     return None
 
@@ -134,7 +135,7 @@ def frame_attribute(owner: FrameVariable, name: str) -> Variable | None:
             return constant(frame.last_line())
         case "clear":
             return MethodVariable(owner, name)
-    if hasattr(types.FrameType, name):
+    if is_defined(types.FrameType, name):
         raise TraceBreakError("GB0013", f"the attribute {name!r} of a frame")
     return None
 

@@ -38,6 +38,7 @@ from plait_bytecode_tracer.rules.registry import (
     find_builtin,
     find_named,
     fits,
+    takes_names,
     unwrapped,
 )
 from plait_bytecode_tracer.rules.weak import calls_as_reference, referent
@@ -152,7 +153,7 @@ def _call_known(
     if rule is not None:
         if rule is not module_call:
             frame.state.is_direct = False
-        if not fits(rule, frame, *args, **kwargs):
+        if not takes_names(real, kwargs) or not fits(rule, frame, *args, **kwargs):
             refuse(real, args, kwargs)
         return rule(frame, *args, **kwargs)
     stands_for = frame.state.made.variables.get(id(real))

@@ -12,6 +12,7 @@ from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.outside.functions import outside_attribute, refuse_change
 from plait_bytecode_tracer.state import is_empty
+from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.variables import (
     CellVariable,
     DictVariable,
@@ -42,7 +43,7 @@ def function_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Vari
         return frame.state.global_table(builtins.__dict__)
     if name in _FIXED:
         raise TraceBreakError("GB0007", f"{name} of a function made in the traced code")
-    return MethodVariable(owner, name) if hasattr(types.FunctionType, name) else None
+    return MethodVariable(owner, name) if is_defined(types.FunctionType, name) else None
 
 
 def own_builtins(frame: Frame, namespace: dict[str, Any]) -> bool:
@@ -111,7 +112,7 @@ def store_function_attribute(owner: FunctionVariable, name: str, value: Variable
     elif name == "__annotations__" and isinstance(value, DictVariable):
         owner.annotations = value.items
         owner.described[name] = value
-    elif name.startswith("__") and hasattr(types.FunctionType, name):
+    elif name.startswith("__") and is_defined(types.FunctionType, name):
         raise TraceBreakError("GB0007", f"a write to {name} of a function")
     else:
         owner.attributes[name] = value
@@ -125,7 +126,7 @@ def delete_function_attribute(owner: FunctionVariable, name: str) -> None:
     """`del function.name`."""
     refuse_change(owner, name)
     if name not in owner.attributes:
-        if hasattr(types.FunctionType, name):
+        if is_defined(types.FunctionType, name):
             raise TraceBreakError("GB0007", f"deleting {name} of a function")
         fails(AttributeError, f"'function' object has no attribute {name!r}")
     del owner.attributes[name]

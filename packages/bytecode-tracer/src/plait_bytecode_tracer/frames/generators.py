@@ -20,6 +20,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant, instructions_of
 from plait_bytecode_tracer.objects.attributes import find_attribute, load_attribute
 from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.variables import (
     CoroutineVariable,
     GeneratorVariable,
@@ -56,7 +57,7 @@ def generator_attribute(owner: Suspending, name: str) -> Variable | None:
         case "suspended":
             return constant(frame.index > 0 and frame.result is None and not frame.running)
     kind = types.CoroutineType if prefix == "cr_" else types.GeneratorType
-    if hasattr(kind, name):
+    if is_defined(kind, name):
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a generator")
     return None
 

@@ -57,6 +57,7 @@ from plait_bytecode_tracer.tensors.gradients import (
 from plait_bytecode_tracer.tensors.patches import is_own, refuse_modes
 from plait_bytecode_tracer.tensors.subclasses import store_subclass_attribute, subclass_attribute
 from plait_bytecode_tracer.twins.registry import proxy_of
+from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     BoundVariable,
@@ -165,7 +166,7 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
         case IteratorVariable():
             if name == "__class__":
                 return constant(owner.kind)
-            return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
+            return _of_class_in_c(owner, owner.kind, name)
         case ContextVariable() if name in ("__enter__", "__exit__"):
             return MethodVariable(owner, name)
         case TracebackVariable():
@@ -218,7 +219,7 @@ def _of_method_in_c(owner: MethodVariable, name: str) -> Variable | None:
 def _partial_attribute(owner: PartialVariable, name: str) -> Variable | None:
     parts = {"func": owner.function, "args": owner.args, "keywords": owner.kwargs}
     found = parts.get(name, owner.attributes.get(name))
-    if found is not None or not hasattr(functools.partial, name):
+    if found is not None or not is_defined(functools.partial, name):
         return found
     if name == "__class__":
         return constant(functools.partial)
@@ -247,7 +248,9 @@ def _slice_attribute(owner: SliceVariable, name: str) -> Variable | None:
 def _view_attribute(owner: ViewVariable, name: str) -> Variable | None:
     if name == "mapping":
         return proxy_of(owner.holder or owner.owner)
-    return MethodVariable(owner, name) if hasattr(owner.kind, name) else None
+    if name == "__class__":
+        return constant(owner.kind)
+    return _of_class_in_c(owner, owner.kind, name)
 
 
 def _container_attribute(
@@ -262,13 +265,13 @@ def _container_attribute(
             return owner.items[position]
         if isinstance(static_attribute(kind, name), types.MemberDescriptorType):
             return _hidden_field(frame, owner, name)
-    if isinstance(owner, DictVariable) and name == "default_factory" and hasattr(kind, name):
+    if isinstance(owner, DictVariable) and name == "default_factory" and is_defined(kind, name):
         return constant(None) if owner.factory is None else owner.factory
     if isinstance(owner, SequenceVariable) and kind.__dictoffset__:
         found = _attribute_of_tuple(frame, owner, name)
         if found is not None:
             return found
-    if not hasattr(kind, name):
+    if not is_defined(kind, name) or name == "__dict__":
         if not isinstance(owner, DictVariable):
             return None
         return _attribute_of_ordered(frame, owner, name)
@@ -278,7 +281,17 @@ def _container_attribute(
             return BoundVariable(frame.state.made.given(static.__func__), constant(kind))
         if not hasattr(type(static), "__get__") or is_python(static) or type(static) is property:
             return bind_attribute(frame, owner, kind, name, static)
-    return MethodVariable(owner, name)
+    return _of_class_in_c(owner, kind, name)
+
+
+def _of_class_in_c(owner: Variable, kind: type, name: str) -> Variable | None:
+    """What a class in C has for its instances: methods, `__doc__`, the `__hash__` that is None."""
+    static = static_attribute(kind, name)
+    if static is MISSING:
+        return None
+    if isinstance(static, types.GetSetDescriptorType | types.MemberDescriptorType):
+        raise TraceBreakError("GB0007", f"the attribute {name!r} of a {kind.__name__}")
+    return constant(static) if is_constant(static) else MethodVariable(owner, name)
 
 
 def _hidden_field(frame: Frame, owner: SequenceVariable, name: str) -> Variable:
@@ -303,7 +316,9 @@ def _attribute_of_ordered(frame: Frame, owner: DictVariable, name: str) -> Varia
     if owner.kind is not collections.OrderedDict:
         return None
     if owner.original is None or owner.source is None:
-        return owner.attributes.get(name)
+        return DictVariable(owner.attributes) if name == "__dict__" else owner.attributes.get(name)
+    if name == "__dict__":
+        return frame.state.own_dict(owner.original, owner.source)
     if name in owner.original.__dict__:
         return frame.state.wrap(owner.original.__dict__[name], owner.source.attribute(name))
     text = f"{owner.source.text} has no attribute {name}"
@@ -373,7 +388,7 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
         return constant(type_of(owner))
     if name in ("_base", "__dict__"):
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")
-    if hasattr(torch.Tensor, name):
+    if is_defined(torch.Tensor, name):
         if callable(getattr(torch.Tensor, name)):
             return MethodVariable(owner, name)
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")
@@ -579,7 +594,7 @@ def call_method(frame: Frame, owner: Variable, name: str, args: list[Variable]) 
 
 def _store_on_tensor(frame: Frame, owner: TensorVariable, name: str, value: Variable) -> None:
     """`tensor.name = value`, for a name that tensors do not define."""
-    if hasattr(owner.cls, name) or not name.isidentifier():
+    if is_defined(owner.cls, name) or not name.isidentifier():
         raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of a tensor")
     if owner.attributes is None:
         owner.attributes = {}
@@ -594,7 +609,7 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     if isinstance(owner, FunctionVariable):
         store_function_attribute(owner, name, value)
     elif isinstance(owner, PartialVariable) and name not in ("func", "args", "keywords"):
-        if hasattr(functools.partial, name):
+        if is_defined(functools.partial, name):
             raise TraceBreakError("GB0007", f"a write to {name} of a partial")
         owner.attributes[name] = value
     elif isinstance(owner, CellVariable) and name == "cell_contents":

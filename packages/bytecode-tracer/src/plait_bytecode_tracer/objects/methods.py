@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import operator
 import types
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ from plait_bytecode_tracer.objects.operations import element_equal
 from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.outside.calendars import CLASSES, is_local, is_makers
 from plait_bytecode_tracer.rules.objects import len_ as length
-from plait_bytecode_tracer.rules.registry import fits
+from plait_bytecode_tracer.rules.registry import fits, takes_names
 from plait_bytecode_tracer.rules.tensor_hooks import register, retain_grad
 from plait_bytecode_tracer.shapes.attributes import shape_of
 from plait_bytecode_tracer.shapes.data import number_in
@@ -50,6 +51,7 @@ from plait_bytecode_tracer.tensors.subclasses import (
 from plait_bytecode_tracer.tensors.values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.values.hints import sized_elements
 from plait_bytecode_tracer.values.keys import constant_key, searched_key, set_operand
+from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.set_order import InOrder, Taken, note_change, order_unknown
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
@@ -297,7 +299,7 @@ def _container_method(
 ) -> Variable:
     special = _SPECIAL.get(name)
     if special is not None:
-        if not fits(special, frame, owner, *args, **kwargs):
+        if kwargs or not fits(special, frame, owner, *args):
             refuse_method(owner.kind, name, args, kwargs)
         return special(frame, owner, *args)
     if isinstance(owner, SetVariable):
@@ -309,9 +311,17 @@ def _container_method(
     rule = table.get(name)
     if rule is None:
         raise TraceBreakError("GB0002", f"the {owner.kind.__name__} method {name}()")
-    if not fits(rule, frame, owner, *args, **kwargs):
+    unnamed = bool(kwargs) and not _takes_names(owner.kind, name, kwargs)
+    if unnamed or not fits(rule, frame, owner, *args, **kwargs):
         refuse_method(owner.kind, name, args, kwargs)
     return rule(frame, owner, *args, **kwargs)
+
+
+def _takes_names(kind: type, name: str, kwargs: dict[str, Variable]) -> bool:
+    """Whether a method of a container takes arguments by these names."""
+    if name == "pop" and not issubclass(kind, collections.OrderedDict):  # without a signature
+        return False
+    return takes_names(getattr(kind, name), kwargs)
 
 
 def _set_special(frame: Frame, owner: Variable, key: Variable, value: Variable) -> Variable:
@@ -367,7 +377,7 @@ _SPECIAL: dict[str, Callable[..., Variable]] = {
 def _set_method(frame: Frame, owner: SetVariable, name: str, args: list[Variable]) -> Variable:
     if name == "copy" and owner.kind is frozenset:
         return owner
-    if not hasattr(owner.kind, name):
+    if not is_defined(owner.kind, name):
         fails(AttributeError, f"{owner.kind.__name__!r} object has no attribute {name!r}")
     if name.startswith("__"):
         raise TraceBreakError("GB0002", f"the method {name} of a {owner.kind.__name__}")
@@ -583,10 +593,10 @@ def _set_default(
     return owner.items[name]
 
 
-def _update(
-    frame: Frame, owner: DictVariable, other: Variable | None = None, **items: Variable
-) -> Variable:
-    if other is not None:
+def _update(frame: Frame, owner: DictVariable, /, *others: Variable, **items: Variable) -> Variable:
+    if len(others) > 1:
+        refuse_method(owner.kind, "update", [*others], items)
+    for other in others:
         extend(frame, owner, other)
     for name, value in items.items():
         dict_set(frame, owner, name, value)

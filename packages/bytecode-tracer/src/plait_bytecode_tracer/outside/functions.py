@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind
+from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.sources import Access, Source
 from plait_bytecode_tracer.values.variables import (
     CellVariable,
@@ -91,7 +92,7 @@ def outside_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Varia
         return state.wrap(function.__dict__[name], source.entry(name))
     if name in _READ:
         return state.wrap(getattr(function, name), source.attribute(name))
-    if hasattr(types.FunctionType, name):
+    if is_defined(types.FunctionType, name):
         return MethodVariable(owner, name)
     state.require(source, Kind.NO_ATTRIBUTE, name, f"no attribute {name}")
     return None

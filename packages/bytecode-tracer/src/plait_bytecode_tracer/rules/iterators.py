@@ -215,7 +215,13 @@ def _reversed_object(frame: Frame, values: Variable) -> Variable:
             return Remake(reversed, [SequenceVariable([], tuple)])
         return Remake(reversed, [values], state=position)
 
-    return IteratorVariable(step, reversed, again, lambda: position + 1)
+    def remaining() -> int:
+        if position < 0:
+            return 0
+        count: int = plain_value(len_(frame, values))
+        return position + 1 if count > position else 0
+
+    return IteratorVariable(step, reversed, again, remaining, asks=True)
 
 
 @builtin(sum)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch._compile import _disable_dynamo
@@ -89,6 +89,24 @@ def fits(rule: Builtin, *args: Any, **kwargs: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def takes_names(function: Any, names: Iterable[str]) -> bool:
+    """Whether a function takes arguments by these names, as far as its signature tells."""
+    known = _names_of(function)
+    return known is None or all(name in known for name in names)
+
+
+@functools.cache
+def _names_of(function: Any) -> frozenset[str] | None:
+    """The names of a function's parameters that are not by position only; None: any may be."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):  # of C, without a signature
+        return None
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return None
+    return frozenset(each.name for each in parameters if each.kind is not each.POSITIONAL_ONLY)
 
 
 def find_builtin(function: Any) -> Builtin | None:

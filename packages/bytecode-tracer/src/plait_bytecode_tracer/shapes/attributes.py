@@ -8,6 +8,7 @@ import torch
 
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.shapes.arithmetic import FUNCTIONS
+from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     Known,
@@ -37,7 +38,7 @@ def number_attribute(frame: Frame, owner: SymbolVariable, name: str) -> Variable
         return owner
     if name in _FIXED.get(owner.kind, {}):
         return constant(_FIXED[owner.kind][name])
-    if not hasattr(owner.kind, name):
+    if not is_defined(owner.kind, name):
         return None
     if getattr(owner.kind, name) in FUNCTIONS:
         return BoundVariable(Known(getattr(owner.kind, name)), owner)

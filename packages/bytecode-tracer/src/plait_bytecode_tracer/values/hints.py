@@ -25,7 +25,8 @@ from plait_bytecode_tracer.values.variables import (
 
 def sized_elements(frame: Frame, values: Variable) -> Iterator[Variable]:
     """The elements of a value whose class is asked for their number first, as lists ask."""
-    if not isinstance(values, ObjectVariable | Known) or not _has_hint(values):
+    asks = isinstance(values, IteratorVariable) and values.asks
+    if not asks and not (isinstance(values, ObjectVariable | Known) and _has_hint(values)):
         yield from elements(frame, values)
         return
     iterator = iterate(frame, values)
@@ -42,12 +43,23 @@ def _has_hint(values: ObjectVariable | Known) -> bool:
     return any(each is not MISSING and not isinstance(each, _IN_C) for each in found)
 
 
+def _hint_of_iterator(value: IteratorVariable, default: Known) -> Variable:
+    if value.remaining is None:
+        return default
+    try:
+        return constant(value.remaining())
+    except PythonError as error:
+        if not issubclass(exception_class(error.value), TypeError):
+            raise
+        return default
+
+
 def hinted_length(frame: Frame, value: Variable, default: Known) -> Variable:
     """`operator.length_hint(value, default)`."""
     from plait_bytecode_tracer.frames.calls import call
 
     if isinstance(value, IteratorVariable):
-        return default if value.remaining is None else constant(value.remaining())
+        return _hint_of_iterator(value, default)
     hint: Any = NotImplemented
     try:
         if static_attribute(type_of(value), "__len__") is not MISSING:
