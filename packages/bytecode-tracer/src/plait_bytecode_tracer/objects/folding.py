@@ -116,10 +116,25 @@ def refuse_names(function: Any, error: Exception, stored: list[Any]) -> None:
 
 
 def _fixed_value(variable: Variable) -> Any:
+    """The value of a variable, where nothing that is asked of it runs code of the program's."""
     value = plain_value(variable)
-    if isinstance(variable, Known) and not (is_fixed(value) or is_definition(value)):
-        raise TraceBreakError("GB0009", f"the value of a {type(value).__name__}")
+    _require_fixed(variable, set())
     return value
+
+
+def _require_fixed(variable: Variable, seen: set[int]) -> None:
+    match variable:
+        case Known(value):
+            if not (is_fixed(value) or is_definition(value)):
+                raise TraceBreakError("GB0009", f"the value of a {type(value).__name__}")
+        case SequenceVariable(items=items) | DictVariable(items=items) if id(variable) not in seen:
+            seen.add(id(variable))
+            parts: Any = items.values() if isinstance(items, dict) else items
+            for item in parts:
+                _require_fixed(item, seen)
+        case SliceVariable():
+            for part in variable.parts:
+                _require_fixed(part, seen)
 
 
 def tracked(value: Any) -> Variable:

@@ -110,6 +110,10 @@ def call_folded(
         method = special_method(frame, args[0], "__pow__")
         if method is not None:
             return call(frame, method, args[1:], {})
+    if function is hash and len(args) == 1 and not kwargs:
+        found = _hash_of_tuple(frame, args[0])
+        if found is not None:
+            return found
     if (takes_object(args) or _shows_itself(function, args)) and not kwargs:
         return call_special(frame, function, args)
     if function is bytes and len(args) == 1 and isinstance(args[0], IteratorVariable):
@@ -118,6 +122,21 @@ def call_folded(
     if isinstance(owner, str | bytes) and function.__name__ == "join" and len(args) == 1:
         args = [SequenceVariable(list(elements(frame, args[0])), list)]
     return fold(function, args, kwargs)
+
+
+def _hash_of_tuple(frame: Frame, value: Variable) -> Variable | None:
+    """The hash of a tuple with objects in it, each asked for its own; None of other values."""
+    if not isinstance(value, SequenceVariable) or value.kind is not tuple:
+        return None
+    if not any(takes_object([item]) or isinstance(item, SequenceVariable) for item in value.items):
+        return None
+    parts = []
+    for item in value.items:
+        found = call_folded(frame, hash, [item], {})
+        if not isinstance(found, Known):
+            raise TraceBreakError("GB0009", "the hash of an object")
+        parts.append(stand_in(object, {"__hash__": lambda self, known=found.value: known}))
+    return constant(hash(tuple(parts)))
 
 
 def _shows_itself(function: Any, args: list[Variable]) -> bool:
