@@ -17,7 +17,8 @@ def bound(function: Any, owner: Any) -> types.MethodType:
     """A method that binds a function to an object; only class methods bind what is no function."""
     if callable(function):
         return types.MethodType(function, owner)
-    made: types.MethodType = classmethod(function).__get__(None, owner)
+    descriptor: Any = classmethod(function)
+    made: types.MethodType = descriptor.__get__(None, owner)
     return made
 
 

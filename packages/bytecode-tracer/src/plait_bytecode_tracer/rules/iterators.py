@@ -195,28 +195,28 @@ def _reversed_object(frame: Frame, values: Variable) -> Variable:
     if method is not None:
         return _call(frame, method, [])
     position = plain_value(len_(frame, values)) - 1
+    ended = False
 
     def step() -> Variable | None:
-        nonlocal position
-        if position < 0:
-            return None
-        try:
-            found = get_item(frame, values, constant(position))
-        except PythonError as error:
-            if not issubclass(exception_class(error.value), IndexError | StopIteration):
-                raise
-            position = -1
-            return None
-        position -= 1
-        return found
+        nonlocal position, ended
+        if position >= 0:
+            try:
+                found = get_item(frame, values, constant(position))
+                position -= 1
+                return found
+            except PythonError as error:
+                if not issubclass(exception_class(error.value), IndexError | StopIteration):
+                    raise
+        position, ended = -1, True
+        return None
 
     def again() -> Remake:
-        if position < 0:
+        if ended:
             return Remake(reversed, [SequenceVariable([], tuple)])
         return Remake(reversed, [values], state=position)
 
     def remaining() -> int:
-        if position < 0:
+        if ended:
             return 0
         count: int = plain_value(len_(frame, values))
         return position + 1 if count > position else 0

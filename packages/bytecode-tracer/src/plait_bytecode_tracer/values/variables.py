@@ -261,10 +261,10 @@ class IteratorVariable(Variable):
     """How to make it for the code after the graph, if that is possible."""
     remaining: Callable[[], int] | None = None
     """Its `__length_hint__`, if its class has one."""
-    asks: bool = False
-    """Whether `remaining` calls code of the program's."""
     replay: Callable[[], Remake] | None = None
     """How an iterator of the caller's is moved to where the trace left it."""
+    asks: bool = False
+    """Whether `remaining` calls code of the program's."""
 
 
 @dataclass(eq=False, slots=True)
