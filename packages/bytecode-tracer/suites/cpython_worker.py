@@ -10,6 +10,7 @@ from __future__ import annotations
 import doctest
 import faulthandler
 import functools
+import gc
 import inspect
 import io
 import json
@@ -29,6 +30,10 @@ def main() -> None:
     module, mode, descriptor, first, pattern = sys.argv[1:]
     faulthandler.enable()
     warnings.simplefilter("ignore")
+    if mode == "compiled":
+        import suites.observe  # noqa: F401  # and torch
+
+        gc.freeze()  # tests that collect garbage again and again go through their own objects
     tests = [
         test
         for test in _flat(_load(module))

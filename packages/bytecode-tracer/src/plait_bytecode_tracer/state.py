@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.errors import TooLongError, TraceBreakError
 from plait_bytecode_tracer.failing import is_printed, require_retraceable
 from plait_bytecode_tracer.guards import (
     ABSENT,
@@ -88,6 +88,12 @@ STORED_KINDS: frozenset[type] = frozenset(
     {list, tuple, dict, set, frozenset, collections.OrderedDict, collections.defaultdict}
 )
 """Builtin containers that the trace tracks by their elements."""
+
+
+MAX_IDLE_STEPS = 50_000
+"""Instructions in a row that add nothing to the graph; a trace with more of them is given up."""
+_GUARD = 4
+"""How many instructions a guard of a constant counts for, by the time that it takes."""
 
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -223,6 +229,8 @@ class TraceState:
     """How many instructions have been traced."""
     idle_since: int = 0
     """The last instruction that added to the graph."""
+    effort: int = 0
+    """What the trace has done since beside its instructions, in steps."""
     arrived: Sequence[int] = ()
     """The signals that wait for the trace to stop."""
     break_step: int = -1
@@ -290,6 +298,15 @@ class TraceState:
 
     def _user_line(self) -> str:
         return self.lines[-1]() if self.lines else "the call"
+
+    def note_operation(self) -> None:
+        """The graph grows: what is traced is worth it."""
+        self.idle_since, self.effort = self.steps, 0
+
+    def require_brief(self) -> None:
+        """Give up a trace that goes on for long without adding to the graph."""
+        if self.steps - self.idle_since + self.effort > MAX_IDLE_STEPS:
+            raise TooLongError("GB0001", "a loop that runs too long to trace")
 
     def mark(self, node: fx.Node) -> None:
         """Note the user's line and file that a node comes from, and its tensor's version."""
@@ -402,6 +419,7 @@ class TraceState:
 
     def guard_constant(self, value: Any, source: Source) -> None:
         """A value that cannot change, by what it is equal to."""
+        self.effort += _GUARD
         one_of_a_kind = type(None) | bool | type(Ellipsis) | type(NotImplemented) | Enum
         if isinstance(value, one_of_a_kind | torch.dtype | torch.layout | torch.memory_format):
             self.require(source, Kind.IDENTITY, value, f"{source.text} is {shown(value)}")
@@ -829,7 +847,7 @@ class TraceState:
         check_assumed(self, target)
         if self.symbols is not None:
             check_result(target, result, args, kwargs)
-        self.idle_since = self.steps
+        self.note_operation()
         require_unhooked(self.hooks)
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta["val"] = result

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from plait_bytecode_tracer.errors import TooLongError, TraceBreakError
+from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import (
     PythonError,
     exception_class,
@@ -38,8 +38,6 @@ from plait_bytecode_tracer.values.variables import (
 UNTRACED_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 MAX_DEPTH = 200
-MAX_IDLE_STEPS = 50_000
-"""How many instructions are traced without one that adds to the graph."""
 
 
 class _Null(Variable):
@@ -292,8 +290,7 @@ class Frame:
                 raise BreakHere(self)
             if state.arrived:
                 raise TraceInterrupt
-            if self.step - state.idle_since > MAX_IDLE_STEPS:
-                raise TooLongError("GB0001", "a loop that runs too long to trace")
+            state.require_brief()
             handler = known.get(instruction.opname)
             if handler is None:
                 raise TraceBreakError("GB0001", f"the opcode {untraced(instruction.opname)}")

@@ -222,6 +222,7 @@ def _compare_sequences(
     for place in itertools.count():  # what is asked may change the sequences
         if place >= min(len(owner.items), len(other.items)):
             break
+        frame.state.require_brief()
         one, two = owner.items[place], other.items[place]
         if element_equal(frame, one, two):
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.objects.objects import static_attribute
 from plait_bytecode_tracer.outside.iterators import outside_iterator
+from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.patches import refuse_modes, require_own
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.iterators import over, over_keys, over_known, over_sequence
@@ -33,6 +35,8 @@ from plait_bytecode_tracer.values.variables import (
     is_fixed,
 )
 
+_ELEMENTS = 16
+"""How many elements are read in the time that an instruction takes."""
 _CONSTANTS = (str, bytes, range, tuple, frozenset)
 
 
@@ -194,8 +198,7 @@ def elements(frame: Frame, value: Variable) -> Iterator[Variable]:
     """The elements that iterating over a value gives."""
     match value:
         case IteratorVariable():
-            while (item := value.next_()) is not None:
-                yield item
+            yield from _all_of(frame.state, value)
         case SequenceVariable():
             yield from list(value.items)
         case DictVariable() | SetVariable() | ViewVariable() | ArrayVariable():
@@ -211,6 +214,17 @@ def elements(frame: Frame, value: Variable) -> Iterator[Variable]:
             yield from elements(frame, made)
         case _:
             raise TraceBreakError("GB0009", "iteration over an object that cannot be traced")
+
+
+def _all_of(state: TraceState, iterator: IteratorVariable) -> Iterator[Variable]:
+    for number in itertools.count():
+        if number % _ELEMENTS == _ELEMENTS - 1:
+            state.effort += 1
+            state.require_brief()
+        item = iterator.next_()
+        if item is None:
+            return
+        yield item
 
 
 def _rows(frame: Frame, tensor: TensorVariable) -> Iterator[Variable]:

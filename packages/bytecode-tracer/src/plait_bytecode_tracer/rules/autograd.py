@@ -154,7 +154,7 @@ def _call(
         for key, a in kwargs.items()
     }
     node = scope.graph.call_module(name, tuple(local), named)
-    state.idle_since = state.steps
+    state.note_operation()
     state.mark(node)
     value = results if is_tuple else results[0]
     node.meta["val"] = value

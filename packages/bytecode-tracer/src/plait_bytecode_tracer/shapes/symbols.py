@@ -40,6 +40,8 @@ _SPECIAL_BELOW = 2
 
 _MAX_DECISIONS = 100
 """How many conditions a trace decides over numbers that differ from call to call."""
+_DECISION = 100
+"""How many instructions are traced in the time that a decision takes."""
 
 
 class TooManyDecisionsError(Exception):
@@ -253,6 +255,7 @@ class Symbols:
                 reason = f"the code branches on {bare(shown(variable.expression))}"
                 raise TraceBreakError("GB0003", f"{reason}, which depends on data")
             return known
+        self.state.effort += _DECISION
         self._refuse_drawn(variable.expression, "GB0003")
         truth = bool(variable.hint)
         if variable.sym is not None and self._settles(variable, truth):
