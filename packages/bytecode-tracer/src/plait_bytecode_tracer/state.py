@@ -40,6 +40,7 @@ from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operat
 from plait_bytecode_tracer.tensors.scopes import Scope, without_transforms
 from plait_bytecode_tracer.twins.registry import outside_deque, proxy_of, shown_by
 from plait_bytecode_tracer.values.lazy import LazyDict, LazyList
+from plait_bytecode_tracer.values.lookup import has_plain_names
 from plait_bytecode_tracer.values.object_keys import (
     entry_source,
     guard_key,
@@ -434,6 +435,8 @@ class TraceState:
             return MethodVariable(owner, value.__name__)
         if isinstance(value, types.FunctionType) and is_made_for_calls(value, source):
             return wrap_function(self, value, source)
+        if isinstance(value, type) and not has_plain_names(value):
+            raise TraceBreakError("GB0009", "a class that defines attributes with odd names")
         if isinstance(value, type) and self.goes_on and is_class_of_call(value, source):
             return wrap_class(self, value, source)
         if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):

@@ -12,7 +12,7 @@ from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.outside.functions import outside_attribute, refuse_change
 from plait_bytecode_tracer.state import is_empty
-from plait_bytecode_tracer.values.lookup import is_defined
+from plait_bytecode_tracer.values.lookup import is_defined, is_field
 from plait_bytecode_tracer.values.variables import (
     CellVariable,
     DictVariable,
@@ -31,9 +31,10 @@ def function_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Vari
     """`function.name`; None where there is no such attribute."""
     if owner.source is not None:
         return outside_attribute(frame, owner, name)
-    for table in (owner.described, owner.attributes):
-        if name in table:
-            return table[name]
+    if name in owner.described:
+        return owner.described[name]
+    if name in owner.attributes and not is_field(types.FunctionType, name):
+        return owner.attributes[name]
     known = part_of_code(frame, owner, name)
     if known is not None:
         return known

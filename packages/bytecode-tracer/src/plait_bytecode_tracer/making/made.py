@@ -325,8 +325,10 @@ class Made:
         if annotations is None:  # the one dict that it has from now on
             annotations = DictVariable(variable.annotations)
             variable.described["__annotations__"] = annotations
-        for name, value in (*variable.described.items(), *variable.attributes.items()):
+        for name, value in variable.described.items():
             setattr(real, name, self.stand_in(value))
+        for name, value in variable.attributes.items():
+            real.__dict__[name] = self.stand_in(value)
 
     def _fill_object(self, variable: ObjectVariable, real: Any) -> None:
         base = variable.base

@@ -102,6 +102,8 @@ _OF_FUNCTIONS = frozenset(
     }
 )
 """Attributes of functions that are not in their dict, and can be replaced."""
+_OF_METHODS = frozenset({"__get__", "__call__", "__eq__", "__ne__"})
+"""What is traced of what bound methods have themselves."""
 _TENSOR_TENSORS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 
 
@@ -195,8 +197,8 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
             return owner.function
         case CellVariable() if name == "cell_contents":
             return cell_content(frame, owner)
-        case BoundVariable() if isinstance(owner.function, Variable):
-            return find_attribute(frame, owner.function, name)
+        case BoundVariable():
+            return _of_bound_method(frame, owner, name)
     raise TraceBreakError("GB0007", f"the attribute {name!r} of a {describe(owner)}")
 
 
@@ -205,6 +207,22 @@ def _qualified_name(method: MethodVariable) -> str:
     from plait_bytecode_tracer.values.classes import defined_as
 
     return str(getattr(defined_as(method), "__qualname__", method.name))
+
+
+def _of_bound_method(frame: Frame, owner: BoundVariable, name: str) -> Variable | None:
+    """What a bound method has itself, else what its function has."""
+    from plait_bytecode_tracer.values.classes import type_of
+
+    kind = type_of(owner)
+    if name == "__class__":
+        return constant(kind)
+    if not isinstance(owner.function, Variable):
+        raise TraceBreakError("GB0007", f"the attribute {name!r} of a method")
+    if kind is types.MethodType and name != "__doc__" and is_defined(kind, name):
+        if name not in _OF_METHODS:
+            raise TraceBreakError("GB0007", f"the attribute {name!r} of a method")
+        return BoundVariable(constant(static_attribute(kind, name)), owner)
+    return find_attribute(frame, owner.function, name)
 
 
 def _of_method_in_c(owner: MethodVariable, name: str) -> Variable | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind
-from plait_bytecode_tracer.values.lookup import is_defined
+from plait_bytecode_tracer.values.lookup import is_defined, is_field
 from plait_bytecode_tracer.values.sources import Access, Source
 from plait_bytecode_tracer.values.variables import (
     CellVariable,
@@ -88,7 +88,7 @@ def outside_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Varia
         return owner_part(frame, owner, name)
     if name == "__dict__":
         return state.own_dict(function, source)
-    if name in function.__dict__:
+    if name in function.__dict__ and not is_field(types.FunctionType, name):
         return state.wrap(function.__dict__[name], source.entry(name))
     if name in _READ:
         return state.wrap(getattr(function, name), source.attribute(name))

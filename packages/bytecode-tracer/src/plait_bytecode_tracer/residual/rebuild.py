@@ -438,8 +438,10 @@ class Rebuilder:
             self.lines.append(f"{name}.__annotations__ = {{{', '.join(pairs)}}}")
         if "<locals>" in variable.code.co_qualname or variable.code.co_qualname != variable.name:
             self.lines.append(f"{name}.__qualname__ = {variable.code.co_qualname!r}")
-        for attribute, value in (*variable.described.items(), *variable.attributes.items()):
+        for attribute, value in variable.described.items():
             self.lines.append(f"setattr({name}, {attribute!r}, {self.value(value)})")
+        for attribute, value in variable.attributes.items():
+            self.lines.append(f"{name}.__dict__[{attribute!r}] = {self.value(value)}")
 
     def _cached(self, variable: FunctionVariable) -> str:
         name = self._iterator(remake_cached(variable))

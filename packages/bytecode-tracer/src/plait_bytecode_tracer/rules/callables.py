@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import types
 
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.comparison import ask
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.residual.steps import Thunk
 from plait_bytecode_tracer.rules.objects import callable_
@@ -63,3 +65,34 @@ def cmp_to_key(frame: Frame, mycmp: Variable) -> Variable:
 
     kind = TWINS[ComparisonKey].kind
     return CallableVariable(kind, [mycmp], {}, run, functools.cmp_to_key)
+
+
+# Bound methods.
+
+
+@builtin(*(value for name, value in vars(types.MethodType).items() if name == "__get__"))
+def get_method(
+    frame: Frame, method: Variable, instance: Variable, owner: Variable | None = None, /
+) -> Variable:
+    """A bound method is bound once and for all, from 3.13 on: before, its function was bound."""
+    absent = [v is None or (isinstance(v, Known) and v.value is None) for v in (instance, owner)]
+    if all(absent):
+        fails(TypeError, "__get__(None, None) is invalid")
+    return method
+
+
+@builtin(types.MethodType.__call__)
+def call_method(frame: Frame, method: Variable, /, *args: Variable, **kwargs: Variable) -> Variable:
+    from plait_bytecode_tracer.frames.calls import call
+
+    return call(frame, method, list(args), kwargs)
+
+
+@builtin(types.MethodType.__eq__)
+def equal_methods(frame: Frame, method: Variable, other: Variable, /) -> Variable:
+    return ask(frame, method, "__eq__", other)
+
+
+@builtin(types.MethodType.__ne__)
+def unequal_methods(frame: Frame, method: Variable, other: Variable, /) -> Variable:
+    return ask(frame, method, "__ne__", other)

@@ -78,7 +78,7 @@ def _in_the_graph(frame: Frame, owner: TensorVariable, function: Variable) -> Ho
     node = scope.graph.call_function(
         transforms.register_hook, (scope.local(owner.node), body, free)
     )
-    state.idle_since = state.steps
+    state.note_operation()
     state.mark(node)
     state.late += hook.cells
     state.needs_end |= bool(hook.cells)
