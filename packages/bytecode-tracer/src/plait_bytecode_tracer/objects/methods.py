@@ -129,6 +129,8 @@ def call_method_variable(
             return found if found is not None else fails(StopIteration)
         case IteratorVariable() if method.name == "__iter__":
             return owner
+        case IteratorVariable() if method.name == "__copy__" and owner.copied is not None:
+            return owner.copied()
         case IteratorVariable() if method.name == "__length_hint__" and owner.remaining is not None:
             return constant(owner.remaining())
         case FunctionVariable() if method.name == "__call__":

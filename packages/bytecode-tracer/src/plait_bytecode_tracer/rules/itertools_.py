@@ -39,7 +39,7 @@ def _is_none(value: Variable | None) -> bool:
     return value is None or (isinstance(value, Known) and value.value is None)
 
 
-def _after(items: list[Variable], source: IteratorVariable) -> IteratorVariable:
+def after(items: list[Variable], source: IteratorVariable) -> IteratorVariable:
     """An iterator that gives what was held back, then the rest."""
     return _chained([over(items), source]) if items else source
 
@@ -203,7 +203,7 @@ def cycle(frame: Frame, iterable: Variable, /) -> Variable:
 
     def again() -> Remake:
         if position is None:
-            return Remake(itertools.cycle, [_after(saved, source)], skipped=len(saved))
+            return Remake(itertools.cycle, [after(saved, source)], skipped=len(saved))
         return Remake(itertools.cycle, [_tuple(saved)], skipped=position)
 
     return IteratorVariable(step, itertools.cycle, again)
@@ -374,7 +374,7 @@ def pairwise(frame: Frame, iterable: Variable, /) -> Variable:
     def again() -> Remake:
         if ended:
             return Remake(itertools.pairwise, [_tuple([])])
-        return Remake(itertools.pairwise, [_after([previous] if previous else [], source)])
+        return Remake(itertools.pairwise, [after([previous] if previous else [], source)])
 
     return IteratorVariable(step, itertools.pairwise, again)
 
@@ -476,60 +476,6 @@ class _Groups:
 
 
 _GROUPER = type(next(itertools.groupby([0]))[1])
-
-
-@builtin(itertools.tee)
-def tee(frame: Frame, iterable: Variable, n: Variable | None = None, /) -> Variable:
-    number = 2 if n is None else as_index(frame, n)
-    _check(itertools.tee, (), number)
-    shared = _Shared(iterate(frame, iterable), number)
-    return _tuple([shared.reader(place) for place in range(number)])
-
-
-class _Shared:
-    """What the iterators of one `tee` share: elements that not all of them have read."""
-
-    def __init__(self, source: IteratorVariable, number: int) -> None:
-        self.source = source
-        self.read: list[Variable] = []
-        self.positions = [0] * number
-        self.made: Variable | None = None
-        self.running = False
-        """Whether an element is being read, which may not read from these iterators."""
-
-    def reader(self, place: int) -> IteratorVariable:
-        def step() -> Variable | None:
-            position = self.positions[place]
-            if position == len(self.read):
-                if self.running:
-                    fails(RuntimeError, "cannot re-enter the tee iterator")
-                self.running = True
-                try:
-                    item = self.source.next_()
-                finally:
-                    self.running = False
-                if item is None:
-                    return None
-                self.read.append(item)
-            self.positions[place] += 1
-            return self.read[position]
-
-        return IteratorVariable(step, _TEE, lambda: self.again(place))
-
-    def again(self, place: int) -> Remake:
-        first = min(self.positions)
-        if self.made is None:
-            ahead = IteratorVariable(lambda: None, tuple, lambda: self._together(first))
-            self.made = ahead
-        skipped = self.positions[place] - first
-        return Remake(operator.getitem, [self.made, constant(place)], skipped=skipped)
-
-    def _together(self, first: int) -> Remake:
-        rest = _after(self.read[first:], self.source)
-        return Remake(itertools.tee, [rest, constant(len(self.positions))])
-
-
-_TEE: type = type(itertools.tee(())[0])
 
 
 # Orders and choices: all elements are read at once, and the order is Python's own.

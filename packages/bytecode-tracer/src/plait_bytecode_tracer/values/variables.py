@@ -263,6 +263,8 @@ class IteratorVariable(Variable):
     """Its `__length_hint__`, if its class has one."""
     replay: Callable[[], Remake] | None = None
     """How an iterator of the caller's is moved to where the trace left it."""
+    copied: Callable[[], IteratorVariable] | None = None
+    """Its `__copy__`, if its class has one."""
     asks: bool = False
     """Whether `remaining` calls code of the program's."""
 
