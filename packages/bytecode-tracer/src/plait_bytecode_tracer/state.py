@@ -256,6 +256,10 @@ class TraceState:
     """Hooks on tensors of the caller's, which they get after the graph."""
     late: list[tuple[CellVariable, Variable | None]] = field(default_factory=list)
     """The variables that hooks in the graph would see change, with what they hold."""
+    gradients: dict[int, Variable] = field(default_factory=dict)
+    """The gradients of leaves that the call has made, by the ids of their fake tensors."""
+    without_gradient: set[int] = field(default_factory=set)
+    """The ids of leaves from outside that are guarded to have no gradient before the call."""
     locks: Locks = field(default_factory=Locks)
     to_the_end: bool = True
     """Whether what no break may come after is traced: locks, weak references. Else it breaks."""
@@ -341,6 +345,7 @@ class TraceState:
         cells = [id(v.content) for v in self.changed.values() if isinstance(v, CellVariable)]
         tables = [*self.attributes.values(), *(t.attributes or {} for t in self.marked_tensors)]
         names = [tuple(map(id, table.values())) for table in tables]
+        names.append(tuple(map(id, self.gradients.values())))
         return (
             *(len(self.changed), held, cells, names, len(self.deferred)),
             {key: id(value) for key, (_, value) in self.context.items()},
@@ -667,7 +672,7 @@ class TraceState:
             *(self.globals_read, self.defaults, self.context, self.distinct, self.arguments),
             *(self.references, self.leaving, self.taken, self.kept, self.marked_tensors),
             *(self.deferred, self.running, self.coroutines, self.representing, self.cache_keys),
-            *(self.generators, self.waiting, self.made, self.hooks, self.late),
+            *(self.generators, self.waiting, self.made, self.hooks, self.late, self.gradients),
         ):
             table.clear()
         self.outside = None

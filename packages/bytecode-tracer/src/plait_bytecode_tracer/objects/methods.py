@@ -79,7 +79,7 @@ _VALUE_METHODS = frozenset(
 )
 _UNTRACED = frozenset(
     {
-        *("backward", "share_memory_", "storage", "set_", "untyped_storage", "resize_"),
+        *("share_memory_", "storage", "set_", "untyped_storage", "resize_"),
         *("__array__", "__reduce__", "__reduce_ex__", "__deepcopy__", "pin_memory"),
     }
 )
@@ -200,6 +200,10 @@ def _tensor_method(
         raise TraceBreakError("GB0004", f"the code calls {name}() on a tensor")
     if name == "as_subclass" and len(args) == 1:
         return made_subclass(frame, owner, plain_value(args[0]))
+    if name == "backward":
+        from plait_bytecode_tracer.frames.calls import call
+
+        return call(frame, constant(torch.Tensor.backward), [owner, *args], kwargs)
     if name in _UNTRACED:
         raise TraceBreakError("GB0002", f"the tensor method {name}()")
     if name.endswith("_") and not name.endswith("__"):

@@ -145,6 +145,9 @@ class Rebuilder:
                 name = self._output(node)
                 if any(variable is tensor for tensor in self.state.requiring):
                     self.lines.append(f"{name}.requires_grad_()")
+                gradient = self.state.gradients.get(id(variable.fake))
+                if gradient is not None:
+                    self.lines.append(f"{name}.grad = {self.value(gradient)}")
                 return name
             case Known(value, source):
                 if source is not None:

@@ -11,11 +11,13 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import hold
 from plait_bytecode_tracer.objects.objects import guard_class, static_attribute
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.state import TraceState, map_variables
 from plait_bytecode_tracer.tensors.bodies import result_of
+from plait_bytecode_tracer.tensors.gradients import guard_leaves, guard_no_anomaly, leaf_of
 from plait_bytecode_tracer.tensors.patches import refuse_modes
+from plait_bytecode_tracer.tensors.reach import reach_of
 from plait_bytecode_tracer.tensors.scopes import Scope
-from plait_bytecode_tracer.tensors.transforms import AutogradFunction
+from plait_bytecode_tracer.tensors.transforms import AutogradFunction, tensors_in
 from plait_bytecode_tracer.values.variables import (
     Known,
     ObjectVariable,
@@ -185,19 +187,26 @@ def grad(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
     state = frame.state
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise TraceBreakError("GB0002", "torch.autograd.grad inside a transform")
+    guard_no_anomaly(state)
     if state.effects() != TraceState().effects():
-        raise TraceBreakError("GB0002", "torch.autograd.grad after objects were changed")
+        _refuse_code(frame, [*args, *kwargs.values()])
     if state.hooks or any(_hooked(i.real) for i in state.tensor_inputs):
         raise TraceBreakError("GB0002", "torch.autograd.grad of tensors with hooks")
     node, result = state.emit("call_function", torch.autograd.grad, args, kwargs)
     return result_of(state, node, result)
 
 
+def _refuse_code(frame: Frame, given: list[Variable]) -> None:
+    """Break where Python may run in the pass, which would not see what the trace has changed."""
+    state = frame.state
+    fakes = map_variables(given, lambda tensor: tensor.fake, lambda number: None)
+    reach = reach_of(tensors_in(fakes))
+    if reach.runs_python:
+        raise TraceBreakError("GB0002", "torch.autograd.grad after objects were changed")
+    if state.scope.parent is not None:
+        raise TraceBreakError("GB0002", "torch.autograd.grad of outer tensors in a transform")
+    guard_leaves(state, [leaf_of(state, fake) for fake in reach.leaves])
+
+
 def _hooked(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None))
-
-
-@builtin(torch.autograd.backward)
-def backward(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
-    """One break as a whole: what is inside talks to autograd's engine step by step."""
-    raise TraceBreakError("GB0002", "autograd goes backward")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
+
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.tensors.accumulation import are_plain_leaves
 from plait_bytecode_tracer.values.variables import Known, TensorVariable, Variable
 
 
@@ -24,10 +30,12 @@ def gradient(frame: Frame, owner: TensorVariable) -> Variable:
     if not is_leaf(state, owner):
         raise TraceBreakError("GB0007", "the attribute 'grad' of a tensor that is no leaf")
     if owner.original is None or owner.source is None:
-        return constant(None)
+        return state.gradients.get(id(owner.fake), constant(None))
     written = state.attributes.get(id(owner.original), {}).get("grad")
     if written is not None:
         return written
+    if owner.original.grad is None:
+        state.without_gradient.add(id(owner.original))
     return state.wrap(owner.original.grad, owner.source.attribute("grad"))
 
 
@@ -40,13 +48,55 @@ def gradient_function(frame: Frame, owner: TensorVariable) -> Variable:
 
 def set_gradient(frame: Frame, owner: TensorVariable, value: Variable) -> None:
     """`owner.grad = value`, written after the graph has run."""
-    if owner.original is None or not (_is_none(value) or _fits(owner, value)):
+    if not (_is_none(value) or _fits(owner, value)):
         raise TraceBreakError("GB0007", "a write to the attribute 'grad' of a tensor")
     if not is_leaf(frame.state, owner):
         raise TraceBreakError("GB0007", "a write to 'grad' of a tensor that is no leaf")
     state = frame.state
-    state.attributes.setdefault(id(owner.original), {})["grad"] = value
-    state.owners[id(owner.original)] = owner
+    if owner.original is None:
+        state.gradients[id(owner.fake)] = value
+        return
+    key = id(owner.original)
+    if _is_none(value) and key in state.without_gradient:  # as it is before each such call
+        state.attributes.get(key, {}).pop("grad", None)
+        return
+    state.attributes.setdefault(key, {})["grad"] = value
+    state.owners[key] = owner
+
+
+def leaf_of(state: TraceState, fake: torch.Tensor) -> TensorVariable:
+    """The variable of a leaf, an input of the graph or made in the call, by its fake."""
+    for variable in state.wrapped.values():
+        if isinstance(variable, TensorVariable) and variable.fake is fake:
+            return variable
+    for node in state.graph.nodes:
+        if node.meta.get("val") is fake and node.op != "placeholder":
+            return TensorVariable(node, fake)
+    raise TraceBreakError("GB0002", "backward() to a tensor that the trace does not know")
+
+
+def guard_leaves(state: TraceState, leaves: Sequence[TensorVariable]) -> None:
+    """These tensors are leaves without hooks, so that a backward pass ends there.
+
+    Breaks where one is not now: the pass would go on in what was recorded before the call, or
+    call somebody.
+    """
+    outside = [leaf for leaf in leaves if leaf.original is not None and leaf.source is not None]
+    real = [leaf.original for leaf in outside if leaf.original is not None]
+    if not are_plain_leaves(*real):
+        text = "backward() to tensors with a history from before the call, or with hooks"
+        raise TraceBreakError("GB0002", text)
+    sources = ", ".join(leaf.source.code for leaf in outside if leaf.source is not None)
+    check = state.constants.name(are_plain_leaves)
+    state.guard(None, f"{check}({sources})", "gradients end in leaves without hooks")
+
+
+def guard_no_anomaly(state: TraceState) -> None:
+    """Autograd does not look for the source of errors and NaN, which keeps stacks of its own."""
+    if torch.is_anomaly_enabled():
+        raise TraceBreakError("GB0002", "autograd's detection of anomalies")
+    off = Mode(torch.is_anomaly_enabled, False)
+    state.require(None, Kind.MODE, off, "autograd detects no anomalies")
 
 
 def _is_none(value: Variable) -> bool:

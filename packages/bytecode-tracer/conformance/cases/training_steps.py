@@ -1,0 +1,482 @@
+"""Whole training steps: forward, backward and the optimizer's update in one function."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from conformance.declare import case, scenario, t
+
+
+def model():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def _batches(state):
+    return [(t(2, 3), t(2, 2)), (t(2, 3, start=1), t(2, 2)), (t(4, 3), t(4, 2)), (t(2, 3), t(2, 2))]
+
+
+def step_of(name, make, *, to_none=True, first=False):
+    """Declare a whole training step with an optimizer, called with several batches."""
+
+    def program():
+        made = model()
+        optimizer = make(made.parameters())
+
+        def step(x, y):
+            if first:
+                optimizer.zero_grad(set_to_none=to_none)
+            loss = F.mse_loss(made(x), y)
+            loss.backward()
+            optimizer.step()
+            if not first:
+                optimizer.zero_grad(set_to_none=to_none)
+            return loss
+
+        return step, (made, optimizer)
+
+    program.__name__ = program.__qualname__ = name
+    scenario(_batches)(program)
+
+
+_OPTIONS = {
+    "sgd": (torch.optim.SGD, {"lr": 0.1}),
+    "sgd_nesterov": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "adam": (torch.optim.Adam, {"lr": 0.01, "weight_decay": 0.1}),
+    "adamw": (torch.optim.AdamW, {"lr": 0.01}),
+}
+for _name, (_cls, _given) in _OPTIONS.items():
+    for _foreach in (False, True):
+        step_of(
+            f"{_name}{'_foreach' * _foreach}",
+            lambda p, _c=_cls, _g=_given, _f=_foreach: _c(p, **_g, foreach=_f),
+        )
+step_of("sgd_zeros_kept", lambda p: torch.optim.SGD(p, lr=0.1), to_none=False)
+step_of("sgd_cleared_first", lambda p: torch.optim.SGD(p, lr=0.1), first=True)
+step_of("sgd_zeroed_first", lambda p: torch.optim.SGD(p, lr=0.1), first=True, to_none=False)
+
+
+@scenario(_batches)
+def gradients_accumulate_over_calls():
+    made = model()
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
+    count = [0]
+
+    def step(x, y):
+        F.mse_loss(made(x), y).backward()
+        count[0] += 1
+        if count[0] % 2 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return step, (made, count)
+
+
+@scenario(_batches)
+def gradients_keep_their_identity():
+    made = model()
+    kept = []
+
+    def step(x, y):
+        F.mse_loss(made(x), y).backward()
+        if not kept:
+            kept.extend(p.grad for p in made.parameters())
+        return [p.grad is old for p, old in zip(made.parameters(), kept, strict=True)]
+
+    return step, (made, kept)
+
+
+@scenario(_batches)
+def frozen_parameters():
+    made = model()
+    made[0].requires_grad_(False)
+    optimizer = torch.optim.Adam(made.parameters(), lr=0.1)
+
+    def step(x, y):
+        loss = F.mse_loss(made(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach(), [p.grad is None for p in made.parameters()]
+
+    return step, made
+
+
+def _freezing(state):
+    for number, batch in enumerate(_batches(state)):
+        state[0].requires_grad_(number % 2 == 0)
+        state.zero_grad()
+        yield batch
+
+
+@scenario(_freezing)
+def frozen_between_the_calls():
+    made = model()
+
+    def step(x, y):
+        F.mse_loss(made(x), y).backward()
+        return [None if p.grad is None else p.grad.sum() for p in made.parameters()]
+
+    return step, made
+
+
+@scenario(lambda state: [(t(2, 3),), (t(4, 3),), (t(2, 3, start=2),)])
+def shared_parameters():
+    torch.manual_seed(0)
+
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.Linear(3, 3)
+            self.other = nn.Linear(3, 3, bias=False)
+            self.other.weight = self.one.weight
+
+        def forward(self, x):
+            return self.other(torch.relu(self.one(x)))
+
+    made = Tied()
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
+
+    def step(x):
+        loss = made(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step, made
+
+
+@scenario(_batches)
+def several_losses():
+    made = model()
+
+    def step(x, y):
+        out = made(x)
+        one, two = F.mse_loss(out, y), out.abs().sum()
+        torch.autograd.backward([one, two], [None, torch.tensor(0.5)])
+        return one, two
+
+    return step, made
+
+
+@scenario(_batches)
+def losses_one_after_the_other():
+    made = model()
+
+    def step(x, y):
+        hidden = made[1](made[0](x))
+        first = hidden.square().mean()
+        first.backward(retain_graph=True)
+        second = F.mse_loss(made[2](hidden), y)
+        second.backward()
+        return first.detach(), second.detach()
+
+    return step, made
+
+
+@scenario(_batches)
+def to_a_part_of_the_parameters():
+    made = model()
+
+    def step(x, y):
+        F.mse_loss(made(x), y).backward(inputs=list(made[2].parameters()))
+        return [p.grad is None for p in made.parameters()]
+
+    return step, made
+
+
+@scenario(_batches)
+def clipped():
+    made = model()
+    optimizer = torch.optim.AdamW(made.parameters(), lr=0.01)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        F.mse_loss(made(x) * 10, y).backward()
+        norm = nn.utils.clip_grad_norm_(made.parameters(), 0.5)
+        optimizer.step()
+        return norm
+
+    return step, made
+
+
+def _scheduled(state):
+    for batch in (*_batches(state), *_batches(state)):
+        yield batch
+        state[1].step()
+
+
+@scenario(_scheduled)
+def scheduled_outside():
+    made = model()
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8)
+
+    def step(x, y):
+        F.mse_loss(made(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step, (made, scheduler)
+
+
+@scenario(_batches)
+def scheduled_inside():
+    made = model()
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+    def step(x, y):
+        F.mse_loss(made(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+        return scheduler.get_last_lr()
+
+    return step, (made, scheduler)
+
+
+@scenario(lambda state: [(t(4, 3), 1), (t(6, 3), 2), (t(4, 3), 1), (t(4, 3), 3)])
+def dropout_and_batch_norm():
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.1, momentum=0.9)
+
+    def step(x, count):
+        for _ in range(count):
+            loss = made(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss
+
+    return step, made
+
+
+def _positions():
+    return [(t(3, 2),), (t(4, 2, start=0.5),), (t(3, 2, start=-2),)]
+
+
+@scenario(lambda state: _positions())
+def forces_from_energy():
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(made.parameters(), lr=0.01)
+
+    def step(positions):
+        positions = positions.detach().clone().requires_grad_()
+        energy = made(positions.square().sum(-1, keepdim=True)).sum()
+        (gradient,) = torch.autograd.grad(energy, positions, create_graph=True)
+        loss = gradient.square().mean() + energy.square()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach(), -gradient.detach(), positions.grad
+
+    return step, made
+
+
+def _leaves():
+    return [(t(3, grad=True), t(3, grad=True)), (t(2, grad=True), t(2)), (t(3), t(3, grad=True))]
+
+
+@case(_leaves)
+def one_gradient_for_two_leaves(x, y):
+    (x + y).square().sum().backward()
+    first, second = x.grad, y.grad
+    if first is not None and second is not None:
+        first.add_(1)
+    return first, second
+
+
+@case(_leaves)
+def gradients_that_are_views_of_one(x, y):
+    (x.view(1, -1) + y.view(1, -1)).square().sum().backward()
+    if x.grad is not None and y.grad is not None:
+        x.grad.add_(1)
+    return x.grad, y.grad
+
+
+@case(lambda: [(t(3, grad=True), t(3)), (t(2, grad=True), t(2))])
+def gradient_that_is_given(x, g):
+    x.view(-1).backward(g)
+    x.grad.mul_(2)
+    return x.grad, g
+
+
+@case(lambda: [(t(3, grad=True), t(3)), (t(2, grad=True), t(2))])
+def backward_from_a_leaf(x, g):
+    x.backward(g)
+    x.backward(g)
+    return x.grad, g
+
+
+def _laid_out():
+    a = t(2, 3, grad=True)
+    b = t(2, 3).t().requires_grad_()
+    c = t(2, 1, 3).expand(2, 2, 3).requires_grad_()
+    d = t(6, 4)[::2].requires_grad_()
+    return [(a,), (b,), (c,), (d,)]
+
+
+@case(_laid_out)
+def layouts_of_gradients(x):
+    x.sum().backward()
+    first = x.grad.stride()
+    x.grad = None
+    (x.transpose(0, -1) ** 2).sum().backward()
+    return first, x.grad.stride(), x.grad
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)])
+def second_pass_raises(x):
+    y = x.exp().sum()
+    y.backward()
+    y.backward()
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)], then=lambda r: r.sum().backward())
+def graph_is_freed_for_the_caller(x):
+    y = x.exp()
+    y.sum().backward()
+    return y
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)], then=lambda r: r[0].sum().backward())
+def graph_is_kept_for_the_caller(x):
+    y = x.exp()
+    y.sum().backward(retain_graph=True)
+    return y, x.grad
+
+
+@case(lambda: [(t(3, grad=True) * 2, t(3)), (t(2, grad=True), t(2))])
+def history_from_before(x, y):
+    loss = (x * y).sum()
+    loss.backward()
+    return x.is_leaf
+
+
+def _hooked(state):
+    state.clear()
+    for number in range(3):
+        x = t(3, grad=True)
+        if number == 1:
+            x.register_hook(lambda g: state.append("hook") or g * 2)
+        if number == 2:
+            x.register_post_accumulate_grad_hook(lambda p: state.append("after"))
+        yield (x,)
+
+
+@scenario(_hooked)
+def hooks_from_before():
+    seen = []
+
+    def step(x):
+        (x * x).sum().backward()
+        return x.grad
+
+    return step, seen
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)])
+def function_on_the_way(x):
+    seen = []
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, value):
+            return value * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            seen.append("backward")
+            return gradient * 2
+
+    Double.apply(x).sum().backward()
+    return x.grad, seen
+
+
+@case(lambda: [(t(3, grad=True), t(3)), (t(2, grad=True), t(2))])
+def gradient_that_nothing_gives(x, y):
+    z = (x.detach() * y).sum() + 0 * x.new_ones(1, requires_grad=True)
+    z.sum().backward()
+    return x.grad
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)])
+def under_no_grad(x):
+    loss = x.square().sum()
+    with torch.no_grad():
+        loss.backward()
+        x.grad.mul_(0.5)
+        x -= x.grad
+        x.grad = None
+    return loss, x
+
+
+@case(lambda: [(t(3, grad=True), [1, 2]), (t(2, grad=True), [3]), (t(3, grad=True), [1, 2])])
+def after_objects_were_changed(x, seen):
+    seen.append(4)
+    y = (x * sum(seen)).square().sum()
+    (g,) = torch.autograd.grad(y, x, create_graph=True)
+    seen.append(5)
+    g.sum().backward()
+    return g, x.grad, seen
+
+
+@case(lambda: [(nn.Embedding(5, 3, sparse=s), torch.tensor([1, 2, 1])) for s in (False, True)])
+def rows_of_a_table(table, rows):
+    table(rows).square().sum().backward()
+    return table.weight.grad
+
+
+def _with_gradients():
+    for kind in ("none", "other", "leaf", "history"):
+        x = t(3, grad=True)
+        if kind == "other":
+            x.grad = t(3, start=3)
+        if kind == "leaf":
+            x.grad = t(3, grad=True)
+        if kind == "history":
+            x.grad = t(3, grad=True) * 2
+        yield (x,)
+
+
+@case(_with_gradients)
+def added_to_what_is_there(x):
+    old = x.grad
+    x.square().sum().backward()
+    return x.grad, x.grad is old, x.grad.requires_grad
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)])
+def backward_by_the_class(x):
+    torch.Tensor.backward((x * 3).sum())
+    torch.autograd.backward((x * 3).sum())
+    return x.grad
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)])
+def backward_with_a_graph_of_gradients(x):
+    (x**3).sum().backward(create_graph=True)
+    return x.grad.requires_grad
+
+
+@case(lambda: [(t(3, grad=True), True), (t(3, grad=True), False), (t(2, grad=True), True)])
+def leaf_of_the_call_leaves(x, with_gradient):
+    w = torch.ones_like(x).requires_grad_()
+    loss = (w * x.detach()).sum()
+    if with_gradient:
+        loss.backward()
+    return w
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)])
+def break_after_the_backward(x):
+    w = torch.ones_like(x).requires_grad_()
+    (w * x).square().sum().backward()
+    len(str(x.sum().item()))
+    w.grad.add_(1)
+    return w, w.grad, x.grad

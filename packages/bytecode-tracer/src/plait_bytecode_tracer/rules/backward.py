@@ -1,0 +1,145 @@
+"""`backward()` inside traced code: gradients as results of the graph, and what becomes of them.
+
+The graph computes the gradients of all leaves that the pass reaches. A leaf without a gradient
+gets a new one, which is an effect of the trace; to one that is there the new one is added in
+place, in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.rules.modes import set_grad_enabled
+from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.tensors.accumulation import first_gradient
+from plait_bytecode_tracer.tensors.bodies import result_of
+from plait_bytecode_tracer.tensors.gradients import (
+    gradient,
+    guard_leaves,
+    guard_no_anomaly,
+    leaf_of,
+    set_gradient,
+)
+from plait_bytecode_tracer.tensors.patches import refuse_modes
+from plait_bytecode_tracer.tensors.reach import reach_of
+from plait_bytecode_tracer.values.variables import (
+    Known,
+    SequenceVariable,
+    TensorVariable,
+    Variable,
+)
+
+
+@builtin(torch.Tensor.backward)
+def method_backward(
+    frame: Frame,
+    owner: Variable,
+    gradient: Variable | None = None,
+    retain_graph: Variable | None = None,
+    create_graph: Variable | None = None,
+    inputs: Variable | None = None,
+) -> Variable:
+    """`tensor.backward(...)`."""
+    return backward(frame, owner, gradient, retain_graph, create_graph, None, inputs)
+
+
+@builtin(torch.autograd.backward)
+def backward(
+    frame: Frame,
+    tensors: Variable,
+    grad_tensors: Variable | None = None,
+    retain_graph: Variable | None = None,
+    create_graph: Variable | None = None,
+    grad_variables: Variable | None = None,
+    inputs: Variable | None = None,
+) -> Variable:
+    """`torch.autograd.backward(...)`, where nothing but operators runs in it."""
+    state = frame.state
+    _refuse_surroundings(state)
+    if grad_variables is not None and not _is_none(grad_variables):
+        raise TraceBreakError("GB0002", "backward() with the name that grad_tensors had")
+    if create_graph is not None and plain_value(create_graph) not in (None, False):
+        text = "backward() that makes a graph of the gradients, of which autograd warns"
+        raise TraceBreakError("GB0002", text)
+    outputs = _tensors(frame, tensors)
+    reach = reach_of(output.fake for output in outputs)
+    if reach.runs_python:
+        raise TraceBreakError("GB0002", "backward() through a function with gradients of its own")
+    leaves = [leaf_of(state, fake) for fake in reach.leaves]
+    guard_leaves(state, leaves)
+    if inputs is not None and not _is_none(inputs):
+        leaves = _chosen(frame, inputs, leaves)
+    options = {"retain_graph": retain_graph or constant(None), "allow_unused": constant(True)}
+    given = [SequenceVariable(list(outputs), list), SequenceVariable(list(leaves), list)]
+    if grad_tensors is not None:
+        options["grad_outputs"] = grad_tensors
+    known = {id(node.meta.get("val")) for node in state.graph.nodes}
+    node, found = state.emit("call_function", torch.autograd.grad, given, options)
+    _accumulate(frame, leaves, result_of(state, node, found), known)
+    return constant(None)
+
+
+def _is_none(value: Variable) -> bool:
+    return isinstance(value, Known) and value.value is None
+
+
+def _refuse_surroundings(state: TraceState) -> None:
+    """Break under what a backward pass of the graph would not go through as eager's does."""
+    refuse_modes(state, "backward()")
+    if torch._C._functorch.peek_interpreter_stack() is not None or state.scope.parent is not None:
+        raise TraceBreakError("GB0002", "backward() inside a transform")
+    guard_no_anomaly(state)
+
+
+def _tensors(frame: Frame, value: Variable) -> list[TensorVariable]:
+    found = [value] if isinstance(value, TensorVariable) else list(elements(frame, value))
+    plain = [each for each in found if isinstance(each, TensorVariable)]
+    if len(plain) != len(found) or not plain:
+        raise TraceBreakError("GB0002", "backward() from what are no plain tensors")
+    return plain
+
+
+def _chosen(
+    frame: Frame, inputs: Variable, reached: Sequence[TensorVariable]
+) -> list[TensorVariable]:
+    """The leaves among `inputs=` that are reached; the gradients of others stay as they are."""
+    wanted = _tensors(frame, inputs)
+    if any(each.fake.grad_fn is not None or not each.fake.requires_grad for each in wanted):
+        raise TraceBreakError("GB0002", "backward() to inputs that are no leaves")
+    chosen = {id(each.fake) for each in wanted}
+    return [leaf for leaf in reached if id(leaf.fake) in chosen]
+
+
+def _accumulate(
+    frame: Frame, leaves: Sequence[TensorVariable], found: Variable, known: set[int]
+) -> None:
+    """Make gradients those of their leaves, as autograd does with gradients off."""
+    state = frame.state
+    assert isinstance(found, SequenceVariable)
+    pairs = [
+        (leaf, new)
+        for leaf, new in zip(leaves, found.items, strict=True)
+        if isinstance(new, TensorVariable)
+    ]
+    if any(new.fake.layout is not torch.strided for _, new in pairs):
+        raise TraceBreakError("GB0002", "backward() with sparse gradients")
+    enabled = state.grad_enabled
+    set_grad_enabled(frame, constant(False))
+    for leaf, new in pairs:
+        old = gradient(frame, leaf)
+        if isinstance(old, TensorVariable):
+            state.mutates_tensors = True
+            state.emit("call_method", "add_", [old, new], {})
+            continue
+        shared = constant(id(new.fake) in known)
+        known.add(id(new.fake))
+        node, made = state.emit("call_function", first_gradient, [new, leaf, shared], {})
+        set_gradient(frame, leaf, TensorVariable(node, made))
+    set_grad_enabled(frame, constant(enabled))

@@ -1,0 +1,51 @@
+"""What a backward pass reaches from its outputs: leaves, and code that it calls on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The leaves that a backward pass reaches from fake tensors."""
+
+    leaves: tuple[torch.Tensor, ...]
+    """Fake tensors, in the order in which they are found."""
+    runs_python: bool
+    """Whether functions with gradients of their own lie on the way."""
+
+
+def reach_of(outputs: Iterable[torch.Tensor]) -> Reach:
+    """Walk autograd's graph of fake tensors to its leaves."""
+    leaves: dict[int, torch.Tensor] = {}
+    runs_python = False
+    waiting: list[Any] = []
+    for output in outputs:
+        if output.grad_fn is not None:
+            waiting.append(output.grad_fn)
+        elif output.requires_grad:
+            leaves[id(output)] = output
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, torch.Tensor):
+            leaves[id(leaf)] = leaf
+        runs_python = runs_python or _is_python(node)
+        for following, _ in reversed(node.next_functions):
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return Reach(tuple(leaves.values()), runs_python)
+
+
+def _is_python(node: Any) -> bool:
+    """Whether a node runs a program's Python; the formula of a custom operator only computes."""
+    if not isinstance(node, torch._C._FunctionBase):
+        return False
+    made_by: Any = getattr(type(node), "_forward_cls", None)
+    return getattr(made_by, "__module__", "") != "torch._library.autograd"

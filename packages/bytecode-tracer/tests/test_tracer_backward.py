@@ -1,0 +1,130 @@
+"""`backward()` in traced code: one graph, and gradients as autograd leaves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import fx, nn
+
+from plait_bytecode_tracer import compile, compiled_function_of
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> tuple[Any, list[fx.GraphModule]]:
+    graphs: list[fx.GraphModule] = []
+
+    def backend(graph_module: fx.GraphModule, example_inputs: object) -> Any:
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    return compile(function, backend, **options), graphs
+
+
+def _twins() -> tuple[nn.Module, nn.Module]:
+    made = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        made.append(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)))
+    return made[0], made[1]
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+        (torch.optim.Adam, {"lr": 0.01}),
+        (torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.1}),
+    ],
+)
+def test_step_is_one_graph_and_bitwise_equal(kind: Any, given: Any, foreach: bool) -> None:
+    def step_of(model: nn.Module) -> Callable[..., torch.Tensor]:
+        optimizer = kind(model.parameters(), foreach=foreach, **given)
+
+        def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            loss = nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step
+
+    one, other = _twins()
+    eager, (fast, graphs) = step_of(one), _compiled(step_of(other), fullgraph=True)
+    for _ in range(5):
+        x, y = torch.randn(4, 3), torch.randn(4, 1)
+        assert torch.equal(fast(x, y), eager(x, y))
+    for p, q in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(p, q)
+        assert q.grad is None
+    assert len(graphs) <= 3  # the optimizer's state comes into being in the first step
+
+
+def test_scheduled_learning_rate_costs_few_graphs() -> None:
+    model, _ = _twins()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+    def step(x: torch.Tensor) -> None:
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    fast, graphs = _compiled(step, fullgraph=True)
+    for _ in range(6):
+        fast(torch.randn(4, 3))
+        scheduler.step()
+    assert len(graphs) <= 2
+
+
+def test_gradient_that_is_there_is_added_to_in_place() -> None:
+    def accumulate(x: torch.Tensor) -> None:
+        (x * x).sum().backward()
+
+    fast, graphs = _compiled(accumulate, fullgraph=True)
+    x = torch.ones(3, requires_grad=True)
+    fast(x)
+    first = x.grad
+    fast(x)
+    assert x.grad is first
+    assert torch.equal(x.grad, torch.full((3,), 4.0))
+    assert len(graphs) == 2
+
+
+def test_hook_that_comes_later_is_noticed() -> None:
+    def backward(x: torch.Tensor) -> None:
+        (x * x).sum().backward()
+
+    fast, _ = _compiled(backward)
+    x, seen = torch.ones(3, requires_grad=True), []
+    fast(x)
+    x.grad = None
+    x.register_hook(seen.append)
+    fast(x)
+    assert len(seen) == 1
+    assert torch.equal(x.grad, torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize(
+    ("why", "function"),
+    [
+        ("a graph of the gradients", lambda x: (x**2).sum().backward(create_graph=True)),
+        ("sparse", lambda x: nn.functional.embedding(_ROWS, x, sparse=True).sum().backward()),
+        ("history from before", lambda x: (_BEFORE * x).sum().backward()),
+    ],
+)
+def test_what_breaks_says_why(why: str, function: Callable[..., Any]) -> None:
+    fast, _ = _compiled(function)
+    x = torch.ones(3, 2, requires_grad=True)
+    fast(x)
+    assert x.grad is not None
+    found = compiled_function_of(fast).breaks[0]
+    assert found.code == "GB0002"
+    assert why in found.reason
+
+
+_ROWS = torch.tensor([0, 2])
+_BEFORE = torch.ones(3, 2, requires_grad=True) * 2
