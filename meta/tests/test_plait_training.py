@@ -142,3 +142,64 @@ def test_a_memory_budget_changes_what_is_saved_and_nothing_else(budget):
 def test_memory_budgets_are_between_none_and_all():
     with pytest.raises(plait.OptionError, match="'memory_budget' takes a number from 0 to 1"):
         plait.compile(lambda x: x, options={"memory_budget": 1.5})
+
+
+STEPS = {
+    "sgd": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "nesterov": True}),
+    "sgd-foreach": (torch.optim.SGD, {"lr": 0.05, "weight_decay": 0.1, "foreach": True}),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("clip", [False, True])
+def test_a_whole_step_is_one_program(name, clip):
+    kind, given = STEPS[name]
+
+    def trained(compile_it):
+        torch.manual_seed(0)
+        model = MODELS["convolutions"]().double()
+        optimizer = kind(model.parameters(), **given)
+
+        def step(x, wanted):
+            loss = F.cross_entropy(model(x), wanted)
+            loss.backward()
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.3)
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        run = compile_it(step)
+        torch.manual_seed(1)
+        losses = [
+            run(torch.randn(6, 8).double(), torch.randint(0, 4, (6,))).item() for _ in range(5)
+        ]
+        return losses, model.state_dict(), run
+
+    fast = trained(lambda step: plait.compile(step, fullgraph=True, options={"strict": True}))
+    torch.testing.assert_close(fast[:2], trained(lambda step: step)[:2])
+    found = plait.report(fast[2])
+    assert {graph.outcome for graph in found.graphs} == {"compiled"}
+    assert len(found.graphs) <= 2  # the buffers of the momentum come in the first step
+
+
+def test_a_loss_on_forces_inside_is_differentiated_outside():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1)).double()
+
+    def loss_of(positions, forces):
+        positions = positions.detach().requires_grad_()
+        distances = (positions[:, None] - positions).square().sum(-1, keepdim=True)
+        energy = model(distances).sum()
+        (gradient,) = torch.autograd.grad(energy, positions, create_graph=True)
+        return (gradient + forces).square().mean() + 0.1 * energy
+
+    fast = plait.compile(loss_of, fullgraph=True, options={"strict": True})
+    positions, forces = torch.randn(6, 3).double(), torch.randn(6, 3).double()
+    parameters = list(model.parameters())
+    got, wanted = fast(positions, forces), loss_of(positions, forces)
+    torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(
+        torch.autograd.grad(got, parameters), torch.autograd.grad(wanted, parameters)
+    )
+    assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}

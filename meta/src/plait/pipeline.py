@@ -6,6 +6,9 @@
     captured ─joint─▶ joint graph ─passes─▶ joint graph ─partition─▶ forward and backward,
              each ─lower─▶ ... ─▶ code
 
+A program that differentiates inside, as a whole training step does, is one graph with its
+backward, and goes the first way.
+
 The tracer captures graphs and calls `compile_graph` for each. Every stage is a function
 of a sibling package; this file only connects them.
 """
@@ -57,6 +60,19 @@ def compile_graph(
     stages.check("aten", lambda: fx_passes.verify(recorded))
     stages.dump("aten.txt", lambda: fx_passes.print_aten(recorded))
 
+    return _compiled(recorded, captured, stages, target, options)
+
+
+def _compiled(
+    recorded: AtenGraph,
+    captured: fx.GraphModule,
+    stages: Stages,
+    target: Target,
+    options: CompileOptions,
+) -> CompiledGraph:
+    """What runs a recorded graph that needs no gradients from outside."""
+    import plait_fx_passes as fx_passes
+
     aten = _improved(recorded, stages, options)
     stages.keep(aten=aten)
     built = _generated(aten, stages, target, options)
@@ -91,6 +107,8 @@ def compile_training_graph(
         )
     stages.check("joint", lambda: fx_passes.verify(recorded.flat()))
     stages.dump("joint.txt", lambda: fx_passes.print_aten(recorded.flat()))
+    if not recorded.tangents:  # a training step: the program itself differentiates
+        return _compiled(recorded.program, captured, stages, target, options)
 
     joint = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
     with stages.stage("partition"):

@@ -87,14 +87,28 @@ def _notices(functions: list[CompiledFunction], compiler: GraphCompiler) -> list
     ]
 
 
-def _runs(function: CompiledFunction, names: Mapping[int, Sequence[str]]) -> tuple[RunFact, ...]:
+def _runs(
+    function: CompiledFunction,
+    names: Mapping[int, Sequence[str]],
+    around: tuple[CompiledFunction, ...] = (),
+) -> tuple[RunFact, ...]:
+    """What a function was compiled for; nothing where it goes on in itself, as a loop does."""
+    if any(function is each for each in around):
+        return ()
     reasons = ["", *(_reason(each) for each in tuple(function.recompiles))]
     entries = function.entries
     reasons += [""] * (len(entries) - len(reasons))
-    return tuple(_run(entry, why, names) for entry, why in zip(entries, reasons, strict=False))
+    inside = (*around, function)
+    pairs = zip(entries, reasons, strict=False)
+    return tuple(_run(entry, why, names, inside) for entry, why in pairs)
 
 
-def _run(entry: Entry, made_for: str, names: Mapping[int, Sequence[str]]) -> RunFact:
+def _run(
+    entry: Entry,
+    made_for: str,
+    names: Mapping[int, Sequence[str]],
+    around: tuple[CompiledFunction, ...],
+) -> RunFact:
     capture = entry.capture
     return RunFact(
         inputs=_inputs(capture.graph_module),
@@ -102,7 +116,7 @@ def _run(entry: Entry, made_for: str, names: Mapping[int, Sequence[str]]) -> Run
         graphs=tuple(names.get(id(capture.graph_module), ())),
         lines=line_range(capture.graph_module),
         ends_at=None if capture.graph_break is None else _break(capture.graph_break),
-        then=tuple(run for function in entry.resumed for run in _runs(function, names)),
+        then=tuple(run for each in entry.resumed for run in _runs(each, names, around)),
     )
 
 

@@ -204,7 +204,9 @@ class AtenGraph:
     program. The graph's own results are the elements of its output tuple; ``outputs`` and
     ``mutations`` refer to them by position. ``shared_inputs`` lists the groups of placeholders
     that were traced as sharing storage: a caller that reuses the graph must check that exactly
-    these share storage whenever ``mutations`` is not empty.
+    these share storage whenever ``mutations`` is not empty. ``spent`` lists the outputs of which
+    the program has used up autograd's graph: they require gradients, and going backward from them
+    raises.
     """
 
     graph: fx.Graph
@@ -214,6 +216,7 @@ class AtenGraph:
     metadata_mutations: tuple[MetadataMutation, ...] = ()
     shared_inputs: tuple[tuple[int, ...], ...] = ()
     output_spec: TreeSpec | None = None
+    spent: tuple[int, ...] = ()
 
     @property
     def output_aliases(self) -> dict[int, InputItself | InputView | ResultView | Repeated]:

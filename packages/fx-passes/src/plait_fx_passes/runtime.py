@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils._pytree import tree_unflatten
@@ -23,6 +23,7 @@ from plait_fx_passes.aten_graph import (
     UserInput,
     ViewStep,
 )
+from plait_fx_passes.training.spent import as_spent
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 Bind: TypeAlias = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -33,6 +34,7 @@ def is_direct(graph: AtenGraph) -> bool:
     """Whether the program's arguments and outputs are exactly the graph's, with nothing around."""
     return (
         not graph.mutations
+        and not graph.spent
         and not graph.metadata_mutations
         and graph.output_spec is None
         and all(source == UserInput(i) for i, source in enumerate(graph.inputs))
@@ -109,7 +111,9 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
     )
 
     def build_all(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[object]:
-        built = [build(inputs, results) for build in builders]
+        built: list[Any] = [build(inputs, results) for build in builders]
+        for index in graph.spent:
+            built[index] = as_spent(built[index])
         for index, earlier in repeated:
             built[index] = built[earlier]
         return built
@@ -119,7 +123,7 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
 
     if spec is None:
         return flat
-    if spec.is_leaf():
+    if spec.is_leaf() and not graph.spent:
         return builders[0]
 
     def nested(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> object:

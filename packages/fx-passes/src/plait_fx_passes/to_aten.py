@@ -22,6 +22,8 @@ from plait_fx_passes.record.interpreter import Interpreter, add_arguments, fake_
 from plait_fx_passes.record.outputs import finish
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
+from plait_fx_passes.training.joint import record_differentiating
+from plait_fx_passes.training.spent import differentiates
 from plait_utils.meta_kernels import call_meta_kernels_directly
 
 
@@ -32,6 +34,8 @@ def to_aten(
     decompositions: Mapping[OpOverload, Rule] | None = None,
 ) -> AtenGraph:
     """Record ``gm`` on fake tensors as a functional ATen graph, for inference.
+
+    A program that calls ``torch.autograd.grad`` is recorded with the gradients that it computes.
 
     Args:
         gm: any FX module: functions, methods, attributes, submodules, in-place operations.
@@ -48,6 +52,8 @@ def to_aten(
         AtenTraceError: a node cannot be recorded; names it and the user's line.
         ProgramRaisesError: the program raises for inputs of these dtypes and shapes.
     """
+    if differentiates(gm):
+        return record_differentiating(gm, example_inputs, decompositions)
     extra = default_decompositions() if decompositions is None else decompositions
     call_meta_kernels_directly()
     merged: dict[int, Sharing] = {}

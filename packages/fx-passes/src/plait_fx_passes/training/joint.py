@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import Argument
 from torch.utils._pytree import tree_flatten
 
-from plait_fx_passes.aten_graph import AtenGraph, Mutation
+from plait_fx_passes.aten_graph import AtenGraph, Computed, Mutation, ResultView
 from plait_fx_passes.decompositions import default_decompositions
 from plait_fx_passes.errors import AtenTraceError, NoGradientsError
 from plait_fx_passes.record.fakes import fake_of
@@ -29,6 +29,7 @@ from plait_fx_passes.record.outputs import Results, finish_results, separate
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
+from plait_fx_passes.training.spent import differentiates, is_spent
 from plait_utils.meta_kernels import call_meta_kernels_directly
 
 
@@ -47,22 +48,49 @@ def to_joint(
         decompositions: functions to run in place of operators, by overload; None means
             :func:`plait_fx_passes.default_decompositions`.
 
+    A program that differentiates inside, by ``torch.autograd.grad``, may need no gradients from
+    outside, as a training step does: its joint graph has no tangents and no gradients, and its
+    ``program`` is all of it.
+
     Raises:
         NoGradientsError: nothing that the program computes needs gradients.
         AtenTraceError: a node cannot be recorded, or gradients cannot be captured: inputs over
             one memory are written to, or an input's geometry changes.
         ProgramRaisesError: the program raises for inputs of these dtypes and shapes.
     """
+    return _recorded(gm, example_inputs, decompositions, for_training=True)
+
+
+def record_differentiating(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    decompositions: Mapping[OpOverload, Rule] | None,
+) -> AtenGraph:
+    """:func:`plait_fx_passes.to_aten` for a program that differentiates inside.
+
+    It is recorded under autograd, and what it returns needs no gradients from outside.
+    """
+    return _recorded(gm, example_inputs, decompositions, for_training=False).program
+
+
+def _recorded(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    decompositions: Mapping[OpOverload, Rule] | None,
+    *,
+    for_training: bool,
+) -> JointGraph:
     extra = default_decompositions() if decompositions is None else decompositions
     call_meta_kernels_directly()
+    enabled = for_training or torch.is_grad_enabled()
     try:
-        with torch.enable_grad():
+        with torch.set_grad_enabled(enabled):
             try:
-                return _record(gm, example_inputs, extra, leaves=True)
+                return _record(gm, example_inputs, extra, for_training, leaves=True)
             except AtenTraceError as error:
                 if not _writes_to_leaf(error):
                     raise
-            return _record(gm, example_inputs, extra, leaves=False)
+            return _record(gm, example_inputs, extra, for_training, leaves=False)
     except SharedStorageWritten as conflict:
         raise AtenTraceError(
             "the program writes to memory that several inputs share, under gradients"
@@ -79,6 +107,7 @@ def _record(
     gm: fx.GraphModule,
     example_inputs: Sequence[torch.Tensor],
     decompositions: Mapping[OpOverload, Rule],
+    for_training: bool,
     *,
     leaves: bool,
 ) -> JointGraph:
@@ -95,17 +124,22 @@ def _record(
     flat, spec = tree_flatten(returned)
     with torch.no_grad():
         results = finish_results(recorder, table, flat)
-    if recorder.reshaped:
-        raise AtenTraceError("the program changes the geometry of an input, under gradients")
     if _detaches(table, results, leaves):
         raise AtenTraceError("the program detaches an input in place, which outlasts the call")
-    if not {n for n, seen in table.written.items() if seen} <= {m.input for m in results.mutations}:
-        raise AtenTraceError("the program writes to an input what it holds, under gradients")
-    tangents = _add_tangents(recorder, table, results)
+    spent = _spent_results(table, results) if differentiates(gm) else frozenset()
+    tangents = _add_tangents(recorder, table, results, spent) if for_training else []
+    if recorder.reshaped and (tangents or recorder.reshaped & set(table.leaves)):
+        raise AtenTraceError("the program changes the geometry of an input, under gradients")
+    if tangents:
+        _refuse_writes(table, results)
+    elif for_training and not differentiates(gm):
+        raise NoGradientsError(
+            "nothing that the program computes needs gradients", hint="record it with to_aten"
+        )
     gradients = _add_gradients(recorder, table, results, tangents)
     nodes = [*results.nodes, *gradients.nodes]
-    with torch.no_grad():
-        separate(recorder, nodes, ())  # autograd's node owns all that it returns
+    with torch.no_grad():  # where there are tangents, autograd's node owns all that it returns
+        separate(recorder, nodes, () if tangents else results.mutations)
     recorder.graph.output(cast(Argument, tuple(nodes)))
     _forget_history(recorder)
     is_flat = type(returned) is tuple and len(flat) == len(returned)
@@ -114,7 +148,9 @@ def _record(
         inputs=tuple(table.sources),
         outputs=tuple(results.outputs),
         mutations=tuple(results.mutations),
+        metadata_mutations=tuple(results.metadata),
         output_spec=None if is_flat else spec,
+        spent=_spent_outputs(results, flat, spent),
     )
     return JointGraph(
         program,
@@ -122,6 +158,31 @@ def _record(
         tangents=tuple(tangent.result for tangent in tangents),
         gradients=gradients.positions,
         random=any(is_random(node) for node in recorder.graph.nodes),
+    )
+
+
+def _refuse_writes(table: InputTable, results: Results) -> None:
+    if not {n for n, seen in table.written.items() if seen} <= {m.input for m in results.mutations}:
+        raise AtenTraceError("the program writes to an input what it holds, under gradients")
+
+
+def _spent_results(table: InputTable, results: Results) -> frozenset[int]:
+    """The results of which the program itself has used up autograd's graph."""
+    inputs = [leaf for leaves in table.leaves.values() for leaf in leaves]
+    tensors = enumerate(results.tensors)
+    return frozenset(position for position, tensor in tensors if is_spent(tensor, inputs))
+
+
+def _spent_outputs(
+    results: Results, flat: Sequence[object], spent: frozenset[int]
+) -> tuple[int, ...]:
+    return tuple(
+        position
+        for position, (output, leaf) in enumerate(zip(results.outputs, flat, strict=True))
+        if isinstance(output, (Computed, ResultView))
+        and output.result in spent
+        and isinstance(leaf, torch.Tensor)
+        and leaf.requires_grad
     )
 
 
@@ -169,10 +230,12 @@ class _Gradients:
     positions: tuple[int | None, ...]
 
 
-def _add_tangents(recorder: Recorder, table: InputTable, results: Results) -> list[_Tangent]:
+def _add_tangents(
+    recorder: Recorder, table: InputTable, results: Results, spent: frozenset[int]
+) -> list[_Tangent]:
     """A placeholder for each result through which gradients flow."""
     recorder.meta = {}
-    silent = {m.result for m in results.mutations if not _carries_gradient(table, m)}
+    silent = {m.result for m in results.mutations if not _carries_gradient(table, m)} | spent
     found: list[_Tangent] = []
     for position, tensor in enumerate(results.tensors):
         if position in silent or not tensor.requires_grad:
@@ -180,10 +243,6 @@ def _add_tangents(recorder: Recorder, table: InputTable, results: Results) -> li
         value = fake_of(recorder.fake_mode, results.nodes[position].meta["val"])
         recorder.placeholder(f"tangent_{position}", value, owned=False)
         found.append(_Tangent(position, tensor, value))
-    if not found:
-        raise NoGradientsError(
-            "nothing that the program computes needs gradients", hint="record it with to_aten"
-        )
     return found
 
 
@@ -220,6 +279,8 @@ def _add_gradients(
     recorder: Recorder, table: InputTable, results: Results, tangents: Sequence[_Tangent]
 ) -> _Gradients:
     """Run the backward under the recorder."""
+    if not tangents:
+        return _Gradients((), (None,) * len(table.sources))
     wanted = [(index, leaf) for index, leaves in table.leaves.items() for leaf in leaves]
     outputs = [tangent.output for tangent in tangents]
     given = [tangent.value for tangent in tangents]
