@@ -480,3 +480,247 @@ def break_after_the_backward(x):
     len(str(x.sum().item()))
     w.grad.add_(1)
     return w, w.grad, x.grad
+
+
+@scenario(_batches)
+def under_autocast():
+    made = model()
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
+
+    def step(x, y):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = F.mse_loss(made(x).float(), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, made
+
+
+@scenario(_batches)
+def with_a_checkpoint():
+    from torch.utils.checkpoint import checkpoint
+
+    made = model()
+
+    def step(x, y):
+        hidden = checkpoint(lambda v: made[1](made[0](v)), x, use_reentrant=False)
+        loss = F.mse_loss(made[2](hidden), y)
+        loss.backward()
+        return loss.detach(), [p.grad.sum() for p in made.parameters()]
+
+    return step, made
+
+
+@scenario(_batches)
+def with_a_reentrant_checkpoint():
+    from torch.utils.checkpoint import checkpoint
+
+    made = model()
+
+    def step(x, y):
+        hidden = checkpoint(made[1], made[0](x), use_reentrant=True)
+        loss = F.mse_loss(made[2](hidden), y)
+        loss.backward()
+        return loss.detach(), [p.grad.sum() for p in made.parameters()]
+
+    return step, made
+
+
+@scenario(_batches)
+def with_a_scaler():
+    made = model()
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+    def step(x, y):
+        scaler.scale(F.mse_loss(made(x), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    return step, made
+
+
+@scenario(_batches)
+def with_an_average_of_the_weights():
+    made = model()
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
+    shadow = [p.detach().clone() for p in made.parameters()]
+
+    def step(x, y):
+        F.mse_loss(made(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            torch._foreach_lerp_(shadow, list(made.parameters()), 0.1)
+
+    return step, (made, shadow)
+
+
+@scenario(lambda state: [(t(3, 3), 0), (t(3, 3), 1), (t(3, 3, start=1), 0), (t(3, 3), 1)])
+def two_optimizers_in_turn():
+    torch.manual_seed(0)
+    one, other = nn.Linear(3, 3), nn.Linear(3, 1)
+    first = torch.optim.Adam(one.parameters(), lr=0.01)
+    second = torch.optim.SGD(other.parameters(), lr=0.1)
+
+    def step(x, turn):
+        loss = other(torch.tanh(one(x))).mean()
+        if turn:
+            first.zero_grad()
+            (-loss).backward(inputs=list(one.parameters()))
+            first.step()
+        else:
+            second.zero_grad()
+            loss.backward(inputs=list(other.parameters()))
+            second.step()
+        return loss.detach()
+
+    return step, (one, other)
+
+
+@scenario(_batches)
+def micro_batches():
+    made = model()
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
+
+    def step(x, y):
+        total = 0.0
+        for part, wanted in zip(x.split(2), y.split(2), strict=True):
+            loss = F.mse_loss(made(part), wanted) / 2
+            loss.backward()
+            total = total + loss.detach()
+        optimizer.step()
+        optimizer.zero_grad()
+        return total
+
+    return step, made
+
+
+@scenario(_batches)
+def penalty_on_gradients():
+    made = model()
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
+
+    def step(x, y):
+        x = x.clone().requires_grad_()
+        loss = F.mse_loss(made(x), y)
+        (of_x,) = torch.autograd.grad(loss, x, create_graph=True)
+        (loss + of_x.square().sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach(), x.grad
+
+    return step, made
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)])
+def function_without_effects_on_the_way(x):
+    y = _Cube.apply(x) + _Chosen.apply(x, x.detach() * 2)
+    y.square().sum().backward()
+    return x.grad
+
+
+class _Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value):
+        ctx.save_for_backward(value)
+        return value**3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (value,) = ctx.saved_tensors
+        return gradient * 3 * value**2
+
+
+class _Chosen(torch.autograd.Function):
+    @staticmethod
+    def forward(value, other):
+        return value * other
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.other = 3
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (other,) = ctx.saved_tensors
+        return gradient * other * ctx.other, None
+
+
+class _Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value, weight):
+        return value.view_as(value), weight * 2
+
+    @staticmethod
+    def backward(ctx, gradient, other):
+        return gradient, None
+
+
+@case(_leaves)
+def function_that_passes_gradients_on(x, y):
+    z, w = _Same.apply(x, y)
+    (z + y + w).square().sum().backward()
+    if x.grad is not None:
+        x.grad.add_(1)
+    return x.grad, y.grad
+
+
+SCALE = 2.0
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value):
+        return value * 1
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return gradient * SCALE
+
+
+def _scales(state):
+    global SCALE
+    for scale in (2.0, 3.0, 2.0, 5.0):
+        SCALE = scale
+        yield (t(4, 3),)
+
+
+@scenario(_scales)
+def function_that_reads_a_global():
+    made = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = _Scaled.apply(made(x)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, made
+
+
+class _Counting(torch.autograd.Function):
+    calls = 0
+
+    @staticmethod
+    def forward(ctx, value):
+        ctx.set_materialize_grads(False)
+        return value * 1, value * 2
+
+    @staticmethod
+    def backward(ctx, gradient, other):
+        return gradient * 2 if other is None else gradient + other
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)])
+def function_that_is_given_no_gradients(x):
+    one, _ = _Counting.apply(x)
+    one.sum().backward()
+    return x.grad

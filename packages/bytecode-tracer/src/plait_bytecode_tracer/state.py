@@ -258,6 +258,8 @@ class TraceState:
     """The variables that hooks in the graph would see change, with what they hold."""
     gradients: dict[int, Variable] = field(default_factory=dict)
     """The gradients of leaves that the call has made, by the ids of their fake tensors."""
+    gradient_reads: int = 0
+    """How often the trace has read the gradient of a tensor."""
     without_gradient: set[int] = field(default_factory=set)
     """The ids of leaves from outside that are guarded to have no gradient before the call."""
     locks: Locks = field(default_factory=Locks)

@@ -10,6 +10,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import hold
 from plait_bytecode_tracer.objects.objects import guard_class, static_attribute
+from plait_bytecode_tracer.rules.function_backwards import has_changed_objects
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState, map_variables
 from plait_bytecode_tracer.tensors.bodies import result_of
@@ -17,6 +18,7 @@ from plait_bytecode_tracer.tensors.gradients import guard_leaves, guard_no_anoma
 from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.reach import reach_of
 from plait_bytecode_tracer.tensors.scopes import Scope
+from plait_bytecode_tracer.tensors.stand_ins import FunctionCall, StandIn
 from plait_bytecode_tracer.tensors.transforms import AutogradFunction, tensors_in
 from plait_bytecode_tracer.values.variables import (
     Known,
@@ -94,15 +96,16 @@ def _recorded(
     refuse_modes(state, f"{cls.__name__}.apply")
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise TraceBreakError("GB0002", f"{cls.__name__}.apply inside a transform")
-    before = state.effects()
-    if before != TraceState().effects():
+    if has_changed_objects(state):
         raise TraceBreakError("GB0002", f"{cls.__name__}.apply after objects were changed")
-    outputs, context = _scratch_forward(frame, cls, args, kwargs)
-    if state.effects() != before or "dirty_tensors" in context.attributes:
+    before, reads = state.effects(), state.gradient_reads
+    call = _scratch_forward(frame, cls, args, kwargs)
+    changes = state.effects() != before or (state.gradient_reads != reads and state.attributes)
+    if changes or "dirty_tensors" in call.context.attributes:
         raise TraceBreakError("GB0002", f"{cls.__name__}.apply, which changes what it is given")
     if not all(isinstance(a, TensorVariable) or _is_plain(a) for a in (*args, *kwargs.values())):
         raise TraceBreakError("GB0009", f"an argument of {cls.__name__}.apply")
-    return _call(state, cls, args, kwargs, outputs, context)
+    return _call(state, call, kwargs)
 
 
 def _is_plain(value: Variable) -> bool:
@@ -111,12 +114,13 @@ def _is_plain(value: Variable) -> bool:
 
 def _scratch_forward(
     frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
-) -> tuple[list[Variable], ObjectVariable]:
-    """The outputs of the forward, traced into a graph that is thrown away."""
+) -> FunctionCall:
+    """The call, with its forward traced into a graph that is thrown away."""
     state = frame.state
     outer, gradients = state.scope, state.grad_enabled
     mutates, state.mutates_tensors = state.mutates_tensors, False
-    state.scope, state.grad_enabled = Scope(parent=outer), False
+    scratch = Scope(parent=outer)
+    state.scope, state.grad_enabled = scratch, False
     state.is_direct = False
     try:
         result, context = _forward(frame, cls, args, kwargs)
@@ -125,31 +129,25 @@ def _scratch_forward(
     finally:
         state.scope, state.grad_enabled, state.mutates_tensors = outer, gradients, mutates
     is_tuple = isinstance(result, SequenceVariable) and result.kind is tuple
-    outputs = list(hold(result, SequenceVariable).items) if is_tuple else [result]
-    if not all(isinstance(output, TensorVariable) for output in outputs):
+    found = list(hold(result, SequenceVariable).items) if is_tuple else [result]
+    outputs = [output for output in found if isinstance(output, TensorVariable)]
+    if len(outputs) != len(found):
         raise TraceBreakError("GB0009", f"what {cls.__name__}.forward returns")
     context.attributes["is_tuple"] = constant(is_tuple)
-    return outputs, context
-
-
-def _call(
-    state: TraceState,
-    cls: type,
-    args: list[Variable],
-    kwargs: dict[str, Variable],
-    outputs: list[Variable],
-    context: ObjectVariable,
-) -> Variable:
     marked = context.attributes.get("non_differentiable")
     unmoved = marked.items if isinstance(marked, SequenceVariable) else []
-    fakes = [output.fake for output in outputs if isinstance(output, TensorVariable)]
     constants = [n for n, output in enumerate(outputs) if any(output is u for u in unmoved)]
-    is_tuple = hold(context.attributes["is_tuple"], Known).value
+    return FunctionCall(cls, args, outputs, constants, context, scratch, bool(kwargs))
+
+
+def _call(state: TraceState, call: FunctionCall, kwargs: dict[str, Variable]) -> Variable:
+    args = call.args
+    is_tuple = hold(call.context.attributes["is_tuple"], Known).value
     tensors = [a.fake for a in (*args, *kwargs.values()) if isinstance(a, TensorVariable)]
-    stand_in: Any = _StandIn.apply
-    results = state.run("call_function", stand_in, (fakes, constants, *tensors), {})
+    stand_in: Any = StandIn.apply
+    results = state.run("call_function", stand_in, (call, *tensors), {})
     scope = state.scope
-    name = scope.add_module(AutogradFunction(cls))
+    name = scope.add_module(AutogradFunction(call.cls))
     local = [scope.local(a.node) if isinstance(a, TensorVariable) else _plain(a) for a in args]
     named = {
         key: scope.local(a.node) if isinstance(a, TensorVariable) else _plain(a)
@@ -165,20 +163,6 @@ def _call(
 
 def _plain(value: Variable) -> Any:
     return hold(value, Known).value
-
-
-class _StandIn(torch.autograd.Function):
-    """Gives fake tensors the history that outputs of a function have."""
-
-    @staticmethod
-    def forward(ctx: Any, outputs: list[Any], constants: list[int], *tensors: Any) -> Any:
-        ctx.mark_non_differentiable(*[outputs[n] for n in constants])
-        ctx.tensors = tensors
-        return tuple(outputs)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return None, None, *[torch.zeros_like(tensor) for tensor in ctx.tensors]
 
 
 @builtin(torch.autograd.grad)
@@ -201,7 +185,7 @@ def _refuse_code(frame: Frame, given: list[Variable]) -> None:
     state = frame.state
     fakes = map_variables(given, lambda tensor: tensor.fake, lambda number: None)
     reach = reach_of(tensors_in(fakes))
-    if reach.runs_python:
+    if reach.runs_python or reach.calls:
         raise TraceBreakError("GB0002", "torch.autograd.grad after objects were changed")
     if state.scope.parent is not None:
         raise TraceBreakError("GB0002", "torch.autograd.grad of outer tensors in a transform")

@@ -15,6 +15,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.rules.function_backwards import trace_backward
 from plait_bytecode_tracer.rules.modes import set_grad_enabled
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
@@ -71,7 +72,9 @@ def backward(
     outputs = _tensors(frame, tensors)
     reach = reach_of(output.fake for output in outputs)
     if reach.runs_python:
-        raise TraceBreakError("GB0002", "backward() through a function with gradients of its own")
+        raise TraceBreakError("GB0002", "backward() through Python that the trace does not know")
+    for call in reach.calls:
+        trace_backward(frame, call)
     leaves = [leaf_of(state, fake) for fake in reach.leaves]
     guard_leaves(state, leaves)
     if inputs is not None and not _is_none(inputs):

@@ -27,6 +27,7 @@ def is_leaf(state: TraceState, owner: TensorVariable) -> bool:
 def gradient(frame: Frame, owner: TensorVariable) -> Variable:
     """`owner.grad`, of a leaf: of others Python warns."""
     state = frame.state
+    state.gradient_reads += 1
     if not is_leaf(state, owner):
         raise TraceBreakError("GB0007", "the attribute 'grad' of a tensor that is no leaf")
     if owner.original is None or owner.source is None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.tensors.stand_ins import FunctionCall
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -15,13 +17,16 @@ class Reach:
 
     leaves: tuple[torch.Tensor, ...]
     """Fake tensors, in the order in which they are found."""
+    calls: tuple[FunctionCall, ...]
+    """The calls of functions with gradients of their own that lie on the way."""
     runs_python: bool
-    """Whether functions with gradients of their own lie on the way."""
+    """Whether other Python of the program, or of torch, runs in the pass."""
 
 
 def reach_of(outputs: Iterable[torch.Tensor]) -> Reach:
     """Walk autograd's graph of fake tensors to its leaves."""
     leaves: dict[int, torch.Tensor] = {}
+    calls: list[FunctionCall] = []
     runs_python = False
     waiting: list[Any] = []
     for output in outputs:
@@ -35,12 +40,16 @@ def reach_of(outputs: Iterable[torch.Tensor]) -> Reach:
         leaf = getattr(node, "variable", None)
         if isinstance(leaf, torch.Tensor):
             leaves[id(leaf)] = leaf
-        runs_python = runs_python or _is_python(node)
+        call = getattr(node, "call", None)
+        if isinstance(call, FunctionCall):
+            calls.append(call)
+        else:
+            runs_python = runs_python or _is_python(node)
         for following, _ in reversed(node.next_functions):
             if following is not None and following not in seen:
                 seen.add(following)
                 waiting.append(following)
-    return Reach(tuple(leaves.values()), runs_python)
+    return Reach(tuple(leaves.values()), tuple(calls), runs_python)
 
 
 def _is_python(node: Any) -> bool:
