@@ -126,3 +126,25 @@ def test_what_breaks_says_why(why: str, function: Callable[..., Any]) -> None:
 
 _ROWS = torch.tensor([0, 2])
 _BEFORE = torch.ones(3, 2, requires_grad=True) * 2
+
+
+def test_functions_that_only_compute_are_gone_through() -> None:
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(value)
+            return value**3
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            (value,) = ctx.saved_tensors
+            return gradient * 3 * value**2
+
+    def backward(x: torch.Tensor) -> None:
+        Cube.apply(x).sum().backward()
+
+    fast, graphs = _compiled(backward, fullgraph=True)
+    x = torch.full((3,), 2.0, requires_grad=True)
+    fast(x)
+    assert torch.equal(x.grad, torch.full((3,), 12.0))
+    assert len(graphs) == 1

@@ -724,3 +724,58 @@ def function_that_is_given_no_gradients(x):
     one, _ = _Counting.apply(x)
     one.sum().backward()
     return x.grad
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)])
+def hook_in_the_graph(x):
+    y = x * 2
+    y.register_hook(lambda gradient: gradient * 3)
+    y.square().sum().backward()
+    return x.grad
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)])
+def hook_that_gives_what_is_there(x):
+    other = x.detach() + 1
+    y = x * 1
+    y.register_hook(lambda gradient: other)
+    y.sum().backward()
+    x.grad.mul_(2)
+    return x.grad, other
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)])
+def hook_of_the_argument(x):
+    seen = []
+    x.register_hook(lambda gradient: seen.append(1) or gradient * 3)
+    x.square().sum().backward()
+    return x.grad, seen
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)])
+def hook_of_the_argument_later(x):
+    seen = []
+    x.square().sum().backward()
+    x.register_hook(lambda gradient: seen.append(1) or gradient * 3)
+    x.square().sum().backward()
+    return x.grad, seen
+
+
+@scenario(_batches)
+def optimizer_in_the_backward():
+    made = model()
+    optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in made.parameters()}
+
+    def update(parameter):
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for p in made.parameters():
+        p.register_post_accumulate_grad_hook(update)
+
+    def step(x, y):
+        loss = F.mse_loss(made(x), y)
+        loss.backward()
+        return loss.detach()
+
+    return step, made
