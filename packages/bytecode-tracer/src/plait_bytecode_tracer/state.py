@@ -260,6 +260,8 @@ class TraceState:
     """The gradients of leaves that the call has made, by the ids of their fake tensors."""
     gradient_reads: int = 0
     """How often the trace has read the gradient of a tensor."""
+    known_leaves: set[int] = field(default_factory=set)
+    """The ids of tensors from outside that are guarded to be leaves, all in one guard."""
     without_gradient: set[int] = field(default_factory=set)
     """The ids of leaves from outside that are guarded to have no gradient before the call."""
     locks: Locks = field(default_factory=Locks)

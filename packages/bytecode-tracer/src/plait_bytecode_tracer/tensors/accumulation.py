@@ -53,10 +53,9 @@ def _has_no_gaps(tensor: torch.Tensor) -> bool:
 
 def are_plain_leaves(*tensors: torch.Tensor) -> bool:
     """Whether autograd has made none of these tensors, and calls nobody for their gradients."""
-    return all(
-        tensor.is_leaf
-        and not tensor._backward_hooks
-        and not tensor._post_accumulate_grad_hooks
-        and getattr(tensor, "grad_dtype", tensor.dtype) is tensor.dtype
-        for tensor in tensors
-    )
+    for tensor in tensors:  # a guard of each call, for each parameter: a loop takes half the time
+        if not tensor.is_leaf or tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
+            return False
+        if getattr(tensor, "grad_dtype", tensor.dtype) is not tensor.dtype:
+            return False
+    return True

@@ -19,6 +19,8 @@ def is_leaf(state: TraceState, owner: TensorVariable) -> bool:
     leaf = True
     if owner.source is not None and owner.original is not None:
         leaf = owner.original.is_leaf
+        if id(owner.original) in state.known_leaves:
+            return owner.fake.is_leaf
         text = f"{owner.source.text}.is_leaf is {leaf}"
         state.guard(owner.source, f"{{}}.is_leaf is {leaf}", text)
     return leaf and owner.fake.is_leaf  # by writes in the trace it may cease to be one
@@ -88,6 +90,7 @@ def guard_leaves(state: TraceState, leaves: Sequence[TensorVariable]) -> None:
         text = "backward() to tensors with a history from before the call, or with hooks"
         raise TraceBreakError("GB0002", text)
     sources = ", ".join(leaf.source.code for leaf in outside if leaf.source is not None)
+    state.known_leaves.update(map(id, real))
     check = state.constants.name(are_plain_leaves)
     state.guard(None, f"{check}({sources})", "gradients end in leaves without hooks")
 
