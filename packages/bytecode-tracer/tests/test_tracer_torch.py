@@ -145,3 +145,30 @@ def test_hooks_that_only_compute_are_in_the_graph() -> None:
         assert torch.equal(x.grad, other.grad)  # type: ignore[arg-type]
     assert not compiled.breaks
     assert len(graphs) == 1
+
+
+def test_function_modes_around_a_call_are_traced_as_if_it_entered_them() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x) + 1
+
+    compiled, graphs = _compiled(function)
+    x = torch.ones(3)
+    for factor in (2.0, 2.0, 3.0):
+        with _Scaled(factor) as mode:
+            assert torch.equal(compiled(x), function(x))
+            assert torch.overrides._get_current_function_mode() is mode
+    assert torch.equal(compiled(x), function(x))
+    assert len(graphs) == 3  # without a mode, and for each factor
+    assert not [found for member in compiled.family() for found in member.breaks]
+
+
+def test_a_graph_that_fails_under_a_function_mode_leaves_it_active() -> None:
+    compiled, _ = _compiled(lambda x, places: x.index_select(0, places).mul_(2))
+    with _Scaled(2.0) as mode:
+        compiled(torch.ones(3), torch.tensor([1]))
+        try:
+            compiled(torch.ones(3), torch.tensor([7]))
+        except IndexError:
+            pass
+        assert torch.overrides._get_current_function_mode() is mode
+    assert torch.overrides._get_current_function_mode() is None

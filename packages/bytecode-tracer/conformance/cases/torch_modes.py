@@ -559,3 +559,73 @@ def mode_over_a_module():
             return made(x)
 
     return program, (made, seen)
+
+
+def _under(make):
+    """Drive a case under the mode that `make` gives for each set, which must see all."""
+
+    def drive(function, x, seen, *rest):
+        with make(seen):
+            result = function(x, *rest)
+            after = torch.overrides._get_current_function_mode_stack()
+        return result, list(seen), len(after)
+
+    return drive
+
+
+def _recorded():
+    return [(t(3), []), (t(2), []), (t(3, start=2), [])]
+
+
+@case(_recorded, drive=_under(Recording))
+def called_under_a_mode(x):
+    return torch.sin(x) + x.sum()
+
+
+@case(_recorded, drive=_under(lambda seen: Recording(seen, "b")))
+def called_under_a_mode_that_has_state(x):
+    y = x * 2
+    with Scaled(3.0):
+        return torch.sin(y) + 1
+
+
+@case(_recorded, drive=_under(Recording))
+def break_under_a_mode(x):
+    y = torch.sin(x) + 1
+    print(y.sum() > 1e6)
+    return y.cos()
+
+
+@case(_recorded, drive=_under(Recording))
+def error_under_a_mode(x):
+    try:
+        return torch.sin(x).view(7)
+    except RuntimeError:
+        raise ValueError("wrong") from None
+
+
+@case(_recorded, drive=_under(lambda seen: Scaled(len(seen) + 2.0)))
+def scaled_around(x):
+    return torch.sin(x) * 2
+
+
+@case(_recorded, drive=_under(Recording))
+def mode_around_is_asked_for(x):
+    inside = torch.overrides._get_current_function_mode()
+    return type(inside).__name__, x + 1
+
+
+@case(_recorded, drive=_under(Recording))
+def modes_around_are_switched_off(x):
+    with torch._C.DisableTorchFunction():
+        y = torch.sin(x)
+    with torch._C.DisableTorchFunctionSubclass():
+        return y + torch.cos(x)
+
+
+@case(_recorded, drive=_under(Recording))
+def runs_out_of_bounds_under_a_mode(x):
+    try:
+        return x[torch.tensor([len(x) + 1])]
+    except IndexError:
+        return x * 2

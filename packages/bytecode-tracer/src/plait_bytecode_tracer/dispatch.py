@@ -25,7 +25,12 @@ from plait_bytecode_tracer.entries import (
 )
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
 from plait_bytecode_tracer.failing import after_failure
-from plait_bytecode_tracer.frames.binding import Binder, make_binder, parameter_names
+from plait_bytecode_tracer.frames.binding import (
+    Binder,
+    arguments_of,
+    make_binder,
+    parameter_names,
+)
 from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.interrupts import without_interrupts
@@ -34,7 +39,7 @@ from plait_bytecode_tracer.residual.steps import Step, run_steps
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import History, Policy
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.surroundings import hindrance
+from plait_bytecode_tracer.surroundings import call_under, hindrance, modes_around, put_aside
 from plait_bytecode_tracer.tensors.ambient import marking, restoring
 from plait_bytecode_tracer.trace import (
     Capture,
@@ -124,6 +129,8 @@ class CompiledFunction:
         self._said_watched = False
         self._is_full = False
         """Whether a call has been refused a further specialisation."""
+        self._under_modes: CompiledFunction | None = None
+        """Calls it where torch function modes are active; those are put aside meanwhile."""
         self._lock = threading.RLock()
         self._compiling = threading.local()
         self._take_code()
@@ -148,6 +155,8 @@ class CompiledFunction:
         """This function and its continuations after graph breaks."""
         found = [self]
         for member in found:  # it grows
+            if member._under_modes is not None:
+                found.append(member._under_modes)
             for entry in member.entries:
                 found += [other for other in entry.resumed if other not in found]
         return found
@@ -165,6 +174,7 @@ class CompiledFunction:
         with self._lock:
             self._take_code()
             self._is_full = False
+            self._under_modes = None
             self.eager_reason = None
             self.recompiles.clear()
             self.breaks.clear()
@@ -190,7 +200,8 @@ class CompiledFunction:
             result = run(*values)
             if result is not MISS:
                 return run_steps(result) if result.__class__ is Step else result
-        result = self._miss(values)
+        modes = modes_around()
+        result = self._miss(values) if modes is None else self._call_under(modes, values)
         if result is not MISS:
             return run_steps(result)
         return self.function(*args, **kwargs)
@@ -242,6 +253,20 @@ class CompiledFunction:
                 failed_guard(entry, tuple(values)),
             )
         return result
+
+    def _call_under(self, modes: tuple[Any, ...], values: Sequence[Any]) -> Any:
+        """A call where torch function modes are active, as one that enters them by itself."""
+        if getattr(self._compiling, "active", False) or hindrance() is not None:
+            return MISS
+        with self._lock:
+            if self._under_modes is None:
+                backend, settings = self._settings.backend, self._settings
+                self._under_modes = CompiledFunction(call_under, backend, settings=settings)
+                self._under_modes.__name__ = self.__name__
+            called = self._under_modes
+        args, kwargs = arguments_of(self.function, values)
+        with put_aside():
+            return called(modes, self.function, tuple(args), kwargs)
 
     def _matching_entry(self, values: tuple[Any, ...]) -> Entry | None:
         """A specialisation for a call, made now unless another thread just did; None: eager."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 Binder: TypeAlias = Callable[..., tuple[Any, ...]]
@@ -39,8 +39,16 @@ def make_binder(function: types.FunctionType) -> Binder:
     return made
 
 
-def call_with_values(function: types.FunctionType, values: tuple[Any, ...]) -> Any:
+def call_with_values(function: types.FunctionType, values: Sequence[Any]) -> Any:
     """Call a function with a value for each parameter, in the order of its locals."""
+    positional, keywords = arguments_of(function, values)
+    return function(*positional, **keywords)
+
+
+def arguments_of(
+    function: types.FunctionType, values: Sequence[Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """What to pass to a function that is to have these values in its locals, in their order."""
     code = function.__code__
     names = parameter_names(code)
     end = code.co_argcount + code.co_kwonlyargcount
@@ -51,7 +59,7 @@ def call_with_values(function: types.FunctionType, values: tuple[Any, ...]) -> A
     keywords = dict(zip(names[code.co_argcount : end], values[code.co_argcount : end], strict=True))
     if code.co_flags & inspect.CO_VARKEYWORDS:
         keywords.update(rest.pop(0))
-    return function(*positional, **keywords)
+    return positional, keywords
 
 
 def _parameters(code: types.CodeType) -> str:

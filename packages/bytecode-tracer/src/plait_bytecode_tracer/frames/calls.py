@@ -336,7 +336,7 @@ def _call_torch(
         return call_method_variable(frame, MethodVariable(args[0], name), args[1:], kwargs)
     state = frame.state
     if (
-        name.endswith("_")
+        _is_in_place(name)
         or "out" in kwargs
         or _plain_true(_argument(real, "inplace", args, kwargs))
         or _has_mutable_schema(real)
@@ -357,6 +357,14 @@ def _call_torch(
     if is_constant(result) and result is not None and not has_tensor([args, kwargs]):
         _guard_answer(frame, real, args, kwargs, result)
     return state.tensor_result(node, result)
+
+
+def _is_in_place(name: str) -> bool:
+    """Whether a function changes its first argument, by its name."""
+    if name.endswith("__"):
+        computes = name in ("__invert__", "__index__", "__int__", "__iter__")
+        return name == "__setitem__" or (name.startswith("__i") and not computes)
+    return name.endswith("_")
 
 
 def _argument(

@@ -101,9 +101,10 @@ class Thunk:
         return hand_over(self.function, self.values)
 
 
-def _hide(function: Any) -> None:
+def hide(function: Any) -> None:
+    """Show the frames of a function neither in warnings nor in reports."""
     function.__code__ = function.__code__.replace(co_filename=_HIDDEN)
 
 
 for _function in (run_steps, hand_over, Thunk.__call__):
-    _hide(_function)
+    hide(_function)
