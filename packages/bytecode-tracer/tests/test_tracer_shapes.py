@@ -197,3 +197,17 @@ assert "torch._dynamo" not in sys.modules and "torch._inductor" not in sys.modul
 
 def test_symbols_load_no_compiler_of_torchs():
     subprocess.run([sys.executable, "-c", SCRIPT], check=True, timeout=120)
+
+
+def test_a_size_that_depends_on_data_is_the_reason_where_torch_fails_to_say_so(monkeypatch) -> None:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    def fail(*_: object) -> None:
+        raise AttributeError("'NoneType' object has no attribute 'filename'")
+
+    monkeypatch.setattr(ShapeEnv, "_get_stack_summary", fail)
+    made = compiled(lambda x: sum(row.sum() for row in x.nonzero()))
+    assert made(torch.tensor([1.0, 0.0, 2.0])) == 2
+    assert [found.reason for found in made.breaks] == [
+        "unbind needs a size or number that depends on data"
+    ]

@@ -992,11 +992,22 @@ def failing_operation(target: Any, error: Exception) -> TraceBreakError:
     if operator_name is not None:
         how = f"@torch.library.register_fake({operator_name!r}) registers one"
         return TraceBreakError("GB0019", f"{operator_name} has no fake kernel: {how}")
-    if type(error).__name__ in _NEEDS_DATA:
+    if type(error).__name__ in _NEEDS_DATA or _fails_to_tell(error):
         return TraceBreakError("GB0008", f"{name} needs a size or number that depends on data")
     reason = str(error).strip().splitlines()
     first = reason[0] if reason else type(error).__name__
     return TraceBreakError("GB0008", f"{name} fails: {first}")
+
+
+def _fails_to_tell(error: Exception) -> bool:
+    """Whether torch itself failed as it put together an error about sizes that depend on data.
+
+    Torch 2.11 does, where it finds no frame that it would name.
+    """
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_name != "_make_data_dependent_error":
+        frame = frame.tb_next
+    return frame is not None
 
 
 class NamedResult(SequenceVariable):
