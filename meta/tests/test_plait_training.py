@@ -203,3 +203,22 @@ def test_a_loss_on_forces_inside_is_differentiated_outside():
         torch.autograd.grad(got, parameters), torch.autograd.grad(wanted, parameters)
     )
     assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}
+
+
+def test_a_call_that_asks_for_gradients_itself_is_compiled():
+    weight = torch.randn(3, 4).double()
+
+    def function(places):
+        places.requires_grad_(True)
+        return torch.tanh(places @ weight).square().sum()
+
+    fast = plait.compile(function, options={"strict": True})
+    x = torch.randn(5, 3).double()
+    found = []
+    for run in (function, fast):
+        given = x.clone()
+        run(given).backward()
+        found.append(given.grad)
+    torch.testing.assert_close(found[1], found[0])
+    assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}
+    assert not plait.report(fast).breaks

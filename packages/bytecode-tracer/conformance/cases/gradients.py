@@ -579,3 +579,92 @@ def gradient_reversal(x):
 def straight_through(x):
     hard = (x > 0).float()
     return hard + x - x.detach()
+
+
+# What needs gradients, set on tensors of the caller's.
+
+
+def _fresh():
+    return [(t(3),), (t(2),), (t(3, grad=True),), (t(3, start=0.5),)]
+
+
+@case(_fresh, then=_backward)
+def input_needs_gradients(x):
+    x.requires_grad_()
+    return (x * x).sum()
+
+
+@case(_fresh, then=_backward)
+def forces(x):
+    x.requires_grad = True
+    energy = torch.tanh(x * 2).square().sum()
+    (force,) = torch.autograd.grad(energy, x, create_graph=True)
+    return force * energy
+
+
+@case(_fresh, then=_backward)
+def input_needs_gradients_after_its_use(x):
+    y = x * 2
+    x.requires_grad_()
+    return (y * x).sum()
+
+
+@case(_fresh, then=_backward)
+def input_needs_gradients_and_no_more(x):
+    x.requires_grad_()
+    y = (x * x).sum()
+    x.requires_grad_(False)
+    return y, x
+
+
+@case(_fresh)
+def input_needs_gradients_without_a_graph(x):
+    x.requires_grad_()
+    return x.requires_grad, x.is_leaf, x
+
+
+@case(lambda: [(t(3), torch.tensor([n])) for n in (1, 9, 2)], then=_backward)
+def input_needs_gradients_where_the_graph_fails(x, places):
+    before = x.requires_grad
+    x.requires_grad_()
+    try:
+        y = x[places]
+    except IndexError:
+        y = x * 3
+    return y, before
+
+
+@case(lambda: [(torch.arange(3),), (t(3),), (t(3).bool(),)])
+def integers_cannot_need_gradients(x):
+    try:
+        x.requires_grad_()
+    except RuntimeError as error:
+        return str(error)
+    return x
+
+
+@case(lambda: [(t(3).clone(),), (t(2).clone(),), (t(3, grad=True),)])
+def input_detached_in_place(x):
+    y = x.detach_()
+    return y is x, y * 2
+
+
+@case(lambda: [(t(2, 3)[0],), (t(2, 3),)])
+def view_detached_in_place(x):
+    try:
+        return x.detach_() * 2
+    except RuntimeError as error:
+        return type(error).__name__
+
+
+@scenario(lambda made: [(t(2, 3), flag) for flag in (True, False, True, True, False)])
+def frozen_in_the_call():
+    torch.manual_seed(0)
+    made = nn.Linear(3, 2)
+
+    def function(x, flag):
+        for p in made.parameters():
+            p.requires_grad_(flag)
+        return made(x).sum()
+
+    return function, made

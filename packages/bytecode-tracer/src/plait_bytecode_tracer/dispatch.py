@@ -24,7 +24,7 @@ from plait_bytecode_tracer.entries import (
     make_entry,
 )
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
-from plait_bytecode_tracer.failing import after_failure
+from plait_bytecode_tracer.failing import Failed, after_failure
 from plait_bytecode_tracer.frames.binding import (
     Binder,
     arguments_of,
@@ -41,6 +41,7 @@ from plait_bytecode_tracer.shapes.policy import History, Policy
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.surroundings import call_under, hindrance, modes_around, put_aside
 from plait_bytecode_tracer.tensors.ambient import marking, restoring
+from plait_bytecode_tracer.tensors.requiring import requiring
 from plait_bytecode_tracer.trace import (
     Capture,
     WholeCallEagerError,
@@ -315,6 +316,10 @@ class CompiledFunction:
         if any(n.op not in ("placeholder", "output") for n in capture.graph_module.graph.nodes):
             inputs = capture.example_inputs
             compiled = self._settings.backend(capture.graph_module, inputs, capture)
+            required = capture.required
+            if required:
+                undo = self._after_failure(capture) is not None
+                compiled = requiring(compiled, required, undo=undo)
             if capture.state.ambient.is_switched:
                 compiled = restoring(compiled, dict(capture.state.ambient.before))
             code = self.function.__code__
@@ -402,14 +407,18 @@ class CompiledFunction:
         elif continuation is not None:
             targets = resumed = tuple(map(self._continuation, continuation.targets))
         count = len(parameter_names(self.function.__code__))
-        failed = None
-        if compiled is not None and not capture.state.mutates_tensors:
-            failed = after_failure(self.function, capture.graph_module.graph)
+        failed = None if compiled is None else self._after_failure(capture)
         parts = Parts(self.__name__, capture, compiled, targets, count, failed)
         native = self._settings.native_guards
         if native and NATIVE.request(weak_call(self._upgrade)):
             call_natively()
         return make_entry(parts, resumed, native=native)
+
+    def _after_failure(self, capture: Capture) -> Failed | None:
+        """What a call does where its graph fails; None: it raises that error."""
+        if capture.state.mutates_tensors:
+            return None
+        return after_failure(self.function, capture.graph_module.graph)
 
     def _continuation(self, target: Target) -> CompiledFunction:
         """The compiled function that goes on at a place."""

@@ -252,6 +252,8 @@ class TraceState:
     """Calls without results that are made after all else."""
     requiring: list[TensorVariable] = field(default_factory=list)
     """Tensors that are to require gradients, once the graph has made them without any."""
+    required: dict[fx.Node, tuple[TensorVariable, bool]] = field(default_factory=dict)
+    """Inputs of which the call sets whether they need gradients, before the graph."""
     hooks: list[HookHandle] = field(default_factory=list)
     """Hooks on tensors of the caller's, which they get after the graph."""
     late: list[tuple[CellVariable, Variable | None]] = field(default_factory=list)
@@ -677,6 +679,7 @@ class TraceState:
             *(self.references, self.leaving, self.taken, self.kept, self.marked_tensors),
             *(self.deferred, self.running, self.coroutines, self.representing, self.cache_keys),
             *(self.generators, self.waiting, self.made, self.hooks, self.late, self.gradients),
+            self.required,
         ):
             table.clear()
         self.outside = None

@@ -89,6 +89,12 @@ class Capture:
         """How each placeholder is read from the call."""
         return tuple(graph_input.source for graph_input in self.inputs)
 
+    @property
+    def required(self) -> tuple[tuple[int, bool], ...]:
+        """The places of inputs of which the call sets whether they need gradients, and to what."""
+        nodes = [each.node for each in self.inputs]
+        return tuple((nodes.index(n), wanted) for n, (_, wanted) in self.state.required.items())
+
     def guard_rest(self) -> None:
         """Guard what a backend has assumed of symbolic sizes while it compiled."""
         symbols = self.state.symbols

@@ -42,6 +42,7 @@ from plait_bytecode_tracer.shapes.attributes import shape_of
 from plait_bytecode_tracer.shapes.data import number_in
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.gradients import is_leaf
+from plait_bytecode_tracer.tensors.requiring import require_before
 from plait_bytecode_tracer.tensors.subclasses import (
     dispatch,
     holds_subclass,
@@ -245,11 +246,14 @@ _METADATA_METHODS = frozenset(
 def require_grad(
     frame: Frame, owner: TensorVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
-    """`requires_grad_()` of a tensor that the traced code has made, or that is so already."""
+    """`requires_grad_()` of a tensor that is so already, or that the code makes, or is given."""
     state = frame.state
     wanted = plain_value([*args, *kwargs.values(), constant(True)][0])
     if owner.fake.requires_grad is wanted and is_leaf(state, owner):
         state.guard_requires_grad()
+        return owner
+    if owner.source is not None and type(wanted) is bool:
+        require_before(state, owner, wanted)
         return owner
     if owner.source is not None or state.scope.parent is not None:
         raise TraceBreakError("GB0002", "requires_grad_() of a tensor of the caller's")
@@ -272,12 +276,24 @@ def _change_metadata(
     kwargs: dict[str, Variable],
 ) -> Variable:
     """A method that makes the tensor a view of itself: the same object, with another node."""
+    if name == "detach_" and _is_detached(frame.state, owner):
+        return owner
     if owner.source is not None:
         raise TraceBreakError("GB0002", f"{name}() of a tensor that the caller holds")
     state = frame.state
     node, result = state.emit("call_method", name.removesuffix("_"), [owner, *args], kwargs)
     owner.node, owner.fake = node, result
     return owner
+
+
+def _is_detached(state: TraceState, owner: TensorVariable) -> bool:
+    """Whether a tensor of the caller's has no history, and is no view, which cannot lose any."""
+    real = owner.original
+    if owner.source is None or real is None or owner.fake.requires_grad or real._is_view():
+        return False
+    state.guard_requires_grad()
+    state.guard(owner.source, "not {}._is_view()", f"{owner.source.text} is no view")
+    return is_leaf(state, owner)
 
 
 def _tensor_special(

@@ -497,6 +497,8 @@ class Rebuilder:
             begun = coroutine.frame.index > 0 or coroutine.frame.result is not None
             if not begun and id(coroutine) not in self.names:  # Python warns of it
                 raise TraceBreakError("GB0011", "a coroutine that is never awaited")
+        for tensor, wanted in self.state.required.values():  # there may be no graph
+            self.lines.append(f"{self.value(tensor)}.requires_grad_({wanted})")
         for function, args, kwargs in self.state.deferred:
             self._deferred_call(function, args, kwargs)
         late: list[str] = []
