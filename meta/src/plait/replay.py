@@ -3,7 +3,9 @@
 A compiled program computes new values and writes inputs back only at its end, so when it
 raises nothing has happened yet: the captured graph is run in its place, and raises what
 eager raises, after the changes that eager makes. Should it not raise, the program was at
-fault, and the call has its right result nevertheless.
+fault, and the call has its right result nevertheless. The tracer does better where it can make
+the whole call anew as Python: it calls `unchanged_on_error` of what runs the graph, which raises
+before anything has happened.
 """
 
 from __future__ import annotations
@@ -76,6 +78,13 @@ def _eager_on(kind: type[Exception], run: Runner, captured: fx.GraphModule, name
         )
         return result
 
+    def unchanged_on_error(*inputs: Any) -> Any:
+        try:
+            return run(*inputs)
+        except kind as error:
+            raise RuntimeError(f"the compiled program of {name} failed") from error
+
+    setattr(call, "unchanged_on_error", unchanged_on_error)  # noqa: B010  # for mypy
     return call
 
 

@@ -24,7 +24,7 @@ from plait_bytecode_tracer.entries import (
     make_entry,
 )
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
-from plait_bytecode_tracer.failing import Failed, after_failure
+from plait_bytecode_tracer.failing import Failed, Watched, after_failure, is_fallible, telling_run
 from plait_bytecode_tracer.frames.binding import (
     Binder,
     arguments_of,
@@ -312,13 +312,14 @@ class CompiledFunction:
                 raise full_graph_error(capture.graph_break)
             self.breaks.append(capture.graph_break)
             get_logger("tracer").info("graph break in %s: %s", self.__name__, capture.graph_break)
-        compiled = None
+        compiled, failed = None, None
         if any(n.op not in ("placeholder", "output") for n in capture.graph_module.graph.nodes):
             inputs = capture.example_inputs
             compiled = self._settings.backend(capture.graph_module, inputs, capture)
+            compiled, failed = self._watched(capture, compiled)
             required = capture.required
             if required:
-                undo = self._after_failure(capture) is not None
+                undo = failed is not None
                 compiled = requiring(compiled, required, undo=undo)
             if capture.state.ambient.is_switched:
                 compiled = restoring(compiled, dict(capture.state.ambient.before))
@@ -329,7 +330,7 @@ class CompiledFunction:
             capture.guard_rest()
             profile.count("graphs")
         with profile.phase("residual"):
-            entry = self._entry(capture, compiled)
+            entry = self._entry(capture, compiled, failed)
         capture.state.release()
         return entry
 
@@ -398,7 +399,7 @@ class CompiledFunction:
             and found.code in ("GB0008", "GB0009")
         )
 
-    def _entry(self, capture: Capture, compiled: Any) -> Entry:
+    def _entry(self, capture: Capture, compiled: Any, failed: Failed | None) -> Entry:
         continuation = capture.continuation
         resumed: tuple[CompiledFunction, ...] = ()
         targets: tuple[Callable[..., Any], ...] = ()
@@ -407,18 +408,25 @@ class CompiledFunction:
         elif continuation is not None:
             targets = resumed = tuple(map(self._continuation, continuation.targets))
         count = len(parameter_names(self.function.__code__))
-        failed = None if compiled is None else self._after_failure(capture)
         parts = Parts(self.__name__, capture, compiled, targets, count, failed)
         native = self._settings.native_guards
         if native and NATIVE.request(weak_call(self._upgrade)):
             call_natively()
         return make_entry(parts, resumed, native=native)
 
-    def _after_failure(self, capture: Capture) -> Failed | None:
-        """What a call does where its graph fails; None: it raises that error."""
-        if capture.state.mutates_tensors:
-            return None
-        return after_failure(self.function, capture.graph_module.graph)
+    def _watched(self, capture: Capture, run: Any) -> tuple[Any, Failed | None]:
+        """A graph's call, and what to do where it fails; None: it raises its error."""
+        state, graph = capture.state, capture.graph_module.graph
+        places = state.changed_inputs()
+        if not state.mutates_tensors or not (places or state.changes_unseen()):
+            return run, after_failure(self.function, graph, None)
+        may_fail = any(is_fallible(node.target, node.args) for node in graph.nodes)
+        telling = telling_run(run, graph) if may_fail else None
+        if telling is None:
+            return run, None
+        watched = Watched(telling, places)
+        failed = after_failure(self.function, graph, watched.is_unchanged)
+        return (run, None) if failed is None else (watched, failed)
 
     def _continuation(self, target: Target) -> CompiledFunction:
         """The compiled function that goes on at a place."""

@@ -3,12 +3,13 @@
 Fake tensors do not tell every error: a matrix may be singular, an index out of range. Where
 the graph fails, nothing of the call has happened yet, so the call is made as plain Python: it
 handles or raises the error where the program does, after the effects that come before it.
-That is not possible where the graph changes tensors, draws random numbers or calls
-functions that are not torch's own; there the graph's error is the call's.
+That is not possible where the graph has changed tensors of the caller's before it fails, draws
+random numbers or calls functions that are not torch's own; there the graph's error is the call's.
 """
 
 from __future__ import annotations
 
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -35,31 +36,51 @@ _CHANGES = frozenset(
     }
 )
 """Functions of `operator` that change what they are given."""
+_UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm")
+"""Parts of the names of functions that may change tensors past the versions of fake ones."""
 _PURE_MODULES = ("torch", "_operator", "operator", "math")
 _FALLIBLE = frozenset(
     {
         *("gather", "index_select", "embedding", "embedding_bag", "take", "take_along_dim"),
         *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill"),
-        *("index_put", "index_reduce", "nll_loss", "cross_entropy", "one_hot", "bincount"),
-        *("repeat_interleave", "cholesky", "linalg_cholesky", "inverse", "linalg_inv", "inv"),
-        *("solve", "linalg_solve", "index"),
+        *("index_put", "index_reduce", "nll_loss", "cross_entropy", "one_hot", "bincount", "put"),
+        *("repeat_interleave", "masked_scatter", "index", "unravel_index", "ctc_loss"),
+        *("binary_cross_entropy", "multi_margin_loss", "multilabel_margin_loss"),
+        *("cholesky", "linalg_cholesky", "inverse", "linalg_inv", "inv", "solve", "linalg_solve"),
+        *("eigh", "linalg_eigh", "svd", "linalg_svd", "lstsq", "linalg_lstsq", "pinverse"),
+        *("linalg_pinv", "_check", "_assert_async", "item"),
     }
 )
-"""Operators that fail for values that only the run gives: places out of range."""
+"""Operators that fail for values of which only the run tells: a place that is out of range."""
+_DIVISIONS = frozenset(
+    {"floordiv", "floor_divide", "mod", "remainder", "fmod", "ifloordiv", "imod"}
+)
+"""Operators that fail where an integer is divided by zero."""
 
 
-def require_retraceable(nodes: Iterable[fx.Node], target: Any, args: Sequence[Any]) -> None:
-    """Break before a failed call could not be made again as Python, while prints wait for it.
+def require_retraceable(
+    nodes: Iterable[fx.Node], target: Any, args: Sequence[Any], *, is_changed: bool
+) -> None:
+    """Break before an operator that may fail where the call could then not be made as Python.
 
-    That is so where one operator changes tensors and another may fail: what is printed
-    before would never come.
+    That is so where tensors of the caller's have been changed, or random numbers drawn. What
+    is printed before would never come, and no handler would see the error.
     """
-    may_fail, changes = _is_fallible(target, args), _is_change(target)
-    if (may_fail and any(not is_pure(node) or _is_change(node.target) for node in nodes)) or (
-        changes and any(_is_fallible(node.target, node.args) for node in nodes)
-    ):
-        name = target if isinstance(target, str) else getattr(target, "__name__", target)
-        raise TraceBreakError("GB0008", f"{name} where others change tensors, or fail")
+    if is_fallible(target, args) and (is_changed or any(map(_leaves_traces, nodes))):
+        raise _not_retraceable(target)
+
+
+def require_unchanged(nodes: Iterable[fx.Node], target: Any, args: Sequence[Any]) -> None:
+    """The same for an operator that changes a tensor of the caller's: it, or one before, may fail.
+
+    A graph may change tensors in another order than the program.
+    """
+    if is_fallible(target, args) or any(is_fallible(n.target, n.args) for n in nodes):
+        raise _not_retraceable(target)
+
+
+def _not_retraceable(target: Any) -> TraceBreakError:
+    return TraceBreakError("GB0008", f"{_name(target)} where others change tensors, or fail")
 
 
 def is_printed(function: Variable) -> bool:
@@ -72,10 +93,44 @@ def _name(target: Any) -> str:
     return target if isinstance(target, str) else str(getattr(target, "__name__", ""))
 
 
-def _is_fallible(target: Any, args: Sequence[Any]) -> bool:
-    if _name(target) in ("getitem", "setitem"):
+def is_fallible(target: Any, args: Sequence[Any]) -> bool:
+    """Whether an operator may fail for values that only the run gives.
+
+    `args` are fake tensors, or nodes that have them.
+    """
+    name = _name(target)
+    if name in ("getitem", "setitem"):
         return any(isinstance(part, torch.Tensor | fx.Node) for part in _parts(args[1:2]))
-    return _name(target).rstrip("_") in _FALLIBLE
+    plain = name.rstrip("_")
+    return plain in _FALLIBLE or (plain in _DIVISIONS and not any(map(_is_float, args)))
+
+
+def _is_float(value: Any) -> bool:
+    found = value.meta.get("val") if isinstance(value, fx.Node) else value
+    is_float = isinstance(found, torch.Tensor) and found.is_floating_point()
+    return is_float or isinstance(found, float)
+
+
+def is_change(target: Any) -> bool:
+    """Whether an operator changes a tensor in place, by its name."""
+    name = _name(target)
+    in_place = name.endswith("_") and not name.endswith("__") and name not in ("and_", "or_")
+    return in_place or name in _CHANGES
+
+
+def _leaves_traces(node: fx.Node) -> bool:
+    """Whether more than a result may show of a node that has run, past the versions of tensors."""
+    return not is_pure(node) or changes_unseen(node)
+
+
+def changes_unseen(node: fx.Node) -> bool:
+    """Whether an operator may change tensors past the versions of fake ones."""
+    if node.op not in ("call_function", "call_method"):
+        return False
+    name = _name(node.target)
+    max_norm = node.args[3] if len(node.args) > 3 else node.kwargs.get("max_norm")
+    renormalizes = "embedding" in name and max_norm is not None
+    return renormalizes or any(part in name for part in _UNSEEN)
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -86,20 +141,21 @@ def _parts(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _is_change(target: Any) -> bool:
-    """Whether an operator changes a tensor in place."""
-    name = _name(target)
-    in_place = name.endswith("_") and not name.endswith("__") and name not in ("and_", "or_")
-    return in_place or name in _CHANGES
+def after_failure(
+    function: types.FunctionType, graph: fx.Graph, is_unchanged: Callable[[Exception], bool] | None
+) -> Failed | None:
+    """What to do where the graph of a call of `function` fails; None: it raises that error.
 
-
-def after_failure(function: types.FunctionType, graph: fx.Graph) -> Failed | None:
-    """What to do where the graph of a call of `function` fails; None: it raises that error."""
+    `is_unchanged` tells whether a graph that failed has changed none of its inputs; None where
+    it never changes any.
+    """
     if not all(map(is_pure, graph.nodes)):
         return None
 
     def failed(error: Exception, *values: Any) -> Any:
         if isinstance(error, PlaitError) or not isinstance(error, _ERRORS_OF_OPERATORS):
+            raise error
+        if is_unchanged is not None and not is_unchanged(error):
             raise error
         result = call_with_values(function, values)
         get_logger("tracer").info(
@@ -108,6 +164,59 @@ def after_failure(function: types.FunctionType, graph: fx.Graph) -> Failed | Non
         return result
 
     return failed
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    """How often a tensor has been changed; None for one of inference mode, which does not tell."""
+    return None if tensor.is_inference() else tensor._version
+
+
+class Watched:
+    """A graph's call that tells whether an input was changed before it failed.
+
+    Args:
+        run: the graph's call, which counts each change of an input in its version.
+        places: of the inputs that it changes.
+    """
+
+    def __init__(self, run: Callable[..., Any], places: Sequence[int]) -> None:
+        self._run = run
+        self._places = places
+        self._local = threading.local()
+
+    def __call__(self, *args: Any) -> Any:
+        before = [_version(args[place]) for place in self._places]
+        try:
+            return self._run(*args)
+        except Exception as error:
+            after = [_version(args[place]) for place in self._places]
+            self._local.unchanged = error if after == before and None not in before else None
+            raise
+
+    def is_unchanged(self, error: Exception) -> bool:
+        """Whether this error came before any change; asked once, by the thread that caught it."""
+        unchanged, self._local.unchanged = getattr(self._local, "unchanged", None), None
+        return unchanged is error
+
+
+def telling_run(run: Any, graph: fx.Graph) -> Callable[..., Any] | None:
+    """A call of a graph that tells by the versions of its inputs whether it has changed them.
+
+    What a backend returns may have such a call as its attribute `unchanged_on_error`: it changes
+    inputs when nothing can fail any more. A graph that runs as it was captured changes them in
+    between, so that it depends on its operators. None where nothing is known.
+    """
+    found: Callable[..., Any] | None = getattr(run, "unchanged_on_error", None)
+    if found is not None:
+        return found
+    is_captured = isinstance(getattr(run, "__self__", run), fx.GraphModule)
+    hides = any(_fails_halfway(node) or changes_unseen(node) for node in graph.nodes)
+    return run if is_captured and not hides else None
+
+
+def _fails_halfway(node: fx.Node) -> bool:
+    """Whether an operator may have changed a part of a tensor when it fails."""
+    return is_change(node.target) and is_fallible(node.target, node.args)
 
 
 def runs_torch_alone(graph: fx.Graph) -> bool:

@@ -17,7 +17,14 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import TooLongError, TraceBreakError
-from plait_bytecode_tracer.failing import is_printed, require_retraceable
+from plait_bytecode_tracer.failing import (
+    changes_unseen,
+    is_change,
+    is_fallible,
+    is_printed,
+    require_retraceable,
+    require_unchanged,
+)
 from plait_bytecode_tracer.guards import (
     ABSENT,
     GuardSet,
@@ -831,8 +838,6 @@ class TraceState:
         from plait_bytecode_tracer.shapes.uses import check_result, check_use
 
         self._guard_target(kind, target, args)
-        if any(is_printed(function) for function, _, _ in self.deferred):
-            require_retraceable(self.graph.nodes, target, self._fakes(tuple(args)))
         if self.requiring and self.grad_enabled:
             raise TraceBreakError("GB0002", "gradients of a tensor that was made without any")
         device = self.ambient.device_for(target, kwargs)
@@ -843,6 +848,9 @@ class TraceState:
         node_args = self._nodes(tuple(args))
         node_kwargs = self._nodes(kwargs)
         fake_args, fake_kwargs = self._fakes(tuple(args)), self._fakes(kwargs)
+        if is_fallible(target, fake_args) and self._is_watched():
+            changed = bool(self.changed_inputs())
+            require_retraceable(self.graph.nodes, target, fake_args, is_changed=changed)
         try:
             result = self.run(kind, target, fake_args, fake_kwargs)
         except TraceBreakError as error:
@@ -864,6 +872,8 @@ class TraceState:
             check_result(target, result, args, kwargs)
         self.note_operation()
         require_unhooked(self.hooks)
+        if is_change(target) and self._is_watched() and self.changed_inputs():
+            require_unchanged(self.graph.nodes, target, fake_args)
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta["val"] = result
         self.mark(node)
@@ -878,6 +888,21 @@ class TraceState:
             require_own_operation(self, kind, target, tensors[0].cls)
         if isinstance(target, types.FunctionType) and target.__module__.startswith("torch"):
             guard_code(self, target)
+
+    def changed_inputs(self) -> list[int]:
+        """The places of the inputs that the graph changes, as far as their versions tell."""
+        return [n for n, each in enumerate(self.inputs) if self.is_changed(each.node)]
+
+    def changes_unseen(self) -> bool:
+        """Whether the graph may change inputs of which their versions do not tell."""
+        if any(i.node.meta["val"].is_inference() for i in self.tensor_inputs):
+            return True
+        return bool(self.versions_before) or any(map(changes_unseen, self.graph.nodes))
+
+    def _is_watched(self) -> bool:
+        """Whether somebody would miss an error that only the graph's run raises."""
+        prints = any(is_printed(function) for function, _, _ in self.deferred)
+        return prints or any(frame.is_handling() for frame in self.running)
 
     def is_changed(self, node: fx.Node) -> bool:
         """Whether a tensor's version has grown since its node came."""

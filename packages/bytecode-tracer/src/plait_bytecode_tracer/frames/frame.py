@@ -252,6 +252,24 @@ class Frame:
         made.is_new = False
         raise made
 
+    def is_handling(self) -> bool:
+        """Whether a `try` statement is around what is running, in code that is not torch's.
+
+        A `with` block is none: what managers of torch's undo, a failing graph undoes as well.
+        """
+        code = self.code
+        if not code.co_exceptiontable or code.co_filename.startswith(TORCH_FOLDER):
+            return False
+        found = handler_of_exceptions(code, self.instruction.offset)
+        while found is not None:
+            instructions, by_offset = instructions_of(code)
+            index = by_offset[found.target]
+            names = [each.opname for each in instructions[index : index + 2]]
+            if names[0] == "PUSH_EXC_INFO" and names[1] != "WITH_EXCEPT_START":
+                return True
+            found = handler_of_exceptions(code, found.target)
+        return False
+
     @property
     def kind(self) -> str:
         """What Python calls a frame that suspends."""

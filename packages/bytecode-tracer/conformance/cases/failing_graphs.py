@@ -1,0 +1,132 @@
+"""Errors that only the run of a graph raises, where the graph changes tensors: who sees them."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from conformance.declare import case, t
+
+_logger = logging.getLogger("conformance.failing_graphs")
+
+
+def _places():
+    """A tensor to change, a place that may be out of range, what is read, and where to note."""
+    return [(t(3), torch.tensor([n]), t(4), []) for n in (1, 9, 2, 7)]
+
+
+@case(_places)
+def noted_before_the_error(x, place, table, seen):
+    seen.append("begun")
+    y = table[place]
+    x.add_(1)
+    seen.append("read")
+    return y + x.sum()
+
+
+@case(_places)
+def handled_after_a_change(x, place, table, seen):
+    x.add_(1)
+    try:
+        y = table[place]
+    except IndexError:
+        seen.append("out of range")
+        y = table.sum()
+    return y + x
+
+
+@case(_places)
+def handled_before_a_change(x, place, table, seen):
+    try:
+        y = table[place]
+        x.add_(1)
+    except IndexError:
+        seen.append("out of range")
+        y = table.sum()
+    return y + x
+
+
+@case(_places)
+def handled_by_the_caller_of_a_function(x, place, table, seen):
+    def read():
+        x.mul_(2)
+        return table.index_select(0, place)
+
+    try:
+        y = read()
+    except (IndexError, RuntimeError):
+        seen.append(x.sum())
+        y = table[:1]
+    return y + x
+
+
+@case(_places)
+def undone_at_last(x, place, table, seen):
+    seen.append("begun")
+    x.add_(1)
+    try:
+        return table.index_select(0, place) + x
+    finally:
+        x.sub_(1)
+        seen.append("ended")
+
+
+@case(_places)
+def own_tensor_changed(x, place, table, seen):
+    made = torch.zeros(4)
+    made[1] = 5
+    made.mul_(2)
+    seen.append("begun")
+    try:
+        return made[place] + x
+    except IndexError:
+        return made.sum() + x
+
+
+@case(_places)
+def change_that_fails_itself(x, place, table, seen):
+    total = x.sum()
+    try:
+        x.index_fill_(0, place, 7.0)
+    except (IndexError, RuntimeError):
+        seen.append(total)
+    return x * total
+
+
+@case(_places)
+def printed_before_the_error(x, place, table, seen):
+    print("begun")
+    y = table[place]
+    x.add_(1)
+    print("read")
+    return y + x.sum()
+
+
+@case(_places)
+def logged_before_the_error(x, place, table, seen):
+    _logger.warning("begun")
+    seen.append(len(seen))
+    made = torch.ones(4).mul_(3)
+    return made[place] * table[place] + x
+
+
+@case(lambda: [(torch.arange(3), torch.tensor(n), []) for n in (2, 0, 1)])
+def integers_divided(x, by, seen):
+    x.add_(4)
+    try:
+        return x // by
+    except RuntimeError:
+        seen.append("by zero")
+        return x
+
+
+@case(lambda: [(torch.eye(2) * n, t(2), []) for n in (2, 0, 1)])
+def singular(matrix, x, seen):
+    seen.append("begun")
+    x.mul_(2)
+    try:
+        inverse = torch.linalg.inv(matrix)
+    except RuntimeError as error:
+        return type(error).__name__, x
+    return inverse @ x, x
