@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from plait_bytecode_tracer import CompiledFunction
+from plait_bytecode_tracer import CompiledFunction, trace
 
 
 class _Scaled(TorchFunctionMode):
@@ -172,3 +173,25 @@ def test_a_graph_that_fails_under_a_function_mode_leaves_it_active() -> None:
             pass
         assert torch.overrides._get_current_function_mode() is mode
     assert torch.overrides._get_current_function_mode() is None
+
+
+def test_an_operator_that_launches_triton_kernels_is_one_node() -> None:
+    triton = pytest.importorskip("triton")
+
+    @triton.jit
+    def kernel(source, target):
+        pass
+
+    @torch.library.triton_op("tracer_tests::launched", mutates_args={})
+    def launched(x: torch.Tensor) -> torch.Tensor:
+        made = torch.empty_like(x)
+        torch.library.wrap_triton(kernel)[(1,)](x, made)
+        return made
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return launched(x * 2).sin()
+
+    capture = trace(function, [torch.ones(3)])  # type: ignore[arg-type]  # it is one
+    assert capture.graph_break is None
+    names = [str(node.target) for node in capture.graph_module.graph.nodes]
+    assert "tracer_tests.launched.default" in names

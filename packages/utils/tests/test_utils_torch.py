@@ -192,3 +192,25 @@ def test_ulp_distance():
     assert ulp_distance(nan, nan).item() == 0
     assert ulp_distance(inf, inf).item() == 0
     assert ulp_distance(nan, inf).item() == float("inf")
+
+
+def test_higher_order_operators_have_their_rules_for_fakes():
+    from torch._higher_order_ops.utils import register_fake
+    from torch._ops import HigherOrderOperator
+
+    class Applied(HigherOrderOperator):
+        def __init__(self):
+            super().__init__("plait_utils_tests_applied")
+
+        def __call__(self, *args):
+            return super().__call__(*args)
+
+    applied = Applied()
+    applied.fallthrough(torch._C.DispatchKey.AutogradCPU)
+    mode = FakeMode()
+    with mode:
+        x = torch.empty(2, 3)
+        with pytest.raises(NotImplementedError):
+            applied(x)
+        register_fake(applied)(lambda tensor: tensor.new_empty(5))
+        assert applied(x).shape == (5,)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._decomp import decomposition_table
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_impls import (
     _is_tensor_constructor,
     has_meta,
@@ -111,6 +111,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
         self._storages: dict[int, torch.UntypedStorage] = {}
 
+    supports_higher_order_operators = True
+    """Their rules for fake tensors are found by the class of the mode, which this is not."""
+
     __torch_dispatch__ = getattr(
         FakeTensorMode.__torch_dispatch__, "__wrapped__", FakeTensorMode.__torch_dispatch__
     )
@@ -182,13 +185,15 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
 
     def dispatch(
         self,
-        func: OpOverload,
+        func: OpOverload | HigherOrderOperator,
         types: Sequence[type],
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Run what is plain without torch's cache, whose keys cost more than our own."""
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return self._by_rule(func, args, kwargs)
         if (
             func in _DISPATCH_META_HANDLERS
             or func in _DISPATCH_HANDLE_DIRECTLY
@@ -204,6 +209,21 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         if key is not None:
             remember(key, args, result)
         return result
+
+    def _by_rule(
+        self, func: HigherOrderOperator, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Run a higher-order operator by its rule for fake tensors."""
+        from torch._higher_order_ops.utils import registered_hop_fake_fns
+
+        rules: Mapping[Any, Any] = registered_hop_fake_fns
+        if func in rules:
+            with self:
+                return rules[func](*args, **kwargs)
+        rule: Any = func.python_key_table.get(FakeTensorMode)
+        if rule is None:
+            raise NotImplementedError(f"{func} has no rule for fake tensors")
+        return rule(self, *args, **kwargs)
 
     def _dispatch_anew(
         self,

@@ -81,11 +81,13 @@ _UNTRACED_MODULES = (
     *("torch._dynamo", "torch._inductor", "torch._functorch", "torch._higher_order_ops"),
     *("torch.random", "torch.cuda.random"),  # they change random states
     "torch.distributed",  # its functions read the state of the process
+    *("triton.runtime", "triton.compiler", "triton.backends"),  # they launch kernels
 )
 _INLINED = frozenset(
     {
         *("_wraps_without_dynamo_attrs", "_check_randomness_arg", "inner", "wrapped"),
         *("_vjp_with_argnums", "_jvp_with_argnums", "error_if_complex", "fn", "wrapper"),
+        "__getitem__",  # of a kernel, with a grid
         *("mark_static_address", "stack_module_state", "construct_stacked_leaf", "functional_call"),
     }
 )
@@ -503,7 +505,7 @@ def inline(
     if marked is not None:
         return marked
     untraced = (function.__module__ or "").startswith(_UNTRACED_MODULES)
-    if untraced and function.__code__.co_name not in _INLINED:
+    if untraced and function.__code__.co_name not in _INLINED and not _is_resumed(function):
         rule = find_named(function)
         if rule is not None:
             return rule(frame, *args, **kwargs)
@@ -527,6 +529,13 @@ def inline(
     if described.co_qualname != function.__qualname__:  # errors name the function by it
         described = described.replace(co_qualname=function.__qualname__)
     return _run(frame, target, bind(described, defaults, named, args, kwargs))
+
+
+def _is_resumed(function: types.FunctionType) -> bool:
+    """Whether it is the rest of a frame, after a break."""
+    from plait_bytecode_tracer.breaking.resume import origin_of
+
+    return origin_of(function.__code__) is not None
 
 
 def _defaults(
