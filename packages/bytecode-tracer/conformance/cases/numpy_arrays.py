@@ -779,3 +779,41 @@ def places(x):
 @case(floats)
 def rounded(x):
     return np.round(x, 1), x.round(), np.around(x * 10, -1), np.ptp(x), np.average(x, axis=0)
+
+
+ONE = np.int64(4)
+
+
+def one_of(made, other):
+    """Two names of one array, which a write in place reaches."""
+    made += 1
+    other[...] = other * 2
+    return made, other, made is other, made.flags.owndata, made.strides
+
+
+@case(lambda: [(np.int64(2),), (np.float32(2),), (np.bool_(True),), (np.int64(3),)])
+def arrays_that_scalars_become(n):
+    made = [n.reshape(-1), n.ravel(), n.reshape(1, 1), n.repeat(2), np.atleast_1d(n), n.flatten()]
+    return made, [each.flags.owndata for each in made], n.T, n.squeeze(), n.copy(), n[()]
+
+
+@case(singles)
+def arrays_that_scalars_of_the_call_become(x):
+    n = x.sum()
+    np.histogram(np.zeros(2))
+    made = [n.reshape(-1), n.ravel(), np.atleast_1d(n), n[None], n[...]]
+    return made, [each.flags.owndata for each in made], [each.strides for each in made]
+
+
+@case(lambda: [(2,), (3,), (2,)])
+def arrays_of_known_scalars_are_written_to(n):
+    first, second = ONE.reshape(1), ONE.repeat(n)
+    return one_of(first, first), one_of(second, second), list(ONE.flat), np.ndim(ONE)
+
+
+@case(singles)
+def views_without_axes(x):
+    whole = np.array(x.sum())
+    view = np.atleast_1d(whole)
+    view += 1
+    return whole, view, view.base is whole

@@ -153,7 +153,9 @@ def _atleast_1d(context: Context, *arys: Variable) -> Variable:
     tensor = context.traced(array)
     if tensor.dim() and not array.is_scalar:
         return array
-    return context.result(tensor.reshape(1), given=[array])
+    if not array.is_scalar:
+        return arranged(context, array, tensor.reshape(1), np.reshape, constant(1))
+    return context.result(tensor.reshape(1), given=[array], inner=True)
 
 
 @captured(np.concatenate)

@@ -212,11 +212,21 @@ def constant_array(frame: Frame, value: Any) -> ArrayVariable:
     return ArrayVariable(TensorVariable(node, result), not is_array(value))
 
 
+def array_of_constants(frame: Frame, value: Any) -> ArrayVariable:
+    """A new array that NumPy has made of constants."""
+    usual = np.empty(value.shape, value.dtype).strides
+    if not value.flags.writeable or value.strides != usual:
+        raise TraceBreakError("GB0015", "an array of constants in an order of its own")
+    made = constant_array(frame, value)
+    made.is_inner = value.base is not None
+    return made
+
+
 def folded(frame: Frame, function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Any:
     """What a function of NumPy gives for constants."""
     found = fold(function, args, kwargs)
     if isinstance(found, Known) and is_array(found.value):
-        return constant_array(frame, found.value)
+        return array_of_constants(frame, found.value)
     return found
 
 

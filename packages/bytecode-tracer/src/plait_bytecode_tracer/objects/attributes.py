@@ -86,6 +86,7 @@ from plait_bytecode_tracer.values.variables import (
     ViewVariable,
     is_array,
     is_constant,
+    is_numpy_constant,
 )
 
 _TENSOR_CONSTANTS = frozenset(
@@ -439,7 +440,12 @@ def _known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
         return _member_attribute(frame, owner, name)
     if is_constant(real) or isinstance(real, types.BuiltinFunctionType | types.CodeType):
         value = getattr(real, name, MISSING)
-        return None if value is MISSING else constant(value)
+        if value is MISSING:
+            return None
+        if is_numpy_constant(real) and not (is_constant(value) or callable(value)):
+            # It is made anew each time, as an iterator over its one element.
+            raise TraceBreakError("GB0015", f"the attribute {name!r} of a scalar")
+        return owner if value is real else constant(value)
     own_way = is_python(static_attribute(type(real), "__getattribute__"))
     if isinstance(real, types.ModuleType) and not own_way:
         return module_variable(frame, owner, name)

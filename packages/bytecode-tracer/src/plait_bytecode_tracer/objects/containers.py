@@ -30,6 +30,7 @@ from plait_bytecode_tracer.values.variables import (
     ViewVariable,
     is_constant,
     is_fixed,
+    is_numpy_constant,
 )
 
 V = TypeVar("V", bound=Variable)
@@ -119,6 +120,8 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
             wanted = _key(frame, key)
             held = container.items.get(wanted)
             return _missing_key(frame, container, key, wanted) if held is None else held
+        case Known(real) if is_numpy_constant(real):
+            return _by_method(frame, container, "__getitem__", [key], "is not subscriptable")
         case Known(real) if is_fixed(real):
             try:
                 return constant(real[_place(frame, key)])

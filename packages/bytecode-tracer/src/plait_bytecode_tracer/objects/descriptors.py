@@ -23,7 +23,7 @@ from plait_bytecode_tracer.making.made_classes import type_attribute
 from plait_bytecode_tracer.objects.class_methods import DESCRIPTORS, get_descriptor
 from plait_bytecode_tracer.objects.comparison import COMPARISONS
 from plait_bytecode_tracer.objects.containers import get_item, plain_value
-from plait_bytecode_tracer.objects.folding import fold, refuse_names
+from plait_bytecode_tracer.objects.folding import fold, fold_in, refuse_names
 from plait_bytecode_tracer.objects.instances import initialize
 from plait_bytecode_tracer.objects.iteration import iterate
 from plait_bytecode_tracer.objects.methods import call_method_variable
@@ -148,7 +148,7 @@ def call_descriptor(
     if cls is type and name in ("__repr__", "__hash__") and isinstance(owner, Known):
         return fold(descriptor, args, kwargs)
     if all(map(_is_fixed, (*args, *kwargs.values()))):
-        return fold(descriptor, args, kwargs)
+        return fold_in(frame, descriptor, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of {cls.__name__}.{name}, which is not traced")
 
 

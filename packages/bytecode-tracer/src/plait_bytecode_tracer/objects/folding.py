@@ -32,6 +32,7 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     TextVariable,
     Variable,
+    is_array,
     is_constant,
     is_definition,
     is_fixed,
@@ -105,6 +106,18 @@ def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Va
         refuse_names(function, error, stored)
         raise python_error(error) from error
     return tracked(result)
+
+
+def fold_in(
+    frame: Any, function: Any, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """The same in a frame: what gives an array of NumPy gives one of the trace."""
+    found = fold(function, args, kwargs)
+    if isinstance(found, Known) and is_array(found.value):
+        from plait_bytecode_tracer.arrays.values import array_of_constants
+
+        return array_of_constants(frame, found.value)
+    return found
 
 
 def refuse_names(function: Any, error: Exception, stored: list[Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
-from plait_bytecode_tracer.objects.folding import fold
+from plait_bytecode_tracer.objects.folding import fold, fold_in
 from plait_bytecode_tracer.objects.indices import with_index
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.objects import (
@@ -121,7 +121,7 @@ def call_folded(
     owner = getattr(function, "__self__", None)
     if isinstance(owner, str | bytes) and function.__name__ == "join" and len(args) == 1:
         args = [SequenceVariable(list(elements(frame, args[0])), list)]
-    return fold(function, args, kwargs)
+    return fold_in(frame, function, args, kwargs)
 
 
 def _hash_of_tuple(frame: Frame, value: Variable) -> Variable | None:
