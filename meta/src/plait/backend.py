@@ -98,11 +98,13 @@ class GraphCompiler:
 
     def _by_shape(self, name: str, captured: fx.GraphModule, capture: object) -> Runner:
         """What compiles a graph with symbolic sizes for the sizes that occur."""
-        from plait.shapes import REASON, ByShape
+        from plait.shapes import REASON, ByShape, NumbersRefusedError
 
         limit = self.request.options.shape_limit
 
         def compile_one(static: fx.GraphModule, examples: Sequence[Any], number: int) -> Runner:
+            if float in map(type, examples) and needs_gradients(static):
+                raise NumbersRefusedError("gradients flow through the graph")
             made = self.compile(f"{name}.{number}", static, examples, capture)
             return self._keep(replace(made, origin=captured))
 
@@ -125,8 +127,11 @@ class GraphCompiler:
         """Compile one graph, or say in the record why it runs eagerly.
 
         Raises StageError under the `strict` option where no native code comes of it, and
-        under `fullgraph` for failures that are plait's own.
+        under `fullgraph` for failures that are plait's own; NumbersRefusedError where a stage
+        fails and a float is among the examples.
         """
+        from plait.shapes import NumbersRefusedError
+
         backend, options = self.request.backend, self.request.options
         stages = Stages(name, Profile(), dump_folder(_folder_name(name)), options.verify)
         if not isinstance(backend, str) or backend not in _TARGETS:
@@ -140,6 +145,8 @@ class GraphCompiler:
             )
             self._refuse_fallback(compiled)
         except StageStopped as stopped:
+            if float in map(type, example_inputs):
+                raise NumbersRefusedError(stopped.failure.message) from stopped
             self._raise_if_asked(name, stopped)
             failure = stopped.failure
             return stages.finish(
@@ -204,7 +211,7 @@ def needs_gradients(captured: fx.GraphModule) -> bool:
     if not torch.is_grad_enabled():
         return False
     return any(
-        isinstance(leaf, torch.Tensor) and leaf.requires_grad
+        isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None
         for node in captured.graph.nodes
         if node.op not in ("placeholder", "get_attr", "output")
         for leaf in _leaves(node.meta.get("val", node.meta.get("example_value")))

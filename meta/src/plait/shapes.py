@@ -1,7 +1,8 @@
 """Graphs with symbolic sizes: captured once, compiled for each set of sizes that occurs.
 
 The stages behind the tracer take static sizes. One symbolic capture saves the tracing and its
-guards; what runs it is chosen by the inputs' sizes, strides and numbers.
+guards; what runs it is chosen by the inputs' sizes, strides and integers. Floats are given to
+the compiled program, unless what it does depends on them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from plait.numbers import Split, is_float, split_numbers
 from plait.record import Runner
 from plait_utils import get_logger
 
@@ -36,13 +38,18 @@ def is_symbolic(captured: fx.GraphModule) -> bool:
     )
 
 
+class NumbersRefusedError(Exception):
+    """A graph cannot be compiled for floats that differ from call to call."""
+
+
 class ByShape:
     """Runs a graph with symbolic sizes.
 
     Args:
         captured: the symbolic graph.
         compile_one: compiles a graph with static sizes, given example inputs and the number
-            of graphs that there were before.
+            of graphs that there were before. Raises NumbersRefusedError where that fails and
+            a float is among the examples.
         otherwise: runs the symbolic graph as it is; called where `limit` are compiled.
         limit: how many sets of sizes are compiled.
     """
@@ -61,24 +68,36 @@ class ByShape:
         self._runs: dict[Key, Runner] = {}
         self._rest: Runner | None = None
         self._lock = threading.Lock()
-        nodes = [node for node in captured.graph.nodes if node.op == "placeholder"]
-        self._tensors = tuple(_is_tensor(node) for node in nodes)
+        nodes = list(enumerate(captured.graph.find_nodes(op="placeholder")))
+        self._tensors = tuple(n for n, node in nodes if _is_tensor(node))
+        self._sized = tuple(n for n in self._tensors if _has_symbolic_sizes(nodes[n][1]))
+        self._numbers = tuple(n for n, node in nodes if not _is_tensor(node))
+        self._floats = tuple(n for n, node in nodes if is_float(node))
+        self._integers = tuple(n for n in self._numbers if n not in set(self._floats))
+        self._split = split_numbers(captured)
+        """What computes the floats that are given to the program; None where they are constants."""
 
     def __call__(self, *inputs: Any) -> Any:
-        key = self._key(inputs)
+        split = self._split
+        key = self._key(inputs, split)
         run = self._runs.get(key)
         if run is None:
-            run = self._compile(key, inputs)
-        given = [value for value, kept in zip(inputs, self._tensors, strict=True) if kept]
-        return run(*given) if run is not self._rest else run(*inputs)
+            run = self._compile(key, inputs, split)
+            split = self._split
+        if run is self._rest:
+            return run(*inputs)
+        given = [inputs[n] for n in self._tensors]
+        if split is not None:
+            given += split.compute(*[inputs[n] for n in self._floats])
+        return run(*given)
 
-    def _key(self, inputs: Sequence[Any]) -> Key:
-        return tuple(
-            (value.shape, value.stride()) if kept else (type(value), repr(value))
-            for value, kept in zip(inputs, self._tensors, strict=True)
-        )
+    def _key(self, inputs: Sequence[Any], split: Split | None) -> Key:
+        """What was compiled for: sizes and strides, and the numbers that are constants."""
+        constants = self._numbers if split is None else self._integers
+        sizes = [(inputs[n].shape, inputs[n].stride()) for n in self._sized]
+        return (split is None, *sizes, *((type(inputs[n]), repr(inputs[n])) for n in constants))
 
-    def _compile(self, key: Key, inputs: Sequence[Any]) -> Runner:
+    def _compile(self, key: Key, inputs: Sequence[Any], split: Split | None) -> Runner:
         with self._lock:
             known = self._runs.get(key)
             if known is not None:
@@ -88,10 +107,24 @@ class ByShape:
                     get_logger("compile").info("%s", REASON.format(limit=self._limit))
                     self._rest = self._otherwise()
                 return self._rest
-            static, examples = with_values(self._captured, inputs)
-            made = self._compile_one(static, examples, len(self._runs))
-            self._runs[key] = made
-            return made
+            if split is not None and self._split is not None:
+                try:
+                    return self._made(key, inputs, split)
+                except NumbersRefusedError as refused:
+                    get_logger("compile").info("floats are constants: %s", refused)
+                    self._split = None
+                    self._runs.clear()
+            return self._made(self._key(inputs, None), inputs, None)
+
+    def _made(self, key: Key, inputs: Sequence[Any], split: Split | None) -> Runner:
+        graph, values = self._captured, list(inputs)
+        if split is not None:
+            graph = split.graph
+            values = [value for n, value in enumerate(inputs) if n not in set(self._floats)]
+        static, examples = with_values(graph, values)
+        made = self._compile_one(static, examples, len(self._runs))
+        self._runs[key] = made
+        return made
 
 
 def _is_tensor(node: fx.Node) -> bool:
@@ -100,10 +133,17 @@ def _is_tensor(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
+def _has_symbolic_sizes(node: fx.Node) -> bool:
+    return bool(node.meta["val"]._has_symbolic_sizes_strides)
+
+
 def with_values(
     captured: fx.GraphModule, inputs: Sequence[Any]
 ) -> tuple[fx.GraphModule, list[Any]]:
-    """The graph for these inputs, whose numbers are constants in it; and fakes of its inputs."""
+    """The graph for these inputs, whose numbers are constants in it; and fakes of its inputs.
+
+    Floats that the graph takes beyond the inputs that are given stay its inputs.
+    """
     import torch
     from torch import fx
     from torch.fx.node import map_arg
@@ -114,7 +154,7 @@ def with_values(
     graph = copy.deepcopy(captured.graph)
     examples: list[Any] = []
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    for node, value in zip(placeholders, inputs, strict=True):
+    for node, value in zip(placeholders, inputs, strict=False):
         if isinstance(value, torch.Tensor):
             fake = mode.from_tensor(value)
             node.meta["val"] = fake
@@ -128,4 +168,5 @@ def with_values(
             user.args = map_arg(user.args, constant)
             user.kwargs = map_arg(user.kwargs, constant)
         graph.erase_node(node)
+    examples += [1.5 for _ in placeholders[len(inputs) :]]
     return fx.GraphModule(captured, graph, type(captured).__name__), examples

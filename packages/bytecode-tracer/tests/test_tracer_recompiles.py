@@ -58,6 +58,19 @@ def test_steps_of_an_optimizer_are_compiled_whole(name, foreach):
     assert not steps[1].breaks
 
 
+@pytest.mark.parametrize("foreach", [False, True])
+def test_an_optimizer_counts_the_steps_of_many_parameters(foreach):
+    parameters = [torch.nn.Parameter(torch.ones(1)) for _ in range(60)]
+    optimizer = torch.optim.Adam(parameters, foreach=foreach)
+    step = compiled(lambda: optimizer.step(), data_dependent=False)
+    for number in range(4):
+        for parameter in parameters:
+            parameter.grad = torch.full_like(parameter, number - 1)
+        step()
+    assert entries(step) == [2]
+    assert not step.breaks
+
+
 def test_a_loop_with_a_break_is_compiled_a_few_times():
     def program(x):
         whole, part = 0, 0.5

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from cpp_graphs import pointwise_graph
+from cpp_graphs import buffer, pointwise_graph
 
 from plait_cpp_codegen import CompilerNotFoundError, CppOptions, build, find_toolchain
-from plait_ir_lowering import Op, Origin
-from plait_scheduler import schedule
+from plait_ir_lowering import DType, Load, Op, Origin
+from plait_scheduler import load_python, render_python, schedule
 from plait_utils import DiskCache
 
 X, Y = torch.randn(8, 16), torch.randn(8, 16)
@@ -47,6 +47,26 @@ def test_wrong_input_is_refused(wrong):
     executable = build(program())
     with pytest.raises((ValueError, RuntimeError), match=r"input 1|Cannot pack tensors"):
         executable(X, wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_float_is_taken_for_one_f64(dtype):
+    x, number = torch.randn(3, 50).to(dtype), torch.tensor(0.3, dtype=torch.float64)
+
+    def scaled(a):
+        given = Load("number", (), DType.f64)
+        return Op("mul", [a, given if a.dtype is DType.f64 else Op("to", [given], a.dtype)])
+
+    graph = pointwise_graph([x], {"y": scaled})
+    made = schedule(replace(graph, inputs=(*graph.inputs, buffer("number", number))))
+    executable = build(made)
+    assert executable.fallback_reason is None, executable.fallback_reason
+    expected = x * number.to(dtype)
+    assert torch.equal(executable(x, 0.3)[0], expected)
+    assert torch.equal(executable(x, number)[0], expected)
+    assert torch.equal(load_python(render_python(made))([x, 0.3])[0], expected)
+    with pytest.raises(Exception, match=r"float|Tensor"):
+        executable(0.3, number)
 
 
 def test_wrong_number_or_kind_of_inputs_is_refused():

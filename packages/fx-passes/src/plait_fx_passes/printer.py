@@ -54,6 +54,8 @@ def format_value(value: object) -> str:
         return text if value.device.type == "cpu" else f"{text} {value.device}"
     if isinstance(value, (tuple, list)):
         return f"({', '.join(format_value(each) for each in value)})"
+    if isinstance(value, torch.SymFloat):
+        return "number"
     return "none" if value is None else type(value).__name__
 
 

@@ -19,6 +19,7 @@ from plait_fx_passes.record.inputs import (
     attribute_names,
 )
 from plait_fx_passes.record.interpreter import Interpreter, add_arguments, fake_mode_of, plain
+from plait_fx_passes.record.numbers import NumberReadError, is_number
 from plait_fx_passes.record.outputs import finish
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
@@ -40,7 +41,8 @@ def to_aten(
     Args:
         gm: any FX module: functions, methods, attributes, submodules, in-place operations.
         example_inputs: one real or fake tensor for each placeholder; only geometry, dtype,
-            device and which of them share storage matter. They are not changed.
+            device and which of them share storage matter. They are not changed. A float stands
+            for a number that each call gives anew, of whatever value.
         decompositions: functions to run in place of operators, by overload, in addition to the
             vocabulary's own; None means :func:`default_decompositions`. Pass ``{}`` for none.
 
@@ -50,6 +52,7 @@ def to_aten(
 
     Raises:
         AtenTraceError: a node cannot be recorded; names it and the user's line.
+        NumberReadError: what the program does depends on a number that each call gives anew.
         ProgramRaisesError: the program raises for inputs of these dtypes and shapes.
     """
     if differentiates(gm):
@@ -84,6 +87,8 @@ def _record(
         with below_autograd(), torch.set_grad_enabled(grad_mode):
             returned = plain(interpreter.run())
             leaves, spec = tree_flatten(returned)
+            if any(map(is_number, leaves)):
+                raise NumberReadError("the program returns a number that it is given")
             results = finish(recorder, table, leaves)
     finally:
         torch.set_grad_enabled(grad_mode)

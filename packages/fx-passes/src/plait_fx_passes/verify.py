@@ -24,6 +24,7 @@ from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.op_info import OpKind, op_info
 from plait_fx_passes.printer import format_node, format_value
 from plait_fx_passes.record.fakes import fake_result
+from plait_fx_passes.record.numbers import ARITHMETIC, is_number
 
 
 def verify(graph: AtenGraph, *, repropagate: bool = True) -> None:
@@ -97,6 +98,8 @@ def _check_structure(graph: AtenGraph) -> None:
 def _check_call(graph: AtenGraph, node: fx.Node) -> None:
     if node.op == "output" or node.target is operator.getitem:
         return
+    if node.target in ARITHMETIC and is_number(node.meta.get("val")):
+        return
     if node.op != "call_function" or not isinstance(node.target, OpOverload):
         _fail(graph, node, f"%{node.name} is a {node.op} of {node.target}, not of an op overload")
     info = op_info(node.target)
@@ -114,7 +117,7 @@ def _has_value(node: fx.Node) -> bool:
 
 
 def _fake(value: object) -> bool:
-    return isinstance(value, FakeTensor)
+    return isinstance(value, FakeTensor) or is_number(value)
 
 
 def _check_surroundings(graph: AtenGraph) -> None:
@@ -164,7 +167,7 @@ def _check_values(graph: AtenGraph) -> None:
     if mode is None:
         return
     for node in graph.graph.nodes:
-        if node.op != "call_function":
+        if node.op != "call_function" or is_number(node.meta["val"]):
             continue
         fresh = recompute(mode, node)
         if not equal_values(fresh, node.meta["val"]):

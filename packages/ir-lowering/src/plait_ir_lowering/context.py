@@ -24,7 +24,7 @@ from plait_ir_lowering.ir.graph import (
 from plait_ir_lowering.ir.index import IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ReductionKind
 from plait_ir_lowering.ir.values import Const, Load, Op, Scalar, Value
-from plait_ir_lowering.tensors import TensorExpr, dimensions
+from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_device, from_torch_dtype, to_torch_dtype
 
 
@@ -198,8 +198,10 @@ def cast(value: Value, dtype: DType) -> Value:
     return Op("to", [value], dtype)
 
 
-def constant(value: Scalar, dtype: DType) -> Const:
+def constant(value: Scalar | NumberExpr, dtype: DType) -> Value:
     """A number of an element type; integers wrap around, as eager's scalars do."""
+    if isinstance(value, NumberExpr):
+        return cast(value.value, dtype)
     if dtype.is_integer and math.isfinite(value):
         limits = torch.iinfo(to_torch_dtype(dtype))
         value = (int(value) - limits.min) % (limits.max - limits.min + 1) + limits.min

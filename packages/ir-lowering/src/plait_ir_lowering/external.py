@@ -21,7 +21,7 @@ from plait_ir_lowering.registry import Lowered, full_arguments
 from plait_ir_lowering.tensors import TensorExpr
 from plait_ir_lowering.torch_types import from_torch_dtype
 
-Environment = Callable[[fx.Node], "TensorExpr | tuple[TensorExpr | None, ...] | None"]
+Environment = Callable[[fx.Node], Lowered]
 
 
 def lower_external(ctx: LoweringContext, tensors: Environment) -> Lowered:

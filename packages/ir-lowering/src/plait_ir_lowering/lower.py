@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,13 +11,32 @@ from torch import fx
 from torch._ops import OpOverload
 
 import plait_ir_lowering.rules  # noqa: F401  # registers the rules
-from plait_ir_lowering.context import LoweringContext, LoweringOptions
+from plait_ir_lowering.context import LoweringContext, LoweringOptions, constant
 from plait_ir_lowering.external import lower_external
-from plait_ir_lowering.ir.graph import Buffer, Graph, Layout, OutputRef, Pointwise, TensorRef
+from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.graph import (
+    Buffer,
+    Device,
+    Graph,
+    Layout,
+    OutputRef,
+    Pointwise,
+    TensorRef,
+)
 from plait_ir_lowering.ir.ops import TypeMismatchError
+from plait_ir_lowering.ir.values import Load, Op, Value
 from plait_ir_lowering.registry import Lowered, full_arguments, rule_of
-from plait_ir_lowering.tensors import TensorExpr, dimensions
+from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_device
+
+_ARITHMETIC: dict[Any, str] = {
+    operator.add: "add",
+    operator.sub: "sub",
+    operator.mul: "mul",
+    operator.truediv: "div",
+    operator.neg: "neg",
+}
+"""What is computed of numbers that each call gives."""
 
 
 def lower(
@@ -24,17 +44,22 @@ def lower(
     *,
     options: LoweringOptions | None = None,
     name: str = "main",
+    mutations: Mapping[int, int] | None = None,
 ) -> Graph:
     """The loop IR of a functional, flat ATen graph.
 
     Nodes need fake tensors in `meta["val"]`; `meta["source_line"]`, where present, goes
-    into origins and errors. Raises LoweringError, naming the node and the user's line.
+    into origins and errors. A placeholder whose value is a `SymFloat` is a number that each
+    call gives: a buffer of one f64 in memory of the CPU. `mutations` are results, by position,
+    that are not handed out but written over an input at the end, each with the position of that
+    input. Raises LoweringError, naming the node and the user's line.
     """
     graph = aten_graph.graph if isinstance(aten_graph, fx.GraphModule) else aten_graph
     ctx = LoweringContext(options or LoweringOptions())
     known: dict[fx.Node, Lowered] = {}
     inputs: list[Buffer] = []
     outputs: tuple[OutputRef, ...] = ()
+    written: tuple[tuple[str, TensorRef], ...] = ()
     for node in graph.nodes:
         ctx.node = node
         if node.op == "placeholder":
@@ -42,14 +67,34 @@ def lower(
         elif node.op == "call_function":
             known[node] = _lower_call(ctx, node, known)
         elif node.op == "output":
-            outputs = tuple(_output(ctx, result, known, inputs) for result in node.args[0])
+            results = [_output(ctx, result, known, inputs) for result in node.args[0]]
+            outputs, written = _without_written(results, mutations or {}, inputs)
         else:
             raise ctx.error(f"a {node.op} node has no place in an ATen graph")
-    return Graph(name, tuple(inputs), tuple(ctx.definitions), outputs)
+    return Graph(name, tuple(inputs), tuple(ctx.definitions), outputs, written)
+
+
+def _without_written(
+    results: Sequence[OutputRef], mutations: Mapping[int, int], inputs: Sequence[Buffer]
+) -> tuple[tuple[OutputRef, ...], tuple[tuple[str, TensorRef], ...]]:
+    """What is handed out, and what is written over inputs."""
+    written: list[tuple[str, TensorRef]] = []
+    for result, target in mutations.items():
+        ref = results[result]
+        if not isinstance(ref, TensorRef):
+            raise ValueError(f"result {result} is to be written to an input, and is no tensor")
+        written.append((inputs[target].name, ref))
+    outputs = tuple(ref for place, ref in enumerate(results) if place not in mutations)
+    return outputs, tuple(written)
 
 
 def _input(ctx: LoweringContext, node: fx.Node, inputs: list[Buffer]) -> Lowered:
     fake = node.meta["val"]
+    if isinstance(fake, torch.SymFloat):
+        number = Buffer(ctx.fresh_name(node.name), DType.f64, Device("cpu"), Layout.of([]))
+        ctx.buffers[number.name] = number
+        inputs.append(number)
+        return NumberExpr(Load(number.name, (), DType.f64))
     if not isinstance(fake, torch.Tensor):
         raise ctx.error("inputs that are not tensors are not lowered yet")
     layout = Layout.of(list(fake.shape), list(fake.stride()))
@@ -67,6 +112,9 @@ def _lower_call(ctx: LoweringContext, node: fx.Node, known: dict[fx.Node, Lowere
         if not isinstance(whole, tuple) or not isinstance(position, int):
             raise ctx.error("it takes an element of what is not a tuple")
         return whole[position]
+    if node.target in _ARITHMETIC:
+        operands = [_number(ctx, each, known) for each in node.args]
+        return NumberExpr(Op(_ARITHMETIC[node.target], operands))
     if not isinstance(node.target, OpOverload):
         raise ctx.error("it is not an ATen operator")
     rule = rule_of(node.target)
@@ -81,6 +129,13 @@ def _lower_call(ctx: LoweringContext, node: fx.Node, known: dict[fx.Node, Lowere
             return lowered
         ctx.rewind(made)
     return lower_external(ctx, known.__getitem__)
+
+
+def _number(ctx: LoweringContext, operand: Any, known: dict[fx.Node, Lowered]) -> Value:
+    found = known[operand] if isinstance(operand, fx.Node) else operand
+    if not isinstance(found, NumberExpr | int | float):
+        raise ctx.error("it computes with what is no number")
+    return constant(found, DType.f64)
 
 
 def _resolve(argument: Any, known: dict[fx.Node, Lowered]) -> Any:

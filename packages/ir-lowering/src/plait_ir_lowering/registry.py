@@ -10,9 +10,9 @@ import torch
 from torch._ops import OpOverload
 
 if TYPE_CHECKING:
-    from plait_ir_lowering.tensors import TensorExpr
+    from plait_ir_lowering.tensors import NumberExpr, TensorExpr
 
-Lowered: TypeAlias = "TensorExpr | tuple[TensorExpr | None, ...] | None"
+Lowered: TypeAlias = "TensorExpr | tuple[TensorExpr | None, ...] | NumberExpr | None"
 """What a rule returns: the node's tensor, its tensors, or None to decline."""
 
 Rule: TypeAlias = Callable[..., Lowered]

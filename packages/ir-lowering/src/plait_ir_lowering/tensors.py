@@ -46,6 +46,13 @@ class TensorExpr:
         return self.at(places)
 
 
+@dataclass(frozen=True, slots=True)
+class NumberExpr:
+    """A number that each call gives anew: a buffer of one f64, or arithmetic on such."""
+
+    value: Value
+
+
 def move(value: Value, places: Mapping[Atom, IndexExpr]) -> Value:
     """`value` with index variables replaced."""
     return rewrite(value, lambda _: None, lambda index: substitute(index, places))

@@ -32,6 +32,7 @@ __all__ = [
     "scatter",
     "shared",
     "strided",
+    "tensors",
     "uint8",
     "uint16",
     "uint32",
@@ -64,6 +65,14 @@ float8_e4m3fn = _constant(torch.float8_e4m3fn)
 float8_e5m2 = _constant(torch.float8_e5m2)
 complex64 = _constant(torch.complex64)
 complex128 = _constant(torch.complex128)
+
+
+def tensors(inputs: Sequence[Tensor | float]) -> Sequence[Tensor]:
+    """The program's inputs, of which a number may be given for one f64."""
+    return [
+        torch.tensor(given, dtype=torch.float64) if isinstance(given, float) else given
+        for given in inputs
+    ]
 
 
 def strided(tensor: Tensor, size: Sequence[int], stride: Sequence[int], start: int) -> Tensor:

@@ -119,7 +119,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class InputStorage:
-    """The caller's tensor at this position."""
+    """The caller's tensor at this position; for one f64 it may give a number."""
 
     position: int
 

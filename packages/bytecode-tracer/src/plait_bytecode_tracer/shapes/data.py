@@ -36,11 +36,13 @@ def number_in(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | N
     """`tensor.item()` or its like as a symbolic number; None where it cannot be one."""
     state = frame.state
     fake = tensor.fake
-    if not state.policy.data_dependent or fake.requires_grad or fake.is_complex():
+    if fake.requires_grad or fake.is_complex():
         return None
-    before = number_before(state, tensor)
+    before = number_before(state, tensor) if _may_read(state, fake) else None
     if before is not None:
         return _as_read(before, reader)
+    if not state.policy.data_dependent:
+        return None
     if reader == "tolist" and fake.dim() == 1 and isinstance(fake.shape[0], int):
         return _read(state, "tolist", tensor)
     if fake.numel() != 1 or fake.dtype is torch.uint64:
@@ -58,6 +60,15 @@ def number_in(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | N
     if reader == "float" and not is_bool:
         return call_symbolic(float, [_read(state, "item", tensor)], {})
     return None
+
+
+def _may_read(state: TraceState, fake: torch.Tensor) -> bool:
+    """Whether a number in a tensor may become one of the graph.
+
+    Where sizes are static, each integer is compiled for; floats are passed to what is compiled.
+    """
+    policy = state.policy
+    return policy.data_dependent or (policy.dynamic is not False and fake.is_floating_point())
 
 
 def _as_read(number: Variable, reader: str) -> Variable | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,8 @@ _SPECIAL_BELOW = 2
 """Sizes 0 and 1 behave as no other does: a symbolic size is none of these."""
 
 _MAX_DECISIONS = 100
-"""How many conditions a trace decides over numbers that differ from call to call."""
+"""How many conditions a trace decides over one number that differs from call to call, and what
+is computed from it. There may be many numbers: an optimizer counts the steps of each parameter."""
 _DECISION = 100
 """How many instructions are traced in the time that a decision takes."""
 
@@ -65,8 +67,8 @@ class Symbols:
     """What reads numbers from tensors of the call, by what it does."""
     lines: list[str] = field(default_factory=list)
     """The user's line of each guard of the environment."""
-    decided: int = 0
-    """How many conditions the call was found to meet."""
+    decided: Counter[Leaf | Computed | None] = field(default_factory=Counter)
+    """How many conditions the call was found to meet, by the first number that each is over."""
     assumed: int = 0
     """How many assumptions on data the environment had when asked."""
     covered: int = 0
@@ -260,9 +262,10 @@ class Symbols:
         truth = bool(variable.hint)
         if variable.sym is not None and self._settles(variable, truth):
             return truth
-        self.decided += 1
-        if self.decided > _MAX_DECISIONS:
-            raise TooManyDecisionsError(f"more than {_MAX_DECISIONS} decisions over numbers")
+        number = next(leaves(variable.expression), None)
+        self.decided[number] += 1
+        if self.decided[number] > _MAX_DECISIONS:
+            raise TooManyDecisionsError(f"more than {_MAX_DECISIONS} decisions over a number")
         self._relate_truth(variable, truth)
         return truth
 

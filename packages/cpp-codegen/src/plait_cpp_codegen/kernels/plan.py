@@ -77,11 +77,16 @@ def _lanes(kernel: Kernel, vector_bytes: int) -> int:
         for value in post_order([statement.value]):
             if isinstance(value, Masked) and _needs_lanes(value):
                 return 1
-            if value.dtype in (DType.f64, DType.i64, DType.u64) and not isinstance(
-                value, IndexValue | CheckedIndex
+            if value.dtype in (DType.f64, DType.i64, DType.u64) and not (
+                isinstance(value, IndexValue | CheckedIndex) or is_number(value)
             ):
                 width = 8
     return max(vector_bytes // width, 1)
+
+
+def is_number(value: Value) -> bool:
+    """Whether it is the one element of a buffer, the same at all points."""
+    return isinstance(value, Load) and not value.index
 
 
 def _needs_lanes(masked: Masked) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from plait_cpp_codegen.kernels.index import c_index
+from plait_cpp_codegen.kernels.plan import is_number
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_ir_lowering import (
     CheckedIndex,
@@ -233,6 +234,8 @@ class ValueEmitter:
         source = values[0].dtype
         register = REGISTER[dtype]
         match name:
+            case "to" if is_number(values[0]) and source is DType.f64 and dtype is DType.f32:
+                return f"splat<float, L>((float)({args[0]})[0])"
             case "to":
                 return convert(args[0], source, dtype)
             case "bitcast":

@@ -26,6 +26,7 @@ Py_ssize_t PyTuple_Size(PyObject*);
 const char* PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t*);
 long long PyLong_AsLongLong(PyObject*);
 PyObject* PyLong_FromLongLong(long long);
+double PyFloat_AsDouble(PyObject*);
 PyObject* PyObject_CallNoArgs(PyObject*);
 PyObject* PyObject_CallObject(PyObject*, PyObject*);
 PyObject* PyObject_CallMethod(PyObject*, const char*, const char*, ...);
@@ -41,7 +42,7 @@ void PyEval_RestoreThread(void*);
 int PyGILState_Ensure();
 void PyGILState_Release(int);
 extern PyObject *PyExc_RuntimeError, *PyExc_IndexError, *PyExc_TypeError, *PyExc_ImportError, *PyExc_ValueError;
-extern PyObject _Py_NoneStruct;
+extern PyObject _Py_NoneStruct, PyFloat_Type;
 
 struct DLDevice { int32_t type; int32_t id; };
 struct DLDataType { uint8_t code; uint8_t bits; uint16_t lanes; };

@@ -11,6 +11,10 @@ bool matches(const DLTensor& t, const TensorSpec& spec) {
     for (int i = 0; i < spec.rank; ++i) if (spec.sizes[i] > 1 && t.strides[i] != spec.strides[i]) return false;
   return true;
 }
+// A float may be given for a tensor of one f64 without dimensions.
+bool is_number(PyObject* given, const TensorSpec& spec) {
+  return given->type == (void*)&PyFloat_Type && spec.rank == 0 && spec.code == 2 && spec.bits == 64;
+}
 struct OutputManaged { DLManaged managed; Output output; };
 void discard(const Output& output) { if (output.tensor) delete_tensor_object(output.tensor); else release(output.block); }
 void delete_output(DLManaged* managed) {
@@ -73,7 +77,13 @@ PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t co
   if (count != signature.inputs)
     return PyErr_Format(PyExc_TypeError, "this program takes %d tensors, not %zd", signature.inputs, count);
   void** inputs = (void**)__builtin_alloca(sizeof(void*) * (count + 1));
+  double* numbers = (double*)__builtin_alloca(sizeof(double) * (count + 1));
   for (Py_ssize_t i = 0; i < count; ++i) {
+    if (is_number(arguments[i], signature.input_specs[i])) {
+      numbers[i] = PyFloat_AsDouble(arguments[i]);
+      inputs[i] = &numbers[i];
+      continue;
+    }
     DLTensor tensor;
     if (exchange->view(arguments[i], &tensor)) return nullptr;
     if (!matches(tensor, signature.input_specs[i]))

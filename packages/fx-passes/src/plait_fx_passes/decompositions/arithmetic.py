@@ -10,6 +10,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from plait_fx_passes.decompositions.precision import unrounded
+from plait_fx_passes.record.numbers import is_number
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -19,15 +20,20 @@ def rsub(x: Tensor, other: float, alpha: float = 1) -> object:
     """``other - x`` is ``-x + other``, to the last bit."""
     if not x.dtype.is_floating_point or isinstance(other, complex):
         return NotImplemented
-    return -(x if alpha == 1 else x * alpha) + other
+    return -_times(x, alpha) + other
 
 
 def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
-    return x + (a if value == 1 else a * value) * b
+    return x + _times(a, value) * b
 
 
 def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
-    return x + (a if value == 1 else a * value) / b
+    return x + _times(a, value) / b
+
+
+def _times(x: Tensor, factor: float) -> Tensor:
+    """``x * factor``; nothing for the number 1, unless only each call gives the number."""
+    return x if not is_number(factor) and factor == 1 else x * factor
 
 
 def lerp(x: Tensor, end: Tensor, weight: float) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -87,6 +88,12 @@ class InputTable:
 
     def add_argument(self, recorder: Recorder, name: str, index: int, tensor: object) -> FakeTensor:
         """The placeholder for the caller's argument ``index``."""
+        if type(tensor) is float:
+            # Of the inputs' values only these are no tensors: nothing writes to them.
+            number = cast(FakeTensor, recorder.number(name))
+            self._enter(UserInput(index), number)
+            self.arguments.append(number)
+            return number
         if not isinstance(tensor, torch.Tensor):
             raise AtenTraceError(
                 f"example input {index} is a {type(tensor).__name__}, not a tensor",

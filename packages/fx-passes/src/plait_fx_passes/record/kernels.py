@@ -17,6 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from plait_fx_passes.op_info import op_info
+from plait_fx_passes.record.numbers import is_number
 
 aten = torch.ops.aten
 
@@ -157,6 +158,8 @@ def _described(argument: object) -> Described:
         if strange or argument.device != _CPU or argument.dim() > _MOST_DIMENSIONS:
             raise _Unknown
         return _Tensor(argument.dtype, argument.dim())
+    if is_number(argument):
+        return _Number(float, 0.5)
     if isinstance(argument, (bool, int, float, complex)):
         return _Number(type(argument), argument)
     if isinstance(argument, (list, tuple)):

@@ -31,6 +31,8 @@ from plait_fx_passes.record.draws import Draws
 from plait_fx_passes.record.fakes import fake_result, permuted
 from plait_fx_passes.record.kernels import ask_kernel
 from plait_fx_passes.record.mutations import change_metadata, mutate
+from plait_fx_passes.record.numbers import NumberNode, is_number
+from plait_fx_passes.record.numbers import node_of as number_node
 from plait_fx_passes.record.views import UNSAFE_VIEWS, canonical_view, part_steps
 
 aten = torch.ops.aten
@@ -108,7 +110,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.bind(value, alias)
         return alias
 
-    def _placeholder_node(self, name: str, value: FakeTensor) -> fx.Node:
+    def number(self, name: str) -> torch.SymFloat:
+        """Add a placeholder for a number that each call gives anew."""
+        return NumberNode.of(self._placeholder_node(name, None))
+
+    def _placeholder_node(self, name: str, value: FakeTensor | None) -> fx.Node:
         if self._last_placeholder is None:
             node = self.graph.create_node("placeholder", name, name=name)
         else:
@@ -338,6 +344,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if isinstance(arg, (list, tuple)):
             pairs = [self._operand(each) for each in arg]
             return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        if is_number(arg):
+            return arg, number_node(cast(torch.SymFloat, arg))
         if isinstance(arg, torch.Generator):
             raise AtenTraceError(
                 "a random generator object cannot be part of a graph",

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from plait_fx_passes.layouts import is_dense, memory_order
+from plait_fx_passes.record.foreach import foreach_rules
 
 aten = torch.ops.aten
 
@@ -245,6 +246,7 @@ def arange_between(start: float | int, end: float | int, **kwargs: object) -> ob
 def composite_rules() -> MappingProxyType[OpOverload, Rule]:
     """The table of rules, by overload."""
     rules: dict[OpOverload, Rule] = {
+        **dict(foreach_rules()),
         aten.linear.default: linear,
         aten.batch_norm.default: batch_norm,
         aten.native_batch_norm.default: native_batch_norm,

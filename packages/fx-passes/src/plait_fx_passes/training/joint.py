@@ -25,6 +25,7 @@ from plait_fx_passes.errors import AtenTraceError, NoGradientsError
 from plait_fx_passes.record.fakes import fake_of
 from plait_fx_passes.record.inputs import InputTable, SharedStorageWritten, attribute_names
 from plait_fx_passes.record.interpreter import Interpreter, add_arguments, fake_mode_of, plain
+from plait_fx_passes.record.numbers import holds_numbers
 from plait_fx_passes.record.outputs import Results, finish_results, separate
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
@@ -111,6 +112,8 @@ def _record(
     *,
     leaves: bool,
 ) -> JointGraph:
+    if holds_numbers(example_inputs):
+        raise AtenTraceError("numbers that each call gives do not go through autograd")
     mode = fake_mode_of(example_inputs)
     table = InputTable(mode, attribute_names([gm]), {}, gradients=True)
     recorder = Recorder(mode, table, composite_rules(), decompositions)

@@ -12,7 +12,7 @@ from torch._prims_common import elementwise_dtypes
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.values import Value
-from plait_ir_lowering.tensors import TensorExpr, dimensions
+from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_dtype, to_torch_dtype
 
 Compute = Callable[..., Value]
@@ -27,10 +27,12 @@ def computation_dtype(operands: Sequence[Any], promotion: Promotion) -> DType:
 
 
 def _stand_in(operand: Any) -> Any:
-    """A meta tensor of the operand's dtype and rank, for torch's promotion rules."""
+    """A meta tensor of the operand's dtype and rank, or a number, for torch's promotion rules."""
     if isinstance(operand, TensorExpr):
         rank = len(operand.dims)
         return torch.empty([1] * rank, dtype=to_torch_dtype(operand.dtype), device="meta")
+    if isinstance(operand, NumberExpr):
+        return 0.5
     return operand
 
 

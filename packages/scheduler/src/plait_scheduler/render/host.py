@@ -112,7 +112,8 @@ class _Host:
         lines = ["@torch.no_grad()", "def run(inputs):"]
         names = [self.names[name] for name in self.program.inputs]
         if names:
-            lines.append(f"    {', '.join(names)}{',' if len(names) == 1 else ''} = inputs")
+            given = "tensors(inputs)" if self._takes_numbers() else "inputs"
+            lines.append(f"    {', '.join(names)}{',' if len(names) == 1 else ''} = {given}")
         lines += [f"    {line}" for line in self._symbols()]
         if any(isinstance(b.storage, ArenaStorage) for b in self.program.buffers):
             device = next(
@@ -123,6 +124,11 @@ class _Host:
         for step in self.program.steps:
             lines += [f"    {line}" for line in self._step(step)]
         return lines
+
+    def _takes_numbers(self) -> bool:
+        """Whether some input is one f64, for which a number may be given."""
+        inputs = [self.buffers[name] for name in self.program.inputs]
+        return any(each.dtype is DType.f64 and not each.layout.size for each in inputs)
 
     def _symbols(self) -> list[str]:
         lines: list[str] = []

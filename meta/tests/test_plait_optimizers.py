@@ -1,0 +1,66 @@
+"""Optimizer steps through native code: the parameters and states of eager, step by step."""
+
+import pytest
+import torch
+from torch import nn
+
+import plait
+
+OPTIMIZERS = {
+    "SGD": (torch.optim.SGD, {"lr": 0.1}),
+    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
+    "nesterov": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "maximize": (torch.optim.SGD, {"lr": 0.1, "maximize": True}),
+    "Adam": (torch.optim.Adam, {"lr": 0.01}),
+    "amsgrad": (torch.optim.Adam, {"lr": 0.01, "amsgrad": True, "weight_decay": 0.1}),
+    "AdamW": (torch.optim.AdamW, {"lr": 0.01}),
+    "NAdam": (torch.optim.NAdam, {}),
+    "RMSprop": (torch.optim.RMSprop, {"centered": True, "momentum": 0.9}),
+    "Adagrad": (torch.optim.Adagrad, {}),
+}
+
+
+def training(make, options, dtype, foreach):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Linear(7, 3, bias=False)).to(dtype)
+    return model, make(model.parameters(), foreach=foreach, **options)
+
+
+def set_gradients(model, number):
+    generator = torch.Generator().manual_seed(number)
+    for parameter in model.parameters():
+        drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.grad = drawn.to(parameter.dtype)
+
+
+def farthest(model, exact):
+    pairs = zip(model.parameters(), exact.parameters(), strict=True)
+    return max((a.double() - b).abs().max().item() for a, b in pairs)
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_are_those_of_eager(name, foreach):
+    """As near to float64 as eager is, with a learning rate that changes."""
+    sides = [
+        training(*OPTIMIZERS[name], dtype, foreach)
+        for dtype in (torch.float32, torch.float32, torch.float64)
+    ]
+    steps = [sides[0][1].step, plait.compile(sides[1][1].step), sides[2][1].step]
+    versions = [parameter._version for parameter in sides[1][0].parameters()]
+    for number in range(20):
+        for (model, optimizer), step in zip(sides, steps, strict=True):
+            set_gradients(model, number)
+            step()
+            optimizer.param_groups[0]["lr"] *= 0.9
+    (eager, _), (found, optimizer), (exact, _) = sides
+    assert farthest(found, exact) <= 2 * farthest(eager, exact) + 1e-7
+    assert all(p._version > v for p, v in zip(found.parameters(), versions, strict=True))
+    for parameter, twin in zip(found.parameters(), eager.parameters(), strict=True):
+        mine, other = optimizer.state[parameter], sides[0][1].state[twin]
+        assert list(mine) == list(other)
+        torch.testing.assert_close(mine, other)
+    report = plait.report(steps[1])
+    assert all(graph.outcome == "compiled" for graph in report.graphs)
+    assert not report.breaks
+    assert len(report.graphs) <= 4  # begins, has state, has another learning rate

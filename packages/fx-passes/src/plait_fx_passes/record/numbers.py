@@ -1,0 +1,124 @@
+"""Numbers that a program is given anew at each call, as symbols in a graph.
+
+torch hands a :class:`torch.SymFloat` through to operators as it is, wherever they take a number.
+What stands behind one here is a node of the graph. Sums and products of such numbers are nodes
+too; whatever needs the value itself, to decide or to compute, refuses.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import torch
+from torch import fx
+from torch.fx.node import Argument
+
+from plait_fx_passes.errors import AtenTraceError
+
+ARITHMETIC: frozenset[Callable[..., object]] = frozenset(
+    (operator.add, operator.sub, operator.mul, operator.truediv, operator.neg)
+)
+"""What a graph computes with numbers."""
+
+
+class NumberReadError(AtenTraceError):
+    """What the program does depends on a number that is to be given at each call."""
+
+
+class NumberNode:
+    """The :class:`torch.SymNode` of a number: a node of a graph, or a constant."""
+
+    def __init__(self, value: fx.Node | float) -> None:
+        self.value = value
+
+    @classmethod
+    def of(cls, node: fx.Node) -> torch.SymFloat:
+        """The number that a node of a graph is; becomes its ``meta["val"]``."""
+        number = torch.SymFloat(cls(node))
+        node.meta["val"] = number
+        return number
+
+    def _applied(self, function: Callable[..., object], *others: NumberNode) -> NumberNode:
+        operands: list[Argument] = [each.value for each in (self, *others)]
+        last = next(each for each in operands if isinstance(each, fx.Node))
+        made = last.graph.call_function(function, tuple(operands))
+        made.meta = {**last.meta}
+        return NumberNode.of(made).node
+
+    def add(self, other: NumberNode) -> NumberNode:
+        return self._applied(operator.add, other)
+
+    def sub(self, other: NumberNode) -> NumberNode:
+        return self._applied(operator.sub, other)
+
+    def mul(self, other: NumberNode) -> NumberNode:
+        return self._applied(operator.mul, other)
+
+    def float_truediv(self, other: NumberNode) -> NumberNode:
+        return self._applied(operator.truediv, other)
+
+    def neg(self) -> NumberNode:
+        return self._applied(operator.neg)
+
+    def wrap_float(self, number: float) -> NumberNode:
+        return NumberNode(number)
+
+    wrap_int = wrap_float
+
+    def sym_float(self) -> NumberNode:
+        return self
+
+    clone = sym_float
+
+    # What torch asks of every number.
+
+    def is_float(self) -> bool:
+        return True
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def is_int(self) -> bool:
+        return False
+
+    is_bool = is_nested_int = is_constant = has_hint = is_int
+
+    def maybe_as_float(self) -> None:
+        return None
+
+    maybe_as_int = maybe_as_bool = maybe_as_float
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    _graph_repr = str = __str__
+
+    def guard_float(self, file: object, line: object) -> NoReturn:
+        raise NumberReadError(
+            f"the value of {self} is needed", hint="compile for each value, as for sizes"
+        )
+
+    def _decides(self, *others: NumberNode) -> NoReturn:
+        self.guard_float(None, None)
+
+    eq = ne = lt = le = gt = ge = _decides
+    pow = float_pow = floordiv = mod = round = ceil = floor = trunc = sym_max = sym_min = _decides
+
+
+def is_number(value: object) -> bool:
+    """Whether a fake value is that of a number given at each call."""
+    return isinstance(value, torch.SymFloat) and isinstance(value.node, NumberNode)
+
+
+def node_of(number: torch.SymFloat) -> fx.Node | float:
+    """The node that a number is, or a constant."""
+    found = number.node
+    assert isinstance(found, NumberNode)
+    return found.value
+
+
+def holds_numbers(examples: Sequence[object]) -> bool:
+    """Whether some of a program's examples are numbers."""
+    return any(type(example) is float for example in examples)

@@ -1,0 +1,73 @@
+"""Numbers that each call gives, and results that are written over inputs."""
+
+import operator
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import fx
+
+from plait_ir_lowering import (
+    LoweringError,
+    interpret,
+    lower,
+    parse_graph,
+    print_graph,
+    verify,
+)
+from plait_utils.fake import FakeMode
+
+aten = torch.ops.aten
+
+
+def graph_of(build, dtype=torch.float32):
+    """A graph of a tensor `x` of 3 elements and a number; `build` makes nodes of them."""
+    graph = fx.Graph()
+    mode = FakeMode()
+    x = graph.placeholder("x")
+    x.meta["val"] = mode.from_tensor(torch.ones(3, dtype=dtype))
+    number = graph.placeholder("number")
+    number.meta["val"] = torch.SymFloat(SimpleNamespace())
+    results = build(graph, x, number)
+    for node in graph.nodes:
+        node.meta.setdefault("val", x.meta["val"])
+    graph.output(results)
+    return graph
+
+
+def scaled(graph, x, number):
+    negated = graph.call_function(operator.neg, (number,))
+    product = graph.call_function(aten.mul.Tensor, (x, negated))
+    return (graph.call_function(aten.add.Tensor, (product, x), {"alpha": number}),)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_number_is_an_input_of_one_f64(dtype):
+    loops = lower(graph_of(scaled, dtype))
+    verify(loops)
+    assert parse_graph(print_graph(loops)) == loops
+    x = torch.tensor([1.0, 2.0, 4.0], dtype=dtype)
+    (found,) = interpret(loops, [x, torch.tensor(0.3, dtype=torch.float64)])
+    assert torch.equal(found, torch.add(x * -0.3, x, alpha=0.3))
+
+
+def test_a_number_does_not_go_to_an_external_call():
+    def build(graph, x, number):
+        return (graph.call_function(aten.hardshrink.default, (x, number)),)
+
+    with pytest.raises(LoweringError, match="not a tensor"):
+        lower(graph_of(build))
+
+
+def test_a_result_can_be_written_over_an_input():
+    def build(graph, x, number):
+        return (graph.call_function(aten.neg.default, (x,)), *scaled(graph, x, number))
+
+    loops = lower(graph_of(build), mutations={1: 0})
+    verify(loops)
+    assert [name for name, _ in loops.mutations] == ["x"]
+    assert len(loops.outputs) == 1
+    x = torch.tensor([1.0, 2.0, 4.0])
+    (negated,) = interpret(loops, [x, torch.tensor(0.5, dtype=torch.float64)])
+    assert torch.equal(negated, torch.tensor([-1.0, -2.0, -4.0]))
+    assert torch.equal(x, torch.zeros(3))
