@@ -15,7 +15,7 @@ of a sibling package; this file only connects them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from plait.codegen import Built, Target, build
@@ -75,9 +75,13 @@ def _compiled(
 
     aten = _improved(recorded, stages, options)
     stages.keep(aten=aten)
-    built = _generated(aten, stages, target, options)
+    written = fx_passes.writable(aten) if _writes_inputs(aten, target) else {}
+    built = _generated(aten, stages, target, options, written)
     run = protect(
-        built.run, lambda program: fx_passes.wrap_runtime(aten, program), captured, stages.name
+        built.run,
+        lambda program: fx_passes.wrap_runtime(aten, program, written),
+        captured,
+        stages.name,
     )
     return stages.finish(captured, Outcome.COMPILED, run)
 
@@ -163,14 +167,27 @@ def _improved(recorded: AtenGraph, stages: Stages, options: CompileOptions) -> A
     return improved
 
 
-def _generated(aten: AtenGraph, stages: Stages, target: Target, options: CompileOptions) -> Built:
-    """Code for a functional ATen graph."""
+def _writes_inputs(aten: AtenGraph, target: Target) -> bool:
+    """Whether code may write to inputs: kernels of the CPU do not fail once they run, as those
+    that are compiled when they are first launched may."""
+    devices = {each.device.type for each in aten.example_inputs if hasattr(each, "device")}
+    return target is not Target.TRITON and devices <= {"cpu"}
+
+
+def _generated(
+    aten: AtenGraph,
+    stages: Stages,
+    target: Target,
+    options: CompileOptions,
+    written: Mapping[int, int] | None = None,
+) -> Built:
+    """Code for a functional ATen graph; `written` are results that it writes over inputs."""
     with stages.profile.phase("import"):
         import plait_ir_lowering as ir_lowering
         import plait_scheduler as scheduler
 
     with stages.stage("lower"):
-        loops = ir_lowering.lower(aten.graph, name=stages.name)
+        loops = ir_lowering.lower(aten.graph, name=stages.name, mutations=written)
     stages.check("lower", lambda: ir_lowering.verify(loops))
     stages.keep(loops=loops)
     stages.dump("loops.txt", lambda: ir_lowering.print_graph(loops))

@@ -1,9 +1,9 @@
 """What happens when a graph raises at run time: eager's error, at the user's line.
 
-A compiled program computes new values and writes inputs back only at its end, so when it
-raises nothing has happened yet: the captured graph is run in its place, and raises what
-eager raises, after the changes that eager makes. Should it not raise, the program was at
-fault, and the call has its right result nevertheless. The tracer does better where it can make
+A compiled program computes new values, and writes to inputs only after the last step that can
+fail, so when it raises nothing has happened yet: the captured graph is run in its place, and
+raises what eager raises, after the changes that eager makes. Should it not raise, the program was
+at fault, and the call has its right result nevertheless. The tracer does better where it can make
 the whole call anew as Python: it calls `unchanged_on_error` of what runs the graph, which raises
 before anything has happened.
 """
@@ -37,7 +37,7 @@ def protect(
     """`wrap(program)`, but the captured graph takes over where the program raises.
 
     Args:
-        program: the compiled program, which changes nothing that it did not allocate.
+        program: the compiled program, which where it raises has changed nothing of the caller's.
         wrap: puts around it what writes to inputs after it has run.
         captured: the graph that the program was compiled from.
         name: of the graph, for warnings.

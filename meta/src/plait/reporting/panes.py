@@ -193,7 +193,7 @@ def _without_from(line: str) -> str:
     return re.sub(r"\s+# from \[.*\]$", "", line)
 
 
-_LAUNCH = re.compile(r"^\s*(launch|call) ")
+_LAUNCH = re.compile(r"^\s*(launch|together|call) ")
 _KERNEL = re.compile(r"^\s*kernel (?P<name>\w+)\(")
 
 

@@ -23,7 +23,7 @@ from plait_cpp_codegen.outputs import split_outputs
 from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_ir_lowering import post_order
-from plait_scheduler import Program, load_python, render_python
+from plait_scheduler import Launch, Program, load_python, render_python
 from plait_utils import CacheError, DiskCache, Profile, stable_hash, warn_once
 
 _NO_NATIVE_CODE = (
@@ -60,7 +60,9 @@ def render(program: Program, vector_bytes: int = 32) -> str:
     _check_types(program)
     kernels = {kernel.name: render_kernel(kernel, vector_bytes) for kernel in program.kernels}
     host = HostWriter(program, kernels).write()
-    head = [source_text(name) for name in ("abi.h", "vector.h", "math.h")]
+    together = any(isinstance(step, Launch) and step.together for step in program.steps)
+    parts = ("parts.h",) if together else ()
+    head = [source_text(name) for name in ("abi.h", "vector.h", "math.h", *parts)]
     return "\n".join([*head, *(kernel.source for kernel in kernels.values()), host])
 
 

@@ -50,7 +50,7 @@ class HostWriter:
         if not isinstance(returned, Return):
             raise UnsupportedProgramError("a program that does not return")
         self._find_outputs(returned)
-        body = [line for step in self.program.steps for line in self._step(step)]
+        body = [line for run in _runs(self.program.steps) for line in self._run(run)]
         signature = self._signature(returned)
         functions = self.externs.functions
         names = ", ".join(f'"{name}"' for name in functions) or "0"
@@ -111,6 +111,13 @@ class HostWriter:
             lines.append("api.release(arena);")
         return [*lines, "(void)error;"]
 
+    def _run(self, run: Sequence[Step]) -> list[str]:
+        """A step, or launches that run at the same time."""
+        launches = [step for step in run if isinstance(step, Launch)]
+        if len(launches) > 1:
+            return self._launches(launches)
+        return [line for step in run for line in self._step(step)]
+
     def _step(self, step: Step) -> list[str]:
         match step:
             case Allocate(name):
@@ -169,6 +176,31 @@ class HostWriter:
             lines.append("if (error) { code = error; goto done; }")
         return lines
 
+    def _launches(self, launches: Sequence[Launch]) -> list[str]:
+        """One parallel region for launches that run at the same time."""
+        pointers = [_data(name) for launch in launches for name in launch.buffers]
+        parts: list[str] = []
+        lines = [f"// {_comment(launch.origin)}" for launch in launches[:1]]
+        first = end = 0
+        work = 0.0
+        for launch in launches:
+            kernel = self.kernels[launch.kernel]
+            end += -(-kernel.tasks // kernel.grain)
+            work += kernel.tasks / kernel.grain
+            arguments = f"{{p + {first}, &error}}"
+            parts.append(
+                f"{{{kernel.name}_range, {arguments}, {end}, {kernel.grain}, {kernel.tasks}}}"
+            )
+            first += len(launch.buffers)
+        lines += [
+            f"{{ void* const p[] = {{{', '.join(pointers) or '0'}}};",
+            *_wrapped("  const Part parts[] = {", parts, "};"),
+            f"  run_parts(parts, {len(parts)}, {max(int(end / max(work, 1)), 1)}, api);" + " }",
+        ]
+        if any(self.kernels[launch.kernel].can_fail for launch in launches):
+            lines.append("if (error) { code = error; goto done; }")
+        return lines
+
     def _return(self, outputs: Sequence[object]) -> list[str]:
         lines = []
         for position, out in enumerate(outputs):
@@ -198,6 +230,21 @@ class HostWriter:
                 "",
             ]
         )
+
+
+def _runs(steps: Sequence[Step]) -> list[list[Step]]:
+    """The steps in order, launches that run at the same time in one list."""
+    found: list[list[Step]] = []
+    for step in steps:
+        if isinstance(step, Launch) and step.together:
+            found[-1].append(step)
+        else:
+            found.append([step])
+    return found
+
+
+def _wrapped(head: str, items: Sequence[str], tail: str) -> list[str]:
+    return [head, *(f"    {item}," for item in items), f"  {tail}"]
 
 
 def _torch_version() -> int:

@@ -37,7 +37,7 @@ from plait_fx_passes.passes.base import Fuel, Pass, PassContext
 from plait_fx_passes.passes.manager import DEFAULT_PASSES, NUMERIC_PASSES, PassRecord, run_passes
 from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, rule_pass
 from plait_fx_passes.printer import print_aten
-from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime
+from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime, writable
 from plait_fx_passes.to_aten import to_aten
 from plait_fx_passes.training.choose import PartitionCosts
 from plait_fx_passes.training.joint import to_joint
@@ -110,4 +110,5 @@ __all__ = [
     "verify",
     "wrap_runtime",
     "wrap_training",
+    "writable",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
@@ -10,6 +11,7 @@ from torch.utils._pytree import tree_unflatten
 
 from plait_fx_passes.aten_graph import (
     AtenGraph,
+    AttributeInput,
     Computed,
     Detached,
     Followed,
@@ -19,6 +21,7 @@ from plait_fx_passes.aten_graph import (
     Literal,
     OutputSource,
     Repeated,
+    ResultView,
     SyntheticBase,
     UserInput,
     ViewStep,
@@ -43,12 +46,38 @@ def is_direct(graph: AtenGraph) -> bool:
     )
 
 
-def wrap_runtime(graph: AtenGraph, compiled: Compiled) -> Callable[..., object]:
+def writable(graph: AtenGraph) -> dict[int, int]:
+    """Results that a compiled graph may write to an input's memory itself, with that input.
+
+    Those are of inputs of which no output shows what they held before, whose memory no other
+    input shares, and of whose change autograd needs to know no more than that it happened.
+    """
+    shown = {each.result for each in graph.outputs if isinstance(each, (Computed, ResultView))}
+    moved = {each.input for each in graph.metadata_mutations}
+    shared = {index for group in graph.shared_inputs for index in group}
+    results = [each.result for each in graph.mutations]
+    inputs = graph.example_inputs
+    return {
+        each.result: each.input
+        for each in graph.mutations
+        if isinstance(graph.inputs[each.input], (UserInput, AttributeInput))
+        and each.result not in shown
+        and results.count(each.result) == 1
+        and each.input not in moved | shared
+        and not (each.grad and inputs[each.input].requires_grad)
+    }
+
+
+def wrap_runtime(
+    graph: AtenGraph, compiled: Compiled, written: Mapping[int, int] | None = None
+) -> Callable[..., object]:
     """Give a compiled graph the calling convention and the aliasing of the traced program.
 
     Args:
         graph: the graph that was compiled.
         compiled: takes one tensor for each placeholder, returns the graph's results.
+        written: results that ``compiled`` does not return but writes to an input, by position,
+            each with that input; of those that :func:`writable` says.
 
     Returns:
         A function of the program's own arguments. It feeds lifted parameters and constants,
@@ -58,6 +87,9 @@ def wrap_runtime(graph: AtenGraph, compiled: Compiled) -> Callable[..., object]:
     """
     if is_direct(graph):
         return compiled
+    if written:
+        rest = wrap_runtime(_without(graph, written), compiled)
+        return _noting(graph, tuple(written.values()), rest)
     bind = _binder(graph)
     rebuild = _rebuilder(graph)
     mutations = tuple((each.input, each.result, each.grad) for each in graph.mutations)
@@ -74,6 +106,41 @@ def wrap_runtime(graph: AtenGraph, compiled: Compiled) -> Callable[..., object]:
             start = inputs[index].storage_offset() + geometry.offset
             inputs[index].as_strided_(geometry.size, geometry.stride, start)
         return built
+
+    return call
+
+
+def _without(graph: AtenGraph, written: Mapping[int, int]) -> AtenGraph:
+    """What is left to do around a graph that has written some results itself."""
+    left = [n for n in range(len(graph.results)) if n not in written]
+    places = {old: new for new, old in enumerate(left)}
+    outputs = tuple(
+        replace(each, result=places[each.result])
+        if isinstance(each, (Computed, ResultView))
+        else each
+        for each in graph.outputs
+    )
+    mutations = tuple(
+        replace(each, result=places[each.result])
+        for each in graph.mutations
+        if each.result not in written
+    )
+    return replace(graph, outputs=outputs, mutations=mutations)
+
+
+def _noting(
+    graph: AtenGraph, inputs: Sequence[int], run: Callable[..., object]
+) -> Callable[..., object]:
+    """``run``, after autograd is told that some inputs change."""
+    sources = [graph.inputs[index] for index in inputs]
+    positions = tuple(each.index for each in sources if isinstance(each, UserInput))
+    attributes = tuple(each.tensor for each in sources if isinstance(each, AttributeInput))
+    increment = torch.autograd.graph.increment_version
+
+    def call(*arguments: torch.Tensor) -> object:
+        increment([arguments[index] for index in positions])
+        increment(attributes)
+        return run(*arguments)
 
     return call
 

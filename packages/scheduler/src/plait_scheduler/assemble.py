@@ -48,6 +48,8 @@ from plait_scheduler.program import (
 )
 from plait_scheduler.sizes import buffer_bytes
 from plait_scheduler.text.print import print_kernel
+from plait_scheduler.together import stages_of
+from plait_scheduler.writeback import written_in_place
 
 
 def assemble(
@@ -67,10 +69,14 @@ class _Assembly:
     kept: frozenset[str] = field(init=False)
     arena_device: Device = field(init=False)
     last_use: dict[str, int] = field(default_factory=dict)
-    """The last unit that reads or computes each buffer."""
+    """The last stage that reads or computes each buffer."""
     kernels: dict[Kernel, Kernel] = field(default_factory=dict)
     """Kernels without name, to the same with their names."""
     storage: dict[str, Storage] = field(default_factory=dict)
+    stages: list[list[Unit]] = field(init=False)
+    """The units; those in one stage run at the same time."""
+    in_place: dict[str, str] = field(default_factory=dict)
+    """Results that may be computed in the memory of an input that they are written back to."""
     owner: dict[str, str] = field(default_factory=dict)
     """For temporaries in the arena, the buffer whose memory they use."""
 
@@ -81,10 +87,13 @@ class _Assembly:
         self.kept = frozenset(final_reads(self.graph))
         devices = Counter(b.device for d in self.graph.definitions for b in d.buffers)
         self.arena_device = max(devices, key=devices.__getitem__, default=Device("cpu"))
-        for number, unit in enumerate(self.units):
-            for definition in self._definitions(unit):
+        self.stages = stages_of(self.graph, self.units, self.options)
+        for number, stage in enumerate(self.stages):
+            for definition in (each for unit in stage for each in self._definitions(unit)):
                 for name in [*reads_of(definition), *(b.name for b in definition.buffers)]:
                     self.last_use[name] = number
+        if self.options.write_in_place:
+            self.in_place = written_in_place(self.graph, self.stages, self.buffers)
 
     def _definitions(self, unit: Unit) -> list[Definition]:
         return [self.graph.definitions[place] for place in unit.places]
@@ -95,21 +104,25 @@ class _Assembly:
             self.storage[buffer.name] = InputStorage(position)
         steps: list[Step] = []
         first: dict[str, int] = {}
-        for number, unit in enumerate(self.units):
-            step: Step | None
-            if unit.group is None:
-                created, step = self._call(number, unit)
-            else:
-                created, step = self._launch(number, unit.group)
-            for name in created:
-                first[name] = number
-                if not isinstance(self.storage[name], ExternStorage):
-                    steps.append(Allocate(name))
-            if step is not None:
-                steps.append(step)
-            steps += [Free(name) for name in self._dying(number, unit)]
+        for number, stage in enumerate(self.stages):
+            work: list[Step] = []
+            for unit in stage:
+                created, step = self._unit(number, unit)
+                for name in created:
+                    first[name] = number
+                    if not isinstance(self.storage[name], ExternStorage):
+                        steps.append(Allocate(name))
+                if isinstance(step, Launch) and work:
+                    step = replace(step, together=True)
+                work += [] if step is None else [step]
+            steps += work
+            steps += [Free(name) for name in self._dying(number)]
         arena = self._place(first)
-        steps += [CopyBack(name, source) for name, source in self.graph.mutations]
+        steps += [
+            CopyBack(name, source)
+            for name, source in self.graph.mutations
+            if source.buffer not in self.in_place
+        ]
         steps.append(Return(self.graph.outputs))
         names = [b.name for b in self.graph.inputs] + list(first)
         return self._finished(names, steps, arena)
@@ -124,12 +137,17 @@ class _Assembly:
         kernels = tuple(self.kernels.values())
         return Program(self.graph.name, symbols, inputs, buffers, kernels, tuple(steps), arena)
 
-    def _launch(self, number: int, group: Group) -> tuple[list[str], Launch | None]:
+    def _unit(self, number: int, unit: Unit) -> tuple[list[str], Launch | CallExtern | None]:
+        """What a unit stores, and its step."""
+        if unit.group is None:
+            return self._call(number, unit)
+        return self._launch(number, unit, unit.group)
+
+    def _launch(self, number: int, unit: Unit, group: Group) -> tuple[list[str], Launch | None]:
         """Build the kernel of a fused unit; returns what it stores, and its launch.
 
         Where there are no points there is nothing to launch.
         """
-        unit = self.units[number]
         stored = [
             buffer.name
             for definition in self._definitions(unit)
@@ -140,10 +158,13 @@ class _Assembly:
             self.storage[name] = self._fresh(name)
             self.owner[name] = name
         if points(group.outer) is as_index(0):
+            for name in stored:
+                self.in_place.pop(name, None)
             return stored, None
         built = build_kernel(group, stored, self.buffers, self.options)
-        if self.options.reuse_in_place:
-            built = self._reuse_in_place(built, stored, number, unit)
+        built = self._write_inputs(built, stored)
+        if self.options.reuse_in_place and len(self.stages[number]) == 1:
+            built = self._reuse_in_place(built, stored, number)
         content = compact_params(built.kernel) if self.options.simplify_loops else built.kernel
         kernel = self.kernels.get(content)
         if kernel is None:
@@ -152,11 +173,35 @@ class _Assembly:
         launch = Launch(kernel.name, built.buffers, built.symbols, group.origin)
         return stored, launch
 
+    def _write_inputs(self, built: BuiltKernel, stored: Sequence[str]) -> BuiltKernel:
+        """Let the kernel write its results right to the inputs that they are written back to."""
+        for source in stored:
+            target = self.in_place.get(source)
+            if target is None:
+                continue
+            changed: BuiltKernel | None = built
+            if target in built.buffers:
+                changed = overwrite(built, target, source, self.buffers)
+            reason = f"nothing reads {target} after it"
+            obstacle = None if changed is not None else f"it reads other elements of {target}"
+            nbytes = 2 * buffer_bytes(self.buffers[source])
+            both = (source, target)
+            kind = DecisionKind.WRITE_BACK
+            if self.log.settle(kind, both, obstacle, reason, nbytes) and changed is not None:
+                built = changed
+                self.storage[source] = SharedStorage(target)
+                self.owner[source] = target
+            else:
+                del self.in_place[source]
+        return built
+
     def _reuse_in_place(
-        self, built: BuiltKernel, stored: Sequence[str], number: int, unit: Unit
+        self, built: BuiltKernel, stored: Sequence[str], number: int
     ) -> BuiltKernel:
         """Let outputs of the kernel take over temporaries that die in it."""
-        dying = [name for name in self._dying(number, unit) if name not in stored]
+        dying = [
+            name for name in self._dying(number) if name not in stored and name not in self.in_place
+        ]
         for target in stored:
             if not isinstance(self.storage[target], ArenaStorage):
                 continue
@@ -210,10 +255,11 @@ class _Assembly:
             return OutputStorage()
         return ArenaStorage(as_index(0))
 
-    def _dying(self, number: int, unit: Unit) -> list[str]:
-        """Temporaries that are not used after this unit, in order of their definition."""
+    def _dying(self, number: int) -> list[str]:
+        """Temporaries that are not used after this stage, in order of their definition."""
         names = dict.fromkeys(
             name
+            for unit in self.stages[number]
             for definition in self._definitions(unit)
             for name in [*reads_of(definition), *(b.name for b in definition.buffers)]
         )
@@ -221,7 +267,7 @@ class _Assembly:
             name
             for name in names
             if self.last_use[name] == number
-            and name not in self.kept
+            and (name not in self.kept or name in self.in_place)
             and name in self.storage
             and not isinstance(self.storage[name], InputStorage | OutputStorage)
         ]
@@ -230,6 +276,8 @@ class _Assembly:
         """Give each temporary its offset in the arena; returns the arena's bytes."""
         spans: dict[str, tuple[int, int]] = {}
         for name, start in first.items():
+            if name in self.in_place:
+                continue
             if isinstance(self.storage[name], ArenaStorage | SharedStorage):
                 owner = self.owner[name]
                 begin, end = spans.get(owner, (start, start))

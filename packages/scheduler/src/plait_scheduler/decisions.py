@@ -17,6 +17,7 @@ class DecisionKind(Enum):
     INLINE = "producer inlining"
     SPLIT = "reduction split"
     IN_PLACE = "in-place reuse"
+    WRITE_BACK = "writing in place"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,13 @@ class SchedulerOptions(Settings):
     )
     reuse_in_place: bool = setting(True, "let a kernel overwrite a temporary that dies in it")
 
+    write_in_place: bool = setting(
+        True, "compute what is written back to an input right in its memory, where that is safe"
+    )
+    run_together: bool = setting(
+        True, "let neighbouring kernels that need nothing of each other run at the same time"
+    )
+
     max_params: int = setting(24, "most parameters of one kernel")
     max_operations: int = setting(256, "most scalar operations of one kernel")
     max_row_bytes: int = setting(

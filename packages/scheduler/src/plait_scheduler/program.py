@@ -176,12 +176,17 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Runs a kernel with these buffers for its parameters, in order."""
+    """Runs a kernel with these buffers for its parameters, in order.
+
+    With `together` it may run at the same time as the launch right before it and those which
+    that one may run with: none of them writes memory that another reads or writes.
+    """
 
     kernel: str
     buffers: tuple[str, ...]
     symbols: tuple[IndexExpr, ...] = ()
     origin: Origin = Origin()
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)

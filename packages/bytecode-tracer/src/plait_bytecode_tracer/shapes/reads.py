@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,9 @@ _OF_LISTS: dict[Any, str] = {
     getattr(torch, f"_foreach_{name}"): name for name in ("add_", "sub_", "mul_", "div_")
 }
 """What does so for each tensor of a list."""
+_MOST_ADDED = 1 << 10
+_EXACT = {torch.float32: float(1 << 23), torch.float64: float(1 << 52)}
+"""Whole numbers below these stay exact in an element type when a few are added."""
 _SIGNS = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/"}
 
 
@@ -91,7 +94,7 @@ def number_before(state: TraceState, tensor: TensorVariable) -> Variable | None:
         return None
     symbols = state.need_symbols()
     source = graph_input.source
-    reader = functools.partial(read, changes)
+    reader = _reader(changes, tensor.fake.dtype)
     value = reader(graph_input.real, *(number.hint for number in past.numbers))
     if type(value) not in (int, float):
         return None
@@ -100,6 +103,37 @@ def number_before(state: TraceState, tensor: TensorVariable) -> Variable | None:
     name = state.constants.name(symbols.readers.setdefault(key, reader))
     code = f"{name}({', '.join([source.code, *numbers])})"
     return symbols.number(value, Source(code, _text(source.text, past), source), Mark(True))
+
+
+def _reader(changes: tuple[Change, ...], dtype: torch.dtype) -> Callable[..., Any]:
+    """What reads the number that a tensor of one element will hold."""
+    added = [_added(change) for change in changes]
+    limit = _EXACT.get(dtype)
+    if not changes or limit is None or None in added:
+        return functools.partial(read, changes)
+    return functools.partial(count, changes, float(sum(filter(None, added))), limit)
+
+
+def _added(change: Change) -> int | None:
+    """The whole number that a change adds, if it does no more than that."""
+    given = change.args[0] if change.method == "add_" and len(change.args) == 1 else None
+    if isinstance(given, torch.Tensor) and given.dim() == 0 and given.device.type == "cpu":
+        given = given.item()
+    alpha = change.kwargs.get("alpha", 1)
+    if type(given) not in (int, float) or set(change.kwargs) - {"alpha"}:
+        return None
+    amount = given * alpha
+    return int(amount) if abs(amount) < _MOST_ADDED and amount == int(amount) else None
+
+
+def count(
+    changes: tuple[Change, ...], added: float, limit: float, tensor: torch.Tensor
+) -> Any:
+    """`read`, of a tensor to which whole numbers are added: exact while it holds a small one."""
+    value: float = tensor.item()
+    if -limit < value < limit and value.is_integer():
+        return value + added
+    return read(changes, tensor)
 
 
 def read(changes: tuple[Change, ...], tensor: torch.Tensor, *numbers: Any) -> Any:

@@ -48,13 +48,18 @@ class RenderedCppKernel:
     source: str
     can_fail: bool
     """Whether it may set the error: an index out of range, an integer divided by 0."""
+    tasks: int = 0
+    """How many parts its points are divided into, from 0; `<name>_range` runs a range of them."""
+    grain: int = 1
+    """How many tasks are worth a thread."""
 
 
 def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
     """The C++ source of a kernel, for vectors of `vector_bytes`."""
     plan = plan_loops(kernel, vector_bytes)
     writer = _Writer(plan)
-    return RenderedCppKernel(kernel.name, writer.write(), _can_fail(kernel))
+    tasks, grain = writer.tasks()
+    return RenderedCppKernel(kernel.name, writer.write(), _can_fail(kernel), tasks, grain)
 
 
 def _can_fail(kernel: Kernel) -> bool:
@@ -140,14 +145,18 @@ class _Writer:
             width = min(columns, _COLUMNS_PER_TASK)
         return rows * max(math.ceil(columns / max(width, 1)), 1), width
 
-    def _launch(self) -> list[str]:
+    def tasks(self) -> tuple[int, int]:
+        """How many tasks there are, and how many are worth a thread."""
         tasks, width = self._tasks()
-        if tasks == 0:
-            return ["(void)arguments; (void)api;"]
         points = (width or 1) * max(extent_of(self.kernel.inner), 1)
         work = sum(len(list(post_order([s.value]))) for s in self.kernel.statements)
         per_task = max(points * work / max(self.plan.lanes / 2, 1), 1)
-        grain = max(int(_WORK_PER_TASK / per_task), 1)
+        return tasks, max(int(_WORK_PER_TASK / per_task), 1)
+
+    def _launch(self) -> list[str]:
+        tasks, grain = self.tasks()
+        if tasks == 0:
+            return ["(void)arguments; (void)api;"]
         name = self.kernel.name
         if tasks <= grain:
             return [f"(void)api; {name}_range(0, {tasks}, (void*)&arguments);"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import torch
 from torch import fx
@@ -36,16 +36,16 @@ class NumberNode:
     @classmethod
     def of(cls, node: fx.Node) -> torch.SymFloat:
         """The number that a node of a graph is; becomes its ``meta["val"]``."""
-        number = torch.SymFloat(cls(node))
-        node.meta["val"] = number
-        return number
+        make: Callable[[NumberNode], torch.SymFloat] = torch.SymFloat
+        node.meta["val"] = make(cls(node))
+        return cast(torch.SymFloat, node.meta["val"])
 
     def _applied(self, function: Callable[..., object], *others: NumberNode) -> NumberNode:
         operands: list[Argument] = [each.value for each in (self, *others)]
         last = next(each for each in operands if isinstance(each, fx.Node))
         made = last.graph.call_function(function, tuple(operands))
         made.meta = {**last.meta}
-        return NumberNode.of(made).node
+        return cast(NumberNode, NumberNode.of(made).node)
 
     def add(self, other: NumberNode) -> NumberNode:
         return self._applied(operator.add, other)

@@ -146,7 +146,7 @@ class _Host:
         match step:
             case Allocate(buffer):
                 return [self._allocate(self.buffers[buffer])]
-            case Launch(kernel, buffers, symbols, origin):
+            case Launch(kernel, buffers, symbols, origin, _):
                 given = [self.names[name] for name in buffers] + [str(s) for s in symbols]
                 return [f"{self.calls[kernel]}({', '.join(given)}){_comment(origin)}"]
             case CallExtern():

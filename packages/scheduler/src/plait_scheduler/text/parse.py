@@ -232,12 +232,13 @@ def _step(line: str, index: IndexReader) -> Step:
             return Allocate(rest)
         case "free":
             return Free(rest)
-        case "launch":
+        case "launch" | "together":
             found = re.fullmatch(r"(\w+)\((.*?)\)(?: sizes\((.*)\))?", rest)
             if found is None:
                 raise ValueError(f"{text!r} is not a launch")
             sizes = tuple(index.parse(part) for part in split_commas(found[3] or ""))
-            return Launch(found[1], tuple(split_commas(found[2])), sizes, origin)
+            buffers = tuple(split_commas(found[2]))
+            return Launch(found[1], buffers, sizes, origin, word == "together")
         case "call":
             return _call(rest, origin, index)
         case "copyback":

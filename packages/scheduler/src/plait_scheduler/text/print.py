@@ -145,9 +145,10 @@ def print_step(step: Step) -> str:
     match step:
         case Allocate(buffer):
             return f"allocate {buffer}"
-        case Launch(kernel, buffers, symbols, origin):
+        case Launch(kernel, buffers, symbols, origin, together):
             sizes = f" sizes({', '.join(map(str, symbols))})" if symbols else ""
-            return f"launch {kernel}({', '.join(buffers)}){sizes}{print_origin(origin)}"
+            word = "together" if together else "launch"
+            return f"{word} {kernel}({', '.join(buffers)}){sizes}{print_origin(origin)}"
         case CallExtern(op, overload, args, results, out_variant, origin):
             targets = ", ".join("_" if name is None else name for name in results)
             into = "out" if out_variant else "new"

@@ -37,7 +37,8 @@ def verify_program(program: Program) -> None:
 
     Buffers are allocated before they are written, written before they are read, freed
     once and not used after; those alive together do not overlap in the arena; launches
-    and calls get what they declare; every kernel is sound (`verify_kernel`); what is
+    and calls get what they declare; launches that may run at the same time share no memory
+    that one of them writes; every kernel is sound (`verify_kernel`); what is
     returned was computed and is not temporary memory.
     """
     _ProgramCheck(program).run()
@@ -53,6 +54,9 @@ class _ProgramCheck:
     written: set[str] = field(default_factory=set)
     """Buffers whose elements are computed and not yet overwritten by others."""
     gone: set[str] = field(default_factory=set)
+    run_written: dict[str, None] = field(default_factory=dict)
+    """The memory that the launches write which may run at the same time as the last one."""
+    run_touched: dict[str, None] = field(default_factory=dict)
     at: int = -1
 
     def run(self) -> None:
@@ -84,6 +88,7 @@ class _ProgramCheck:
                 self._allocate(self._buffer(name))
             case Launch():
                 self._launch(step)
+                self._beside(step)
             case CallExtern():
                 self._call(step)
             case CopyBack(target, source):
@@ -171,6 +176,34 @@ class _ProgramCheck:
         for param, name in zip(kernel.params, launch.buffers, strict=True):
             if param.access is not Access.READ:
                 self._write(name)
+
+    def _beside(self, launch: Launch) -> None:
+        """A launch that may run at the same time as those before it touches nothing of theirs."""
+        kernel = self.kernels[launch.kernel]
+        written: dict[str, None] = {}
+        touched: dict[str, None] = {}
+        for param, name in zip(kernel.params, launch.buffers, strict=True):
+            (touched if param.access is Access.READ else written)[self._root(name)] = None
+        if launch.together:
+            before = self.program.steps[self.at - 1] if self.at else None
+            self._require(isinstance(before, Launch), "a launch together with another follows it")
+            for name in written:
+                apart = name not in self.run_touched and name not in self.run_written
+                self._require(apart, f"no launch beside it uses {name}, which it writes")
+            for name in touched:
+                apart = name not in self.run_written
+                self._require(apart, f"no launch beside it writes {name}, which it reads")
+        else:
+            self.run_written, self.run_touched = {}, {}
+        self.run_written |= written
+        self.run_touched |= touched
+
+    def _root(self, name: str) -> str:
+        """The buffer whose memory this one is in; the arena's parts do not overlap while alive."""
+        storage = self.buffers[name].storage
+        while isinstance(storage, SharedStorage):
+            name, storage = storage.buffer, self.buffers[storage.buffer].storage
+        return name
 
     def _write(self, name: str) -> None:
         """`name` is computed; what shared its memory before is lost."""
