@@ -64,3 +64,74 @@ def test_steps_are_those_of_eager(name, foreach):
     assert all(graph.outcome == "compiled" for graph in report.graphs)
     assert not report.breaks
     assert len(report.graphs) <= 4  # begins, has state, has another learning rate
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_a_step_of_many_parameters_is_one_parallel_region(foreach):
+    """In place, without a copy, and with kernels for the shapes rather than the parameters."""
+    parameters = [nn.Parameter(torch.randn(shape)) for shape in [(3, 5), (7,)] * 30]
+    optimizer = torch.optim.AdamW(parameters, foreach=foreach)
+    step = plait.compile(optimizer.step)
+    for _ in range(3):
+        for parameter in parameters:
+            parameter.grad = torch.randn_like(parameter)
+        step()
+    graph = plait.report(step).graphs[-1]
+    program = graph.record.schedule.program
+    kinds = [type(each).__name__ for each in program.steps]
+    assert "CopyBack" not in kinds
+    assert "CallExtern" not in kinds
+    regions = [each for each in program.steps if getattr(each, "together", None) is False]
+    assert len(regions) == 1
+    assert len(program.kernels) == 3  # for each shape one, and one that counts steps
+    assert program.arena_nbytes.as_int() == 0
+
+
+def test_gradients_see_that_parameters_changed():
+    """A backward after a step that overwrote what it needs raises, as in eager."""
+    layer = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    step = plait.compile(optimizer.step)
+    for _ in range(2):
+        loss = layer(layer(torch.randn(2, 3))).sum()
+        loss.backward(retain_graph=True)
+        step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+def test_inputs_that_come_to_share_memory_are_not_taken_for_apart():
+    def program(a, b):
+        a.mul_(2)
+        b.add_(a)
+        return b.clone()
+
+    compiled = plait.compile(program)
+    for make in (lambda: (torch.ones(4), torch.ones(4)), lambda: (torch.ones(4),) * 2):
+        expected, found = make(), make()
+        assert torch.equal(compiled(*found), program(*expected))
+        assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize("name", ["capturable", "differentiable"])
+def test_other_kinds_of_steps_do_as_eager_does(name):
+    def training():
+        torch.manual_seed(0)
+        layer = nn.Linear(3, 2)
+        return layer, torch.optim.Adam(layer.parameters(), **{name: True})
+
+    sides = [training() for _ in range(2)]
+    steps = [sides[0][1].step, plait.compile(sides[1][1].step)]
+    outcomes = []
+    for (layer, _), step in zip(sides, steps, strict=True):
+        for _ in range(3):
+            for parameter in layer.parameters():
+                parameter.grad = torch.ones_like(parameter)
+            try:
+                step()
+            except Exception as error:
+                outcomes.append((type(error), str(error)))
+    half = len(outcomes) // 2
+    assert outcomes[:half] == outcomes[half:]
+    for one, two in zip(sides[0][0].parameters(), sides[1][0].parameters(), strict=True):
+        torch.testing.assert_close(one, two)

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from plait_ir_lowering import Graph, as_index
-from plait_scheduler.domains import points
+from plait_ir_lowering import Graph
 from plait_scheduler.fusion import Unit
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
@@ -36,7 +35,7 @@ def stages_of(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) ->
     is_open = False
     for unit, own, names in zip(units, defined, read, strict=True):
         temporary = any(readers[name] > (name in names) and name not in kept for name in own)
-        joins = options.run_together and not temporary and _has_points(unit)
+        joins = options.run_together and not temporary and unit.group is not None
         if joins and is_open and not names & computed:
             stages[-1].append(unit)
             computed |= own
@@ -49,8 +48,3 @@ def stages_of(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) ->
 
 def _defined(graph: Graph, unit: Unit) -> set[str]:
     return {b.name for place in unit.places for b in graph.definitions[place].buffers}
-
-
-def _has_points(unit: Unit) -> bool:
-    """Whether it is a kernel, and launched."""
-    return unit.group is not None and points(unit.group.outer) is not as_index(0)

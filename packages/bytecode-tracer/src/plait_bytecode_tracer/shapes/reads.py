@@ -126,9 +126,7 @@ def _added(change: Change) -> int | None:
     return int(amount) if abs(amount) < _MOST_ADDED and amount == int(amount) else None
 
 
-def count(
-    changes: tuple[Change, ...], added: float, limit: float, tensor: torch.Tensor
-) -> Any:
+def count(changes: tuple[Change, ...], added: float, limit: float, tensor: torch.Tensor) -> Any:
     """`read`, of a tensor to which whole numbers are added: exact while it holds a small one."""
     value: float = tensor.item()
     if -limit < value < limit and value.is_integer():
