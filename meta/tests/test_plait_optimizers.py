@@ -135,3 +135,17 @@ def test_other_kinds_of_steps_do_as_eager_does(name):
     assert outcomes[:half] == outcomes[half:]
     for one, two in zip(sides[0][0].parameters(), sides[1][0].parameters(), strict=True):
         torch.testing.assert_close(one, two)
+
+
+def test_inference_tensors_are_written_in_inference_mode_alone():
+    def program(x):
+        x.add_(1)
+        return x * 2
+
+    compiled = plait.compile(program)
+    with torch.inference_mode():
+        x = torch.ones(3)
+        assert torch.equal(compiled(x), torch.full((3,), 4.0))
+    with pytest.raises(RuntimeError, match="outside InferenceMode"):
+        compiled(x)
+    assert torch.equal(x, torch.full((3,), 2.0))

@@ -131,16 +131,20 @@ def _without(graph: AtenGraph, written: Mapping[int, int]) -> AtenGraph:
 def _noting(
     graph: AtenGraph, inputs: Sequence[int], run: Callable[..., object]
 ) -> Callable[..., object]:
-    """``run``, after autograd is told that some inputs change."""
+    """``run``, which changes some inputs: autograd is told so, and refuses what it would."""
     sources = [graph.inputs[index] for index in inputs]
     positions = tuple(each.index for each in sources if isinstance(each, UserInput))
     attributes = tuple(each.tensor for each in sources if isinstance(each, AttributeInput))
     increment = torch.autograd.graph.increment_version
 
     def call(*arguments: torch.Tensor) -> object:
-        increment([arguments[index] for index in positions])
-        increment(attributes)
-        return run(*arguments)
+        changed = [*(arguments[index] for index in positions), *attributes]
+        if not torch.is_inference_mode_enabled():
+            for each in filter(torch.is_inference, changed):
+                each.copy_(each)  # raises what eager does
+        result = run(*arguments)
+        increment(changed)
+        return result
 
     return call
 
