@@ -120,7 +120,8 @@ def compile_training_graph(
     stages.check("partition", lambda: fx_passes.verify(parts.forward))
     stages.check("partition", lambda: fx_passes.verify(parts.backward))
 
-    stages.keep(aten=parts.forward)
+    stages.dump("saved.txt", lambda: fx_passes.print_saved(parts))
+    stages.keep(aten=parts.forward, partition=parts)
     forward = _generated(parts.forward, stages, target, options)
     later = stages.part("backward")
     later.keep(aten=parts.backward)

@@ -12,7 +12,7 @@ from plait_utils import Profile
 if TYPE_CHECKING:
     from torch import fx
 
-    from plait_fx_passes import AtenGraph
+    from plait_fx_passes import AtenGraph, Partition
     from plait_ir_lowering import Graph
     from plait_scheduler import Schedule
 
@@ -67,6 +67,8 @@ class CompiledGraph:
     code: HostCode | None = None
     failure: StageFailure | None = None
     reason: str | None = None
+    partition: Partition | None = None
+    """What is saved between forward and backward, of a graph that was compiled for training."""
     backward: CompiledGraph | None = None
     """The backward of a graph that was compiled for training."""
     origin: fx.GraphModule | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 
 import networkx
@@ -15,8 +16,10 @@ from torch import nn
 from plait_fx_passes import (
     PartitionCosts,
     keep_all,
+    memory_efficient,
     partition,
     print_aten,
+    print_saved,
     run_passes,
     to_joint,
     verify,
@@ -275,3 +278,65 @@ def test_values_are_few_steps_for_each_layer():
     (few, kept), (more, saved) = steps(2), steps(16)
     assert more <= 8 * few + 8
     assert saved <= 8 * kept + 8
+
+
+def test_masks_of_dropout_are_saved_as_booleans():
+    joint = joint_of(lambda x: F.dropout(x, 0.5), [leaf(8, 4)])
+    parts = partition(joint)
+    assert [each.dtype for each in parts.backward.example_inputs] == [torch.bool, torch.float64]
+    assert parts.saved_bytes == 8 * 4
+    assert keep_all(joint).saved_bytes == 8 * 4 * 8
+
+
+def test_the_table_says_what_is_saved_and_why():
+    def program(x, w):
+        return F.dropout(gelu_by_hand(x, w).exp() * x, 0.5)
+
+    table = print_saved(partition(joint_of(program, [leaf(8, 4), leaf(4, 16)])))
+    head, *rows, total = table.splitlines()
+    assert head.split() == ["saved", "type", "bytes", "why", "line"]
+    by_name = {row.split()[0]: row for row in rows}
+    assert "f64[8, 16]" in by_name["mm"]
+    assert "1.0 KiB" in by_name["mm"]
+    assert "recomputing costs a matrix product" in by_name["mm"]
+    assert "the caller's: an input" in by_name["x"]
+    assert "bool[8, 4]" in by_name["bernoulli"]
+    assert "would draw other random numbers" in by_name["bernoulli"]
+    assert "held for the backward; computed again:" in total
+    assert "tanh" in total
+    kept = print_saved(keep_all(joint_of(gelu_by_hand, [leaf(8, 4), leaf(4, 16)])))
+    assert kept.endswith("nothing is computed again")
+
+
+def test_a_function_trains_with_less_memory():
+    seen = []
+    run = memory_efficient(gelu_by_hand, inspect=seen.append)
+    assert_same(gelu_by_hand, lambda: _both(leaf(5, 4), leaf(4, 6)), run=run)
+    assert len(seen) == 1
+    assert_same(gelu_by_hand, lambda: _both(leaf(2, 4), leaf(4, 6)), run=run, twice=True)
+    assert len(seen) == 2
+    with torch.no_grad():
+        run(leaf(7, 4), leaf(4, 6))
+    run(plain(7, 4), plain(4, 6))
+    assert len(seen) == 2
+    with pytest.raises(TypeError, match="take tensors"):
+        run(leaf(5, 4), 3)
+
+
+def test_a_module_trains_with_less_memory_by_a_compiler_of_ones_own():
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Linear(8, 2)).double()
+    other = copy.deepcopy(model)
+    compiled = []
+
+    def compiler(gm, example_inputs):
+        compiled.append((gm, len(example_inputs)))
+        return gm
+
+    run = memory_efficient(other, budget=0.0, compiler=compiler)
+    for _ in range(2):
+        x = torch.randn(6, 4, dtype=torch.float64)
+        for each, call in ((model, model), (other, run)):
+            call(x).square().sum().backward()
+            torch.optim.SGD(each.parameters(), 0.1).step()
+    assert len(compiled) == 2
+    torch.testing.assert_close(other.state_dict(), model.state_dict())

@@ -6,8 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from plait.record import CompiledGraph, Outcome
+
+if TYPE_CHECKING:
+    from plait_fx_passes import SavedTensor
 
 STAGES = (
     *("trace", "aten", "joint", "passes", "partition"),
@@ -145,6 +149,22 @@ class GraphReport:
 
         steps = self.record.schedule.program.steps
         return tuple(step.op for step in steps if isinstance(step, CallExtern))
+
+    @property
+    def saved(self) -> tuple[SavedTensor, ...]:
+        """What its backward gets from it, largest first; none unless compiled for training."""
+        if self.record.partition is None:
+            return ()
+        return tuple(sorted(self.record.partition.kept, key=lambda each: -each.bytes))
+
+    @property
+    def saved_total(self) -> str:
+        """How many bytes are held for its backward, and what that computes again."""
+        if self.record.partition is None:
+            return ""
+        from plait_fx_passes import print_saved
+
+        return print_saved(self.record.partition).splitlines()[-1]
 
     @cached_property
     def operators(self) -> int:

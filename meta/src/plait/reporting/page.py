@@ -180,12 +180,33 @@ def _graph(graph: GraphReport, number: int) -> str:
     )
     columns = "".join(_pane(pane, index, keys) for index, pane in enumerate(panes))
     reason = f'<p class="reason">{_text(graph.reason)}</p>' if graph.reason else ""
+    reason += _saved(graph)
     return (
         f'<section class="graph" id="graph{number}"><div class="graphhead">'
         f"<h2>{_text(graph.name)}</h2>{_badge(graph)}"
         f"<span class='facts'>{_text(_facts(graph))}</span>"
         f'<div class="toggles">{buttons}</div></div>{reason}'
         f'<div class="panes">{columns}</div></section>'
+    )
+
+
+def _saved(graph: GraphReport) -> str:
+    """A table of what the graph saves for its backward, largest first."""
+    if not graph.saved:
+        return ""
+    largest = max(each.bytes for each in graph.saved) or 1
+    rows = "".join(
+        f"<tr><td class='size'><i style='width:{100 * each.bytes / largest:.1f}%'></i>"
+        f"{_text(f'{each.bytes:,}')}</td><td><code>{_text(each.name)}</code></td>"
+        f"<td>{_text(each.type)}</td><td>{_text(each.why)}</td>"
+        f"<td class='where'>{_text(each.line)}</td></tr>"
+        for each in graph.saved
+    )
+    return (
+        "<details class='notes saved'><summary>Saved for the backward "
+        f"<span>{_text(graph.saved_total)}</span></summary><table><thead><tr><th>bytes</th>"
+        "<th>value</th><th>type</th><th>why</th><th>line</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table></details>"
     )
 
 

@@ -122,6 +122,9 @@ def _graph(graph: GraphReport) -> str:
     if graph.external_calls:
         calls = Counter(graph.external_calls)
         facts.append("calls " + ", ".join(f"{op} ×{n}" for op, n in calls.items()))
+    if graph.saved_total:
+        facts.append(graph.saved_total)
+        facts += _saved(graph)
     if graph.seconds:
         facts.append(f"{sum(graph.seconds.values()):.2f} s to compile")
     if graph.cache_hit:
@@ -130,6 +133,19 @@ def _graph(graph: GraphReport) -> str:
     if graph.reason:
         lines.append("  because " + graph.reason.replace("\n", "\n    "))
     return "\n".join(lines)
+
+
+_LARGEST = 5
+
+
+def _saved(graph: GraphReport) -> list[str]:
+    """The largest of the tensors that are held for the backward, and how many more."""
+    held = [each for each in graph.saved if each.bytes]
+    lines = [f"  {each.bytes:>12,} bytes: {each}" for each in held[:_LARGEST]]
+    more = len(held) - _LARGEST
+    return (
+        [*lines, f"  and {more} more, all of them in .saved and in the page"] if more > 0 else lines
+    )
 
 
 def _list(title: str, items: list[str]) -> str:

@@ -42,6 +42,7 @@ from plait_fx_passes.to_aten import to_aten
 from plait_fx_passes.training.choose import PartitionCosts
 from plait_fx_passes.training.joint import to_joint
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.memory import memory_efficient
 from plait_fx_passes.training.partition import (
     Partition,
     SavedInput,
@@ -50,6 +51,7 @@ from plait_fx_passes.training.partition import (
     partition,
 )
 from plait_fx_passes.training.runtime import wrap_training
+from plait_fx_passes.training.saved import Held, SavedTensor, print_saved
 from plait_fx_passes.verify import verify
 
 __all__ = [
@@ -66,6 +68,7 @@ __all__ = [
     "Followed",
     "Fuel",
     "Geometry",
+    "Held",
     "InputItself",
     "InputSource",
     "InputView",
@@ -89,6 +92,7 @@ __all__ = [
     "RewriteRule",
     "SavedInput",
     "SavedResult",
+    "SavedTensor",
     "Scalar",
     "SyntheticBase",
     "UserInput",
@@ -101,8 +105,10 @@ __all__ = [
     "default_decompositions",
     "is_direct",
     "keep_all",
+    "memory_efficient",
     "partition",
     "print_aten",
+    "print_saved",
     "rule_pass",
     "run_passes",
     "to_aten",

@@ -29,6 +29,8 @@ from plait_fx_passes.training.costs import (
 from plait_fx_passes.training.cuts import INFINITE, Network
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
 
+_BERNOULLI = (torch.ops.aten.bernoulli.p, torch.ops.aten.bernoulli.default)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionCosts:
@@ -89,6 +91,8 @@ class Values:
         self.late = _dependents(graph, placeholders[joint.input_count :])
         """What tangents are needed for, and so is in the backward in any case."""
         again = [node for node in graph.nodes if "recomputed" in node.meta]
+        self.masks = {node for node in self.random if _is_mask(node)}
+        """Drawn zeros and ones, which are saved as booleans."""
         self.again = _dependents(graph, again) - self.late - self.forward
         """What checkpoints compute again, and what is computed from that: never saved."""
         late = self.late & ancestors(self.gradients)
@@ -113,7 +117,9 @@ class Values:
         value = node.meta["val"]
         if isinstance(value, (tuple, list)) or node in self.again:
             return None
-        return 0 if node in self.uncopied else tensor_bytes(value)
+        if node in self.uncopied:
+            return 0
+        return tensor_bytes(value) // (value.dtype.itemsize if node in self.masks else 1)
 
     def _cost(self, node: fx.Node) -> Cost:
         """Of computing the value again, in the backward."""
@@ -123,6 +129,10 @@ class Values:
         if node in self.forward or cost.kind in NEVER:
             return cost
         return Cost(cost.kind, 0)  # it is computed once, wherever that is
+
+    def whole_cost(self, node: fx.Node) -> Cost:
+        """Of computing the value again, with the operator of which it is one result."""
+        return self.costs[self.operands[node][0]] if _is_part(node) else self.costs[node]
 
     def kept_whole(self) -> Choice:
         """Every value that the backward uses is saved."""
@@ -310,6 +320,11 @@ def _dependents(graph: fx.Graph, start: Sequence[fx.Node]) -> set[fx.Node]:
         if node.op == "call_function" and any(each in found for each in node.all_input_nodes):
             found.add(node)
     return found
+
+
+def _is_mask(node: fx.Node) -> bool:
+    """Whether the node draws zeros and ones, as dropout does."""
+    return node.target in _BERNOULLI and node.meta["val"].dtype.is_floating_point
 
 
 def _is_part(node: fx.Node) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 from torch.fx.node import Argument
 
 from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AtenGraph, Computed, UserInput
+from plait_fx_passes.record.fakes import fake_result
+from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.training.choose import (
     Choice,
     PartitionCosts,
@@ -20,6 +23,7 @@ from plait_fx_passes.training.choose import (
     whole_results,
 )
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.saved import Held, SavedTensor, saved_tensor
 
 aten = torch.ops.aten
 
@@ -56,6 +60,8 @@ class Partition:
     forward: AtenGraph
     backward: AtenGraph
     saved: tuple[Saved, ...]
+    kept: tuple[SavedTensor, ...]
+    """What each of ``saved`` is, and why it is saved."""
     saved_bytes: int
     operations: int
 
@@ -107,55 +113,101 @@ def _split(joint: JointGraph, values: Values, choice: Choice) -> Partition:
     whole = whole_results(joint)
     given = set(map(storage_root, results))
     saved: list[Saved] = []
-    extra: list[fx.Node] = []
-    copied: set[fx.Node] = set()
-    sources: dict[fx.Node, fx.Node] = {}
+    forward = Extract(placeholders[: joint.input_count])
+    forward.add(values.sorted(ancestors([*results, *values.random])))
+    returned = [forward[node] for node in results]
+    backward = Extract(())
     for node in choice.saved:
-        sources[node] = node
         if node in positions and node in values.uncopied:
             saved.append(SavedInput(positions[node]))
-        elif node in whole and (node in values.uncopied or node not in values.held):
+            backward.take(node)
+            continue
+        if node in whole and (node in values.uncopied or node not in values.held):
             saved.append(SavedResult(whole[node]))
-            sources[node] = results[whole[node]]
+            backward.take(node, results[whole[node]])
+            continue
+        saved.append(SavedResult(len(returned)))
+        forward.add(values.sorted(ancestors([node])))
+        if node in values.masks:
+            returned.append(forward.call(aten._to_copy.default, node, dtype=torch.bool))
+        elif node in positions or node in given:
+            returned.append(forward.call(aten.clone.default, node))
         else:
-            saved.append(SavedResult(len(results) + len(extra)))
-            extra.append(node)
-            if node in positions or node in given:
-                copied.add(node)
-    forward = Extract({node: node for node in placeholders[: joint.input_count]})
-    outputs = [*results, *extra]
-    forward.add(values.sorted(ancestors([*outputs, *values.random])))
-    backward = Extract(sources | {node: node for node in placeholders[joint.input_count :]})
+            returned.append(forward[node])
+        backward.take(node, returned[-1])
+    for node in placeholders[joint.input_count :]:
+        backward.take(node)
+    backward.restore()
     backward.add_late(values)
-    held = {node for node in values.gradients if storage_root(node) in sources}
+    kept = set(choice.saved)
+    gradients = [
+        backward.call(aten.clone.default, node) if storage_root(node) in kept else backward[node]
+        for node in values.gradients
+    ]
+    later = _flat(backward.finish(gradients))
     return Partition(
-        _flat(forward.finish(outputs, copied)),
-        _flat(backward.finish(values.gradients, held)),
+        _flat(forward.finish(returned)),
+        later,
         tuple(saved),
+        tuple(_explained(values, choice, later)),
         choice.saved_bytes,
         choice.operations,
     )
 
 
+def _explained(values: Values, choice: Choice, backward: AtenGraph) -> Iterator[SavedTensor]:
+    for node, user in zip(choice.saved, backward.placeholders, strict=False):
+        held = Held.OWN
+        if node in values.uncopied:
+            held = Held.INPUT if node.op == "placeholder" else Held.RESULT
+        yield saved_tensor(node, held, values.bytes[node] or 0, values.whole_cost(node), user)
+
+
 class Extract:
-    """A graph of its own, made from nodes of another.
+    """A graph of its own, made from nodes of another, which index it."""
 
-    ``sources`` holds what its placeholders are, each with the node of which they are to give the
-    value: itself, or as many elements of it in another shape.
-    """
-
-    def __init__(self, sources: Mapping[fx.Node, fx.Node]) -> None:
+    def __init__(self, inputs: Iterable[fx.Node]) -> None:
         self._graph = fx.Graph()
         self._copies: dict[fx.Node, fx.Node] = {}
-        for node, source in sources.items():
-            self._copies[node] = self._graph.placeholder(node.name)
-            self._copies[node].meta = dict(source.meta)
-        for node, source in sources.items():
-            if node is not source:
-                shape = list(node.meta["val"].shape)
-                made = self._graph.call_function(aten.view.default, (self._copies[node], shape))
-                made.meta = dict(node.meta)
-                self._copies[node] = made
+        self._other: dict[fx.Node, fx.Node] = {}
+        for node in inputs:
+            self.take(node)
+
+    def __getitem__(self, node: fx.Node) -> fx.Node:
+        return self._copies[node]
+
+    def take(self, node: fx.Node, source: fx.Node | None = None) -> None:
+        """A placeholder for the node, to which its value is given as that of ``source`` is: in
+        another shape or dtype, until :meth:`restore`."""
+        made = self._graph.placeholder(node.name)
+        made.meta = dict((source or node).meta)
+        self._copies[node] = made
+        if source is not None and not _is_alike(source.meta["val"], node.meta["val"]):
+            self._other[node] = made
+
+    def restore(self) -> None:
+        """Make the values of nodes of those that placeholders hold in another shape or dtype."""
+        for node, given in self._other.items():
+            value = node.meta["val"]
+            if given.meta["val"].dtype == value.dtype:
+                shape = list(value.shape)
+                made = self._graph.call_function(aten.view.default, (given, shape))
+            else:
+                kind = {"dtype": value.dtype}
+                made = self._graph.call_function(aten._to_copy.default, (given,), kind)
+            made.meta = dict(node.meta)
+            self._copies[node] = made
+
+    def call(self, func: OpOverload, node: fx.Node, **options: Any) -> fx.Node:
+        """The operator on the node, whose result lies in memory as the node's value does."""
+        source = self._copies[node]
+        made = self._graph.call_function(func, (source,), options)
+        value = node.meta["val"]
+        if options:
+            with below_autograd():
+                value = fake_result(value.fake_mode, func, (value,), options)
+        made.meta = {**node.meta, "val": value}
+        return made
 
     def add(self, nodes: Iterable[fx.Node]) -> None:
         """Copy nodes whose operands are there; placeholders and what is there are left out."""
@@ -183,16 +235,14 @@ class Extract:
                 waiting += node.all_input_nodes
         return found
 
-    def finish(self, results: Sequence[fx.Node], copied: set[fx.Node]) -> fx.Graph:
-        """The graph, which returns ``results``; those in ``copied`` as memory of their own."""
-        made = [self._copy(self._copies[n]) if n in copied else self._copies[n] for n in results]
-        self._graph.output(cast(Argument, tuple(made)))
+    def finish(self, results: Sequence[fx.Node]) -> fx.Graph:
+        """The graph, which returns these nodes of its own."""
+        self._graph.output(cast(Argument, tuple(results)))
         return self._graph
 
-    def _copy(self, node: fx.Node) -> fx.Node:
-        made = self._graph.call_function(aten.clone.default, (node,))
-        made.meta = dict(node.meta)
-        return made
+
+def _is_alike(value: torch.Tensor, other: torch.Tensor) -> bool:
+    return value.dtype == other.dtype and value.shape == other.shape
 
 
 def _flat(graph: fx.Graph) -> AtenGraph:
