@@ -222,3 +222,17 @@ def test_a_call_that_asks_for_gradients_itself_is_compiled():
     torch.testing.assert_close(found[1], found[0])
     assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}
     assert not plait.report(fast).breaks
+
+
+def test_the_report_says_what_is_saved_and_why():
+    weight = torch.randn(8, 16, requires_grad=True)
+    fast = plait.compile(lambda x: F.gelu(torch.tanh(x @ weight) * 2).sum())
+    fast(torch.randn(4, 8)).backward()
+    report = plait.report(fast)
+    graph = report.graphs[0]
+    assert graph.saved[0].shape == (4, 16)
+    assert graph.saved[0].bytes == 4 * 16 * 4
+    assert "256 B in 1 tensors held for the backward" in graph.saved_total
+    assert graph.saved_total in str(report)
+    assert graph.saved[0].why in str(report)
+    assert "Saved for the backward" in report.html()

@@ -233,7 +233,10 @@ def test_inputs_that_come_from_one_another_or_are_one_count_once(twice):
 )
 @pytest.mark.parametrize("twice", [False, True])
 def test_parameters_and_buffers_of_modules(model, twice):
-    model = model.double().train()
+    torch.manual_seed(0)
+    for layer in model.double().train():
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
     start = {name: value.clone() for name, value in model.state_dict().items()}
     names = dict(model.named_parameters())
 

@@ -143,9 +143,7 @@ def _saved(graph: GraphReport) -> list[str]:
     held = [each for each in graph.saved if each.bytes]
     lines = [f"  {each.bytes:>12,} bytes: {each}" for each in held[:_LARGEST]]
     more = len(held) - _LARGEST
-    return (
-        [*lines, f"  and {more} more, all of them in .saved and in the page"] if more > 0 else lines
-    )
+    return lines + ([f"  and {more} more, all of them in .saved and the page"] if more > 0 else [])
 
 
 def _list(title: str, items: list[str]) -> str:

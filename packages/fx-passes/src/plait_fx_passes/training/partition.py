@@ -164,7 +164,11 @@ def _explained(values: Values, choice: Choice, backward: AtenGraph) -> Iterator[
 
 
 class Extract:
-    """A graph of its own, made from nodes of another, which index it."""
+    """A graph of its own, made from nodes of another, which index it.
+
+    Nodes that only bring values into the form in which they are passed on have
+    ``meta["passed"]``.
+    """
 
     def __init__(self, inputs: Iterable[fx.Node]) -> None:
         self._graph = fx.Graph()
@@ -195,7 +199,7 @@ class Extract:
             else:
                 kind = {"dtype": value.dtype}
                 made = self._graph.call_function(aten._to_copy.default, (given,), kind)
-            made.meta = dict(node.meta)
+            made.meta = {**node.meta, "passed": True}
             self._copies[node] = made
 
     def call(self, func: OpOverload, node: fx.Node, **options: Any) -> fx.Node:
@@ -206,7 +210,7 @@ class Extract:
         if options:
             with below_autograd():
                 value = fake_result(value.fake_mode, func, (value,), options)
-        made.meta = {**node.meta, "val": value}
+        made.meta = {**node.meta, "val": value, "passed": True}
         return made
 
     def add(self, nodes: Iterable[fx.Node]) -> None:

@@ -104,7 +104,7 @@ def saved_tensor(node: fx.Node, held: Held, size: int, cost: Cost, user: fx.Node
 
 def _uses(node: fx.Node) -> Iterator[str]:
     for user in node.users:
-        if is_view(user) or user.target is torch.ops.aten._to_copy.default:
+        if is_view(user) or "passed" in user.meta:
             yield from _uses(user)
         elif user.op != "output":
             yield user.name
@@ -137,6 +137,7 @@ def recomputed(parts: Partition) -> str:
         for node in parts.backward.graph.nodes
         if node.op == "call_function"
         and node.name in before
+        and "passed" not in node.meta
         and isinstance(node.target, torch._ops.OpOverload)
         and not is_view(node)
     )
