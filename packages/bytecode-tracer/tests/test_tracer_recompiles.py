@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import logging
 import time
@@ -189,3 +190,36 @@ def test_classes_that_a_call_makes_are_known_by_their_parts():
     for n in (1.5, 2.5, 3.5, 4.5, 5.5):
         assert torch.equal(made(torch.ones(2), n)[0], program(torch.ones(2), n)[0])
     assert entries(made) == [2, 2]
+
+
+def test_classes_of_other_kinds_that_a_call_makes_are_known_by_their_parts():
+    def program(x):
+        class Meta(type):
+            def __call__(cls, *args):
+                return super().__call__(*args)
+
+        class Base(abc.ABC):
+            @abc.abstractmethod
+            def apply(self, y): ...
+
+        class Row(list, metaclass=Meta):
+            def first(self):
+                return self[0]
+
+        class Adding(Base):
+            def apply(self, y):
+                return y + 1
+
+        class OddError(ValueError):
+            pass
+
+        time.sleep(0)
+        try:
+            raise OddError(2)
+        except OddError as error:
+            return Adding().apply(x) + Row([x]).first() + error.args[0]
+
+    made = compiled(program)
+    for n in (1.5, 2.5, 3.5, 4.5):
+        assert torch.equal(made(torch.full((2,), n)), program(torch.full((2,), n)))
+    assert entries(made) == [1, 1]

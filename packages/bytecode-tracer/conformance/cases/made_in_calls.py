@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import dataclasses
 import functools
 import time
+import typing
 
 from conformance.declare import case, scenario, t
 
@@ -417,3 +419,104 @@ def bound_methods_and_iterators(x, n):
     method = made.__getitem__
     time.sleep(0)
     return x + sum(made), method(1), made[2], len(made), n in made, [*made]
+
+
+@case(_numbers)
+def metaclasses_of_the_call(x, n):
+    class Counting(type):
+        made = n
+
+        def __call__(cls, *args):
+            one = super().__call__(*args)
+            one.number = cls.made
+            return one
+
+        def __contains__(cls, item):
+            return item == n
+
+    class Thing(metaclass=Counting):
+        def __init__(self, value):
+            self.value = value
+
+    time.sleep(0)
+    made = Thing(x)
+    return made.value + made.number, 2 in Thing, type(Thing) is Counting, isinstance(made, Thing)
+
+
+def make_doubling(name, bases, namespace):
+    return type(name, bases, {**namespace, "by": 2})
+
+
+class Doubling(type):
+    def __call__(cls, *args):
+        return super().__call__(*(2 * arg for arg in args))
+
+
+@case(_numbers)
+def classes_with_metaclasses_of_modules(x, n):
+    class Thing(metaclass=Doubling):
+        def __init__(self, value):
+            self.value = value + n
+
+    class Made(metaclass=make_doubling):
+        pass
+
+    time.sleep(0)
+    return Thing(x).value, Made.by, Made() is Made()
+
+
+@case(_numbers)
+def abstract_classes_of_the_call(x, n):
+    class Base(abc.ABC):
+        @abc.abstractmethod
+        def apply(self, y): ...
+
+    class Adding(Base):
+        def apply(self, y):
+            return y + n
+
+    if n == 3:
+        Base.register(int)
+    time.sleep(0)
+    try:
+        Base()
+    except TypeError as error:
+        text = str(error)
+    return Adding().apply(x), text, isinstance(n, Base), issubclass(Adding, Base)
+
+
+@case(_numbers)
+def classes_of_the_call_that_inherit_from_builtins(x, n):
+    class Row(list):
+        def total(self):
+            return sum(self) + n
+
+    class Table(dict):
+        def __missing__(self, key):
+            return key * n
+
+    class Size(int):
+        def __add__(self, other):
+            return int(self) * other
+
+    class Pair(tuple):
+        def swapped(self):
+            return Pair(self[::-1])
+
+    row, table, size, pair = Row([1, n]), Table(a=n), Size(n), Pair((n, x))
+    time.sleep(0)
+    row.append(2)
+    made = Row([n]), table["a"], table["bb"], size + 3, Size(2) + 4, pair.swapped()[0]
+    return x * row.total(), made, row, len(table), Row().total(), type(made[0]) is Row
+
+
+@case(_numbers)
+def generic_classes_of_the_call(x, n):
+    T = typing.TypeVar("T")
+
+    class Holder(typing.Generic[T]):
+        def __init__(self, value: T):
+            self.value = value
+
+    time.sleep(0)
+    return Holder(x).value + n, Holder.__parameters__ == (T,)

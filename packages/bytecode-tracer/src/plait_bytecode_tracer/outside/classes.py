@@ -7,9 +7,14 @@ that it holds by value, guarded.
 
 from __future__ import annotations
 
+import _abc  # type: ignore[import-not-found]  # it has no stub
+import abc
+import collections.abc
+import enum
 import types
 from typing import TYPE_CHECKING, Any
 
+from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.outside.functions import is_made_for_calls, is_passed, wrap_function
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable, is_constant
@@ -17,22 +22,45 @@ from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Vari
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState
 
+_ABC_DATA: type = type(collections.abc.Sized.__dict__["_abc_impl"])
 _HEAP_TYPE = 1 << 9
 _OF_CLASSES = types.GetSetDescriptorType | types.MemberDescriptorType
 _CALLED_ON_THEIR_OWN = ("__del__", "__getattribute__", "__init_subclass__", "__set_name__")
 
 
 def is_class_of_call(cls: type, source: Source) -> bool:
-    """Whether a class may well be another object in the next call: a plain local one, passed."""
-    if type(cls) is not type or "<locals>" not in cls.__qualname__ or not is_passed(source):
+    """Whether a class may well be another object in the next call: a local one, passed."""
+    if "<locals>" not in cls.__qualname__ or not is_passed(source):
         return False
-    if str(cls.__module__).partition(".")[0] == "torch":
+    if str(cls.__module__).partition(".")[0] == "torch" or isinstance(cls, enum.EnumMeta):
         return False
-    if not all(base is object or base.__flags__ & _HEAP_TYPE for base in cls.__mro__):
+    if not all(map(_is_base, cls.__mro__)):
         return False
-    return all(type(base) is type for base in cls.__mro__) and all(
+    return all(_is_metaclass(type(base)) for base in cls.__mro__) and all(
         _is_known(value) and name not in _CALLED_ON_THEIR_OWN for name, value in vars(cls).items()
     )
+
+
+_OF_C = (object, type, dict, list, tuple, set, frozenset, str, int, float, complex, bytes)
+"""Classes of C that such classes may inherit from, beside those of exceptions."""
+
+
+def _is_base(cls: type) -> bool:
+    is_of_c = cls in _OF_C or (issubclass(cls, BaseException) and cls.__module__ == "builtins")
+    return is_of_c or bool(cls.__flags__ & _HEAP_TYPE)
+
+
+def _is_metaclass(cls: type) -> bool:
+    """Whether it treats classes as Python's own metaclasses do, or by functions of its own."""
+    if issubclass(cls, enum.EnumMeta) or cls.__module__.partition(".")[0] == "torch":
+        return False
+    return all(map(_is_base, cls.__mro__))
+
+
+def registers_nothing(cls: abc.ABCMeta) -> bool:
+    """Whether no other class was told to count as one that inherits from an abstract class."""
+    registered, *_ = _abc._get_dump(cls)
+    return not registered
 
 
 def _is_known(value: Any) -> bool:
@@ -48,7 +76,10 @@ def _is_known(value: Any) -> bool:
 
 def wrap_class(state: TraceState, cls: type, source: Source) -> Variable:
     """A class that the call made, by its parts, guarded."""
-    state.guard_type(source, cls)
+    if is_class_of_call(type(cls), class_source(source)):
+        state.wrap(type(cls), class_source(source))
+    else:
+        state.guard_type(source, cls)
     adopted = Known(cls, source)
     for other in state.made.adopted.values():
         assert other.source is not None
@@ -57,6 +88,11 @@ def wrap_class(state: TraceState, cls: type, source: Source) -> Variable:
     state.made.adopted[id(cls)] = adopted
     state.wrapped[id(cls)] = adopted
     state.kept.append(cls)
+    if isinstance(cls, abc.ABCMeta):
+        if not registers_nothing(cls):
+            raise TraceBreakError("GB0009", f"{cls.__qualname__}, with which classes register")
+        check = f"{state.constants.name(registers_nothing)}({{}})"
+        state.guard(source, check, f"no class registers with {source.text}")
     names = state.constants.name(tuple(vars(cls)))
     text = f"{source.text} defines the names that it did"
     state.guard(source, f"tuple({{}}.__dict__) == {names}", text)
@@ -84,7 +120,7 @@ def _part(state: TraceState, value: Any, source: Source) -> None:
         state.guard_type(source, value)
         for name in ("fget", "fset", "fdel"):
             _part(state, getattr(value, name), source.attribute(name))
-    elif isinstance(value, _OF_CLASSES):
+    elif isinstance(value, _OF_CLASSES) or type(value) is _ABC_DATA:
         state.guard_type(source, value)
     elif is_constant(value):
         state.guard_constant(value, source)
