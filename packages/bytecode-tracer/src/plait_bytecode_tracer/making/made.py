@@ -20,6 +20,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.outside.detaching import detach
 from plait_bytecode_tracer.twins.registry import proxy_of, shown_by
+from plait_bytecode_tracer.values.set_order import arranged
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     CellVariable,
@@ -272,7 +273,9 @@ class Made:
             case DictVariable(kind=kind):
                 return kind()
             case SetVariable(items, kind=kind):
-                return kind(self._key(item) for item in items)
+                if any(isinstance(item, ObjectKey) for item in items):
+                    return kind(self._key(item) for item in items)
+                return kind(arranged(items))
             case SliceVariable(parts):
                 return slice(*[self.stand_in(part) for part in parts])
             case ObjectVariable():
