@@ -237,3 +237,33 @@ def chain_of_lazy_parts(x, items):
     chained = itertools.chain.from_iterable(parts())
     first = next(chained, x)
     return first, list(log), list(chained), log
+
+
+class Copied:
+    def __init__(self, count=0):
+        self.count = count
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.count += 1
+        if self.count > 4:
+            raise StopIteration
+        return self.count
+
+    def __copy__(self):
+        return Copied(self.count)
+
+
+@case(with_x(1, 3))
+def tee_of_what_is_copied(x, n):
+    one, two = itertools.tee([1, 2, 3, 4])
+    for _ in range(n):
+        next(one)
+    first, second = itertools.tee(one)
+    source = Copied()
+    third, fourth, fifth = itertools.tee(source, 3)
+    found = [first is one, list(second), third is source, next(third), type(fourth) is Copied]
+    found += [list(two.__copy__()), list(fourth), next(fifth), itertools.tee(3, 0)]
+    return found, list(two), list(first), x

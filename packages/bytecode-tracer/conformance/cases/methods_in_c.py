@@ -165,3 +165,34 @@ def attributes_of_ordered(x, n):
     before = dict(made.__dict__)
     made.x = n
     return before, made.__dict__["x"], isinstance(made.__dict__, dict), made, x
+
+
+class Described:
+    """Has methods."""
+
+    def method(self, other):
+        """Tells what it is bound to."""
+        return self, other
+
+    method.tag = 3
+
+
+@case(with_x(1, 2))
+def of_bound_methods(x, n):
+    one, other = Described(), Described()
+    bound = one.method
+    other.again = bound.__get__(other, Described)
+    parts = other.again(n)
+    found = [parts[0] is one, parts[0] is other, bound.__class__, bound.__doc__, bound.tag]
+    found += [bound.__name__, bound.__call__(n)[1], bound.__eq__(one.method), bound == other.again]
+    return found, x * n
+
+
+@case(with_x(1, 2))
+def names_in_a_function_s_dict(x, n):
+    def inner():
+        """Is documented."""
+        return n
+
+    inner.__dict__.update({"__name__": "other", "__doc__": "another", "k": n})
+    return inner.__name__, inner.__doc__, inner.k, dict(inner.__dict__), inner, x

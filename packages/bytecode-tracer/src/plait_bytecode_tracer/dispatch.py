@@ -532,7 +532,7 @@ def undecided(known: Sequence[Capture], limit: int) -> Container[str]:
     for capture in known:
         for guard in capture.guards:
             expected = guard.expected
-            if isinstance(expected, TensorValue):
+            if type(expected) is TensorValue:
                 seen = values.setdefault(expected.key, [])
                 if not any(same_constant(expected.value, value) for value in seen):
                     seen.append(expected.value)

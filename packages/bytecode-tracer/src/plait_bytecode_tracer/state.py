@@ -47,7 +47,7 @@ from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operat
 from plait_bytecode_tracer.tensors.scopes import Scope, without_transforms
 from plait_bytecode_tracer.twins.registry import outside_deque, proxy_of, shown_by
 from plait_bytecode_tracer.values.lazy import LazyDict, LazyList
-from plait_bytecode_tracer.values.lookup import has_plain_names
+from plait_bytecode_tracer.values.lookup import has_plain_names, is_a, is_asked
 from plait_bytecode_tracer.values.object_keys import (
     entry_source,
     guard_key,
@@ -375,7 +375,7 @@ class TraceState:
         self.require(source, Kind.PYTHON, condition, text)
 
     def guard_identity(self, source: Source, value: object) -> None:
-        named = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
+        named = is_a(value, type | types.FunctionType | types.BuiltinFunctionType)
         shown = getattr(value, "__qualname__", "") if named else type(value).__name__
         self.require(source, Kind.IDENTITY, value, f"{source.text} is {shown}")
 
@@ -400,7 +400,7 @@ class TraceState:
         """A value from outside, guarded so that later calls find the same."""
         if source is None:
             return self.made.given(value)
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             return self._wrap_tensor(value, source)
         if type(value) in (int, float):
             mark = self.policy.number(source, value)
@@ -427,7 +427,7 @@ class TraceState:
             first = first.base
         if first is not None and first.code != source.code:
             by_parts = isinstance(known, FunctionVariable) or self.made.is_adopted(value)
-            if isinstance(value, types.FunctionType | type | types.ModuleType) and not by_parts:
+            if is_a(value, types.FunctionType | type | types.ModuleType) and not by_parts:
                 self.guard_identity(source, value)
             else:
                 self._guard_same(source, first)
@@ -446,24 +446,24 @@ class TraceState:
             self.require(source, Kind.EQUAL, value, f"{source.text} == {shown(value)}")
 
     def _wrap_object(self, value: Any, source: Source) -> Variable:
-        if isinstance(value, types.BuiltinMethodType) and _is_bound_to_data(value):
+        if is_a(value, types.BuiltinMethodType) and _is_bound_to_data(value):
             self.guard_type(source, value)
             self.guard_constant(value.__name__, source.attribute("__name__"))
             owner = self.wrap(value.__self__, source.attribute("__self__"))
             return MethodVariable(owner, value.__name__)
-        if isinstance(value, types.FunctionType) and is_made_for_calls(value, source):
+        if is_a(value, types.FunctionType) and is_made_for_calls(value, source):
             return wrap_function(self, value, source)
-        if isinstance(value, type) and not has_plain_names(value):
+        if is_a(value, type) and not has_plain_names(value):
             raise TraceBreakError("GB0009", "a class that defines attributes with odd names")
-        if isinstance(value, type) and self.goes_on and is_class_of_call(value, source):
+        if is_a(value, type) and self.goes_on and is_class_of_call(value, source):
             return wrap_class(self, value, source)
-        if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
+        if is_a(value, types.FunctionType | types.BuiltinFunctionType | type):
             self.guard_identity(source, value)
             return Known(value, source)
-        if isinstance(value, types.ModuleType):
+        if is_a(value, types.ModuleType):
             self.guard_identity(source, value)
             return Known(value, source)
-        if isinstance(value, types.CellType):
+        if is_a(value, types.CellType):
             self.guard_type(source, value)
             return CellVariable(None, value, source.cell_content(source.text))
         if type(value) in STORED_KINDS or is_named_tuple(type(value)):
@@ -478,17 +478,17 @@ class TraceState:
         if is_array(value) or is_numpy_float(value):
             self.guard_type(source, value)
             return ArrayVariable(None, not is_array(value), source, value)
-        if isinstance(value, UNCHANGING):  # methods of these are called while tracing
+        if is_a(value, UNCHANGING):  # methods of these are called while tracing
             self.guard_identity(source, value)
-        if isinstance(value, VIEWS):
+        if is_a(value, VIEWS):
             self._guard_view(value, source)
-        if isinstance(value, types.MethodType) and isinstance(value.__func__, types.FunctionType):
+        if is_a(value, types.MethodType) and is_a(value.__func__, types.FunctionType):
             function = source.attribute("__func__")
             if is_made_for_calls(value.__func__, function):
                 self.guard_type(source, value)
                 owner = self.wrap(value.__self__, source.attribute("__self__"))
                 return BoundVariable(self.wrap(value.__func__, function), owner)
-        if isinstance(value, types.MethodType):
+        if is_a(value, types.MethodType):
             if not isinstance(value.__self__, type | types.ModuleType):
                 self.guard_type(source, value)  # what it is bound to is read where it is called
                 self.guard_identity(source.attribute("__func__"), value.__func__)
@@ -643,7 +643,8 @@ class TraceState:
 
     def own_dict(self, value: Any, source: Source) -> DictVariable:
         """The instance dictionary of an object from outside."""
-        found = self.wrap(own_table(value), source.instance_dict())
+        reader = self.constants.name(own_table) if is_asked(type(value)) else None
+        found = self.wrap(own_table(value), source.instance_dict(reader))
         if not isinstance(found, DictVariable):
             raise TraceBreakError("GB0007", f"the __dict__ of {source.text}")
         return found

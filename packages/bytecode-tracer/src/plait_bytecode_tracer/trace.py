@@ -45,6 +45,7 @@ from plait_bytecode_tracer.state import HOOKS, GraphInput, TraceState
 from plait_bytecode_tracer.tensors.ambient import AUTOCAST_DEVICES, bound, enter_inference_mode
 from plait_bytecode_tracer.tensors.dead_nodes import drop_dead_nodes
 from plait_bytecode_tracer.values.keys import all_distinct, key_object
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.sources import Source, argument
 from plait_bytecode_tracer.values.variables import UnreadVariable, Variable, is_constant
 from plait_utils import get_logger
@@ -257,11 +258,11 @@ def _root_frame(
     goes_on = state.goes_on = is_chain(code) or origin_of(code) is not None
     for n, (name, value) in enumerate(zip(parameter_names(code), values, strict=True)):
         source = argument(n, shown_parameter(name) if goes_on else name)
-        if goes_on and not is_constant(value) and not isinstance(value, types.ModuleType):
+        if goes_on and not is_constant(value) and not is_a(value, types.ModuleType):
             state.arguments.append(value)
-        later = goes_on and not isinstance(value, torch.nn.Module)
+        later = goes_on and not is_a(value, torch.nn.Module)
         frame.locals[name] = UnreadVariable(value, source) if later else state.wrap(value, source)
-    if values and isinstance(values[0], torch.nn.Module):
+    if values and is_a(values[0], torch.nn.Module):
         _guard_plain_forward(function, values[0], state)
     state.lines.pop()
     return frame

@@ -51,6 +51,7 @@ from plait_bytecode_tracer.tensors.leaves import is_leaf, is_of_torch, leaves_st
 from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.subclasses import dispatch, holds_subclass
 from plait_bytecode_tracer.tensors.values import UNKNOWN, value_of
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.texts import CONVERSIONS, text_of
 from plait_bytecode_tracer.values.variables import (
@@ -168,33 +169,33 @@ def _call_known(
         of_numpy = call_numpy(frame, real, args, kwargs)
         if of_numpy is not None:
             return of_numpy
-    if isinstance(real, type):
+    if is_a(real, type):
         frame.state.is_direct = False
         return call_class(frame, function, args, kwargs)
-    if not isinstance(real, _CALLED_DIRECTLY):
+    if not is_a(real, _CALLED_DIRECTLY):
         frame.state.is_direct = False  # what a method returns may be changed by what called it
     if is_of_torch(real) and holds_subclass([args, kwargs]):
         return dispatch(frame, real, args, kwargs)
     if is_leaf(real) and not _calls_back(real, args, kwargs):
         return _call_torch(frame, real, args, kwargs)
-    if isinstance(real, types.FunctionType):
+    if is_a(real, types.FunctionType):
         return inline(frame, real, args, kwargs)
-    if isinstance(real, weakref.ref) and calls_as_reference(real) and not args and not kwargs:
+    if is_a(real, weakref.ref) and calls_as_reference(real) and not args and not kwargs:
         return referent(frame, function)
-    if isinstance(real, types.MethodType):
+    if is_a(real, types.MethodType):
         owner = _receiver(frame, function)
         return call(frame, frame.state.made.given(real.__func__), [owner, *args], kwargs)
-    if isinstance(real, torch.nn.Module):
+    if is_a(real, torch.nn.Module):
         return _call_module(frame, function, args, kwargs)
     compiled = getattr(type(real), "plait_traced_function", None)
     if compiled is not None:
         return call(frame, constant(compiled.__get__(real)), args, kwargs)
-    if isinstance(real, types.ClassMethodDescriptorType) and args:
+    if is_a(real, types.ClassMethodDescriptorType) and args:
         of_class = MethodVariable(args[0], real.__name__)
         return call_method_variable(frame, of_class, args[1:], kwargs)
-    if isinstance(real, _DESCRIPTORS) and args:
+    if is_a(real, _DESCRIPTORS) and args:
         return call_descriptor(frame, real, args, kwargs)
-    if isinstance(real, types.MethodWrapperType):
+    if is_a(real, types.MethodWrapperType):
         if reads_tensor(real) and isinstance(args[0], TensorVariable):
             from plait_bytecode_tracer.objects.attributes import load_attribute
 
@@ -202,18 +203,18 @@ def _call_known(
         descriptor = static_attribute(type(real.__self__), real.__name__)
         if isinstance(descriptor, _DESCRIPTORS):
             return call_descriptor(frame, descriptor, [constant(real.__self__), *args], kwargs)
-    if isinstance(real, functools._lru_cache_wrapper):
+    if is_a(real, functools._lru_cache_wrapper):
         frame.state.is_direct = False
         return call_cached(frame, function, args, kwargs)
     if _folds(real):
         if has_tensor([args, kwargs]):
             return operator_on_tensors(frame, real, args, kwargs)
         return call_folded(frame, real, args, kwargs)
-    if isinstance(real, functools.partial):
+    if is_a(real, functools.partial):
         return call(frame, outside_partial(frame, function), args, kwargs)
-    if isinstance(real, GETTERS):
+    if is_a(real, GETTERS):
         return call_getter(frame, known_getter(real), args, kwargs)
-    if isinstance(real, torch.jit.ScriptFunction):
+    if is_a(real, torch.jit.ScriptFunction):
         scripted = getattr(real, "_torchdynamo_inline", None)  # the Python of it
         if isinstance(scripted, types.FunctionType):
             return inline(frame, scripted, args, kwargs)
@@ -221,15 +222,15 @@ def _call_known(
     if method is not None:
         return call(frame, constant(method), [_receiver(frame, function), *args], kwargs)
     named = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
-    name = real.__qualname__ if isinstance(real, named) else type(real).__name__
-    if not isinstance(real, types.BuiltinFunctionType | types.MethodDescriptorType):
+    name = real.__qualname__ if is_a(real, named) else type(real).__name__
+    if not is_a(real, types.BuiltinFunctionType | types.MethodDescriptorType):
         method = static_attribute(type(real), "__call__")
         guard_class(frame, type(real), "__call__")
         if isinstance(method, types.FunctionType):
             return inline(frame, method, [function, *args], kwargs)
         if method is not MISSING and find_builtin(method) is not None:
             return call(frame, constant(method), [function, *args], kwargs)
-    if isinstance(real, types.BuiltinMethodType) and real.__name__ == "__new__":
+    if is_a(real, types.BuiltinMethodType) and real.__name__ == "__new__":
         return new_instance(frame, real, args, kwargs)
     if getattr(real, "__module__", None) in _INTERNAL:
         raise TraceBreakError("GB0018", f"{name} reaches into the interpreter")
@@ -251,10 +252,10 @@ def _call_made(
 
 def _ruled_method(real: Any) -> Any:
     """What a bound method of a C class is of its class, where there is a rule for it."""
-    if not isinstance(real, types.BuiltinMethodType) or isinstance(real.__self__, types.ModuleType):
+    if not is_a(real, types.BuiltinMethodType) or is_a(real.__self__, types.ModuleType):
         return None
     descriptor = static_attribute(type(real.__self__), real.__name__)
-    known = find_builtin(descriptor) is not None or isinstance(real.__self__, UNCHANGING)
+    known = find_builtin(descriptor) is not None or is_a(real.__self__, UNCHANGING)
     return descriptor if known else None
 
 
@@ -266,7 +267,7 @@ def _receiver(frame: Frame, method: Known) -> Variable:
 
 
 def _folds(real: Any) -> bool:
-    if not isinstance(real, type | types.BuiltinFunctionType):  # others have a hash of their own
+    if not is_a(real, type | types.BuiltinFunctionType):  # others have a hash of their own
         return constant_method(real)
     try:
         return real in FOLDED or constant_method(real)

@@ -26,6 +26,7 @@ from plait_bytecode_tracer.guards.kinds import (
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
 from plait_bytecode_tracer.shapes.expressions import Leaf
 from plait_bytecode_tracer.shapes.expressions import shown as shown_leaf
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.sources import Access, Source, is_written
 
 _MISSING = object()
@@ -97,7 +98,7 @@ class _Evaluation:
             case Access.ATTRIBUTE:
                 return getattr(base, key)
             case Access.INSTANCE_DICT:
-                return base.__dict__
+                return object.__getattribute__(base, "__dict__")
             case Access.ITEM:
                 return base[key]
             case Access.CELL:
@@ -182,7 +183,7 @@ class _Evaluation:
         return eval(code, space)
 
     def _found(self, guard: Guard, value: object) -> str:
-        expected = guard.expected
+        expected = None if guard.kind is Kind.IDENTITY else guard.expected
         plain = type(value) in (torch.Tensor, torch.nn.Parameter)  # others may run code
         if isinstance(expected, TensorFacts) and plain and isinstance(value, torch.Tensor):
             return describe_tensor(value)
@@ -238,12 +239,12 @@ def describe_tensor(value: torch.Tensor) -> str:
 
 def shown(value: object) -> str:
     """A value in a few words; objects of user classes by their type, as their repr may fail."""
-    if isinstance(value, type):
-        return value.__qualname__
+    if is_a(value, type):
+        return str(value.__qualname__)
     if type(value) is int and not is_written(value):
         return f"a number of {value.bit_length()} bits"
     if type(value).__module__ == "builtins" and not callable(value):
         text = repr(value)
         return text if len(text) <= 80 else text[:77] + "..."
     named = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-    return value.__qualname__ if isinstance(value, named) else f"a {type(value).__name__}"
+    return str(value.__qualname__) if is_a(value, named) else f"a {type(value).__name__}"

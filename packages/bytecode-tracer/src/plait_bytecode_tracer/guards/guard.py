@@ -33,6 +33,8 @@ class Guard:
     def sources(self) -> tuple[Source, ...]:
         """All that the guard reads."""
         first = () if self.source is None else (self.source,)
+        if self.kind is Kind.IDENTITY:  # of any object, which may notice what it is asked
+            return first
         if isinstance(self.expected, Source):
             return (*first, self.expected)
         if isinstance(self.expected, StoragePattern | TensorValue | Relation | Distinct):

@@ -24,6 +24,7 @@ from plait_bytecode_tracer.guards.kinds import (
     storage_pattern,
 )
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.sources import Access, Constants, Source, is_written
 
 _SINGLETONS = (type(None), bool, type(Ellipsis), type(NotImplemented))
@@ -83,7 +84,7 @@ class CheckWriter:
 
     def name(self, value: object) -> str:
         """How generated code names an object."""
-        return repr(value) if isinstance(value, _SINGLETONS[:2]) else self.constants.name(value)
+        return repr(value) if is_a(value, _SINGLETONS[:2]) else self.constants.name(value)
 
     def key(self, key: object) -> str:
         """How generated code names a key of a dict."""

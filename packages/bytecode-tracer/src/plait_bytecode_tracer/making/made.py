@@ -20,6 +20,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.outside.detaching import detach
 from plait_bytecode_tracer.twins.registry import proxy_of, shown_by
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.set_order import arranged
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
@@ -133,7 +134,7 @@ class Made:
             return False
         if type(value) in (tuple, frozenset):
             return any(self.depends(item) for item in value)
-        if isinstance(value, types.MethodType):
+        if is_a(value, types.MethodType):
             return self.depends(value.__self__) or self.depends(value.__func__)
         known = self.variables.get(id(value))
         if known is not None:
@@ -143,7 +144,7 @@ class Made:
     def clear(self) -> None:
         """Let go of everything; the prototypes are garbage then, like the classes of a call."""
         for value in reversed(self.kept):
-            if isinstance(value, type) and id(value) in self.recipes:
+            if is_a(value, type) and id(value) in self.recipes:
                 detach(value)
         self.adopted.clear()
         for table in (self.recipes, self.variables, self.stand_ins, self.paths):
@@ -162,7 +163,7 @@ class Made:
             return known
         if not (self.recipes or self.adopted) or self.is_made(value) or is_constant(value):
             return Known(value)
-        if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
+        if is_a(value, type | types.ModuleType | types.BuiltinFunctionType):
             return Known(value)
         if type(value) is types.MappingProxyType and path is not None:
             shown = self.variables.get(id(shown_by(value)))

@@ -57,7 +57,7 @@ from plait_bytecode_tracer.tensors.gradients import (
 from plait_bytecode_tracer.tensors.patches import is_own, refuse_modes
 from plait_bytecode_tracer.tensors.subclasses import store_subclass_attribute, subclass_attribute
 from plait_bytecode_tracer.twins.registry import proxy_of
-from plait_bytecode_tracer.values.lookup import is_defined
+from plait_bytecode_tracer.values.lookup import is_a, is_defined
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     BoundVariable,
@@ -116,10 +116,10 @@ def load_attribute(frame: Frame, owner: Variable, name: str) -> Variable:
         complete_attribute_error(error, owner, name)
         raise
     if found is None:
-        if isinstance(owner, Known) and isinstance(owner.value, type):
+        if isinstance(owner, Known) and is_a(owner.value, type):
             text = f"type object {owner.value.__name__!r} has no attribute {name!r}"
             fails_attribute(text, owner, name)
-        if isinstance(owner, Known) and isinstance(owner.value, types.ModuleType):
+        if isinstance(owner, Known) and is_a(owner.value, types.ModuleType):
             module = owner.value.__name__
             fails_attribute(f"module {module!r} has no attribute {name!r}", owner, name)
         from plait_bytecode_tracer.values.classes import type_of
@@ -436,9 +436,9 @@ def _known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     stands_for = frame.state.made.variables.get(id(real))
     if stands_for is not None and not isinstance(stands_for, Known):
         return find_attribute(frame, stands_for, name)
-    if isinstance(real, enum.Enum):
+    if is_a(real, enum.Enum):
         return _member_attribute(frame, owner, name)
-    if is_constant(real) or isinstance(real, types.BuiltinFunctionType | types.CodeType):
+    if is_constant(real) or is_a(real, types.BuiltinFunctionType | types.CodeType):
         value = getattr(real, name, MISSING)
         if value is MISSING:
             return None
@@ -447,13 +447,13 @@ def _known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
             raise TraceBreakError("GB0015", f"the attribute {name!r} of a scalar")
         return owner if value is real else constant(value)
     own_way = is_python(static_attribute(type(real), "__getattribute__"))
-    if isinstance(real, types.ModuleType) and not own_way:
+    if is_a(real, types.ModuleType) and not own_way:
         return module_variable(frame, owner, name)
-    if isinstance(real, type):
+    if is_a(real, type):
         return _type_attribute(frame, owner, name)
-    if isinstance(real, torch.nn.Module):
+    if is_a(real, torch.nn.Module):
         return _module_attribute(frame, owner, name)
-    if isinstance(real, types.MethodType | types.FunctionType):
+    if is_a(real, types.MethodType | types.FunctionType):
         return _real_function_attribute(frame, owner, name)
     return object_attribute(frame, owner, name)
 
@@ -470,7 +470,7 @@ def _member_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
 
 def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     real = owner.value
-    if isinstance(real, types.MethodType) and name == "__self__" and owner.source is not None:
+    if is_a(real, types.MethodType) and name == "__self__" and owner.source is not None:
         return frame.state.wrap(real.__self__, owner.source.attribute("__self__"))
     written = frame.state.attributes.get(id(real), {}).get(name)
     if written is not None:
@@ -480,23 +480,23 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
         if owner.source is not None:
             frame.state.require(owner.source, Kind.NO_ATTRIBUTE, name, f"no attribute {name}")
         return None
-    if name == "__dict__" and isinstance(real, types.FunctionType) and owner.source is not None:
+    if name == "__dict__" and is_a(real, types.FunctionType) and owner.source is not None:
         return own_attributes(frame, owner)
     if name == "__globals__":
         return frame.state.global_table(real.__globals__)
     if name == "__builtins__":
         return frame.state.global_table(real.__builtins__)
     own = getattr(real, "__dict__", {})
-    if name in _OF_FUNCTIONS and isinstance(real, types.FunctionType):
+    if name in _OF_FUNCTIONS and is_a(real, types.FunctionType):
         source = owner.source or frame.state.constants.source(real, real.__qualname__)
         return frame.state.wrap(value, source.attribute(name))
-    if name == "__code__" and isinstance(real, types.FunctionType):
+    if name == "__code__" and is_a(real, types.FunctionType):
         source = owner.source or frame.state.constants.source(real, real.__qualname__)
         frame.state.guard_identity(source.attribute(name), value)
         return constant(value)
-    if name in own and owner.source is not None and isinstance(real, types.FunctionType):
+    if name in own and owner.source is not None and is_a(real, types.FunctionType):
         return frame.state.wrap(value, owner.source.attribute(name))
-    is_own = isinstance(real, types.FunctionType) and not frame.state.made.depends(real)
+    is_own = is_a(real, types.FunctionType) and not frame.state.made.depends(real)
     if is_own and type(value) in STORED_KINDS:
         source = frame.state.constants.source(real, real.__qualname__)
         return frame.state.wrap(value, source.attribute(name))

@@ -24,6 +24,7 @@ from plait_bytecode_tracer.objects.objects import (
 from plait_bytecode_tracer.objects.operations import apply, element_equal, identical, same
 from plait_bytecode_tracer.objects.standins import fails_for_real
 from plait_bytecode_tracer.values.classes import defined_as, type_of
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     CellVariable,
@@ -90,14 +91,16 @@ def ask(frame: Frame, owner: Variable, name: str, other: Variable) -> Variable:
             return _compare_constant(frame, owner, name, other)
         case ReferenceVariable() if name in _EQUALITY:
             return call(frame, constant(getattr(weakref.ref, name)), [owner, other], {})
-        case BoundVariable() | MethodVariable() | Known(value=types.MethodType()):
+        case BoundVariable() | MethodVariable():
             return _compare_methods(frame, owner, name, other)
-        case Known(value=types.BuiltinFunctionType()) if isinstance(other, MethodVariable):
+        case Known(real) if is_a(real, types.MethodType):
             return _compare_methods(frame, owner, name, other)
-        case Known(value=types.BuiltinFunctionType() as function) if name in _EQUALITY:
+        case Known(real) if is_a(real, types.BuiltinFunctionType) and name in _EQUALITY:
+            if isinstance(other, MethodVariable):
+                return _compare_methods(frame, owner, name, other)
             if not isinstance(other, Known) or not is_definition(other.value):
                 return not_implemented()
-            return constant((function == other.value) is (name == "__eq__"))
+            return constant((real == other.value) is (name == "__eq__"))
         case Known() | ObjectVariable():
             method = special_method(frame, owner, name)
             return not_implemented() if method is None else call(frame, method, [other], {})
@@ -169,9 +172,9 @@ def _parts(frame: Frame, method: Variable) -> tuple[Variable, Variable] | None:
             return function, receiver
         case MethodVariable(receiver):
             return constant(defined_as(method)), receiver
-        case Known(value=types.MethodType() as real):
+        case Known(real) if is_a(real, types.MethodType):
             return constant(real.__func__), constant(real.__self__)
-        case Known(value=types.BuiltinMethodType() | types.MethodWrapperType() as real):
+        case Known(real) if is_a(real, types.BuiltinMethodType | types.MethodWrapperType):
             if isinstance(real.__self__, types.ModuleType | type | None):
                 return None
             receiver = frame.state.wrapped.get(id(real.__self__), constant(real.__self__))

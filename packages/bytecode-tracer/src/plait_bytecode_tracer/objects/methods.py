@@ -52,7 +52,7 @@ from plait_bytecode_tracer.tensors.subclasses import (
 from plait_bytecode_tracer.tensors.values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.values.hints import sized_elements
 from plait_bytecode_tracer.values.keys import constant_key, searched_key, set_operand
-from plait_bytecode_tracer.values.lookup import is_defined
+from plait_bytecode_tracer.values.lookup import is_a, is_defined
 from plait_bytecode_tracer.values.set_order import InOrder, Taken, note_change, order_unknown
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
@@ -659,18 +659,18 @@ _CONSTANT_CLASSES = (int, float, complex, str, bytes)
 
 def constant_method(function: Any) -> bool:
     """Whether a bound builtin method belongs to an immutable constant."""
-    if not isinstance(function, types.BuiltinMethodType | types.MethodWrapperType):
+    if not is_a(function, types.BuiltinMethodType | types.MethodWrapperType):
         return False  # an object of the program may answer anything
     owner = function.__self__
-    if isinstance(owner, torch.device) and function.__name__ in ("__enter__", "__exit__"):
+    if is_a(owner, torch.device) and function.__name__ in ("__enter__", "__exit__"):
         return False
-    if isinstance(owner, CLASSES) and is_local(function):
+    if is_a(owner, CLASSES) and is_local(function):
         return False
-    if isinstance(owner, type) and owner in CLASSES:
+    if is_a(owner, type) and owner in CLASSES:
         return is_makers(function)
-    if isinstance(owner, type) and owner in _CONSTANT_CLASSES:
-        return isinstance(function, types.BuiltinMethodType) and function.__name__[0] != "_"
-    return owner is not None and not isinstance(owner, type(torch)) and is_constant(owner)
+    if is_a(owner, type) and owner in _CONSTANT_CLASSES:
+        return is_a(function, types.BuiltinMethodType) and function.__name__[0] != "_"
+    return owner is not None and not is_a(owner, type(torch)) and is_constant(owner)
 
 
 __all__ = ["call_method_variable", "constant_method", "hold"]

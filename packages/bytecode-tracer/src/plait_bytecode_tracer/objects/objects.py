@@ -32,6 +32,7 @@ from plait_bytecode_tracer.objects.class_writes import write_class, written_to_c
 from plait_bytecode_tracer.objects.containers import describe, dict_delete, dict_set
 from plait_bytecode_tracer.outside.liveness import is_held
 from plait_bytecode_tracer.state import STORED_KINDS, VALUE_BASES, own_table
+from plait_bytecode_tracer.values.lookup import is_a, is_asked
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
@@ -207,7 +208,8 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
     written = frame.state.attributes.get(id(real), {}).get(name)
     if written is not None:
         return None if written is DELETED else written
-    if isinstance(real, types.ModuleType):
+    hidden = is_asked(type(real))
+    if is_a(real, types.ModuleType) and not hidden:
         return module_variable(frame, owner, name)
     try:
         table: dict[str, Any] = object.__getattribute__(real, "__dict__")
@@ -218,7 +220,6 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
         return wrapped.items.get(name)
     if name not in table:
         if owner.source is not None:
-            hidden = is_python(static_attribute(type(real), "__getattribute__"))
             frame.state.guard_no_own(owner.source, name, plain=not hidden)
         return None
     source = owner.source
@@ -227,7 +228,7 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
     if source is None:
         return frame.state.made.part(real, table[name], f"{{}}.__dict__[{name!r}]")
     own, source = source, source.entry(name)
-    if is_python(static_attribute(type(real), "__getattribute__")):
+    if hidden:
         source = own.own_attribute(name, frame.state.constants.name(own_table))
     return frame.state.wrap(table[name], source)
 
@@ -240,7 +241,7 @@ def _may_change(frame: Frame, owner: object, value: object) -> bool:
 def module_variable(frame: Frame, owner: Known, name: str) -> Variable | None:
     """What a module holds under a name, with what the trace has set."""
     module = owner.value
-    table = frame.state.written_globals(module.__dict__)
+    table = frame.state.written_globals(own_table(module))
     if table is not None and type(module) is types.ModuleType:
         return table.items.get(name)
     value = getattr(module, name, MISSING)
@@ -462,7 +463,7 @@ def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> 
     from plait_bytecode_tracer.making.building import set_class_attribute
 
     cls = class_of(owner)
-    is_class = isinstance(owner, Known) and isinstance(owner.value, type)
+    is_class = isinstance(owner, Known) and is_a(owner.value, type)
     if is_class and not frame.state.made.is_made(plain_class(owner)):
         write_class(frame.state, plain_class(owner), name, value)
         return
@@ -540,8 +541,8 @@ def write_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     if not isinstance(owner, Known) or owner.source is None:
         raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of {describe(owner)}")
     state = frame.state
-    if isinstance(owner.value, types.ModuleType):
-        write_global(frame, owner.value.__dict__, name, value)
+    if is_a(owner.value, types.ModuleType):
+        write_global(frame, own_table(owner.value), name, value)
         return
     table = None
     if not _is_slot(cls, name) and cls.__dictoffset__:
@@ -595,7 +596,7 @@ def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:
     if isinstance(owner, Known) and frame.state.made.is_made(owner.value):
         delete_class_attribute(frame, owner, name)
         return
-    if isinstance(owner, Known) and isinstance(owner.value, type):
+    if isinstance(owner, Known) and is_a(owner.value, type):
         raise TraceBreakError("GB0007", f"deleting {name!r} of the class {owner.value.__name__}")
     static = static_attribute(cls, name)
     guard_class(frame, cls, name)

@@ -24,6 +24,7 @@ from plait_bytecode_tracer.objects.operations import apply, apply_function, trut
 from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.objects.standins import fails_for_real, stand_in
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
     IteratorVariable,
@@ -78,7 +79,7 @@ def takes_object(args: list[Variable]) -> bool:
     owner = args[0]
     if isinstance(owner, ObjectVariable):
         return True
-    if isinstance(owner, Known) and isinstance(owner.value, type):
+    if isinstance(owner, Known) and is_a(owner.value, type):
         return type(owner.value).__module__ not in _PLAIN_METACLASSES
     return isinstance(owner, Known) and not (is_fixed(owner.value) or is_definition(owner.value))
 
@@ -241,6 +242,6 @@ def _checked(
 
 def canonical(function: Any) -> Any:
     """The builtin function of the interpreter, for one of a second copy of its module."""
-    if isinstance(function, types.BuiltinFunctionType) and function.__module__ == "_operator":
+    if is_a(function, types.BuiltinFunctionType) and function.__module__ == "_operator":
         return getattr(operator, function.__name__, function)
     return function

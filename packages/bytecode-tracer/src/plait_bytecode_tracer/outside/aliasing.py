@@ -12,6 +12,7 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Distinct, Kind, StoragePattern, storage_pattern
 from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.sources import Access, Source
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
@@ -160,4 +161,4 @@ def _kind(variable: Variable) -> Any:
 def _is_compared(value: object) -> bool:
     """Whether a guard says which object it is, or what it equals."""
     definitions = type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType
-    return is_fixed(value) or isinstance(value, definitions)
+    return is_fixed(value) or is_a(value, definitions)

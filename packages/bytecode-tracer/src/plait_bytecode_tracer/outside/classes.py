@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.outside.functions import is_made_for_calls, is_passed, wrap_function
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable, is_constant
 
@@ -69,7 +70,7 @@ def _is_known(value: Any) -> bool:
     if type(value) is property:
         parts = (value.fget, value.fset, value.fdel)
         return all(part is None or isinstance(part, types.FunctionType) for part in parts)
-    if isinstance(value, types.FunctionType | _OF_CLASSES) or is_constant(value):
+    if is_a(value, types.FunctionType | _OF_CLASSES) or is_constant(value):
         return True
     return not hasattr(type(value), "__get__")
 
@@ -109,7 +110,7 @@ def wrap_class(state: TraceState, cls: type, source: Source) -> Variable:
 
 def _part(state: TraceState, value: Any, source: Source) -> None:
     """Guard what a class holds under a name, and remember what is not the same in each call."""
-    if isinstance(value, types.FunctionType):
+    if is_a(value, types.FunctionType):
         local = is_made_for_calls(value, source)
         made = wrap_function(state, value, source) if local else state.wrap(value, source)
         state.made.variables[id(value)] = made

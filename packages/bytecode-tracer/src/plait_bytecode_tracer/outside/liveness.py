@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.values.lazy import raw_items
+from plait_bytecode_tracer.values.lookup import table_of
 from plait_bytecode_tracer.values.object_keys import real_key
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
@@ -161,7 +162,7 @@ def _replaced(state: TraceState, owner: Any, name: str) -> list[object]:
     """What an object from outside held under a name that the trace has set."""
     if not isinstance(owner, Known):
         return []
-    table = getattr(owner.value, "__dict__", {})
+    table = table_of(owner.value)
     before = table.get(name, _MISSING)
     after = state.attributes[id(owner.value)].get(name)
     same = isinstance(after, Known) and after.value is before

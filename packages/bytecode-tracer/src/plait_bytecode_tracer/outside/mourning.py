@@ -20,6 +20,7 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import acts_when_closed
 from plait_bytecode_tracer.outside.liveness import lost
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import CoroutineVariable, GeneratorVariable
 
 if TYPE_CHECKING:
@@ -77,13 +78,13 @@ _ALONE = 4
 
 def _held_by(value: object) -> list[Any]:
     """What an object holds; of a frame, as an exception has, what its variables hold."""
-    if isinstance(value, types.FrameType):
+    if is_a(value, types.FrameType):
         return list(value.f_locals.values())
     return gc.get_referents(value)
 
 
 def _tells_itself(value: Any) -> bool:
-    if isinstance(value, types.GeneratorType):
+    if is_a(value, types.GeneratorType):
         frame = value.gi_frame
         if frame is None or inspect.getgeneratorstate(value) != inspect.GEN_SUSPENDED:
             return False

@@ -30,6 +30,7 @@ from plait_bytecode_tracer.state import TraceState, own_table
 from plait_bytecode_tracer.tensors.subclasses import restored
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.keys import HashedKey, refuse_effects
+from plait_bytecode_tracer.values.lookup import is_a, table_of
 from plait_bytecode_tracer.values.set_order import OfSet, arranged, is_reproduced
 from plait_bytecode_tracer.values.texts import CONVERSIONS
 from plait_bytecode_tracer.values.variables import (
@@ -592,7 +593,7 @@ class Rebuilder:
         if isinstance(owner, TensorVariable):
             return [f"{target}.{name} = {self.value(value)}" for name, value in attributes.items()]
         real = owner.value
-        table = getattr(real, "__dict__", {})
+        table = table_of(real)
         lines = []
         for name, value in attributes.items():
             before = table.get(name, MISSING) if isinstance(table, dict) else MISSING
@@ -606,10 +607,10 @@ class Rebuilder:
                 if before is not MISSING:
                     remove = constants.name(object.__delattr__)
                     lines.append(f"{remove}({target}, {name!r})")
-            elif isinstance(real, types.FunctionType):
+            elif is_a(real, types.FunctionType):
                 lines.append(f"{target}.{name} = {self.value(value)}")
             else:
-                setter = type if isinstance(real, type) else object
+                setter = type if is_a(real, type) else object
                 set_ = constants.name(setter.__setattr__)
                 lines.append(f"{set_}({target}, {name!r}, {self.value(value)})")
         return lines

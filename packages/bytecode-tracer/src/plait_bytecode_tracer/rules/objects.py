@@ -26,6 +26,7 @@ from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.patches import require_own
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.keys import keep_distinct
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     CallableVariable,
@@ -153,12 +154,12 @@ def callable_(frame: Frame, value: Variable) -> Variable:
 def super_(frame: Frame, cls: Variable | None = None, instance: Variable | None = None) -> Variable:
     if cls is None:
         cls, instance = _implied(frame)
-    if not isinstance(cls, Known) or not isinstance(cls.value, type):
+    if not isinstance(cls, Known) or not is_a(cls.value, type):
         kind = type_of(cls).__name__
         fails(TypeError, f"super() argument 1 must be a type, not {kind}")
     if instance is None or (isinstance(instance, Known) and instance.value is None):
         raise TraceBreakError("GB0007", "super() without an object")
-    is_class = isinstance(instance, Known) and isinstance(instance.value, type)
+    is_class = isinstance(instance, Known) and is_a(instance.value, type)
     if isinstance(instance, Known) and is_class and cls.value in instance.value.__mro__:
         return SuperVariable(cls.value, instance, instance.value)
     kind_of_it = type_of(instance)

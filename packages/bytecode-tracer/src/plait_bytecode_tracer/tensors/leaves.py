@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.values.lookup import is_a
+
 _LEAF_MODULES = frozenset(
     {
         *("torch", "torch.functional", "torch.nn.functional", "torch._C", "torch._C._nn"),
@@ -60,34 +62,34 @@ def leaves_state(real: Any) -> bool:
 
     What is not known so may switch a mode of torch's, and runs as it is, between two graphs.
     """
-    if not isinstance(real, types.BuiltinFunctionType | types.BuiltinMethodType):
+    if not is_a(real, types.BuiltinFunctionType | types.BuiltinMethodType):
         return True  # operators of the dispatcher, methods of tensors, listed Python
     return real in _operators() or real.__name__.startswith(_TELLING) or real.__name__ in _COMPUTING
 
 
 def is_leaf(real: Any) -> bool:
     """Whether a function of torch becomes a node rather than being inlined."""
-    if isinstance(real, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+    if is_a(real, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return True
-    if isinstance(real, types.BuiltinFunctionType | types.BuiltinMethodType):
+    if is_a(real, types.BuiltinFunctionType | types.BuiltinMethodType):
         module = getattr(real, "__module__", None) or ""
         owner = getattr(real, "__self__", None)
         from_torch = module.startswith("torch") or type(owner).__name__ == "_VariableFunctionsClass"
         return from_torch or getattr(owner, "__name__", "").startswith("torch")
-    if isinstance(real, types.FunctionType):
+    if is_a(real, types.FunctionType):
         if real.__globals__.get("__name__") == "torch":
             return real.__name__ in _OF_PACKAGE
         if real.__name__.startswith("_check"):  # they read a value and raise
             return False
         return real.__globals__.get("__name__") in _LEAF_MODULES and not may_warn(real)
-    if isinstance(real, types.MethodDescriptorType | types.WrapperDescriptorType):
+    if is_a(real, types.MethodDescriptorType | types.WrapperDescriptorType):
         return issubclass(torch.Tensor, real.__objclass__) and real.__objclass__ is not object
     return False
 
 
 def is_of_torch(real: Any) -> bool:
     """Whether a function is one that asks `__torch_function__` of its arguments."""
-    if isinstance(real, types.FunctionType):
+    if is_a(real, types.FunctionType):
         checks = real.__name__.startswith("_check")
         return real.__globals__.get("__name__") in _LEAF_MODULES and not checks
     return is_leaf(real)

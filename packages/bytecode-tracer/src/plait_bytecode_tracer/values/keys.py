@@ -21,6 +21,7 @@ from plait_bytecode_tracer.objects.objects import static_attribute
 from plait_bytecode_tracer.objects.standins import stand_in
 from plait_bytecode_tracer.outside.functions import settled
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.object_keys import ReferenceKey
 from plait_bytecode_tracer.values.variables import (
     CallableVariable,
@@ -128,7 +129,9 @@ def constant_key(frame: Frame, value: Variable) -> Any:
     match value:
         case SymbolVariable():
             return value.owner.specialise(value)
-        case ReferenceVariable() | Known(value=weakref.ref()):
+        case ReferenceVariable():
+            return _reference_key(frame, value)
+        case Known(real) if is_a(real, weakref.ref):
             return _reference_key(frame, value)
         case FunctionVariable(original=function) if function is not None:
             return constant_key(frame, settled(frame.state, value))
@@ -143,7 +146,7 @@ def constant_key(frame: Frame, value: Variable) -> Any:
         case SequenceVariable() | DictVariable() | SetVariable():
             _unhashable(value.kind)
         case Known(real):
-            if is_constant(real) or isinstance(real, _DEFINITIONS):
+            if is_constant(real) or is_a(real, _DEFINITIONS):
                 return real
             if type(real) is tuple:
                 held = SequenceVariable([Known(item) for item in real], tuple)

@@ -3,8 +3,33 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
+from typing import Any, TypeGuard
 
 _DATA = types.GetSetDescriptorType | types.MemberDescriptorType
+
+
+def is_a(value: object, classes: Any) -> TypeGuard[Any]:
+    """Whether an object is an instance by its type.
+
+    `isinstance` asks objects of other classes for `__class__`, which the program may define.
+    """
+    return issubclass(type(value), classes)
+
+
+def table_of(value: object) -> Mapping[str, Any]:
+    """The `__dict__` of an object, past what its class would do; an empty one if it has none."""
+    try:
+        table: Mapping[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return table
+
+
+def is_asked(cls: type) -> bool:
+    """Whether Python code of a class finds all attributes of its instances."""
+    found = (base.__dict__ for base in cls.__mro__ if "__getattribute__" in base.__dict__)
+    return isinstance(next(found)["__getattribute__"], types.FunctionType)
 
 
 def is_defined(cls: type, name: str) -> bool:

@@ -21,6 +21,7 @@ from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.outside.calendars import PLAIN, ZONED, is_plain_time
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.sources import Source
 
 if TYPE_CHECKING:
@@ -539,7 +540,7 @@ def key_variable(key: Any) -> Variable:
 
 def is_constant(value: Any) -> bool:
     """Whether a value is immutable through and through, and compares by value."""
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+    if is_a(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return False
     if type(value) in (tuple, frozenset):
         return all(is_constant(item) for item in value)
@@ -549,7 +550,7 @@ def is_constant(value: Any) -> bool:
         return is_plain_time(value)
     if is_numpy_constant(value):
         return True
-    return type(value) in CONSTANT_TYPES or isinstance(value, enum.Enum)
+    return type(value) in CONSTANT_TYPES or is_a(value, enum.Enum)
 
 
 def is_numpy_constant(value: Any) -> bool:
@@ -590,15 +591,15 @@ def is_of_numpy(function: Any) -> bool:
         return cls.__name__ in ("ufunc", "_ArrayFunctionDispatcher", "_DTypeMeta")
     if cls.__name__ == "cython_function_or_method":
         return str(function.__module__).startswith("numpy")
-    if isinstance(function, _FUNCTIONS):
+    if is_a(function, _FUNCTIONS):
         owner = type(getattr(function, "__self__", None)).__module__
         module = getattr(function, "__module__", None) or ""
         return (owner if isinstance(owner, str) else "").startswith("numpy.random") or (
             isinstance(module, str) and module.partition(".")[0] == "numpy"
         )
-    if isinstance(function, _DESCRIPTORS):
-        return function.__objclass__.__module__ == "numpy"
-    return isinstance(function, type) and cls is type and function.__module__ == "numpy"
+    if is_a(function, _DESCRIPTORS):
+        return bool(function.__objclass__.__module__ == "numpy")
+    return cls is type and bool(function.__module__ == "numpy")
 
 
 UNCHANGING: tuple[type, ...] = (
@@ -617,7 +618,7 @@ _FIXED_TYPES = (*UNCHANGING, *VIEWS, types.MappingProxyType)
 
 def is_fixed(value: Any) -> bool:
     """Whether methods of a value can be called while tracing: they tell what does not change."""
-    return is_constant(value) or isinstance(value, _FIXED_TYPES)
+    return is_constant(value) or is_a(value, _FIXED_TYPES)
 
 
 _DEFINITIONS: tuple[type, ...] = (
@@ -629,9 +630,10 @@ _METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, type(torch.Tensor))
 
 def is_definition(value: object) -> bool:
     """Whether it is a function or class whose special methods are Python's own."""
-    if isinstance(value, _DEFINITIONS) or type(value) in _METACLASSES:
+    if is_a(value, _DEFINITIONS) or type(value) in _METACLASSES:
         return True
-    return isinstance(value, type) and _asks_as_type(type(value))
+    metaclass: Any = type(value)
+    return issubclass(metaclass, type) and _asks_as_type(metaclass)
 
 
 _ASKED = ("__repr__", "__str__", "__hash__", "__eq__", "__format__", "__call__", "__getattribute__")

@@ -185,7 +185,7 @@ class _Flat:
         given: object = guard.expected
         second: object = None
         slots: tuple[int, ...] = ()
-        match guard.expected:
+        match None if kind is Kind.IDENTITY else guard.expected:  # any object may be asked there
             case Mode(function, value) if kind is Kind.MODE:
                 given, second = _called(function), value
             case StoragePattern(sources, pattern) if kind is Kind.STORAGE_PATTERN:
@@ -218,7 +218,7 @@ class _Flat:
             held.source.code
             for held in self.tree.guards
             if held.source is not None
-            and isinstance(held.expected, TensorFacts)
+            and type(held.expected) is TensorFacts
             and self._tensor(held.expected)[0] is Kind.TENSOR
         }
         return guard.kind is Kind.STORAGE_PATTERN and all(
