@@ -244,12 +244,20 @@ def is_pure(node: fx.Node) -> bool:
     if target is register_hook:  # nobody sees the tensors of a graph that fails
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if "dropout" in name and _keeps_all(node):
+        return True
     if any(word in name for word in (*_RANDOM, *_RANDOM_IN_PLACE)):
         return False
     module = "torch" if isinstance(target, str) else getattr(target, "__module__", None) or ""
     if module.startswith(("torch.distributed", "torch.autograd", "torch._ops", "torch.utils")):
         return False
     return module.partition(".")[0] in _PURE_MODULES or _is_of_tensor(target)
+
+
+def _keeps_all(node: fx.Node) -> bool:
+    """Whether a dropout of `torch.nn.functional` does nothing, as outside of training."""
+    training = node.args[2] if len(node.args) > 2 else node.kwargs.get("training", True)
+    return training is False
 
 
 def _is_of_tensor(target: object) -> bool:

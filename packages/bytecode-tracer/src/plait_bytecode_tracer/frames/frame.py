@@ -111,6 +111,18 @@ def handler_of_exceptions(code: types.CodeType, offset: int) -> HandlerRange | N
     return None
 
 
+@lru_cache(maxsize=4096)
+def _catches(code: types.CodeType, target: int) -> bool:
+    """Whether a handler is that of an `except`, which may end the exception."""
+    instructions, by_offset = instructions_of(code)
+    for instruction in instructions[by_offset[target] :]:
+        if instruction.opname in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH", "POP_EXCEPT"):
+            return True
+        if instruction.opname in ("RERAISE", "WITH_EXCEPT_START"):
+            return False
+    return False
+
+
 def acts_when_closed(code: types.CodeType, offset: int) -> bool:
     """Whether a generator that waits at `offset` does something when it is closed.
 
@@ -253,19 +265,17 @@ class Frame:
         raise made
 
     def is_handling(self) -> bool:
-        """Whether a `try` statement is around what is running, in code that is not torch's.
+        """Whether an `except` is around what is running, in code that is not torch's.
 
-        A `with` block is none: what managers of torch's undo, a failing graph undoes as well.
+        A `with` block is none, nor is `finally`: what these undo has not been done where a graph
+        fails, but for tensors that it has changed.
         """
         code = self.code
         if not code.co_exceptiontable or code.co_filename.startswith(TORCH_FOLDER):
             return False
         found = handler_of_exceptions(code, self.instruction.offset)
         while found is not None:
-            instructions, by_offset = instructions_of(code)
-            index = by_offset[found.target]
-            names = [each.opname for each in instructions[index : index + 2]]
-            if names[0] == "PUSH_EXC_INFO" and names[1] != "WITH_EXCEPT_START":
+            if _catches(code, found.target):
                 return True
             found = handler_of_exceptions(code, found.target)
         return False
