@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from fx_oracle import trace
 from test_fx_training import assert_same, both, leaf, plain
 
-from plait_fx_passes import run_passes, to_aten, to_joint, verify, wrap_runtime
+from plait_fx_passes import AtenTraceError, run_passes, to_aten, to_joint, verify, wrap_runtime
 
 
 def stepped(x, weight, bias):
@@ -125,3 +125,35 @@ def test_an_input_that_changes_its_geometry_may_be_part_of_a_step():
     run = compiled(program, inputs)
     torch.testing.assert_close(run(*inputs), inputs[0] * 2, check_stride=False)
     assert inputs[1].shape == (3, 2)
+
+
+def test_nothing_of_a_step_is_recorded_by_autograd():
+    def program(x, weight):
+        y = x @ weight
+        (gradient,) = torch.autograd.grad(y.square().sum(), [weight])
+        return gradient, y.detach() @ weight.detach(), y.sum()
+
+    inputs = [plain(4, 3), leaf(3, 3)]
+    run = compiled(program, inputs)
+    seen = [(each.requires_grad, each.is_leaf) for each in run(*inputs)]
+    assert seen == [(each.requires_grad, each.is_leaf) for each in program(*inputs)]
+
+
+def test_leaves_that_a_program_makes_are_leaves():
+    def program(x):
+        made = torch.ones_like(x).requires_grad_()
+        (gradient,) = torch.autograd.grad((made * x).sum(), [made])
+        return made, gradient
+
+    run = compiled(program, [plain(3)])
+    made, gradient = run(plain(3))
+    assert made.is_leaf
+    assert made.requires_grad
+    assert not gradient.requires_grad
+
+    def used(x):
+        made = torch.ones_like(x).requires_grad_()
+        return made, made * x
+
+    with pytest.raises(AtenTraceError, match="a leaf that it has made"):
+        to_joint(trace(used), [leaf(3)])

@@ -206,7 +206,9 @@ class AtenGraph:
     that were traced as sharing storage: a caller that reuses the graph must check that exactly
     these share storage whenever ``mutations`` is not empty. ``spent`` lists the outputs of which
     the program has used up autograd's graph: they require gradients, and going backward from them
-    raises.
+    raises. ``made_leaves`` lists the outputs that the program makes as leaves of
+    autograd, which require gradients. ``differentiates`` says that gradients are part of what the graph computes, from inputs
+    that require them: it runs where autograd records nothing.
     """
 
     graph: fx.Graph
@@ -217,6 +219,8 @@ class AtenGraph:
     shared_inputs: tuple[tuple[int, ...], ...] = ()
     output_spec: TreeSpec | None = None
     spent: tuple[int, ...] = ()
+    made_leaves: tuple[int, ...] = ()
+    differentiates: bool = False
 
     @property
     def output_aliases(self) -> dict[int, InputItself | InputView | ResultView | Repeated]:

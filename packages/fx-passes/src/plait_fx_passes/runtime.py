@@ -37,7 +37,7 @@ def is_direct(graph: AtenGraph) -> bool:
     """Whether the program's arguments and outputs are exactly the graph's, with nothing around."""
     return (
         not graph.mutations
-        and not graph.spent
+        and not graph.differentiates
         and not graph.metadata_mutations
         and graph.output_spec is None
         and all(source == UserInput(i) for i, source in enumerate(graph.inputs))
@@ -90,6 +90,7 @@ def wrap_runtime(
     if written:
         rest = wrap_runtime(_without(graph, written), compiled)
         return _noting(graph, tuple(written.values()), rest)
+    compiled = _unrecorded(compiled) if graph.differentiates else compiled
     bind = _binder(graph)
     rebuild = _rebuilder(graph)
     mutations = tuple((each.input, each.result, each.grad) for each in graph.mutations)
@@ -149,6 +150,16 @@ def _noting(
     return call
 
 
+def _unrecorded(compiled: Compiled) -> Compiled:
+    """The same with gradients off, whatever its inputs require."""
+
+    def run(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        with torch.no_grad():
+            return compiled(*inputs)
+
+    return run
+
+
 def bind_inputs(graph: AtenGraph, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """One tensor for each placeholder, from the program's own arguments."""
     inputs: list[torch.Tensor] = []
@@ -183,6 +194,8 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
 
     def build_all(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[object]:
         built: list[Any] = [build(inputs, results) for build in builders]
+        for index in graph.made_leaves:
+            built[index].requires_grad_()
         for index in graph.spent:
             built[index] = as_spent(built[index])
         for index, earlier in repeated:
@@ -194,7 +207,7 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
 
     if spec is None:
         return flat
-    if spec.is_leaf() and not graph.spent:
+    if spec.is_leaf() and not graph.spent and not graph.made_leaves:
         return builders[0]
 
     def nested(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> object:

@@ -130,12 +130,17 @@ def _record(
     if _detaches(table, results, leaves):
         raise AtenTraceError("the program detaches an input in place, which outlasts the call")
     spent = _spent_results(table, results) if differentiates(gm) else frozenset()
+    made = _made_leaves(table, flat)
     tangents = _add_tangents(recorder, table, results, spent) if for_training else []
+    if made and tangents:
+        raise AtenTraceError("the program returns a leaf that it has made, and what may use it")
     if recorder.reshaped and (tangents or recorder.reshaped & set(table.leaves)):
         raise AtenTraceError("the program changes the geometry of an input, under gradients")
     if tangents:
         _refuse_writes(table, results)
-    elif for_training and not differentiates(gm):
+    elif any(_carries_gradient(table, mutation) for mutation in results.mutations):
+        raise AtenTraceError("the program uses up the gradients of what it writes to an input")
+    elif for_training and not made and not differentiates(gm):
         raise NoGradientsError(
             "nothing that the program computes needs gradients", hint="record it with to_aten"
         )
@@ -154,6 +159,8 @@ def _record(
         metadata_mutations=tuple(results.metadata),
         output_spec=None if is_flat else spec,
         spent=_spent_outputs(results, flat, spent),
+        made_leaves=made,
+        differentiates=not tangents,
     )
     return JointGraph(
         program,
@@ -174,6 +181,23 @@ def _spent_results(table: InputTable, results: Results) -> frozenset[int]:
     inputs = [leaf for leaves in table.leaves.values() for leaf in leaves]
     tensors = enumerate(results.tensors)
     return frozenset(position for position, tensor in tensors if is_spent(tensor, inputs))
+
+
+def _made_leaves(table: InputTable, flat: Sequence[object]) -> tuple[int, ...]:
+    """The outputs that are leaves of autograd, and no inputs. Raises AtenTraceError for
+    parameters, which are of a class of their own."""
+    found = tuple(
+        position
+        for position, leaf in enumerate(flat)
+        if isinstance(leaf, torch.Tensor) and _is_made_leaf(table, leaf)
+    )
+    if any(isinstance(flat[position], torch.nn.Parameter) for position in found):
+        raise AtenTraceError("the program returns a parameter that it has made")
+    return found
+
+
+def _is_made_leaf(table: InputTable, tensor: torch.Tensor) -> bool:
+    return tensor.requires_grad and tensor.is_leaf and table.index_of(tensor) is None
 
 
 def _spent_outputs(
@@ -241,7 +265,7 @@ def _add_tangents(
     silent = {m.result for m in results.mutations if not _carries_gradient(table, m)} | spent
     found: list[_Tangent] = []
     for position, tensor in enumerate(results.tensors):
-        if position in silent or not tensor.requires_grad:
+        if position in silent or not tensor.requires_grad or _is_made_leaf(table, tensor):
             continue
         value = fake_of(recorder.fake_mode, results.nodes[position].meta["val"])
         recorder.placeholder(f"tangent_{position}", value, owned=False)
