@@ -183,6 +183,30 @@ def test_a_whole_step_is_one_program(name, clip):
     assert len(found.graphs) <= 2  # the buffers of the momentum come in the first step
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_schedule_outside_of_the_step_costs_two_programs(kind):
+    def trained(compile_it):
+        torch.manual_seed(0)
+        model = MODELS["mlp"]().double()
+        optimizer = kind(model.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+        def step(x):
+            model(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        run = compile_it(step)
+        for _ in range(6):
+            run(torch.randn(4, 8).double())
+            schedule.step()
+        return model.state_dict(), run
+
+    fast, run = trained(lambda step: plait.compile(step, fullgraph=True, options={"strict": True}))
+    torch.testing.assert_close(fast, trained(lambda step: step)[0])
+    assert [graph.outcome for graph in plait.report(run).graphs] == ["compiled"] * 2
+
+
 def test_a_loss_on_forces_inside_is_differentiated_outside():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1)).double()

@@ -103,7 +103,10 @@ class GraphCompiler:
         limit = self.request.options.shape_limit
 
         def compile_one(static: fx.GraphModule, examples: Sequence[Any], number: int) -> Runner:
-            if float in map(type, examples) and needs_gradients(static):
+            from plait_fx_passes import differentiates
+
+            recorded = needs_gradients(static) and not differentiates(static)
+            if float in map(type, examples) and recorded:
                 raise NumbersRefusedError("gradients flow through the graph")
             made = self.compile(f"{name}.{number}", static, examples, capture)
             return self._keep(replace(made, origin=captured))

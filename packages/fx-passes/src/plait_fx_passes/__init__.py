@@ -52,6 +52,7 @@ from plait_fx_passes.training.partition import (
 )
 from plait_fx_passes.training.runtime import wrap_training
 from plait_fx_passes.training.saved import Held, SavedTensor, print_saved
+from plait_fx_passes.training.spent import differentiates
 from plait_fx_passes.verify import verify
 
 __all__ = [
@@ -103,6 +104,7 @@ __all__ = [
     "core_decompositions",
     "decompose",
     "default_decompositions",
+    "differentiates",
     "is_direct",
     "keep_all",
     "memory_efficient",

@@ -206,9 +206,9 @@ class AtenGraph:
     that were traced as sharing storage: a caller that reuses the graph must check that exactly
     these share storage whenever ``mutations`` is not empty. ``spent`` lists the outputs of which
     the program has used up autograd's graph: they require gradients, and going backward from them
-    raises. ``made_leaves`` lists the outputs that the program makes as leaves of
-    autograd, which require gradients. ``differentiates`` says that gradients are part of what the graph computes, from inputs
-    that require them: it runs where autograd records nothing.
+    raises. ``made_leaves`` lists the outputs that the program makes as leaves of autograd, which
+    require gradients. ``differentiates`` says that gradients are part of what the graph computes,
+    from inputs that require them: it runs where autograd records nothing.
     """
 
     graph: fx.Graph

@@ -14,10 +14,12 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.fx.node import Argument, map_arg
+from torch.utils._pytree import tree_leaves
 
 from plait_fx_passes.errors import AtenTraceError, ProgramRaisesError
 from plait_fx_passes.record.inputs import InputTable, SharedStorageWritten
 from plait_fx_passes.record.kernels import KernelRefusal
+from plait_fx_passes.record.numbers import NumberReadError, is_number
 from plait_fx_passes.record.recorder import Recorder
 from plait_utils.fake import FakeMode
 
@@ -83,6 +85,7 @@ class Interpreter:
             self._recorder.meta = _inherited(node)
             try:
                 self._values[node] = self._evaluate(node)
+                self._refuse_numbers(node)
             except (SharedStorageWritten, AtenTraceError):
                 raise
             except KernelRefusal as refusal:
@@ -109,6 +112,15 @@ class Interpreter:
                 return getattr(args[0], str(node.target))(*args[1:], **kwargs)
             assert node.op == "call_module"
             return self._gm.get_submodule(str(node.target))(*args, **kwargs)
+
+    def _refuse_numbers(self, node: fx.Node) -> None:
+        """Numbers that each call gives stay out of what autograd records: its formulas decide
+        by the values of numbers."""
+        values = [self._values[each] for each in (*node.all_input_nodes, node)]
+        if not any(map(is_number, values)) or not torch.is_grad_enabled():
+            return
+        if any(isinstance(v, torch.Tensor) and v.requires_grad for v in tree_leaves(values)):
+            raise NumberReadError("a number that each call gives goes through autograd")
 
     def _argument(self, argument: object) -> object:
         return map_arg(cast(Argument, argument), self._value)

@@ -112,7 +112,7 @@ def _record(
     *,
     leaves: bool,
 ) -> JointGraph:
-    if holds_numbers(example_inputs):
+    if holds_numbers(example_inputs) and not differentiates(gm):
         raise AtenTraceError("numbers that each call gives do not go through autograd")
     mode = fake_mode_of(example_inputs)
     table = InputTable(mode, attribute_names([gm]), {}, gradients=True)
@@ -136,6 +136,8 @@ def _record(
         raise AtenTraceError("the program returns a leaf that it has made, and what may use it")
     if recorder.reshaped and (tangents or recorder.reshaped & set(table.leaves)):
         raise AtenTraceError("the program changes the geometry of an input, under gradients")
+    if tangents and holds_numbers(example_inputs):
+        raise AtenTraceError("numbers that each call gives do not go through autograd")
     if tangents:
         _refuse_writes(table, results)
     elif any(_carries_gradient(table, mutation) for mutation in results.mutations):
@@ -227,7 +229,8 @@ def _require_gradients(
     """
     nodes = gm.graph.find_nodes(op="placeholder")
     for index, (node, example) in enumerate(zip(nodes, example_inputs, strict=True)):
-        if not node.meta.get("requires_grad", example.requires_grad):
+        needed = getattr(example, "requires_grad", False)  # a number has no such thing
+        if not node.meta.get("requires_grad", needed):
             continue
         fake = table.arguments[index]
         if leaves:
