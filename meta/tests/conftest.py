@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 import plait
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the helpers beside the tests
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from plait.codegen import Target
@@ -87,14 +88,23 @@ class GraphCompiler:
 
             if is_symbolic(captured):
                 return self._by_shape(name, captured, capture)
-        return self._keep(self.compile(name, captured, example_inputs, capture))
+        return self._kept(self.compile(name, captured, example_inputs, capture))
 
-    def _keep(self, compiled: CompiledGraph) -> Runner:
+    def _kept(self, compiled: CompiledGraph) -> Runner:
         with self._lock:
             self._graphs.append(compiled)
-            if compiled.backward is not None:
-                self._graphs.append(compiled.backward)
         return compiled.run
+
+    def keep(self, compiled: CompiledGraph) -> None:
+        """Keep the record of a graph that is compiled late, as backwards are."""
+        self._refuse_fallback(compiled)
+        _log(compiled)
+        self._kept(compiled)
+
+    def accept_failure(self, name: str, stopped: StageStopped) -> tuple[StageFailure, str]:
+        """Why a graph runs eagerly. Raises StageError where the user asked for that."""
+        self._raise_if_asked(name, stopped)
+        return stopped.failure, _warn(name, stopped.failure)
 
     def _by_shape(self, name: str, captured: fx.GraphModule, capture: object) -> Runner:
         """What compiles a graph with symbolic sizes for the sizes that occur."""
@@ -109,14 +119,14 @@ class GraphCompiler:
             if float in map(type, examples) and recorded:
                 raise NumbersRefusedError("gradients flow through the graph")
             made = self.compile(f"{name}.{number}", static, examples, capture)
-            return self._keep(replace(made, origin=captured))
+            return self._kept(replace(made, origin=captured))
 
         def otherwise() -> Runner:
             folder = dump_folder(_folder_name(f"{name}.any"))
             stages = Stages(f"{name}.any", Profile(), folder, verify=False)
             reason = REASON.format(limit=limit)
             run = at_user_lines(captured)
-            return self._keep(stages.finish(captured, Outcome.EAGER, run, reason=reason))
+            return self._kept(stages.finish(captured, Outcome.EAGER, run, reason=reason))
 
         return ByShape(captured, compile_one, otherwise, limit)
 
@@ -141,7 +151,9 @@ class GraphCompiler:
             return _by_other(backend, captured, example_inputs, capture, stages)
         from plait.pipeline import compile_graph, compile_training_graph
 
-        compile_it = compile_training_graph if needs_gradients(captured) else compile_graph
+        compile_it: Callable[..., CompiledGraph] = compile_graph
+        if needs_gradients(captured):
+            compile_it = partial(compile_training_graph, keeper=self)
         try:
             compiled = compile_it(
                 captured, example_inputs, stages=stages, target=_TARGETS[backend], options=options
@@ -150,15 +162,9 @@ class GraphCompiler:
         except StageStopped as stopped:
             if float in map(type, example_inputs):
                 raise NumbersRefusedError(stopped.failure.message) from stopped
-            self._raise_if_asked(name, stopped)
-            failure = stopped.failure
-            return stages.finish(
-                captured,
-                Outcome.EAGER,
-                at_user_lines(captured),
-                failure=failure,
-                reason=_warn(name, failure),
-            )
+            failure, reason = self.accept_failure(name, stopped)
+            run = at_user_lines(captured)
+            return stages.finish(captured, Outcome.EAGER, run, failure=failure, reason=reason)
         _log(compiled)
         return compiled
 

@@ -19,10 +19,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from plait.codegen import Built, Target, build
+from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
 from plait.record import CompiledGraph, HostCode, Outcome
 from plait.replay import protect
 from plait.stages import Stages
+from plait.user_frames import in_user_frames
 
 if TYPE_CHECKING:
     import torch
@@ -93,10 +95,11 @@ def compile_training_graph(
     stages: Stages,
     target: Target,
     options: CompileOptions,
+    keeper: Keeper,
 ) -> CompiledGraph:
-    """Compile one captured graph and its backward, for calls that need gradients.
+    """Compile one captured graph for calls that need gradients, and its backward when it runs.
 
-    Arguments and errors are those of :func:`compile_graph`.
+    Arguments and errors are those of :func:`compile_graph`; `keeper` gets what is compiled later.
     """
     with stages.profile.phase("import"):
         import plait_fx_passes as fx_passes
@@ -123,19 +126,20 @@ def compile_training_graph(
     stages.dump("saved.txt", lambda: fx_passes.print_saved(parts))
     stages.keep(aten=parts.forward, partition=parts)
     forward = _generated(parts.forward, stages, target, options)
-    later = stages.part("backward")
-    later.keep(aten=parts.backward)
-    module = parts.backward.module()
-    backward = protect(
-        _generated(parts.backward, later, target, options).run,
-        lambda program: program,
-        module,
-        later.name,
+    late = LateCompiler(
+        stages, lambda graph, part: _generated(graph, part, target, options), keeper
     )
-    stages.keep(backward=later.finish(module, Outcome.COMPILED, backward))
     run = protect(
         forward.run,
-        lambda program: fx_passes.wrap_training(joint, parts, program, backward, captured),
+        lambda program: fx_passes.wrap_training(
+            joint,
+            parts,
+            program,
+            late.later(parts.backward),
+            captured,
+            compile_part=late.compile,
+            eager=in_user_frames(captured),
+        ),
         captured,
         stages.name,
     )

@@ -69,7 +69,5 @@ class CompiledGraph:
     reason: str | None = None
     partition: Partition | None = None
     """What is saved between forward and backward, of a graph that was compiled for training."""
-    backward: CompiledGraph | None = None
-    """The backward of a graph that was compiled for training."""
     origin: fx.GraphModule | None = None
     """The graph with symbolic sizes that this one is, for some sizes."""

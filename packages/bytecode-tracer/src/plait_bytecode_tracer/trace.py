@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.autograd import forward_ad
 
 from plait_bytecode_tracer.breaking.breaks import Continuation, Known, break_steps, go_on
 from plait_bytecode_tracer.breaking.resume import is_chain, lines_at, origin_of, shown_parameter
@@ -294,6 +295,7 @@ def _guard_surroundings(state: TraceState) -> None:
         ("default devices", default_devices),
         ("function transforms", is_transforming),
         ("hooks of saved tensors", has_saved_tensor_hooks),
+        ("forward-mode differentiation", forward_level),
     )
     for text, function in modes:
         value = function()
@@ -308,6 +310,8 @@ def _guard_surroundings(state: TraceState) -> None:
         raise TraceBreakError("GB0002", "a torch function mode is active")
     if has_saved_tensor_hooks():
         raise TraceBreakError("GB0002", "hooks of saved tensors are active")
+    if forward_level() != NO_FORWARD_LEVEL:
+        raise TraceBreakError("GB0002", "derivatives in forward mode are being computed")
     if is_transforming():
         raise TraceBreakError("GB0002", "a function transform of torch.func is active")
 
@@ -342,6 +346,11 @@ def is_transforming() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+NO_FORWARD_LEVEL = -1
+forward_level: Callable[[], object] = functools.partial(
+    vars(forward_ad).__getitem__, "_current_level"
+)
+"""How many `forward_ad.dual_level()` are entered, less one: tensors may carry derivatives then."""
 _top_hooks = functools.partial(torch._C._autograd._top_saved_tensors_default_hooks, True)
 _QUICK: dict[Callable[[], object], tuple[Callable[[], object], object]] = {
     default_devices: (torch._C._len_torch_function_stack, 0),

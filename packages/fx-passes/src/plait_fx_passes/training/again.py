@@ -16,6 +16,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import tree_leaves
 
 from plait_fx_passes.aten_graph import AttributeInput, Computed, ResultView, UserInput
+from plait_fx_passes.training.freeing import check_versions, version_of
 from plait_fx_passes.training.joint_graph import JointGraph
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
@@ -23,8 +24,8 @@ _AUTOCAST_DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a program was called with, as far as it can run again: inputs that it does not
-    write to, with their versions, copies of others, and states of random generators."""
+    """What a program was called with, as far as its gradients depend on it: inputs that it does
+    not write to, with their versions, copies of others, and states of random generators."""
 
     kept: tuple[torch.Tensor, ...]
     copies: tuple[torch.Tensor, ...]
@@ -47,19 +48,19 @@ class Again:
         )
         written = {mutation.input for mutation in joint.program.mutations}
         placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
-        read = _read_by_gradients(joint)
-        self._read = frozenset(n for n, node in enumerate(placeholders) if node in read)
-        self.copied = tuple(sorted(written & self._read))
+        read = _ancestors(joint.program.results[joint.result_count :])
+        used = frozenset(n for n, node in enumerate(placeholders) if node in read)
+        self.copied = tuple(sorted(written & used))
         """The inputs that are written to, though gradients depend on what they were."""
-        self._replaced = {n: placeholders[n].meta["val"] for n in written - set(self.copied)}
-        self.kept = tuple(n for n in range(joint.input_count) if n not in written)
-        """The other inputs that the program runs on again."""
+        self.kept = tuple(sorted(used - written))
+        """The other inputs whose values gradients depend on; all others need not stay alive."""
+        self._others = {n: node.meta["val"] for n, node in enumerate(placeholders) if n not in used}
 
     def remember(self, given: Sequence[torch.Tensor], states: list[torch.Tensor]) -> Before:
         """What the program is called with: its inputs, then copies of those in ``copied``."""
         count = self._joint.input_count
         kept = tuple(given[n] for n in self.kept)
-        return Before(kept, tuple(given[count:]), tuple(map(_version, kept)), states)
+        return Before(kept, tuple(given[count:]), tuple(map(version_of, kept)), states)
 
     def states(self) -> list[torch.Tensor]:
         """Of the random generators, where the program draws from them."""
@@ -75,6 +76,9 @@ class Again:
     ) -> tuple[torch.Tensor | None, ...]:
         """For each input, then for each copy, its gradient as a differentiable function.
 
+        Where gradients are not recorded, as when anomaly mode looks for what is wrong, they are
+        not differentiable.
+
         Args:
             before: what the program was called with.
             tangents: for each result of the program its gradient, or None.
@@ -82,10 +86,11 @@ class Again:
         Raises:
             RuntimeError: an input that gradients depend on was written to since.
         """
-        self._check_versions(before)
+        check_versions(before.kept, before.versions)
         with torch.enable_grad():
             sources = _apart(zip(self.kept, before.kept, strict=True))
             sources |= _apart(zip(self.copied, before.copies, strict=True))
+            sources |= {n: self._zeros(n, value) for n, value in self._others.items()}
             with self._as_before(before.states):
                 results = self._results(self._inputs(sources))
         pairs = [
@@ -94,28 +99,24 @@ class Again:
             if tangents[n] is not None and results[n].requires_grad
         ]
         found = _differentiated(pairs, sources)
-        own = [found.get(n) if n in self.kept else None for n in range(self._joint.input_count)]
+        if not torch.is_grad_enabled():
+            found = {n: None if grad is None else grad.detach() for n, grad in found.items()}
+        copied = set(self.copied)
+        own = [None if n in copied else found.get(n) for n in range(self._joint.input_count)]
         return (*own, *(found.get(n) for n in self.copied))
 
-    def _check_versions(self, before: Before) -> None:
-        for n, tensor, version in zip(self.kept, before.kept, before.versions, strict=True):
-            if n in self._read and _version(tensor) != version:
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by "
-                    f"an inplace operation: [{tensor.type()} {list(tensor.shape)}] is at version "
-                    f"{tensor._version}; expected version {version} instead."
-                )
-
     def _inputs(self, sources: dict[int, torch.Tensor]) -> list[torch.Tensor]:
-        """The program's inputs as they were; zeros for those of which nothing depends."""
+        """The program's inputs as they were; the program may write to what it gets."""
         found = dict(sources)
-        for n in self.copied:
-            found[n] = sources[n].clone()  # the program writes to it
-        for n, value in self._replaced.items():
-            size, stride = tuple(value.shape), tuple(value.stride())
-            empty = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
-            found[n] = empty.zero_()
+        for n in (*self.copied, *self._others):
+            found[n] = sources[n].clone()
         return [found[n] for n in range(self._joint.input_count)]
+
+    def _zeros(self, n: int, value: torch.Tensor) -> torch.Tensor:
+        """In the place of an input whose values no gradient depends on."""
+        size, stride = tuple(value.shape), tuple(value.stride())
+        made = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device).zero_()
+        return made.requires_grad_(self._joint.gradients[n] is not None)
 
     def _results(self, inputs: list[torch.Tensor]) -> dict[int, torch.Tensor]:
         """The program's tensor for each result of the joint graph."""
@@ -185,10 +186,6 @@ def _differentiated(
     return dict(zip(wanted, found, strict=True))
 
 
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else int(tensor._version)
-
-
 def _set_states(states: Sequence[torch.Tensor]) -> None:
     if states:
         torch.set_rng_state(states[0])
@@ -196,10 +193,9 @@ def _set_states(states: Sequence[torch.Tensor]) -> None:
             torch.cuda.set_rng_state(state, index)
 
 
-def _read_by_gradients(joint: JointGraph) -> set[fx.Node]:
-    """What differentiable results and gradients are computed from."""
-    results = joint.program.results
-    waiting = [*(results[n] for n in joint.tangents), *results[joint.result_count :]]
+def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
+    """The nodes and what they are computed from."""
+    waiting = list(nodes)
     found: set[fx.Node] = set()
     while waiting:
         node = waiting.pop()

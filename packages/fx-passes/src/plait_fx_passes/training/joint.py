@@ -29,6 +29,7 @@ from plait_fx_passes.record.numbers import holds_numbers
 from plait_fx_passes.record.outputs import Results, finish_results, separate
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
+from plait_fx_passes.training.flow import flow_of
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
 from plait_fx_passes.training.spent import differentiates, is_spent
 from plait_utils.meta_kernels import call_meta_kernels_directly
@@ -85,7 +86,8 @@ def _recorded(
     call_meta_kernels_directly()
     enabled = for_training or torch.is_grad_enabled()
     try:
-        with torch.set_grad_enabled(enabled):
+        # Anomaly mode would look at the values of gradients, which there are none of here.
+        with torch.set_grad_enabled(enabled), torch.autograd.set_detect_anomaly(False):
             try:
                 return _record(gm, example_inputs, extra, for_training, leaves=True)
             except AtenTraceError as error:
@@ -146,6 +148,7 @@ def _record(
         raise NoGradientsError(
             "nothing that the program computes needs gradients", hint="record it with to_aten"
         )
+    flow = flow_of([tangent.output for tangent in tangents], table.leaves)
     gradients = _add_gradients(recorder, table, results, tangents)
     nodes = [*results.nodes, *gradients.nodes]
     with torch.no_grad():  # where there are tangents, autograd's node owns all that it returns
@@ -170,6 +173,7 @@ def _record(
         tangents=tuple(tangent.result for tangent in tangents),
         gradients=gradients.positions,
         random=any(is_random(node) for node in recorder.graph.nodes),
+        flow=flow,
     )
 
 
@@ -321,7 +325,7 @@ def _add_gradients(
             found = _differentiate(outputs, inputs, given)
     except AtenTraceError:
         raise
-    except RuntimeError as error:
+    except Exception as error:  # also what a backward of the user's raises
         raise AtenTraceError(
             f"its backward raises: {error}", hint="run it eagerly: it raises the same there"
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from torch import fx
@@ -9,6 +10,7 @@ from torch._ops import OpOverload
 
 from plait_fx_passes.aten_graph import AtenGraph, Computed, UserInput
 from plait_fx_passes.op_info import op_info
+from plait_fx_passes.training.flow import Flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class JointGraph:
     own graph is the joint graph, so that only its surroundings are meant. ``tangents`` holds,
     for each tangent, the position of the result that it belongs to; ``gradients``, for each of
     the program's placeholders, the position of its gradient among the results, or None.
-    ``random`` says whether the program draws random numbers.
+    ``random`` says whether the program draws random numbers. ``flow`` says which gradients each
+    tangent leads to, and what a second backward would meet.
     """
 
     program: AtenGraph
@@ -31,6 +34,7 @@ class JointGraph:
     tangents: tuple[int, ...]
     gradients: tuple[int | None, ...]
     random: bool
+    flow: Flow
 
     @property
     def graph(self) -> fx.Graph:
@@ -56,13 +60,7 @@ class JointGraph:
 
     def replace_graph(self, graph: fx.Graph) -> JointGraph:
         """The same around another graph with equal placeholders and results."""
-        return JointGraph(
-            self.program.replace_graph(graph),
-            self.result_count,
-            self.tangents,
-            self.gradients,
-            self.random,
-        )
+        return dataclasses.replace(self, program=self.program.replace_graph(graph))
 
 
 def is_random(node: fx.Node) -> bool:

@@ -8,8 +8,11 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
+from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.runtime import wrap_runtime
 from plait_fx_passes.training.again import Again
+from plait_fx_passes.training.backwards import Backwards
+from plait_fx_passes.training.freeing import Freeing
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition, SavedInput
 
@@ -24,6 +27,9 @@ def wrap_training(
     forward: Compiled,
     backward: Compiled,
     program: fx.GraphModule,
+    *,
+    compile_part: Callable[[AtenGraph], Compiled] | None = None,
+    eager: Callable[..., object] | None = None,
 ) -> Callable[..., object]:
     """The program with compiled forward and backward.
 
@@ -34,33 +40,38 @@ def wrap_training(
         backward: takes what is saved and the tangents, returns the gradients.
         program: the torch-level program, which is run again where gradients themselves are to
             be differentiated.
+        compile_part: compiles what is left of the backward where gradients are given for some
+            of the results only, once for each choice of them; None for ATen's kernels.
+        eager: what runs in anomaly mode, which speaks of eager's own autograd nodes; by default
+            the program.
 
     Returns:
         A function of the program's own arguments: aliasing, mutation and autograd's view of
         them are those of eager.
     """
-    node = autograd_node(joint, parts, forward, backward, program)
-    return wrap_runtime(joint.program, node)
+    backwards = Backwards(joint, parts, backward, compile_part)
+    run = wrap_runtime(joint.program, autograd_node(joint, parts, forward, backwards, program))
+    watched: Callable[..., object] = program if eager is None else eager
+
+    def call(*arguments: torch.Tensor) -> object:
+        return watched(*arguments) if torch.is_anomaly_enabled() else run(*arguments)
+
+    return call
 
 
 def autograd_node(
     joint: JointGraph,
     parts: Partition,
     forward: Compiled,
-    backward: Compiled,
+    backwards: Backwards,
     program: fx.GraphModule,
 ) -> Compiled:
     """A function from the program's inputs to its results that autograd can differentiate."""
     results, inputs = joint.result_count, joint.input_count
     constant = tuple(n for n in range(results) if n not in joint.tangents)
-    placeholders = joint.graph.find_nodes(op="placeholder")[inputs:]
-    tangents = tuple(
-        (position, Tangent(node.meta["val"]))
-        for position, node in zip(joint.tangents, placeholders, strict=True)
-    )
     again = Again(joint, program)
-    gradients = tuple(None if n is None else n - results for n in joint.gradients)
-    gradients += (None,) * len(again.copied)
+    freeing = Freeing(joint.flow)
+    none = (None,) * len(again.copied)
     saved = tuple(
         (isinstance(each, SavedInput), each.input if isinstance(each, SavedInput) else each.result)
         for each in parts.saved
@@ -73,41 +84,48 @@ def autograd_node(
         def forward(ctx: Any, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
             ctx.set_materialize_grads(False)
             states = again.states()
-            found = forward(*given[:inputs])
+            # A program may cut its results from one block of memory; no view is returned.
+            found = [each.data if each._is_view() else each for each in forward(*given[:inputs])]
             ctx.before = again.remember(given, states)
+            ctx.left = None
             ctx.save_for_backward(*[given[n] if is_input else found[n] for is_input, n in saved])
             ctx.mark_non_differentiable(*[found[n] for n in constant])
             return tuple(found[:results])
 
         @staticmethod
         def backward(ctx: Any, *given: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-            held = ctx.saved_tensors
-            if torch.is_grad_enabled():
-                return again.gradients(ctx.before, given)
+            tangents = [given[n] for n in joint.tangents]
+            held = freeing.held(ctx, tangents)
+            if torch.is_grad_enabled() or torch.is_anomaly_enabled():
+                found = again.gradients(ctx.before, given)
+            else:
+                found = (*backwards.run(held, tangents), *none)
             if not _keeps_graph():
-                ctx.before = None
-            found = backward(*held, *[tangent.conform(given[n]) for n, tangent in tangents])
-            return tuple(None if n is None else found[n] for n in gradients)
+                freeing.free(ctx, held, tangents)
+            return found
 
-    apply: Compiled = CompiledProgram.apply
-    if not again.copied:
-        return apply
-    return lambda *given: apply(*given, *(given[n].clone() for n in again.copied))
+    return _entered(CompiledProgram.apply, joint, again.copied)
 
 
-class Tangent:
-    """What a compiled backward expects as the gradient of one result."""
+def _entered(apply: Compiled, joint: JointGraph, copied: Sequence[int]) -> Compiled:
+    """The node, which is to know copies of some inputs besides, and no history of inputs that no
+    gradient reaches: autograd would run, and free, what these come from."""
+    placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
+    apart = [
+        n
+        for n, node in enumerate(placeholders)
+        if joint.gradients[n] is None and _can_have_history(node.meta["val"])
+    ]
 
-    def __init__(self, value: torch.Tensor) -> None:
-        self._size, self._stride = tuple(value.shape), tuple(value.stride())
-        self._dtype, self._device = value.dtype, value.device
+    def enter(*given: torch.Tensor) -> Sequence[torch.Tensor]:
+        inputs = list(given)
+        for n in apart:
+            if inputs[n].requires_grad:
+                inputs[n] = inputs[n].detach()
+        return apply(*inputs, *(given[n].clone() for n in copied))
 
-    def conform(self, given: torch.Tensor | None) -> torch.Tensor:
-        """Zeros for none; a copy where the gradient lies otherwise in memory than the result."""
-        if given is not None and self._lies_right(given):
-            return given
-        made = torch.empty_strided(self._size, self._stride, dtype=self._dtype, device=self._device)
-        return made.zero_() if given is None else made.copy_(given)
+    return enter if apart or copied else apply
 
-    def _lies_right(self, given: torch.Tensor) -> bool:
-        return given.stride() == self._stride and not given.is_neg() and not given.is_conj()
+
+def _can_have_history(value: torch.Tensor) -> bool:
+    return value.dtype.is_floating_point or value.dtype.is_complex

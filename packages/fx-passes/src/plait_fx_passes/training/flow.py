@@ -1,0 +1,121 @@
+"""Which gradients reach which inputs, and what autograd keeps on the way, as eager's graph says.
+
+A compiled program is one autograd node in the place of many. What a caller can see of the many is
+data here: an input that no given gradient reaches gets None, and a second backward raises where it
+meets a node whose saved tensors the first has freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.autograd.graph import Node, get_gradient_edge
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Autograd nodes that save tensors and lie on the same ways: from which tangents (by their
+    order), to which inputs (by placeholder)."""
+
+    tangents: frozenset[int]
+    inputs: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The ways of gradients through a program.
+
+    ``reached`` has, for each tangent, the inputs that its gradient reaches; ``steps`` what saves
+    tensors on these ways, each kind of way once.
+    """
+
+    reached: tuple[frozenset[int], ...]
+    steps: tuple[Step, ...]
+
+    def inputs(self, tangents: Sequence[int]) -> frozenset[int]:
+        """The inputs that get a gradient where only these tangents are given."""
+        return frozenset().union(*(self.reached[each] for each in tangents))
+
+    def run(self, tangents: Sequence[int], inputs: frozenset[int] | None) -> frozenset[int]:
+        """The steps that a backward from these tangents to these inputs (None: all) runs."""
+        given = frozenset(tangents)
+        return frozenset(
+            number
+            for number, step in enumerate(self.steps)
+            if step.tangents & given and (inputs is None or step.inputs & inputs)
+        )
+
+    def is_separable(self, tangent: int) -> bool:
+        """Whether backwards from one tangent to different inputs may have no step in common."""
+        wanted = self.reached[tangent]
+        return not any(tangent in step.tangents and wanted <= step.inputs for step in self.steps)
+
+
+def flow_of(results: Sequence[torch.Tensor], leaves: Mapping[int, Sequence[torch.Tensor]]) -> Flow:
+    """Read the ways from autograd's graph, before a backward has freed it.
+
+    Args:
+        results: the differentiable results, one for each tangent.
+        leaves: the tensors that gradients are asked for, by placeholder.
+    """
+    ends = {get_gradient_edge(leaf).node: index for index in leaves for leaf in leaves[index]}
+    starts = [get_gradient_edge(result).node for result in results]
+    order = _children_first(starts)
+    below: dict[Node, int] = {}  # sets as bits of a number: unions along long chains are cheap
+    for node in order:
+        bits = 1 << ends[node] if node in ends else 0
+        for child in _children(node):
+            bits |= below[child]
+        below[node] = bits
+    above = dict.fromkeys(order, 0)
+    for number, start in enumerate(starts):
+        above[start] |= 1 << number
+    for node in reversed(order):
+        for child in _children(node):
+            above[child] |= above[node]
+    kinds = dict.fromkeys((above[n], below[n]) for n in order if below[n] and _saves_tensors(n))
+    return Flow(
+        reached=tuple(_members(below[start]) for start in starts),
+        steps=tuple(Step(_members(tangents), _members(inputs)) for tangents, inputs in kinds),
+    )
+
+
+def _children(node: Node) -> list[Node]:
+    return [child for child, _ in node.next_functions if child is not None]
+
+
+def _children_first(starts: Sequence[Node]) -> list[Node]:
+    """All nodes below ``starts``, each after those below it."""
+    done: dict[Node, None] = {}
+    waiting = [(node, False) for node in reversed(starts)]
+    while waiting:
+        node, is_left = waiting.pop()
+        if node in done:
+            continue
+        if is_left:
+            done[node] = None
+            continue
+        waiting.append((node, True))
+        waiting += [(child, False) for child in _children(node) if child not in done]
+    return list(done)
+
+
+def _saves_tensors(node: Node) -> bool:
+    """Whether a second backward through the node raises once its tensors are freed."""
+    own = getattr(node, "_raw_saved_tensors", None)
+    if isinstance(own, tuple):
+        return bool(own)  # a function of the user's
+    return any(name.startswith("_raw_saved_") and _is_there(node, name) for name in dir(node))
+
+
+def _is_there(node: Node, name: str) -> bool:
+    try:
+        return getattr(node, name.replace("_raw", "", 1)) is not None
+    except RuntimeError:  # changed in place since, which the backward says
+        return True
+
+
+def _members(bits: int) -> frozenset[int]:
+    return frozenset(n for n in range(bits.bit_length()) if bits >> n & 1)

@@ -1,0 +1,103 @@
+"""What a backward frees: in eager the tensors of the nodes that it ran, and no others.
+
+autograd frees all that a node has saved once the node has run. A compiled program is one node for
+many: what those that did not run had saved is kept here, for a backward that reaches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from plait_fx_passes.training.flow import Flow
+
+_will_run = torch._C._will_engine_execute_node
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left after backwards that freed: the steps that they ran, and saved tensors
+    (None where nothing needs them any more)."""
+
+    spent: frozenset[int]
+    held: tuple[torch.Tensor, ...] | None
+    versions: tuple[int, ...] = ()
+
+
+class Freeing:
+    """Says what a backward may use, and keeps what it must not free."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._all = frozenset(range(len(flow.steps)))
+        self._separable = tuple(flow.is_separable(n) for n in range(len(flow.reached)))
+        self._known: dict[tuple[int, ...], frozenset[int]] = {}
+
+    def held(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
+        """The saved tensors.
+
+        Raises:
+            RuntimeError: autograd's, where the backward needs what was freed, or what was
+                changed in place since.
+        """
+        left: Left | None = ctx.left
+        if left is None:
+            return tuple(ctx.saved_tensors)
+        if left.held is None or self._steps(ctx, tangents) & left.spent:
+            return tuple(ctx.saved_tensors)  # raises, in autograd's words
+        check_versions(left.held, left.versions)
+        return left.held
+
+    def free(
+        self, ctx: Any, held: tuple[torch.Tensor, ...], tangents: Sequence[torch.Tensor | None]
+    ) -> None:
+        """Forget what no other backward can need."""
+        spent = self._steps(ctx, tangents)
+        if ctx.left is not None:
+            spent |= ctx.left.spent
+        if spent == self._all and spent:
+            ctx.before = None
+            ctx.left = Left(spent, None)
+        else:
+            ctx.left = Left(spent, held, tuple(map(version_of, held)))
+
+    def _steps(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> frozenset[int]:
+        given = tuple([n for n, tangent in enumerate(tangents) if tangent is not None])
+        known = self._known.get(given)
+        if known is not None:
+            return known
+        if not any(self._separable[n] for n in given):
+            return self._known.setdefault(given, self._flow.run(given, None))
+        wanted = frozenset(
+            n for n, (node, _) in enumerate(ctx.next_functions) if node and _is_wanted(node)
+        )
+        return self._flow.run(given, wanted)
+
+
+def _is_wanted(node: torch.autograd.graph.Node) -> bool:
+    """Whether the backward that runs asks for this node's gradient."""
+    try:
+        return bool(_will_run(node))
+    except RuntimeError:  # so it answers for a leaf that torch.autograd.grad was asked for
+        return True
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How often the tensor was changed in place; -1 where nobody counts."""
+    return -1 if tensor.is_inference() else int(tensor._version)
+
+
+def check_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
+    """Raise autograd's RuntimeError for a tensor that was changed in place since."""
+    for tensor, version in zip(tensors, versions, strict=True):
+        if version_of(tensor) != version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by "
+                f"an inplace operation: [{tensor.type()} {list(tensor.shape)}] is at version "
+                f"{tensor._version}; expected version {version} instead. Hint: enable anomaly "
+                "detection to find the operation that failed to compute its gradient, with "
+                "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+            )
