@@ -19,7 +19,8 @@ PEERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.jit", "t
 PUBLIC_SUBMODULES = frozenset(
     {
         *("plait_utils.fake", "plait_utils.meta_kernels", "plait_utils.numerics"),
-        *("plait_utils.config", "plait_fx_passes.backends", "plait_scheduler.host"),
+        *("plait_utils.config", "plait_fx_passes.backends", "plait_fx_passes.tools"),
+        "plait_scheduler.host",
     }
 )
 

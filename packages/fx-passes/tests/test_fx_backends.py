@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 
 import pytest
 import torch
 from fx_oracle import assert_like_eager, trace
 
 from plait_fx_passes import CheckFailure, print_aten, run_passes, to_aten
-from plait_fx_passes.backends import BACKENDS, checked_runner, dumping, printing
+from plait_fx_passes.backends import BACKENDS, dumping, printing
+from plait_fx_passes.tools import checked, load
 
 
 def _program(x, y):
@@ -53,7 +53,7 @@ def test_checking_finds_a_wrong_annotation_in_the_middle():
     values, _ = sort.meta["val"]
     sort.meta["val"] = (values, values)
     with pytest.raises(CheckFailure, match="sort"):
-        checked_runner(graph)(torch.ones(3))
+        checked(graph)(torch.ones(3))
 
 
 def test_printing_shows_both_graphs():
@@ -69,16 +69,30 @@ def test_dumping_writes_a_folder_for_each_graph(tmp_path):
     for _ in range(2):
         dumping(trace(_program), inputs(), folder=tmp_path)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["graph-0", "graph-1"]
-    described = json.loads((tmp_path / "graph-0" / "inputs.json").read_text())
-    assert described[0] == {
-        "name": "x",
-        "dtype": "float32",
-        "size": [3, 4],
-        "stride": [4, 1],
-        "device": "cpu",
-    }
-    first, second = ((tmp_path / f"graph-{n}" / "aten.txt").read_text() for n in (0, 1))
+    first, second = ((tmp_path / f"graph-{n}" / "inference.txt").read_text() for n in (0, 1))
     assert first == second
+    graph = load(tmp_path / "graph-0")["inference"]
+    assert print_aten(graph.graph) + "\n" == first
+    assert [each.size for each in graph.inputs] == [(3, 4), (3, 4)]
+    assert (tmp_path / "graph-0" / "inference.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("name", sorted(BACKENDS))
+def test_every_backend_trains_as_eager(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PLAIT_DUMP_DIR", str(tmp_path))
+
+    def program(x, w):
+        h = torch.tanh(x @ w)
+        return h.sum(), h.detach() * 2, (h * w.sum().detach()).exp()
+
+    gm = trace(program)
+    x, w = torch.randn(3, 4), torch.randn(4, 4, requires_grad=True)
+    run = BACKENDS[name](gm, [x, w])
+    for chosen in (0, 2):
+        (got,) = torch.autograd.grad(run(x, w)[chosen].sum(), w)
+        (wanted,) = torch.autograd.grad(program(x, w)[chosen].sum(), w)
+        torch.testing.assert_close(got, wanted)
+    assert not run(x, w)[1].requires_grad
 
 
 def test_dumping_needs_a_folder(monkeypatch):

@@ -27,6 +27,7 @@ from plait_fx_passes.decompositions import core_decompositions, default_decompos
 from plait_fx_passes.errors import (
     AtenTraceError,
     CheckFailure,
+    GraphTextError,
     NoGradientsError,
     PassError,
     PatternError,
@@ -69,6 +70,7 @@ __all__ = [
     "Followed",
     "Fuel",
     "Geometry",
+    "GraphTextError",
     "Held",
     "InputItself",
     "InputSource",

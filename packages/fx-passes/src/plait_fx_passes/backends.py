@@ -1,29 +1,31 @@
 """Simple FX compilers: for debugging, for teaching, and as the smallest examples of a backend.
 
 Each takes a torch-level graph module and example inputs and returns a callable with the module's
-own signature, so each can be ``plait.compile(..., backend=...)`` or be called by hand.
+own signature, so each can be ``plait.compile(..., backend=...)`` or be called by hand. Where the
+inputs need gradients they work on forward and backward alike.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TextIO, TypeAlias, cast
+from typing import Protocol, TextIO, TypeAlias
 
 import torch
 from torch import fx
-from torch.fx.node import Argument, map_arg
 
 from plait_fx_passes.aten_graph import AtenGraph
-from plait_fx_passes.errors import CheckFailure
-from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.passes.manager import run_passes
-from plait_fx_passes.printer import format_node, format_value, print_aten
+from plait_fx_passes.printer import print_aten
 from plait_fx_passes.runtime import wrap_runtime
 from plait_fx_passes.to_aten import to_aten
+from plait_fx_passes.tools.compiling import compile_with, joint_of
+from plait_fx_passes.tools.drawing import draw
+from plait_fx_passes.tools.dumping import Dumpable, dump
+from plait_fx_passes.tools.running import checked, identity
+from plait_fx_passes.training.runtime import wrap_training
 
 Runner: TypeAlias = Callable[..., object]
 
@@ -47,20 +49,18 @@ def aten(
     gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], capture: object = None
 ) -> Runner:
     """Record the graph as ATen, run the default passes, execute with ATen's kernels."""
-    graph = run_passes(to_aten(gm, example_inputs))
-    return wrap_runtime(graph, graph.module())
+    return compile_with(gm, example_inputs, lambda graph, kind: identity(graph))
 
 
 def checking(
     gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], capture: object = None
 ) -> Runner:
-    """Run the ATen graph node by node and compare what each computes with what was recorded.
+    """Run the ATen graphs node by node and compare what each computes with what was recorded.
 
-    The callable raises :class:`CheckFailure` at the first node whose dtype, sizes, strides or
-    device differ from its fake value.
+    The callable, or its backward, raises :class:`CheckFailure` at the first node whose dtype,
+    sizes, strides or device differ from its fake value.
     """
-    graph = run_passes(to_aten(gm, example_inputs))
-    return wrap_runtime(graph, checked_runner(graph))
+    return compile_with(gm, example_inputs, lambda graph, kind: checked(graph))
 
 
 def printing(
@@ -70,12 +70,15 @@ def printing(
     *,
     file: TextIO | None = None,
 ) -> Runner:
-    """Print the captured graph and its optimized ATen graph, then run the latter."""
+    """Print the captured graph and its optimized ATen graphs, then run these."""
     out = sys.stdout if file is None else file
-    graph = run_passes(to_aten(gm, example_inputs))
     print(gm.graph, file=out)
-    print(print_aten(graph), file=out)
-    return wrap_runtime(graph, graph.module())
+
+    def show(graph: AtenGraph, kind: str) -> Runner:
+        print(f"# {kind}\n{print_aten(graph)}", file=out)
+        return identity(graph)
+
+    return compile_with(gm, example_inputs, show)
 
 
 def dumping(
@@ -85,7 +88,10 @@ def dumping(
     *,
     folder: Path | str | None = None,
 ) -> Runner:
-    """Write the captured graph, its ATen graphs and its inputs' metadata to a new folder.
+    """Write the captured graph, its ATen graphs, their drawings and inputs to a new folder.
+
+    :func:`plait_fx_passes.tools.load` reads them back: ``inference``, or ``joint`` and
+    ``parts``, a partition.
 
     Args:
         folder: where to make the folder ``graph-<n>``; by default the one that the environment
@@ -97,15 +103,32 @@ def dumping(
     root = folder if folder is not None else os.environ.get("PLAIT_DUMP_DIR")
     if root is None:
         raise ValueError("no folder to dump to: pass folder= or set PLAIT_DUMP_DIR")
-    recorded = to_aten(gm, example_inputs)
-    optimized = run_passes(recorded)
+    found = joint_of(gm, example_inputs)
+    if found is None:
+        graph = run_passes(to_aten(gm, example_inputs))
+        place, graphs = _next_folder(Path(root)), {"inference": graph}
+        _write(place, gm, graphs, {"inference": graph}, {"inference": example_inputs})
+        return wrap_runtime(graph, graph.module())
+    joint, parts = found
     place = _next_folder(Path(root))
-    (place / "captured.txt").write_text(f"{gm.graph}\n")
-    (place / "captured.py").write_text(gm.code)
-    (place / "aten.txt").write_text(print_aten(recorded) + "\n")
-    (place / "aten_optimized.txt").write_text(print_aten(optimized) + "\n")
-    (place / "inputs.json").write_text(json.dumps(describe_inputs(optimized), indent=2) + "\n")
-    return wrap_runtime(optimized, optimized.module())
+    flat = {"joint": joint.flat(), "forward": parts.forward, "backward": parts.backward}
+    examples = {"joint": example_inputs, "parts.forward": example_inputs}
+    _write(place, gm, flat, {"joint": joint, "parts": parts}, examples)
+    return wrap_training(joint, parts, parts.forward.module(), parts.backward.module(), gm)
+
+
+def _write(
+    place: Path,
+    gm: fx.GraphModule,
+    shown: dict[str, AtenGraph],
+    kept: dict[str, Dumpable],
+    examples: dict[str, Sequence[torch.Tensor]],
+) -> None:
+    (place / "captured.txt").write_text(f"{gm.graph}\n\n{gm.code}", encoding="utf-8")
+    for name, graph in shown.items():
+        (place / f"{name}.txt").write_text(print_aten(graph) + "\n", encoding="utf-8")
+        draw(graph).save(place / f"{name}.svg")
+    dump(place, kept, examples)
 
 
 def _next_folder(root: Path) -> Path:
@@ -118,99 +141,6 @@ def _next_folder(root: Path) -> Path:
             number += 1
         else:
             return place
-
-
-def describe_inputs(graph: AtenGraph) -> list[dict[str, object]]:
-    """Name, dtype, sizes, strides and device of each placeholder, as plain data."""
-    return [
-        {
-            "name": node.name,
-            "dtype": str(value.dtype).removeprefix("torch."),
-            "size": list(value.shape),
-            "stride": list(value.stride()),
-            "device": str(value.device),
-        }
-        for node, value in zip(graph.placeholders, graph.example_inputs, strict=True)
-    ]
-
-
-def checked_runner(graph: AtenGraph) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """An interpreter of the graph that compares every value with its annotation."""
-    last_use = _last_uses(graph.graph)
-
-    def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        values: dict[fx.Node, object] = {}
-        feed = iter(inputs)
-
-        def value_of(node: fx.Node) -> Argument:
-            return cast(Argument, values[node])
-
-        for node in graph.graph.nodes:
-            if node.op == "output":
-                return cast("tuple[torch.Tensor, ...]", tuple(values[n] for n in graph.results))
-            if node.op == "placeholder":
-                values[node] = next(feed)
-            else:
-                args, kwargs = map_arg((node.args, node.kwargs), value_of)
-                values[node] = cast(Runner, node.target)(*args, **kwargs)
-            check_value(node, values[node])
-            for dead in last_use.get(node, ()):
-                del values[dead]
-        raise AssertionError("a graph without an output was not verified")
-
-    return run
-
-
-def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
-    """The nodes that are not needed after each node."""
-    order = {node: position for position, node in enumerate(graph.nodes)}
-    dead: dict[fx.Node, list[fx.Node]] = {}
-    for node in graph.nodes:
-        last = max(node.users, key=order.__getitem__, default=None)
-        if last is not None:
-            dead.setdefault(last, []).append(node)
-    return dead
-
-
-def check_value(node: fx.Node, actual: object) -> None:
-    """Compare a value with its annotation.
-
-    Raises:
-        CheckFailure: dtype, sizes, strides or device differ.
-    """
-    problem = _difference(node.meta["val"], actual)
-    if problem is not None:
-        line = node.meta.get("source_line")
-        raise CheckFailure(
-            f"{format_node(node)}\nwas recorded as {format_value(node.meta['val'])}"
-            f" but computed {_describe(actual)}: {problem}",
-            where=None if line is None else str(line),
-            hint="the inputs differ from the example inputs, or an operator's fake kernel is wrong",
-        )
-
-
-def _describe(actual: object) -> str:
-    return format_value(tuple(actual) if isinstance(actual, (list, tuple)) else actual)
-
-
-def _difference(expected: object, actual: object) -> str | None:
-    if isinstance(expected, (list, tuple)) and isinstance(actual, (list, tuple)):
-        if len(expected) != len(actual):
-            return f"{len(actual)} results instead of {len(expected)}"
-        differences = map(_difference, expected, actual)
-        return next((each for each in differences if each is not None), None)
-    if isinstance(expected, torch.Tensor) and isinstance(actual, torch.Tensor):
-        if expected.dtype != actual.dtype:
-            return f"dtype {actual.dtype} instead of {expected.dtype}"
-        if expected.device != actual.device:
-            return f"device {actual.device} instead of {expected.device}"
-        if expected.shape != actual.shape:
-            return f"sizes {list(actual.shape)} instead of {list(expected.shape)}"
-        if not same_strides(expected, actual):
-            return f"strides {list(actual.stride())} instead of {list(expected.stride())}"
-        return None
-    same_kind = isinstance(expected, torch.Tensor) == isinstance(actual, torch.Tensor)
-    return None if same_kind else "one is a tensor, the other is not"
 
 
 BACKENDS: dict[str, Backend] = {

@@ -38,3 +38,7 @@ class CheckFailure(PlaitError):
 
 class NoGradientsError(AtenTraceError):
     """No result of the program needs gradients: at most views of its inputs do."""
+
+
+class GraphTextError(PlaitError):
+    """A graph cannot be written as text, or text or a folder cannot be read as a graph."""
