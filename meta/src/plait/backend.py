@@ -146,7 +146,7 @@ class GraphCompiler:
         from plait.shapes import NumbersRefusedError
 
         backend, options = self.request.backend, self.request.options
-        stages = Stages(name, Profile(), dump_folder(_folder_name(name)), options.verify)
+        stages = Stages(name, Profile(), dump_folder(_folder_name(name)), options.verify_stages)
         if not isinstance(backend, str) or backend not in _TARGETS:
             return _by_other(backend, captured, example_inputs, capture, stages)
         from plait.pipeline import compile_graph, compile_training_graph

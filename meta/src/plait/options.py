@@ -34,7 +34,14 @@ class CompileOptions(Settings):
     `"scheduler.<name>"` and `"cpp.<name>"` reach the options of these stages.
     """
 
-    verify: bool = setting(
+    verify: int = setting(
+        0,
+        "compare the first so many calls of each graph, gradients included, with eager, and run "
+        "eagerly what differs",
+        env="PLAIT_VERIFY_CALLS",
+        in_cache_key=False,
+    )
+    verify_stages: bool = setting(
         False,
         "run every stage's verifier on what the stage made",
         env="PLAIT_VERIFY",
@@ -163,7 +170,7 @@ def parse_options(options: object) -> CompileOptions:
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise OptionError(
             f"options takes a dictionary with string keys, not {shown(options)}",
-            hint='For example options={"verify": True}.',
+            hint='For example options={"verify": 3}.',
         )
     flat, nested = _by_group(given)
     known = [field.name for field in dataclasses.fields(CompileOptions)]
@@ -186,6 +193,8 @@ def parse_options(options: object) -> CompileOptions:
             f"option 'memory_budget' takes a number from 0 to 1, not {parsed.memory_budget!r}",
             hint="None lets plait weigh bytes against operations.",
         )
+    if parsed.verify < 0:
+        raise OptionError(f"option 'verify' takes a number of calls, not {shown(parsed.verify)}")
     overrides = {group: tuple(chosen.items()) for group, chosen in nested.items()}
     parsed = dataclasses.replace(parsed, scheduler=overrides["scheduler"], cpp=overrides["cpp"])
     _check_stages(parsed)

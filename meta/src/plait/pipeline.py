@@ -15,14 +15,15 @@ of a sibling package; this file only connects them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plait.codegen import Built, Target, build
 from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
-from plait.record import CompiledGraph, HostCode, Outcome
-from plait.replay import protect
+from plait.record import CompiledGraph, HostCode, Outcome, Runner
+from plait.replay import at_user_lines, protect
 from plait.stages import Stages
 from plait.user_frames import in_user_frames
 
@@ -77,14 +78,17 @@ def _compiled(
 
     aten = _improved(recorded, stages, options)
     stages.keep(aten=aten)
-    written = fx_passes.writable(aten) if _writes_inputs(aten, target) else {}
-    built = _generated(aten, stages, target, options, written)
+    # What is compared must not have changed its inputs already.
+    direct = not options.verify and _writes_inputs(aten, target)
+    written = fx_passes.writable(aten) if direct else {}
+    program = _generated_and_compared(aten, "", stages, target, options, written).run
     run = protect(
-        built.run,
+        program,
         lambda program: fx_passes.wrap_runtime(aten, program, written),
         captured,
         stages.name,
     )
+    run = _compared(run, captured, recorded, stages, options)
     return stages.finish(captured, Outcome.COMPILED, run)
 
 
@@ -125,9 +129,11 @@ def compile_training_graph(
 
     stages.dump("saved.txt", lambda: fx_passes.print_saved(parts))
     stages.keep(aten=parts.forward, partition=parts)
-    forward = _generated(parts.forward, stages, target, options)
+    forward = _generated_and_compared(parts.forward, "forward ", stages, target, options)
     late = LateCompiler(
-        stages, lambda graph, part: _generated(graph, part, target, options), keeper
+        stages,
+        lambda graph, part: _generated_and_compared(graph, "backward ", part, target, options),
+        keeper,
     )
     run = protect(
         forward.run,
@@ -143,6 +149,7 @@ def compile_training_graph(
         captured,
         stages.name,
     )
+    run = _compared(run, captured, recorded, stages, options)
     return stages.finish(captured, Outcome.COMPILED, run)
 
 
@@ -166,7 +173,7 @@ def _improved(recorded: AtenGraph, stages: Stages, options: CompileOptions) -> A
             recorded,
             chosen,
             disabled=options.disabled & {each.name for each in chosen},
-            verify_each=options.verify,
+            verify_each=options.verify_stages,
         )
     stages.dump("aten-optimized.txt", lambda: fx_passes.print_aten(improved))
     return improved
@@ -213,3 +220,47 @@ def _generated(
     )
     stages.dump(f"program.{built.extension}", lambda: built.source or "")
     return built
+
+
+def _generated_and_compared(
+    aten: AtenGraph,
+    kind: str,
+    stages: Stages,
+    target: Target,
+    options: CompileOptions,
+    written: Mapping[int, int] | None = None,
+) -> Built:
+    """Code for a functional ATen graph, compared with ATen's kernels where that is asked for."""
+    built = _generated(aten, stages, target, options, written or {})
+    if not options.verify:
+        return built
+    from plait.verifying import FlatVerifier
+
+    again = stages.part("verify")
+    verifier = FlatVerifier(
+        options.verify,
+        stages.verification(),
+        lambda graph: _generated(graph, again, target, options).run,
+    )
+    return replace(built, run=verifier.wrap(built.run, aten, kind))
+
+
+def _compared(
+    run: Runner,
+    captured: fx.GraphModule,
+    recorded: AtenGraph | JointGraph,
+    stages: Stages,
+    options: CompileOptions,
+) -> Runner:
+    """A compiled graph, compared with the captured one where that is asked for."""
+    if not options.verify:
+        return run
+    from plait.verifying import blame_stage, verified_graph
+
+    told = stages.verification()
+    eager = at_user_lines(captured)
+
+    def blame(is_right: Callable[[Runner], bool]) -> str:
+        return blame_stage(captured, recorded, options, is_right)
+
+    return verified_graph(run, captured, options.verify, told, blame, eager)

@@ -12,6 +12,7 @@ from plait_utils import Profile
 if TYPE_CHECKING:
     from torch import fx
 
+    from plait.verifying import Verification
     from plait_fx_passes import AtenGraph, Partition
     from plait_ir_lowering import Graph
     from plait_scheduler import Schedule
@@ -69,5 +70,7 @@ class CompiledGraph:
     reason: str | None = None
     partition: Partition | None = None
     """What is saved between forward and backward, of a graph that was compiled for training."""
+    verification: Verification | None = None
+    """What comparing its first calls with eager found, where that was asked for."""
     origin: fx.GraphModule | None = None
     """The graph with symbolic sizes that this one is, for some sizes."""

@@ -14,6 +14,8 @@ from plait_utils import DumpFolder, PlaitError, Profile, get_logger
 if TYPE_CHECKING:
     from torch import fx
 
+    from plait.verifying import Verification
+
 
 class StageStopped(Exception):
     """A stage raised; the cause is chained."""
@@ -74,6 +76,13 @@ class Stages:
     def keep(self, **values: object) -> None:
         """Keep what a stage made, under the name of a `CompiledGraph` field."""
         self._kept.update(values)
+
+    def verification(self) -> Verification:
+        """What comparisons of the graph's calls with eager find; kept for the report."""
+        from plait.verifying import Verification
+
+        found: Verification = self._kept.setdefault("verification", Verification(self.name))
+        return found
 
     def dump(self, file: str, text: Callable[[], str]) -> None:
         """Write a stage's text to the dump folder, if there is one.

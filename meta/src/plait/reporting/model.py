@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from plait.record import CompiledGraph, Outcome
 
 if TYPE_CHECKING:
+    from plait.verifying import Difference
     from plait_fx_passes import SavedTensor
 
 STAGES = (
@@ -106,6 +107,18 @@ class GraphReport:
         if self.record.reason is not None:
             return self.record.reason
         return None if self.record.code is None else self.record.code.fallback_reason
+
+    @property
+    def verification(self) -> str | None:
+        """What comparing its calls with eager found; None where that was not asked for."""
+        found = self.record.verification
+        return None if found is None else str(found)
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The calls that were found to differ from eager, and ran eagerly for that."""
+        found = self.record.verification
+        return () if found is None else tuple(found.differences)
 
     @property
     def runs(self) -> str:

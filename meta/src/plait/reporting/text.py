@@ -130,6 +130,8 @@ def _graph(graph: GraphReport) -> str:
     if graph.cache_hit:
         facts.append("binary from the cache")
     lines = [f"graph {graph.name}: {graph.runs}", *(f"  {fact}" for fact in facts)]
+    if graph.verification:
+        lines.append("  verified: " + graph.verification.replace("\n", "\n    "))
     if graph.reason:
         lines.append("  because " + graph.reason.replace("\n", "\n    "))
     return "\n".join(lines)

@@ -32,6 +32,7 @@ from plait_utils.fake import FakeMode
 Dumpable: TypeAlias = AtenGraph | JointGraph | Partition | fx.GraphModule
 _FORMAT = 1
 _ATEN = ("inputs", "outputs", "mutations", "metadata_mutations", "shared_inputs")
+_PARTITION = ("saved", "saved_bytes", "operations")
 _JOINT = ("result_count", "tangents", "gradients", "random", "flow")
 
 
@@ -74,8 +75,8 @@ def dump(
     seen = examples or {}
     for name, graph in graphs.items():
         if isinstance(graph, Partition):
-            saved = Codec({}).encode(graph.saved)
-            _write_json(place, name, {"kind": "partition", "saved": saved})
+            facts = {each: Codec({}).encode(getattr(graph, each)) for each in _PARTITION}
+            _write_json(place, name, {"kind": "partition", **facts})
             for part, aten in (("forward", graph.forward), ("backward", graph.backward)):
                 _dump_one(place, f"{name}.{part}", aten, seen.get(f"{name}.{part}", ()))
         else:
@@ -164,8 +165,8 @@ def load(folder: Path | str) -> dict[str, Loaded]:
         if facts["kind"] == "partition":
             forward, backward = loaded.pop(f"{name}.forward"), loaded.pop(f"{name}.backward")
             graphs = cast(AtenGraph, forward.graph), cast(AtenGraph, backward.graph)
-            saved = Codec({}).decode(facts["saved"])
-            loaded[name] = Loaded(Partition(*graphs, saved), forward.inputs)
+            rest = {each: Codec({}).decode(facts[each]) for each in _PARTITION}
+            loaded[name] = Loaded(Partition(*graphs, **rest), forward.inputs)
     return loaded
 
 

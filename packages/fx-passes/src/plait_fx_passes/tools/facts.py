@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ _CLASSES: dict[str, type[Any]] = {
         *(Flow, Step, SavedInput, SavedResult),
     )
 }
+_ENUMS: dict[str, type[enum.Enum]] = {
+    each.__name__: each for each in (aten_graph.Detached, aten_graph.Followed)
+}
 
 
 class Codec:
@@ -43,8 +47,8 @@ class Codec:
             self.constants[key] = value.detach()
             is_parameter = isinstance(value, torch.nn.Parameter)
             return {"tensor": key, "grad": value.requires_grad, "parameter": is_parameter}
-        if isinstance(value, aten_graph.Detached):
-            return {"detached": value.value}
+        if isinstance(value, enum.Enum) and type(value).__name__ in _ENUMS:
+            return {"enum": type(value).__name__, "member": value.value}
         if dataclasses.is_dataclass(value) and type(value).__name__ in _CLASSES:
             fields = {
                 f.name: self.encode(getattr(value, f.name)) for f in dataclasses.fields(value)
@@ -74,8 +78,8 @@ class Codec:
                 if is_parameter:
                     return torch.nn.Parameter(tensor, grad)
                 return tensor.requires_grad_(grad)
-            case {"detached": str(kind)}:
-                return aten_graph.Detached(kind)
+            case {"enum": str(name), "member": str(member)} if name in _ENUMS:
+                return _ENUMS[name](member)
             case {"is": str(name), **fields} if name in _CLASSES:
                 values = {str(field): self.decode(each) for field, each in fields.items()}
                 return _CLASSES[name](**values)

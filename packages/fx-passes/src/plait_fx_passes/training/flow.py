@@ -38,6 +38,16 @@ class Flow:
         """The inputs that get a gradient where only these tangents are given."""
         return frozenset().union(*(self.reached[each] for each in tangents))
 
+    def including(self, inputs: frozenset[int]) -> Flow:
+        """The same where these inputs get gradients, too, on ways that autograd's graph hides, as
+        reentrant checkpoints do: any tangent may reach them, and what it runs frees them."""
+        hidden = inputs.difference(*self.reached)
+        if not hidden:
+            return self
+        count = len(self.reached)
+        everywhere = Step(frozenset(range(count)), hidden.union(*self.reached))
+        return Flow(tuple(each | hidden for each in self.reached), (*self.steps, everywhere))
+
     def run(self, tangents: Sequence[int], inputs: frozenset[int] | None) -> frozenset[int]:
         """The steps that a backward from these tangents to these inputs (None: all) runs."""
         given = frozenset(tangents)

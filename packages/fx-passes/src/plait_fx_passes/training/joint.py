@@ -150,6 +150,7 @@ def _record(
         )
     flow = flow_of([tangent.output for tangent in tangents], table.leaves)
     gradients = _add_gradients(recorder, table, results, tangents)
+    got = [index for index, place in enumerate(gradients.positions) if place is not None]
     nodes = [*results.nodes, *gradients.nodes]
     with torch.no_grad():  # where there are tangents, autograd's node owns all that it returns
         separate(recorder, nodes, () if tangents else results.mutations)
@@ -173,7 +174,7 @@ def _record(
         tangents=tuple(tangent.result for tangent in tangents),
         gradients=gradients.positions,
         random=any(is_random(node) for node in recorder.graph.nodes),
-        flow=flow,
+        flow=flow.including(frozenset(got)),
     )
 
 
