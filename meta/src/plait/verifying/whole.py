@@ -13,11 +13,9 @@ from torch.utils._pytree import tree_leaves
 from plait.record import Runner
 from plait.verifying.comparing import first_difference
 from plait.verifying.copies import Copies, UncopyableError, copy_inputs
+from plait.verifying.effects import call_with_effects
 from plait.verifying.states import RandomStates
 from plait.verifying.told import Difference, Verification
-
-_PURE = ("torch", "_operator", "operator", "math", "builtins")
-_OWN_NAMESPACES = ("aten", "prims")
 
 
 def verified_graph(
@@ -43,7 +41,7 @@ def verified_graph(
     """
     left = limit
     is_wrong = False
-    custom = _custom_call(captured)
+    custom = call_with_effects(captured.graph)
     if custom is not None:
         told.skipped = f"{custom} may do what must be done once"
         return run
@@ -69,22 +67,6 @@ def verified_graph(
         return run(*inputs)
 
     return call
-
-
-def _custom_call(captured: fx.GraphModule) -> str | None:
-    """A call in the graph of what is not torch's own, and may have effects."""
-    for node in captured.graph.nodes:
-        if node.op == "call_module":
-            return str(node.target)
-        if node.op != "call_function":
-            continue
-        space = getattr(node.target, "namespace", None)
-        if space is not None and space not in _OWN_NAMESPACES:
-            return str(node.target)
-        module = str(getattr(node.target, "__module__", None) or "torch")
-        if space is None and module.split(".")[0] not in _PURE:
-            return str(getattr(node.target, "__qualname__", node.target))
-    return None
 
 
 @dataclass(frozen=True, slots=True)

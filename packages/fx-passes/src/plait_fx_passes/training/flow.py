@@ -70,9 +70,14 @@ def flow_of(results: Sequence[torch.Tensor], leaves: Mapping[int, Sequence[torch
         results: the differentiable results, one for each tangent.
         leaves: the tensors that gradients are asked for, by placeholder.
     """
-    ends = {get_gradient_edge(leaf).node: index for index in leaves for leaf in leaves[index]}
-    starts = [get_gradient_edge(result).node for result in results]
-    order = _children_first(starts)
+    ends = {
+        get_gradient_edge(leaf).node: index
+        for index in leaves
+        for leaf in leaves[index]
+        if leaf.requires_grad  # which the program may have ended, in place
+    }
+    starts = [_node_of(result) for result in results]
+    order = _children_first([node for node in starts if node is not None])
     below: dict[Node, int] = {}  # sets as bits of a number: unions along long chains are cheap
     for node in order:
         bits = 1 << ends[node] if node in ends else 0
@@ -81,15 +86,23 @@ def flow_of(results: Sequence[torch.Tensor], leaves: Mapping[int, Sequence[torch
         below[node] = bits
     above = dict.fromkeys(order, 0)
     for number, start in enumerate(starts):
-        above[start] |= 1 << number
+        if start is not None:
+            above[start] |= 1 << number
     for node in reversed(order):
         for child in _children(node):
             above[child] |= above[node]
     kinds = dict.fromkeys((above[n], below[n]) for n in order if below[n] and _saves_tensors(n))
     return Flow(
-        reached=tuple(_members(below[start]) for start in starts),
+        reached=tuple(_members(0 if start is None else below[start]) for start in starts),
         steps=tuple(Step(_members(tangents), _members(inputs)) for tangents, inputs in kinds),
     )
+
+
+def _node_of(result: torch.Tensor) -> Node | None:
+    """Where gradients of a result start; nowhere for a view that was taken without them."""
+    if result.grad_fn is None and result._is_view():
+        return None
+    return get_gradient_edge(result).node
 
 
 def _children(node: Node) -> list[Node]:
@@ -113,18 +126,20 @@ def _children_first(starts: Sequence[Node]) -> list[Node]:
 
 
 def _saves_tensors(node: Node) -> bool:
-    """Whether a second backward through the node raises once its tensors are freed."""
+    """Whether a second backward through the node raises once its tensors are freed.
+
+    Nothing is unpacked: hooks of saved tensors would run, as those of checkpoints.
+    """
     own = getattr(node, "_raw_saved_tensors", None)
     if isinstance(own, tuple):
         return bool(own)  # a function of the user's
-    return any(name.startswith("_raw_saved_") and _is_there(node, name) for name in dir(node))
+    return any(_holds(getattr(node, name)) for name in dir(node) if name.startswith("_raw_saved_"))
 
 
-def _is_there(node: Node, name: str) -> bool:
-    try:
-        return getattr(node, name.replace("_raw", "", 1)) is not None
-    except RuntimeError:  # changed in place since, which the backward says
-        return True
+def _holds(saved: object) -> bool:
+    if isinstance(saved, (list, tuple)):
+        return any(map(_holds, saved))
+    return getattr(saved, "data", None) is not None
 
 
 def _members(bits: int) -> frozenset[int]:
