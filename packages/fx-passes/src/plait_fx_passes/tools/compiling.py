@@ -66,6 +66,8 @@ def joint_of(
         recorded = to_joint(gm, example_inputs)
     except NoGradientsError:
         return None
+    if not recorded.tangents:  # it differentiates inside, and needs no backward
+        return None
     joint = recorded.replace_graph(run_passes(recorded.flat()).graph)
     return joint, partition(joint)
 
