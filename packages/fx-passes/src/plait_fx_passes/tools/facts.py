@@ -15,8 +15,10 @@ from torch._ops import OpOverload
 from plait_fx_passes import aten_graph
 from plait_fx_passes.errors import GraphTextError
 from plait_fx_passes.tools.text import function_named, name_of, read_value, write_value
+from plait_fx_passes.training.costs import Cost, Kind
 from plait_fx_passes.training.flow import Flow, Step
 from plait_fx_passes.training.partition import SavedInput, SavedResult
+from plait_fx_passes.training.saved import Held, SavedTensor
 
 _CLASSES: dict[str, type[Any]] = {
     each.__name__: each
@@ -26,11 +28,11 @@ _CLASSES: dict[str, type[Any]] = {
         *(aten_graph.Computed, aten_graph.InputItself, aten_graph.InputView),
         *(aten_graph.ResultView, aten_graph.Literal, aten_graph.Repeated),
         *(aten_graph.Mutation, aten_graph.MetadataMutation),
-        *(Flow, Step, SavedInput, SavedResult),
+        *(Flow, Step, SavedInput, SavedResult, SavedTensor, Cost),
     )
 }
 _ENUMS: dict[str, type[enum.Enum]] = {
-    each.__name__: each for each in (aten_graph.Detached, aten_graph.Followed)
+    each.__name__: each for each in (aten_graph.Detached, aten_graph.Followed, Held, Kind)
 }
 
 
