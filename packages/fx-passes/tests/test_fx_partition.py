@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
+import sys
 
 import networkx
 import pytest
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 from fx_oracle import trace
 from test_fx_training import BUDGETS, assert_same, leaf, plain
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from plait_fx_passes import (
     PartitionCosts,
@@ -25,7 +28,6 @@ from plait_fx_passes import (
     verify,
     wrap_training,
 )
-from plait_fx_passes.training.choose import Values
 from plait_fx_passes.training.cuts import INFINITE, Network
 from plait_fx_passes.training.joint_graph import is_random
 from plait_fx_passes.training.partition import SavedInput
@@ -265,19 +267,55 @@ def test_cuts_are_as_small_as_those_of_networkx_with_fewest_at_the_sink(seed):
     assert side == reaching
 
 
-def test_values_are_few_steps_for_each_layer():
-    """Counted, not timed: cuts visit each vertex a bounded number of times."""
+class Block(nn.Module):
+    """A layer with all that grows networks of paths: a residual, dropout, a checkpoint or none."""
 
-    def steps(depth):
-        model = nn.Sequential(
-            *(nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8)) for _ in range(depth))
-        )
-        values = Values(joint_of(model, [leaf(4, 8).float().detach().requires_grad_()]))
-        return len(values.nodes), len(values.balanced(PartitionCosts()).saved)
+    def __init__(self, again: bool) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU(), nn.Dropout(0.1))
+        self.again = again
 
-    (few, kept), (more, saved) = steps(2), steps(16)
-    assert more <= 8 * few + 8
-    assert saved <= 8 * kept + 8
+    def forward(self, x):
+        return x + (checkpointed(self.layers, x) if self.again else self.layers(x))
+
+
+def checkpointed(layers, x):
+    return checkpoint(layers, x, use_reentrant=False)
+
+
+torch.fx.wrap("checkpointed")
+
+
+def calls_of(work):
+    """How many Python functions run during some work: seconds that no other process changes."""
+    count = 0
+
+    def note(_frame, event, _argument):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        result = work()
+    finally:
+        sys.setprofile(None)
+    return count, result
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_tracing_and_partition_take_steps_in_proportion_to_layers(again):
+    counts = []
+    for depth in (2, 4, 8, 16):
+        gm = trace(nn.Sequential(*(Block(again) for _ in range(depth))).train())
+        x = torch.randn(4, 8, requires_grad=True)
+        to_joint(gm, [x])  # fills caches
+        tracing, recorded = calls_of(lambda gm=gm, x=x: to_joint(gm, [x]))
+        improving, better = calls_of(lambda joint=recorded: run_passes(joint.flat()))
+        joint = recorded.replace_graph(better.graph)
+        splitting, _ = calls_of(lambda joint=joint: partition(joint))
+        counts.append((tracing, improving, splitting))
+    for less, more in itertools.pairwise(counts):
+        assert all(m <= 2.15 * n for n, m in zip(less, more, strict=True)), counts
 
 
 def test_masks_of_dropout_are_saved_as_booleans():

@@ -23,14 +23,14 @@ class Draws:
     """The random operators of a recording, by what they compute."""
 
     def __init__(self) -> None:
+        self._noted: list[fx.Node] = []
         self._drawn: dict[_Key, list[fx.Node]] = {}
         self._numbers: dict[fx.Node, int] = {}
         self._interned: dict[_Key, int] = {}
 
     def note(self, node: fx.Node) -> None:
         """A random operator of the forward was recorded."""
-        key = self._key(node.target, node.args, node.kwargs)
-        self._drawn.setdefault(key, []).append(node)
+        self._noted.append(node)  # what it computes is asked only where something is run again
 
     def first(
         self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]
@@ -40,6 +40,10 @@ class Draws:
         Raises:
             AtenTraceError: there is none, or it could be one of several.
         """
+        while self._noted:
+            node = self._noted.pop(0)
+            key = self._key(node.target, node.args, node.kwargs)
+            self._drawn.setdefault(key, []).append(node)
         found = self._drawn.get(self._key(func, args, kwargs), [])
         if len(found) != 1:
             raise AtenTraceError(
@@ -65,6 +69,9 @@ class Draws:
         waiting = [node]
         while waiting:
             last = waiting[-1]
+            if last in self._numbers:
+                waiting.pop()
+                continue
             missing = [each for each in last.all_input_nodes if each not in self._numbers]
             waiting += missing
             if not missing:
