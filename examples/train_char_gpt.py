@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import json
 import math
 import statistics
@@ -185,10 +186,8 @@ def train(system: str, steps: int) -> Run:
 
 def _forget_peak() -> None:
     """Count the peak of memory from here on, so without compiling."""
-    try:
+    with contextlib.suppress(OSError):  # elsewhere the peak is that of the whole run
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass  # elsewhere the peak is that of the whole run
 
 
 def _peak_mb() -> float:

@@ -165,6 +165,10 @@ def _view_output(
     base = _base(storage)
     if id(storage) not in bases:
         bases[id(storage)] = results.add(_laid_out(recorder, base), base.value)
+    if tensor.requires_grad and not base.value.requires_grad:
+        raise AtenTraceError(
+            "it returns a view of a tensor whose geometry it changes, under gradients"
+        )
     detached = base.value.requires_grad and not tensor.requires_grad
     geometry, steps = _geometry(tensor, base.value), _replayed(alias, base)
     return ResultView(
@@ -204,7 +208,8 @@ def _add_mutations(recorder: Recorder, table: InputTable, results: Results) -> N
         while base.parent is not None:
             base = base.parent
         node = read(recorder, base)
-        if node is not placeholders[index]:
+        # A leaf that is given what it holds is written to all the same: autograd then raises.
+        if node is not placeholders[index] or table.written[index]:
             position = results.add(node, table.values[index])
             results.mutations.append(Mutation(index, position, table.written[index]))
     for index, value in enumerate(table.values):

@@ -140,11 +140,9 @@ def _record(
         raise AtenTraceError("the program changes the geometry of an input, under gradients")
     if tangents and holds_numbers(example_inputs):
         raise AtenTraceError("numbers that each call gives do not go through autograd")
-    if tangents:
-        _refuse_writes(table, results)
-    elif any(_carries_gradient(table, mutation) for mutation in results.mutations):
+    if not tangents and any(_carries_gradient(table, each) for each in results.mutations):
         raise AtenTraceError("the program uses up the gradients of what it writes to an input")
-    elif for_training and not made and not differentiates(gm):
+    if not tangents and for_training and not made and not differentiates(gm):
         raise NoGradientsError(
             "nothing that the program computes needs gradients", hint="record it with to_aten"
         )
@@ -176,11 +174,6 @@ def _record(
         random=any(is_random(node) for node in recorder.graph.nodes),
         flow=flow.including(frozenset(got)),
     )
-
-
-def _refuse_writes(table: InputTable, results: Results) -> None:
-    if not {n for n, seen in table.written.items() if seen} <= {m.input for m in results.mutations}:
-        raise AtenTraceError("the program writes to an input what it holds, under gradients")
 
 
 def _spent_results(table: InputTable, results: Results) -> frozenset[int]:
