@@ -6,6 +6,7 @@ import collections
 import operator
 import types
 import weakref
+from typing import NamedTuple
 
 from conformance.declare import case, only, with_x
 
@@ -196,3 +197,24 @@ def names_in_a_function_s_dict(x, n):
 
     inner.__dict__.update({"__name__": "other", "__doc__": "another", "k": n})
     return inner.__name__, inner.__doc__, inner.k, dict(inner.__dict__), inner, x
+
+
+class Fields(NamedTuple):
+    first: int
+
+    def method(self):
+        return self.first
+
+
+class Open(Fields):
+    """Has a dict."""
+
+
+@case(with_x("first", "method", "append", "get", "add", "other", "values"))
+def attributes_set(x, name):
+    found = []
+    for value in (Fields(1), [], {}, {1}, (1,), x.max(0), iter([1]), {}.keys()):
+        found.append(_error(setattr, value, name, 5))
+    made = Open(2)
+    made.other = 3
+    return found, made.other, x

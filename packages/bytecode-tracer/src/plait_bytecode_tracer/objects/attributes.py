@@ -6,7 +6,7 @@ import collections
 import enum
 import functools
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -14,6 +14,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import (
     PythonError,
     complete_attribute_error,
+    fails,
     fails_attribute,
 )
 from plait_bytecode_tracer.frames.frame import Frame, constant
@@ -626,6 +627,24 @@ def _store_on_tensor(frame: Frame, owner: TensorVariable, name: str, value: Vari
     owner.attributes[name] = value
 
 
+def _refuse_to_store(owner: Variable, name: str) -> NoReturn:
+    """Raise what Python does where an attribute of an object of C's is set."""
+    kind: Any = getattr(owner, "kind", None)  # of a container
+    if not isinstance(kind, type):
+        fails_to_set(describe(owner), name)
+    if kind.__dictoffset__ or is_python(static_attribute(kind, "__setattr__")):
+        raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of a {kind.__name__}")
+    if isinstance(owner, SequenceVariable) and is_defined(kind, name):
+        count = getattr(kind, "n_sequence_fields", 0)
+        like = kind(range(count)) if count else kind.__new__(kind, *getattr(kind, "_fields", ()))
+        try:
+            setattr(like, name, None)
+        except AttributeError as error:
+            fails(AttributeError, str(error))
+        raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of a {kind.__name__}")
+    fails_to_set(kind.__name__, name)
+
+
 def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
     """`owner.name = value`."""
     if isinstance(owner, ArrayVariable):
@@ -658,5 +677,4 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
             raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of an OrderedDict")
         owner.attributes[name] = value
     else:
-        kind = getattr(owner, "kind", None)  # of a container
-        fails_to_set(kind.__name__ if isinstance(kind, type) else describe(owner), name)
+        _refuse_to_store(owner, name)

@@ -83,7 +83,7 @@ def _with_default(frame: Frame, parameter: Variable, evaluate: Variable) -> Vari
 
 
 def _set_type_parameters(frame: Frame, function: Variable, parameters: Variable) -> Variable:
-    hold(function, FunctionVariable).attributes["__type_params__"] = parameters
+    hold(function, FunctionVariable).described["__type_params__"] = parameters
     return function
 
 
