@@ -634,7 +634,7 @@ def _refuse_to_store(owner: Variable, name: str) -> NoReturn:
         fails_to_set(describe(owner), name)
     if kind.__dictoffset__ or is_python(static_attribute(kind, "__setattr__")):
         raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of a {kind.__name__}")
-    if isinstance(owner, SequenceVariable) and is_defined(kind, name):
+    if isinstance(owner, SequenceVariable | DictVariable | SetVariable):
         count = getattr(kind, "n_sequence_fields", 0)
         like = kind(range(count)) if count else kind.__new__(kind, *getattr(kind, "_fields", ()))
         try:
