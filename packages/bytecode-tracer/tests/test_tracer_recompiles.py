@@ -223,3 +223,18 @@ def test_classes_of_other_kinds_that_a_call_makes_are_known_by_their_parts():
     for n in (1.5, 2.5, 3.5, 4.5):
         assert torch.equal(made(torch.full((2,), n)), program(torch.full((2,), n)))
     assert entries(made) == [1, 1]
+
+
+def test_a_list_that_grows_in_a_loop_over_a_break_costs_a_bounded_number_of_compiles():
+    def program(x, n):
+        made = []
+        for k in range(n):
+            made.append(x + k)
+            time.sleep(0)
+        return made
+
+    made = compiled(program)
+    for n in (12, 30):
+        expected, found = program(torch.ones(2), n), made(torch.ones(2), n)
+        assert all(map(torch.equal, found, expected))
+    assert sum(entries(made)) <= 6

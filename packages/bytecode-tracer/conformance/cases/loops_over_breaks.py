@@ -122,3 +122,56 @@ def numbers_that_last():
         return x * made.rate + seen + made.steps + table["n"] - row[0]
 
     return program, (made, table, row)
+
+
+@case(lambda: [(t(2), 2), (t(2), 9), (t(2), 14), (t(2), 5)])
+def lists_that_only_grow(x, n):
+    made, pairs = [], []
+    same = made
+    for k in range(n):
+        made.append(x * k)
+        time.sleep(0)
+        pairs.extend((k, x + k))
+        pairs += [len(pairs)]
+    return made, pairs, same is made
+
+
+@case(lambda: [(t(2), 2), (t(2), 9), (t(2), 14), (t(2), 5)])
+def lists_that_grow_and_are_read(x, n):
+    made = [x]
+    for k in range(n):
+        made.append(k)
+        time.sleep(0)
+        if k % 5 == 4:
+            made.insert(0, made[-1])
+            time.sleep(0)
+        made.extend(made[:1])
+        if k == 7:
+            made.clear()
+    return made, len(made)
+
+
+@case(lambda: [(t(2), 2), (t(2), 9), (t(2), 14), (t(2), 5)])
+def lists_that_grow_into_themselves(x, n):
+    made, other = [], [1]
+    for k in range(n):
+        made.append(other)
+        other.append(k)
+        time.sleep(0)
+        other.append(made)
+        time.sleep(0)
+        other.pop()
+    return made, other, [each is other for each in made]
+
+
+@case(lambda: [(t(2), [], 3), (t(2), [1], 9), (t(2), [1, 2], 12), (t(2), [3], 3)])
+def lists_of_the_caller_that_grow(x, log, n):
+    for k in range(n):
+        log.append(k)
+        time.sleep(0)
+    log.append(x)
+
+
+@case(lambda: [(t(2), 3), (t(2), 9), (t(2), 12), (t(2), 3)])
+def comprehensions_over_a_break(x, n):
+    return [x * k + (time.sleep(0) or 1) for k in range(n)], [*map(lambda k: k + n, range(n))]

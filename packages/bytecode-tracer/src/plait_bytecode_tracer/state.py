@@ -8,7 +8,7 @@ import functools
 import operator
 import sys
 import types
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ from plait_bytecode_tracer.tensors.leaves import without_fake
 from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operation
 from plait_bytecode_tracer.tensors.scopes import Scope, without_transforms
 from plait_bytecode_tracer.twins.registry import outside_deque, proxy_of, shown_by
-from plait_bytecode_tracer.values.lazy import LazyDict, LazyList
+from plait_bytecode_tracer.values.lazy import LazyDict, LazyList, OpenList
 from plait_bytecode_tracer.values.lookup import has_plain_names, is_a, is_asked
 from plait_bytecode_tracer.values.object_keys import (
     entry_source,
@@ -179,6 +179,14 @@ class GraphInput:
         """The tensor, while the call is traced."""
         assert self.tensor is not None
         return self.tensor
+
+
+def _held_by(container: SequenceVariable | DictVariable) -> Iterable[Variable]:
+    """What a changed container holds, or was added to one that nothing else was asked of."""
+    items = container.items
+    if isinstance(items, dict):
+        return [*items.values()]
+    return items.added() if isinstance(items, OpenList) and items.is_open else items
 
 
 @dataclass(slots=True)
@@ -351,7 +359,7 @@ class TraceState:
     def effects(self) -> tuple[object, ...]:
         """What the trace has done to the world so far, as something to compare."""
         held = [
-            tuple(map(id, v.items.values() if isinstance(v, DictVariable) else v.items))
+            tuple(map(id, _held_by(v)))
             for v in self.changed.values()
             if isinstance(v, SequenceVariable | DictVariable)
         ]
@@ -542,15 +550,20 @@ class TraceState:
             items = read_elements(self, source, value)
             return SetVariable(items, source, kind, value, writes=[])
         size = kind.__len__(value)
-        text = f"len({source.text}) == {size}"
-        if type(value) is kind:
-            self.require(source, Kind.LENGTH, size, text)
-        else:
-            self.guard(source, f"{self._unbound(kind, '__len__')}({{}}) == {size}", text)
 
         def wrap(n: int) -> Variable:
             return self.wrap(kind.__getitem__(value, n), self._element(value, kind, source, n))
 
+        def guard_length() -> None:
+            text = f"len({source.text}) == {size}"
+            if type(value) is kind:
+                self.require(source, Kind.LENGTH, size, text)
+            else:
+                self.guard(source, f"{self._unbound(kind, '__len__')}({{}}) == {size}", text)
+
+        if type(value) is list and self.policy.has_changed(source, float(size)):
+            return SequenceVariable(OpenList(size, wrap, guard_length), kind, source, value)
+        guard_length()
         return SequenceVariable(LazyList(size, wrap), kind, source, value)
 
     def _unbound(self, kind: type, name: str) -> str:

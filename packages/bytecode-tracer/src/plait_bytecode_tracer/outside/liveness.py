@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from plait_bytecode_tracer.values.lazy import raw_items
+from plait_bytecode_tracer.values.lazy import is_open, raw_items
 from plait_bytecode_tracer.values.lookup import table_of
 from plait_bytecode_tracer.values.object_keys import real_key
 from plait_bytecode_tracer.values.variables import (
@@ -184,6 +184,8 @@ def _lost_from(state: TraceState, variable: Variable) -> list[object]:
     match variable:
         case DictVariable(original=dict() as before, writes=writes):
             return _lost_from_dict(before, writes)
+        case SequenceVariable(items=items) if is_open(items):
+            return []
         case SequenceVariable(items=items, original=list() as before):
             there = {_real_id(item, before) for item in raw_items(items)}
             return [real for real in before if id(real) not in there]

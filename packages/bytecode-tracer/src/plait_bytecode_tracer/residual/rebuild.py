@@ -30,6 +30,7 @@ from plait_bytecode_tracer.state import TraceState, own_table
 from plait_bytecode_tracer.tensors.subclasses import restored
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.keys import HashedKey, refuse_effects
+from plait_bytecode_tracer.values.lazy import OpenList, is_open
 from plait_bytecode_tracer.values.lookup import is_a, table_of
 from plait_bytecode_tracer.values.set_order import OfSet, arranged, is_reproduced
 from plait_bytecode_tracer.values.texts import CONVERSIONS
@@ -634,6 +635,11 @@ class Rebuilder:
                 target = self.writer.value(source)
                 values = ", ".join(self.value(item) for item in items)
                 return [f"{target}.clear(); {target}.extend([{values}])"]
+            case SequenceVariable(OpenList() as items, _, source) if is_open(items):
+                assert source is not None
+                added = ", ".join(map(self.value, items.added()))
+                extend = constants.name(list.extend)
+                return [f"{extend}({self.writer.value(source)}, [{added}])"]
             case SequenceVariable(items, _, source) if source is not None:
                 target = self.writer.value(source)
                 put = constants.name(list.__setitem__)

@@ -134,6 +134,60 @@ class LazyList(list[Variable]):
         return plain
 
 
+class OpenList(LazyList):
+    """Elements of a real list that nothing has been asked of, not even their number.
+
+    A loop over a graph break may add to a list in each round. As long as it does no more, this
+    holds what the trace has added; for all else the number of elements is guarded first.
+    """
+
+    __slots__ = ("_close", "_length", "is_open")
+
+    def __init__(self, length: int, wrap: Wrap, close: Callable[[], None]) -> None:
+        super().__init__(0, wrap)
+        self._length = length
+        self._close = close
+        self.is_open = True
+
+    def settle(self) -> None:
+        """Guard the number of elements; from now on it is as any lazy list."""
+        if self.is_open:
+            self.is_open = False
+            self._close()
+            list.__setitem__(self, slice(0, 0), [_Unread(n) for n in range(self._length)])
+
+    def added(self) -> list[Variable]:
+        """What the trace has added so far to a list that is still open."""
+        return [*list.__iter__(self)]
+
+    def extend(self, values: Iterable[Variable]) -> None:
+        for value in values:
+            self.append(value)
+
+
+def _settled(name: str) -> Callable[..., Any]:
+    function = getattr(LazyList, name)
+
+    def method(self: OpenList, *args: Any, **kwargs: Any) -> Any:
+        self.settle()
+        return function(self, *args, **kwargs)
+
+    return method
+
+
+for _name in (
+    *("__add__", "__contains__", "__delitem__", "__eq__", "__getitem__", "__iadd__", "__imul__"),
+    *("__iter__", "__len__", "__mul__", "__ne__", "__reversed__", "__rmul__", "__setitem__"),
+    *("_read", "clear", "copy", "count", "index", "insert", "pop", "remove", "reverse", "sort"),
+):
+    setattr(OpenList, _name, _settled(_name))
+
+
+def is_open(items: object) -> bool:
+    """Whether a list of the caller's has only been added to."""
+    return isinstance(items, OpenList) and items.is_open
+
+
 class _Unread(Variable):
     """An element that was not read yet."""
 
@@ -151,4 +205,4 @@ def raw_items(items: list[Variable]) -> list[Variable]:
     return [*list.__iter__(items)]
 
 
-__all__ = ["LazyDict", "LazyList", "raw_items"]
+__all__ = ["LazyDict", "LazyList", "OpenList", "is_open", "raw_items"]
