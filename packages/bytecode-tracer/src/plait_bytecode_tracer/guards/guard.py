@@ -33,15 +33,20 @@ class Guard:
     def sources(self) -> tuple[Source, ...]:
         """All that the guard reads."""
         first = () if self.source is None else (self.source,)
-        if self.kind is Kind.IDENTITY:  # of any object, which may notice what it is asked
+        if self.kind in _OF_ONE:  # what others expect may be any object
             return first
         if isinstance(self.expected, Source):
             return (*first, self.expected)
-        if isinstance(self.expected, StoragePattern | TensorValue | Relation | Distinct):
+        if isinstance(self.expected, _SEVERAL):
             return self.expected.sources
         return first
 
 
+_SEVERAL = (StoragePattern, TensorValue, Relation, Distinct)
+_OF_ONE = frozenset(Kind) - {
+    *(Kind.SAME_OBJECT, Kind.STORAGE_PATTERN, Kind.TENSOR_VALUE, Kind.RELATION, Kind.DISTINCT),
+}
+"""The kinds that read their own source and nothing else."""
 _ALONE = frozenset(
     {
         *(Kind.IDENTITY, Kind.TYPE, Kind.EQUAL, Kind.LENGTH, Kind.KEYS, Kind.METHOD),
@@ -49,6 +54,8 @@ _ALONE = frozenset(
     }
 )
 """The kinds of which a source has one guard."""
+_BY_TEXT = frozenset({Kind.PYTHON, Kind.NO_ATTRIBUTE, Kind.LACKS, Kind.HAS})
+"""The kinds that their own text tells apart."""
 
 
 @dataclass(slots=True)
@@ -92,6 +99,10 @@ def _discriminator(kind: Kind, expected: object) -> Hashable:
     """What tells apart two guards of one kind on one source that can both hold."""
     if kind in _ALONE:
         return None
+    if kind is Kind.CLASS_ATTRIBUTE and isinstance(expected, tuple):
+        return str(expected[0])
+    if kind in _BY_TEXT:
+        return repr(expected)
     if isinstance(expected, Source):
         return expected.code
     if isinstance(expected, Distinct):
@@ -102,8 +113,4 @@ def _discriminator(kind: Kind, expected: object) -> Hashable:
         return expected.key()
     if isinstance(expected, Mode):
         return id(expected.function)
-    if kind is Kind.CLASS_ATTRIBUTE and isinstance(expected, tuple):
-        return str(expected[0])
-    if kind in (Kind.PYTHON, Kind.NO_ATTRIBUTE, Kind.LACKS, Kind.HAS):
-        return repr(expected)
     return None

@@ -162,11 +162,20 @@ def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | No
 
 def guard_class(frame: Frame, cls: type, name: str) -> None:
     """A class from outside keeps what it defines under a name, unless it cannot be changed."""
+    if (id(cls), name) in frame.state.class_guards:
+        return
     if frame.state.made.is_made(cls):
         for base in outer_bases(frame, cls):
             guard_class(frame, base, name)
-    elif not all(base.__flags__ & IMMUTABLE for base in cls.__mro__):
+    elif not is_fixed_class(cls):
         frame.state.guard_class(cls, name)
+
+
+def is_fixed_class(cls: type) -> bool:
+    """Whether nothing can set what a class and its bases define."""
+    if not cls.__flags__ & IMMUTABLE:
+        return False
+    return all(base.__flags__ & IMMUTABLE for base in cls.__mro__)
 
 
 def guard_descriptor(frame: Frame, static: Any) -> None:
@@ -181,7 +190,7 @@ def guard_order(frame: Frame, cls: type) -> None:
     if frame.state.made.is_made(cls):
         for base in outer_bases(frame, cls):
             guard_order(frame, base)
-    elif not all(base.__flags__ & IMMUTABLE for base in cls.__mro__):
+    elif not is_fixed_class(cls):
         source = frame.state.constants.source(cls, cls.__qualname__).attribute("__mro__")
         text = f"{cls.__qualname__} keeps its bases"
         frame.state.require(source, Kind.IDENTITY, cls.__mro__, text)
@@ -331,7 +340,7 @@ def class_value(frame: Frame, cls: type, name: str, value: Any) -> Variable:
         if made.is_made(holder):
             return made.given(value, (holder, f"{{}}.__dict__[{name!r}]"))
         cls = holder
-    if all(base.__flags__ & IMMUTABLE for base in cls.__mro__):
+    if is_fixed_class(cls):
         return constant(value)
     if name == "__class__":  # through the class itself it would be the metaclass
         return constant(value)

@@ -67,11 +67,14 @@ def leaves_state(real: Any) -> bool:
     return real in _operators() or real.__name__.startswith(_TELLING) or real.__name__ in _COMPUTING
 
 
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
 def is_leaf(real: Any) -> bool:
     """Whether a function of torch becomes a node rather than being inlined."""
-    if is_a(real, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+    if is_a(real, _OPERATORS):
         return True
-    if is_a(real, types.BuiltinFunctionType | types.BuiltinMethodType):
+    if is_a(real, types.BuiltinFunctionType):
         module = getattr(real, "__module__", None) or ""
         owner = getattr(real, "__self__", None)
         from_torch = module.startswith("torch") or type(owner).__name__ == "_VariableFunctionsClass"

@@ -510,6 +510,9 @@ CONSTANT_TYPES: tuple[type, ...] = (
     *PLAIN,
 )
 """Immutable values that are compared by value."""
+_CONSTANT_ALONE = frozenset(CONSTANT_TYPES) - {slice}
+"""Those that hold no others."""
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class ObjectKey:
@@ -540,7 +543,9 @@ def key_variable(key: Any) -> Variable:
 
 def is_constant(value: Any) -> bool:
     """Whether a value is immutable through and through, and compares by value."""
-    if is_a(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+    if type(value) in _CONSTANT_ALONE:
+        return True
+    if is_a(value, _SYMBOLIC):
         return False
     if type(value) in (tuple, frozenset):
         return all(is_constant(item) for item in value)
@@ -548,9 +553,7 @@ def is_constant(value: Any) -> bool:
         return all(is_constant(part) for part in (value.start, value.stop, value.step))
     if type(value) in ZONED:
         return is_plain_time(value)
-    if is_numpy_constant(value):
-        return True
-    return type(value) in CONSTANT_TYPES or is_a(value, enum.Enum)
+    return is_numpy_constant(value) or is_a(value, enum.Enum)
 
 
 def is_numpy_constant(value: Any) -> bool:

@@ -109,6 +109,8 @@ class _Flat:
     slots: dict[str, int] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     namespace: dict[str, object] = field(init=False)
+    located: set[str] | None = None
+    """The tensors whose guards find where they are, by their sources' code."""
 
     def __post_init__(self) -> None:
         self.namespace = dict(self.constants.objects)
@@ -214,16 +216,17 @@ class _Flat:
 
     def _are_located(self, guard: Guard) -> bool:
         """Whether guards on its tensors find where in memory each of them is."""
-        located = {
-            held.source.code
-            for held in self.tree.guards
-            if held.source is not None
-            and type(held.expected) is TensorFacts
-            and self._tensor(held.expected)[0] is Kind.TENSOR
-        }
-        return guard.kind is Kind.STORAGE_PATTERN and all(
-            source.code in located for source in guard.sources
-        )
+        if guard.kind is not Kind.STORAGE_PATTERN:
+            return False
+        if self.located is None:
+            self.located = {
+                held.source.code
+                for held in self.tree.guards
+                if held.source is not None
+                and type(held.expected) is TensorFacts
+                and self._tensor(held.expected)[0] is Kind.TENSOR
+            }
+        return self.located.issuperset(source.code for source in guard.sources)
 
     def _tensor(self, facts: TensorFacts) -> tuple[Kind, object]:
         """The facts as DLPack has them; a Python condition where it has no words for them."""
