@@ -155,7 +155,8 @@ def overhead(layers: int, systems: Sequence[str], seconds: float) -> dict[str, A
     return {system: statistics.median(spent) for system, spent in times.items()}
 
 
-_BATCH = 200
+_BATCH = 50
+"""Few enough that most batches run without being interrupted by other processes."""
 
 
 def _microseconds(function: Callable[..., Any], case: Case) -> list[float]:
