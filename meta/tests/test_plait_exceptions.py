@@ -183,6 +183,32 @@ def test_an_error_while_a_graph_runs_is_eagers_at_the_users_line(function, gradi
     assert "which is a bug" not in caplog.text
 
 
+@pytest.mark.parametrize("handles", [False, True])
+def test_what_comes_before_an_error_happens_though_the_graph_changes_an_input(handles):
+    def program(x, index, seen):
+        seen.append("begun")
+        x.add_(1)
+        if not handles:
+            return torch.arange(3.0)[index] + x
+        try:
+            return torch.arange(3.0)[index] + x
+        except IndexError:
+            seen.append("out of range")
+            return x * 2
+
+    fast = plait.compile(program)
+    for place in (1, 7, 2):
+        found = []
+        for run in (program, fast):
+            x, seen = torch.zeros(3), []
+            try:
+                result = run(x, torch.tensor([place]), seen)
+            except IndexError as error:
+                result = error
+            found.append((str(result), x.tolist(), seen))
+        assert found[1] == found[0]
+
+
 @pytest.mark.parametrize("mutates", [False, True])
 def test_a_program_that_fails_costs_a_warning_and_not_the_result(monkeypatch, caplog, mutates):
     import plait_cpp_codegen
