@@ -134,6 +134,47 @@ def test_remembered_results_are_the_same(operation, grad):
     assert described[0] == described[1] == described[2]
 
 
+SEVERAL = [
+    lambda x: torch.native_layer_norm(x, [4], None, None, 1e-5),
+    lambda x: torch.ops.aten.native_layer_norm_backward(
+        x, x, [4], x.sum(-1, keepdim=True), x.sum(-1, keepdim=True), None, None, [True, False, True]
+    ),
+    lambda x: torch.var_mean(x, 0),
+    lambda x: torch.max(x, 0),
+    lambda x: torch.sort(x),
+    lambda x: torch.frexp(x),
+    lambda x: torch.unbind(x),
+    lambda x: torch.aminmax(x),
+    lambda x: torch.linalg.slogdet(x[:, :3]),
+]
+
+
+@pytest.mark.parametrize("operation", SEVERAL, ids=lambda f: f"{f.__code__.co_firstlineno}")
+def test_several_remembered_results_are_those_of_torchs_own_fake_tensors(operation):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    forget_results()
+    given = torch.randn(3, 4).t().contiguous().t()
+    described = []
+    for mode in (FakeTensorMode(), FakeMode(), FakeMode(), FakeMode()):
+        x = mode.from_tensor(given)
+        with mode, torch.no_grad():
+            found = operation(x)
+        storages = [each.untyped_storage()._cdata for each in (x, *found) if each is not None]
+        described.append(
+            [
+                each
+                if each is None
+                else (
+                    *(each.shape, each.stride(), each.storage_offset(), each.dtype, each.device),
+                    storages.index(each.untyped_storage()._cdata),
+                )
+                for each in found
+            ]
+        )
+    assert described[0] == described[1] == described[2] == described[3]
+
+
 def test_remembered_results_follow_the_default_dtype():
     mode = FakeMode()
     x = mode.from_tensor(torch.arange(3))

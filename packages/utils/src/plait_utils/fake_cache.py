@@ -2,8 +2,8 @@
 
 Torch's own cache of the same kind spends more on its keys than this does on all. Only plain
 calls are remembered: no symbolic sizes, no arguments that are written to, one tensor as the
-result, which is new or a view of the first tensor. The dtypes of results can depend on the
-default dtype, which is part of the key.
+result, which is new or a view of the first tensor, or a fixed number of them, which are new. The
+dtypes of results can depend on the default dtype, which is part of the key.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Result:
     is_view: bool
 
 
-_results: dict[object, _Result] = {}
+_results: dict[object, _Result | tuple[_Result, ...]] = {}
 
 
 def forget_results() -> None:
@@ -70,8 +70,9 @@ def call_key(
 @cache
 def _is_fit(func: OpOverload) -> bool:
     schema = func._schema
-    one_tensor = len(schema.returns) == 1 and str(schema.returns[0].type) == "Tensor"
-    return func.namespace in ("aten", "prims") and one_tensor and not schema.is_mutable
+    tensors = all(str(result.type) == "Tensor" for result in schema.returns)
+    plain = func.namespace in ("aten", "prims") and not schema.is_mutable
+    return plain and tensors and bool(schema.returns)
 
 
 def _part(mode: FakeTensorMode, value: Any) -> object:
@@ -98,11 +99,19 @@ def _part(mode: FakeTensorMode, value: Any) -> object:
     raise _UnfitError
 
 
-def recall(mode: FakeTensorMode, key: object, args: Sequence[Any]) -> FakeTensor | None:
+def recall(
+    mode: FakeTensorMode, key: object, args: Sequence[Any]
+) -> FakeTensor | tuple[FakeTensor, ...] | None:
     """The result of a call with this key, if one was remembered."""
     known = _results.get(key)
     if known is None:
         return None
+    if isinstance(known, tuple):
+        return tuple([_made(mode, each, args) for each in known])
+    return _made(mode, known, args)
+
+
+def _made(mode: FakeTensorMode, known: _Result, args: Sequence[Any]) -> FakeTensor:
     with in_kernel_invocation_manager(mode):
         meta: torch.Tensor
         if known.is_view:
@@ -117,27 +126,45 @@ _as_strided: Callable[..., torch.Tensor] = torch.ops.aten.as_strided.default
 
 def remember(key: object, args: Sequence[Any], result: object) -> None:
     """Remember what a call gave, where it can be made again from metadata."""
-    if type(result) is not FakeTensor or result.constant is not None:
-        return
-    if result.layout is not torch.strided or result._has_symbolic_sizes_strides:
-        return
-    if result.dtype.is_complex or result.is_neg() or any(result is arg for arg in args):
-        return
-    storage = result.untyped_storage()
     tensors = [tensor for arg in args for tensor in _tensors(arg)]
-    shared = [t for t in tensors if t.untyped_storage()._cdata == storage._cdata]
-    if shared and (shared[0] is not args[0] or shared[0].dtype is not result.dtype):
+    found: _Result | tuple[_Result, ...]
+    try:
+        if isinstance(result, tuple | list):
+            parts = []
+            for each in result:
+                parts.append(_described(each, args, tensors, views=False))
+                tensors.append(each)  # what shares memory with another result is no new tensor
+            found = tuple(parts)
+        else:
+            found = _described(result, args, tensors, views=True)
+    except _UnfitError:
         return
+    if len(_results) >= _MOST:
+        _results.clear()
+    _results[key] = found
+
+
+def _described(
+    result: object, args: Sequence[Any], tensors: Sequence[torch.Tensor], *, views: bool
+) -> _Result:
+    """The metadata of a result; raises _UnfitError where they do not say all about it."""
+    if type(result) is not FakeTensor or result.constant is not None:
+        raise _UnfitError
+    if result.layout is not torch.strided or result._has_symbolic_sizes_strides:
+        raise _UnfitError
+    if result.dtype.is_complex or result.is_neg() or any(result is arg for arg in args):
+        raise _UnfitError
+    storage = result.untyped_storage()
+    shared = [t for t in tensors if t.untyped_storage()._cdata == storage._cdata]
+    if shared and (not views or shared[0] is not args[0] or shared[0].dtype is not result.dtype):
+        raise _UnfitError
     size, stride, offset = tuple(result.shape), result.stride(), int(result.storage_offset())
     if not shared:
         last = sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         wanted = (last + 1) * result.element_size() if 0 not in size else 0
         if offset != 0 or storage.nbytes() != wanted:
-            return
-    if len(_results) >= _MOST:
-        _results.clear()
-    dtype, device = result.dtype, result.fake_device
-    _results[key] = _Result(size, stride, offset, dtype, device, bool(shared))
+            raise _UnfitError
+    return _Result(size, stride, offset, result.dtype, result.fake_device, bool(shared))
 
 
 def _tensors(value: object) -> list[torch.Tensor]:

@@ -19,7 +19,6 @@ from plait_fx_passes.training.choose import (
     Choice,
     PartitionCosts,
     Values,
-    ancestors,
     whole_results,
 )
 from plait_fx_passes.training.joint_graph import JointGraph
@@ -114,7 +113,7 @@ def _split(joint: JointGraph, values: Values, choice: Choice) -> Partition:
     given = set(map(storage_root, results))
     saved: list[Saved] = []
     forward = Extract(placeholders[: joint.input_count])
-    forward.add(values.sorted(ancestors([*results, *values.random])))
+    forward.add_needed(values, [*results, *values.random])
     returned = [forward[node] for node in results]
     backward = Extract(())
     for node in choice.saved:
@@ -127,7 +126,7 @@ def _split(joint: JointGraph, values: Values, choice: Choice) -> Partition:
             backward.take(node, results[whole[node]])
             continue
         saved.append(SavedResult(len(returned)))
-        forward.add(values.sorted(ancestors([node])))
+        forward.add_needed(values, [node])
         if node in values.masks:
             returned.append(forward.call(aten._to_copy.default, node, dtype=torch.bool))
         elif node in positions or node in given:
@@ -219,14 +218,18 @@ class Extract:
             if node not in self._copies and node.op == "call_function":
                 self._copies[node] = self._graph.node_copy(node, self._copies.__getitem__)
 
+    def add_needed(self, values: Values, nodes: Sequence[fx.Node]) -> None:
+        """Copy the nodes, and before them what they are computed from, in the graph's order."""
+        self.add(values.sorted(self._missing(nodes)))
+
     def add_late(self, values: Values) -> None:
         """Copy all that gradients need, and what the forward computed too where it is first used:
         so its memory is used for a short time only."""
         body = self._missing(values.gradients)
         for node in values.sorted(body):
             if node in values.late:
-                self.add(values.sorted(self._missing([node])))
-        self.add(values.sorted(self._missing(values.gradients)))
+                self.add_needed(values, [node])
+        self.add_needed(values, values.gradients)
 
     def _missing(self, nodes: Sequence[fx.Node]) -> set[fx.Node]:
         """What is to be copied before these nodes are there."""
