@@ -9,10 +9,10 @@ import torch
 from torch import fx
 
 from plait.record import Runner
-from plait.verifying.comparing import difference, first_difference
 from plait.verifying.effects import call_with_effects
 from plait.verifying.states import RandomStates
 from plait.verifying.told import Difference, Verification
+from plait_fx_passes.tools import difference, first_difference
 
 if TYPE_CHECKING:
     from plait_fx_passes import AtenGraph

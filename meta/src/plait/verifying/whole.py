@@ -11,11 +11,11 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from plait.record import Runner
-from plait.verifying.comparing import first_difference
 from plait.verifying.copies import Copies, UncopyableError, copy_inputs
 from plait.verifying.effects import call_with_effects
 from plait.verifying.states import RandomStates
 from plait.verifying.told import Difference, Verification
+from plait_fx_passes.tools import first_difference
 
 
 def verified_graph(
