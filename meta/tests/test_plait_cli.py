@@ -1,6 +1,9 @@
 """The command line."""
 
 import json
+import os
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -84,3 +87,51 @@ def test_lint_is_public():
     assert report.ok
     with pytest.raises(plait.OptionError):
         plait.lint(torch.nn.Linear, torch.ones(1, 2))
+
+
+BROKEN = """
+import plait_ir_lowering
+import torch
+
+lower = plait_ir_lowering.lower
+
+
+def broken(graph, **options):
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.tanh.default:
+            node.target = torch.ops.aten.sin.default
+    return lower(graph, **options)
+
+
+plait_ir_lowering.lower = broken
+"""
+
+FAILING = """
+import torch
+
+
+def call():
+    return (lambda x: torch.tanh(x * 2).sum()), (torch.ones(2, 3),)
+
+
+def fine():
+    return (lambda x: x + 1), (torch.ones(2),)
+"""
+
+
+@pytest.mark.slow
+def test_minify_writes_a_script_for_each_graph_that_fails(capsys, tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(BROKEN)  # breaks the processes that are started
+    calls = tmp_path / "calls_to_minify.py"
+    calls.write_text(FAILING)
+    paths = [str(tmp_path), *(each for each in sys.path if each)]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    assert main(["minify", f"{calls}:call", "--folder", str(tmp_path / "out")]) == 1
+    (script,) = capsys.readouterr().out.split()
+    text = Path(script).read_text()
+    assert ".tanh" in text
+    assert text.count("torch.tanh(") == 1
+    assert "torch.mul" not in text
+    assert "sum" not in text.split("def inputs")[0]
+    assert main(["minify", f"{calls}:fine"]) == 0
+    assert main(["minify", "no.such.module:f"]) == 2

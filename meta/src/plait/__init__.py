@@ -11,6 +11,7 @@ from plait._version import __version__
 from plait.compile import compile, mark_dynamic, mark_static, reset
 from plait.errors import BackendError, OptionError, StageError
 from plait.lint import lint
+from plait.minify import minify
 from plait.options import CompileOptions
 from plait.reporting import CompileReport, report
 
@@ -25,6 +26,7 @@ __all__ = [
     "lint",
     "mark_dynamic",
     "mark_static",
+    "minify",
     "report",
     "reset",
 ]

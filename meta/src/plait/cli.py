@@ -28,7 +28,8 @@ _DISTRIBUTIONS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status.
 
-    `lint` exits with 1 where it finds graph breaks and with 2 where it cannot look.
+    `lint` exits with 1 where it finds graph breaks, `minify` where it finds failures; both with 2
+    where they cannot look.
     """
     parser = argparse.ArgumentParser(prog="python -m plait", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -42,7 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     linter.add_argument(
         "--allow", action="append", default=[], metavar="CODE", help="a break that is meant: GB0005"
     )
+    minifier = commands.add_parser("minify", help="small scripts of what a call compiles wrongly")
+    minifier.add_argument("target", help="module:function or file.py:function, as for lint")
+    minifier.add_argument("--folder", default="plait-minified", help="where to write the scripts")
     chosen = parser.parse_args(arguments)
+    if chosen.command == "minify":
+        return _minify(chosen.target, chosen.folder)
     if chosen.command == "lint":
         return _lint(chosen.target, chosen.allow, as_json=chosen.json)
     if chosen.command == "info":
@@ -64,6 +70,21 @@ def _lint(target: str, allowed: Sequence[str], *, as_json: bool) -> int:
         return 2
     print(report.to_json() if as_json else report)
     return report.exit_status
+
+
+def _minify(target: str, folder: str) -> int:
+    from plait.minify import minify_target
+
+    try:
+        scripts = minify_target(target, folder)
+    except PlaitError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for script in scripts:
+        print(script)
+    if not scripts:
+        print("every graph of the call does what eager does")
+    return 1 if scripts else 0
 
 
 def _print_info() -> None:

@@ -46,6 +46,15 @@ def lint_target(target: str) -> LintReport:
 
     Raises OptionError where the target is not such a function.
     """
+    model, args, kwargs = call_of_target(target)
+    return lint(model, *args, **kwargs)
+
+
+def call_of_target(target: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """What a target says to call: a function or module, and its arguments.
+
+    Raises OptionError where the target is not such a function.
+    """
     where, colon, name = target.rpartition(":")
     if not colon or not where or not name:
         raise OptionError(
@@ -65,7 +74,7 @@ def lint_target(target: str) -> LintReport:
             f"{target} returned {shown(given)}",
             hint="Let it return (model, args) or (model, args, kwargs), args being a tuple.",
         )
-    return lint(given[0], *args, **kwargs)
+    return given[0], args, kwargs
 
 
 def _module(where: str) -> object:

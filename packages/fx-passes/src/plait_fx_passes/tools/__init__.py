@@ -11,6 +11,7 @@ from plait_fx_passes.tools.minify import (
     RaisesError,
     SubprocessFailure,
     WrongResult,
+    copied,
     minify,
     write_script,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "WrongResult",
     "checked",
     "compile_with",
+    "copied",
     "difference",
     "draw",
     "dump",

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from plait_fx_passes.tools.comparing import first_difference
-from plait_fx_passes.tools.minify.program import Program
+from plait_fx_passes.tools.minify.program import Program, copied
 from plait_fx_passes.tools.minify.script import write_script
 
 Compiler: TypeAlias = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -129,12 +129,7 @@ def _observed(run: Callable[..., Any], inputs: list[Any]) -> list[torch.Tensor |
 
 
 def _copies(inputs: Sequence[Any]) -> list[Any]:
-    return [
-        each.detach().clone().requires_grad_(each.requires_grad)
-        if isinstance(each, torch.Tensor)
-        else each
-        for each in inputs
-    ]
+    return [copied(each) for each in inputs]
 
 
 def _wide(value: Any) -> Any:

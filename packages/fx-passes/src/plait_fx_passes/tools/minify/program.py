@@ -12,6 +12,7 @@ from torch.fx.node import Argument
 from torch.utils._pytree import tree_leaves
 
 from plait_fx_passes.aten_graph import AtenGraph
+from plait_fx_passes.layouts import span
 from plait_fx_passes.tools.running import Walk
 
 
@@ -62,14 +63,14 @@ class Program:
 
     def fresh_inputs(self) -> list[Any]:
         """Copies of the inputs, for one run."""
-        return [_copied(each) for each in self.inputs]
+        return [copied(each) for each in self.inputs]
 
     def values(self) -> dict[fx.Node, Any]:
         """What each node computes; copies, made when it is computed."""
         found: dict[fx.Node, Any] = {}
 
         def see(node: fx.Node, value: Any) -> None:
-            found[node] = _copied(value)
+            found[node] = copied(value)
 
         Walk(list(self.graph.nodes), None, see).run(self.fresh_inputs())
         return found
@@ -149,13 +150,17 @@ def _writes(node: fx.Node) -> bool:
     )
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
+    """The value, or copies of its tensors that lie in memory as they do."""
     if isinstance(value, (list, tuple)):
-        return type(value)(map(_copied, value))
+        return type(value)(map(copied, value))
     if not isinstance(value, torch.Tensor):
         return value
-    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    return made.copy_(value.detach()).requires_grad_(value.requires_grad)
+    with torch.no_grad():
+        start, end = span(value)
+        whole = value.detach().as_strided((end - start,), (1,), start).clone()
+        made = whole.as_strided(value.shape, value.stride(), 0).detach()
+    return made.requires_grad_(value.requires_grad)
 
 
 def _attribute(module: torch.nn.Module, name: str) -> Any:
