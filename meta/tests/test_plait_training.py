@@ -261,3 +261,23 @@ def test_the_report_says_what_is_saved_and_why():
     assert graph.saved_total in str(report)
     assert graph.saved[0].why in str(report)
     assert "Saved for the backward" in report.html()
+
+
+def test_a_function_that_tells_gradients_apart_is_given_none():
+    class Apart(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, value):
+            ctx.set_materialize_grads(False)
+            return value * 1, value * 2
+
+        @staticmethod
+        def backward(ctx, one, other):
+            return one * 5 if other is None else one + other
+
+    def program(x):
+        one, other = Apart.apply(x)
+        return one.sum(), other
+
+    x = torch.ones(3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(plait.compile(program)(x)[0], x)
+    assert torch.equal(gradient, torch.full((3,), 5.0))

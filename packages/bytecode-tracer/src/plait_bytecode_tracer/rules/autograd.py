@@ -156,6 +156,8 @@ def _call(state: TraceState, call: FunctionCall, kwargs: dict[str, Variable]) ->
     node = scope.graph.call_module(name, tuple(local), named)
     state.note_operation()
     state.mark(node)
+    if len(call.outputs) > 1 and "materialize_grads" in call.context.attributes:
+        node.meta["tells_gradients_apart"] = True
     value = results if is_tuple else results[0]
     node.meta["val"] = value
     return result_of(state, node, value)

@@ -140,6 +140,8 @@ def _record(
         raise AtenTraceError("the program changes the geometry of an input, under gradients")
     if tangents and holds_numbers(example_inputs):
         raise AtenTraceError("numbers that each call gives do not go through autograd")
+    if len(tangents) > 1 and any(each.meta.get("tells_gradients_apart") for each in gm.graph.nodes):
+        raise AtenTraceError("what a function's backward gives depends on which gradients it gets")
     if not tangents and any(_carries_gradient(table, each) for each in results.mutations):
         raise AtenTraceError("the program uses up the gradients of what it writes to an input")
     if not tangents and for_training and not made and not differentiates(gm):
