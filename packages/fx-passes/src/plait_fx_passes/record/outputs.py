@@ -147,7 +147,8 @@ def _view_output(
     alias = recorder.alias_of(tensor)
     lineage = recorder.lineage_of(tensor)
     owner = table.index_of(lineage.root)
-    if tensor.requires_grad and alias.storage.version and _is_fragile(lineage):
+    changed = alias.storage.version or alias.storage.placeholder in recorder.reshaped
+    if tensor.requires_grad and changed and _is_fragile(lineage):
         raise AtenTraceError(
             "it returns a view that autograd lets nobody use, since what it looks at was written to"
         )
