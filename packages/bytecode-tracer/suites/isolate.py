@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,10 @@ class IsolatedError(Exception):
     """The function raised, crashed or took too long; the message says which."""
 
 
+_FORKING = threading.Lock()
+"""Libraries (filelock) refuse forks while another thread forks."""
+
+
 def isolated(function: Callable[[Item], Result], item: Item, timeout: float) -> Result:
     """`function(item)` in a forked process.
 
@@ -29,7 +34,8 @@ def isolated(function: Callable[[Item], Result], item: Item, timeout: float) -> 
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run, args=(function, item, sender))
-    process.start()
+    with _FORKING:
+        process.start()
     sender.close()
     try:
         if not receiver.poll(timeout):

@@ -192,11 +192,15 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
         if isinstance(source, Repeated)
     )
 
+    first = set(range(len(builders))) - {index for index, _ in repeated}
+    made_leaves = [index for index in graph.made_leaves if index in first]
+    spent = [index for index in graph.spent if index in first]
+
     def build_all(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[object]:
         built: list[Any] = [build(inputs, results) for build in builders]
-        for index in graph.made_leaves:
+        for index in made_leaves:
             built[index].requires_grad_()
-        for index in graph.spent:
+        for index in spent:
             built[index] = as_spent(built[index])
         for index, earlier in repeated:
             built[index] = built[earlier]

@@ -31,7 +31,10 @@ from plait_utils.fake import FakeMode
 
 Dumpable: TypeAlias = AtenGraph | JointGraph | Partition | fx.GraphModule
 _FORMAT = 1
-_ATEN = ("inputs", "outputs", "mutations", "metadata_mutations", "shared_inputs", "spent")
+_ATEN = (
+    *("inputs", "outputs", "mutations", "metadata_mutations", "shared_inputs", "spent"),
+    *("made_leaves", "differentiates"),
+)
 _PARTITION = ("saved", "kept", "saved_bytes", "operations")
 _JOINT = ("result_count", "tangents", "gradients", "random", "flow")
 
