@@ -105,6 +105,33 @@ def _cnn() -> Case:
     return _of_module(model, torch.randn(8, 3, 128, 128))
 
 
+def _cnn_training() -> Case:
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)),
+    )
+    return _classifying(model, torch.randn(8, 3, 128, 128))
+
+
+def _mlp_training() -> Case:
+    model = nn.Sequential(
+        *(nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512)),
+        *(nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 10)),
+    )
+    return _classifying(model, torch.randn(64, 256))
+
+
+def _classifying(model: nn.Module, batch: Tensor) -> Case:
+    """The loss of a classifier of ten classes."""
+    labels = torch.randint(0, 10, (len(batch),))
+
+    def loss(batch: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(model(batch), labels)
+
+    return Case(loss, (batch, labels), model, training=True)
+
+
 def _bert() -> Case:
     from transformers import BertConfig, BertModel
 
@@ -173,6 +200,8 @@ WORKLOADS = (
     Workload("bert", "BERT, 2 layers d=256, 4×128", _bert, ("transformers",)),
     Workload("gpt2", "GPT-2, 2 layers d=256, 2×128", _gpt2, ("transformers",)),
     Workload("llama", "Llama, 2 layers d=256, 2×128", _llama, ("transformers",)),
+    Workload("mlp-training", "MLP training step, batch 64", _mlp_training),
+    Workload("cnn-training", "small CNN training step, 8×3×128×128", _cnn_training),
     Workload("gpt2-training", "GPT-2 training step", _gpt2_training, ("transformers",)),
     Workload(
         "minilm",

@@ -298,17 +298,20 @@ def _variables(expr: IndexExpr) -> Iterator[Atom]:
 
 
 def split_variables(
-    accesses: Sequence[IndexExpr], domain: Sequence[Var]
+    accesses: Sequence[IndexExpr],
+    domain: Sequence[Var],
+    least: Mapping[Var, int] | None = None,
 ) -> tuple[tuple[Var, ...], Substitution]:
     """Split variables so that `//` and `%` by constants leave the accesses.
 
-    Returns the new domain, row-major the same, and the old variables in terms of it.
+    `least` are the fewest points that the inner part of a variable must keep. Returns the new
+    domain, row-major the same, and the old variables in terms of it.
     """
     variables = list(domain)
     values: Substitution = {}
     current = list(accesses)
     for step in range(_MAX_SPLITS):
-        choice = _split_choice(current, variables)
+        choice = _split_choice(current, variables, least or {})
         if choice is None:
             break
         var, inner = choice
@@ -324,7 +327,9 @@ def split_variables(
     return tuple(variables), values
 
 
-def _split_choice(accesses: Sequence[IndexExpr], domain: Sequence[Var]) -> tuple[Var, int] | None:
+def _split_choice(
+    accesses: Sequence[IndexExpr], domain: Sequence[Var], least: Mapping[Var, int]
+) -> tuple[Var, int] | None:
     """A variable and the extent of its inner part, from the first `//` or `%` that asks."""
     for access in accesses:
         for atom in _divisions(access):
@@ -338,7 +343,7 @@ def _split_choice(accesses: Sequence[IndexExpr], domain: Sequence[Var]) -> tuple
                 if divisor % stride.as_int() or not var.extent.is_constant:
                     continue
                 inner, extent = divisor // stride.as_int(), var.extent.as_int()
-                if 1 < inner < extent and extent % inner == 0:
+                if max(1, least.get(var, 0) - 1) < inner < extent and extent % inner == 0:
                     return var, inner
     return None
 

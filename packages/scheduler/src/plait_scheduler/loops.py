@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 from plait_ir_lowering import IndexExpr, Var, stride_of
 from plait_scheduler.domains import Substitution, is_affine, move, split_variables
 
+_LEAST_CONTIGUOUS = 16
+"""Points that a loop over neighbouring elements should keep: the lanes of a wide vector."""
+
 
 @dataclass(frozen=True, slots=True)
 class AccessCost:
@@ -81,15 +84,28 @@ class _State:
         offsets = [a.offset for a in self.accesses if a.nbytes and not is_affine(a.offset)]
         if not offsets:
             return
-        outer, changed_outer = split_variables(offsets, self.outer)
+        least = dict.fromkeys(self._contiguous(), _LEAST_CONTIGUOUS)
+        outer, changed_outer = split_variables(offsets, self.outer, least)
         moved = [move(offset, changed_outer) for offset in offsets]
-        inner, changed_inner = split_variables(moved, self.inner)
+        inner, changed_inner = split_variables(moved, self.inner, least)
         change = changed_outer | changed_inner
         before = sum(not is_affine(a.offset) for a in self.accesses)
         after = sum(not is_affine(a.offset) for a in _moved(self.accesses, change))
         if after < before:
             self.outer, self.inner = list(outer), list(inner)
             self.apply(change)
+
+    def _contiguous(self) -> list[Var]:
+        """Variables along which elements are touched one after another, more than by `//` and `%`.
+
+        Pieces of them are too short for vectors; a few elements are cheaper to look up one by one.
+        """
+        found: list[Var] = []
+        for var in (*self.outer, *self.inner):
+            steps = [_step(a.offset, var) for a in self.accesses if a.nbytes]
+            if steps.count(1) and steps.count(1) >= steps.count(None):
+                found.append(var)
+        return found
 
     def merge_one(self) -> bool:
         """Merge one pair of neighbours; False where none can be."""

@@ -13,7 +13,14 @@ from types import MappingProxyType
 
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions import activations, arithmetic, norms, structure
+from plait_fx_passes.decompositions import (
+    activations,
+    arithmetic,
+    backwards,
+    norms,
+    pooling,
+    structure,
+)
 from plait_fx_passes.record.recorder import Rule
 
 
@@ -24,7 +31,8 @@ class DuplicateDecompositionError(ValueError):
 @lru_cache(maxsize=1)
 def _all() -> MappingProxyType[OpOverload, Rule]:
     merged: dict[OpOverload, Rule] = {}
-    for table in (activations.TABLE, arithmetic.TABLE, norms.TABLE, structure.TABLE):
+    modules = (activations, arithmetic, backwards, norms, pooling, structure)
+    for table in (module.TABLE for module in modules):
         for op, rule in table.items():
             if op in merged:
                 raise DuplicateDecompositionError(f"{op} is decomposed twice")

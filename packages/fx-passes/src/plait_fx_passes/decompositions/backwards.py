@@ -1,0 +1,175 @@
+"""The operators that autograd calls, as the arithmetic that they do: so it fuses.
+
+Formulas are those of eager's kernels; second derivatives never come from here, since a program is
+differentiated twice by running it again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from plait_fx_passes.decompositions.precision import unrounded
+from plait_fx_passes.record.recorder import Rule
+
+aten = torch.ops.aten
+
+_MEAN, _SUM = 1, 2
+"""torch's numbers of reductions of a loss; 0 is none."""
+
+
+def threshold_backward(grad: Tensor, x: Tensor, threshold: float) -> Tensor:
+    return torch.where(x <= threshold, 0.0, grad)
+
+
+def gelu_backward(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
+    if approximate == "none":
+        below = (torch.erf(x * math.sqrt(0.5)) + 1) * 0.5
+        density = torch.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+        return grad * (below + x * density)
+    scale, cubic = math.sqrt(2 / math.pi), 0.044715
+    bent = torch.tanh((x + x * x * x * cubic) * scale)
+    slope = (x * x * (3 * cubic) + 1) * scale
+    return grad * ((bent + 1) * 0.5 + x * 0.5 * (1 - bent * bent) * slope)
+
+
+def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
+    gate = torch.sigmoid(x)
+    return grad * gate * (x * (1 - gate) + 1)
+
+
+def sigmoid_backward(grad: Tensor, y: Tensor) -> Tensor:
+    return grad * (1 - y) * y
+
+
+def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
+    return grad * (1 - y * y)
+
+
+def leaky_relu_backward(grad: Tensor, x: Tensor, slope: float, is_result: bool) -> Tensor:
+    return torch.where(x > 0, grad, grad * slope)
+
+
+def softmax_backward(grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> object:
+    if dtype != grad.dtype or not y.dim():
+        return NotImplemented
+    return (grad - (grad * y).sum(dim, keepdim=True)) * y
+
+
+def log_softmax_backward(grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> object:
+    if dtype != grad.dtype or not y.dim():
+        return NotImplemented
+    return grad - torch.exp(y) * grad.sum(dim, keepdim=True)
+
+
+def nll_loss_backward(
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
+) -> object:
+    """What is not a row's target, or is in an ignored row, gets nothing."""
+    if x.dim() != 2 or weight is not None:
+        return NotImplemented
+    if reduction == _MEAN:
+        grad = grad / total_weight
+    each = grad.unsqueeze(1) if grad.dim() else grad
+    places = torch.arange(x.shape[1], device=x.device)
+    rows = target.unsqueeze(1)
+    return torch.where((rows == places) & (rows != ignore_index), -each, 0.0)
+
+
+def layer_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    shape: Sequence[int],
+    mean: Tensor,
+    inverse: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    wanted: Sequence[bool],
+) -> object:
+    if x.numel() == 0 or x.dim() == len(shape) or mean.dtype != x.dtype:
+        return NotImplemented
+    rows = list(range(x.dim() - len(shape)))
+    columns = list(range(x.dim() - len(shape), x.dim()))
+    normal = (x - mean) * inverse
+    to_x = to_weight = to_bias = None
+    if wanted[0]:
+        scaled = grad if weight is None else grad * weight
+        along = (scaled * normal).mean(columns, keepdim=True)
+        to_x = (scaled - scaled.mean(columns, keepdim=True) - normal * along) * inverse
+    if wanted[1] and weight is not None:
+        to_weight = (grad * normal).sum(rows)
+    if wanted[2] and bias is not None:
+        to_bias = grad.sum(rows)
+    return to_x, to_weight, to_bias
+
+
+def batch_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    saved_mean: Tensor | None,
+    saved_inverse: Tensor | None,
+    train: bool,
+    eps: float,
+    wanted: Sequence[bool],
+) -> object:
+    mean = saved_mean if train else running_mean
+    if x.dim() < 2 or x.numel() == 0 or mean is None or mean.dtype != x.dtype:
+        return NotImplemented
+    inverse = saved_inverse
+    if not train:
+        assert running_var is not None
+        inverse = torch.rsqrt(running_var + eps)
+    assert inverse is not None
+    axes = [axis for axis in range(x.dim()) if axis != 1]
+
+    def spread(statistic: Tensor) -> Tensor:
+        return statistic.view([1, -1] + [1] * (x.dim() - 2))
+
+    centred = x - spread(mean)
+    total = grad.sum(axes)
+    along = (grad * centred).sum(axes)
+    to_x = to_weight = to_bias = None
+    if wanted[0]:
+        scale = inverse if weight is None else inverse * weight
+        to_x = grad
+        if train:
+            count = x.numel() // x.shape[1]
+            slope = along * inverse * inverse / count
+            to_x = grad - spread(total / count) - centred * spread(slope)
+        to_x = to_x * spread(scale)
+    if wanted[1] and weight is not None:
+        to_weight = along * inverse
+    if wanted[2]:
+        to_bias = total
+    return to_x, to_weight, to_bias
+
+
+TABLE: dict[OpOverload, Rule] = {
+    op: unrounded(rule)
+    for op, rule in (
+        (aten.threshold_backward.default, threshold_backward),
+        (aten.gelu_backward.default, gelu_backward),
+        (aten.silu_backward.default, silu_backward),
+        (aten.sigmoid_backward.default, sigmoid_backward),
+        (aten.tanh_backward.default, tanh_backward),
+        (aten.leaky_relu_backward.default, leaky_relu_backward),
+        (aten._softmax_backward_data.default, softmax_backward),
+        (aten._log_softmax_backward_data.default, log_softmax_backward),
+        (aten.nll_loss_backward.default, nll_loss_backward),
+        (aten.native_layer_norm_backward.default, layer_norm_backward),
+        (aten.native_batch_norm_backward.default, batch_norm_backward),
+    )
+}

@@ -1,0 +1,156 @@
+"""The operators of autograd, and pooling, as arithmetic: what eager's kernels compute."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fx_oracle import check_program
+
+from plait_fx_passes import default_decompositions, to_aten
+
+aten = torch.ops.aten
+SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-30, -3.0, 3.0, 25.0, -25.0, 0.5, -0.5]
+
+POINTWISE = {
+    "relu": lambda g, x: aten.threshold_backward(g, x, 0),
+    "threshold": lambda g, x: aten.threshold_backward(g, x, 0.3),
+    "gelu": lambda g, x: aten.gelu_backward(g, x),
+    "gelu_tanh": lambda g, x: aten.gelu_backward(g, x, approximate="tanh"),
+    "silu": lambda g, x: aten.silu_backward(g, x),
+    "sigmoid": lambda g, x: aten.sigmoid_backward(g, x),
+    "tanh": lambda g, x: aten.tanh_backward(g, x),
+    "leaky_relu": lambda g, x: aten.leaky_relu_backward(g, x, 0.2, False),
+}
+
+
+def recorded(program, inputs, tolerance):
+    graph = check_program(program, inputs, tolerance=tolerance)
+    table = default_decompositions()
+    assert not [node for node in graph.graph.nodes if node.target in table]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("name", POINTWISE)
+def test_derivatives_of_activations(name, dtype):
+    torch.manual_seed(0)
+    x = torch.cat([torch.randn(50, dtype=dtype) * 3, torch.tensor(SPECIAL, dtype=dtype)])
+    finite = name not in ("gelu", "gelu_tanh", "silu")  # where 0 * inf depends on the order
+    x = x if finite else x[x.isfinite()]
+    recorded(POINTWISE[name], [torch.randn_like(x), x], 3e-6 if dtype is torch.float32 else 1e-12)
+
+
+def data(*shapes):
+    torch.manual_seed(1)
+    return [torch.randn(*shape, dtype=torch.float64) for shape in shapes]
+
+
+def layer_norm(mask):
+    def program(g, x, w, b):
+        _, mean, inverse = aten.native_layer_norm(x, [4, 5], w, b, 1e-5)
+        made = aten.native_layer_norm_backward(g, x, [4, 5], mean, inverse, w, b, mask)
+        return tuple(made[n] for n in range(3) if mask[n])
+
+    return program
+
+
+def batch_norm(train, mask):
+    def program(g, x, w, m, v):
+        v = v.abs()
+        mean, inverse = x.mean((0, 2)), torch.rsqrt(x.var((0, 2), correction=0) + 1e-5)
+        made = aten.native_batch_norm_backward(g, x, w, m, v, mean, inverse, train, 1e-5, mask)
+        return tuple(made[n] for n in range(3) if mask[n])
+
+    return program
+
+
+PROGRAMS = {
+    "softmax": (lambda g, y: aten._softmax_backward_data(g, y, 1, torch.float64), [(3, 4, 5)] * 2),
+    "log_softmax": (
+        lambda g, y: aten._log_softmax_backward_data(g, y, -1, torch.float64),
+        [(3, 4)] * 2,
+    ),
+    "layer_norm": (layer_norm([True] * 3), [(2, 3, 4, 5), (2, 3, 4, 5), (4, 5), (4, 5)]),
+    "layer_norm_x": (
+        layer_norm([True, False, False]),
+        [(2, 3, 4, 5), (2, 3, 4, 5), (4, 5), (4, 5)],
+    ),
+    "batch_norm": (
+        batch_norm(True, [True] * 3),
+        [(4, 3, 5), (4, 3, 5), (3,), (3,), (3,)],
+    ),
+    "batch_norm_eval": (
+        batch_norm(False, [True] * 3),
+        [(4, 3, 5), (4, 3, 5), (3,), (3,), (3,)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_derivatives_of_normalizations(name):
+    program, shapes = PROGRAMS[name]
+    recorded(program, data(*shapes), 1e-10)
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+@pytest.mark.parametrize("targets", [[2, 0, 3, 1], [2, -100, 3, -100], [-100] * 4])
+def test_derivative_of_the_likelihood(reduction, targets):
+    x, each = data((4, 5), (4,))
+    target = torch.tensor(targets)
+    gradient = each if reduction == 0 else each[0]
+    _, total = aten.nll_loss_forward(x, target, None, reduction, -100)
+    recorded(
+        lambda g, x, t, total: aten.nll_loss_backward(g, x, t, None, reduction, -100, total),
+        [gradient, x, target, total],
+        1e-12,
+    )
+
+
+POOLS = {
+    "tiles": ((2,), ()),
+    "tiles of lines": ((2, 3), ()),
+    "apart": ((2, 2), (3, 3)),
+    "overlapping": ((3,), (2,)),
+    "lines": ((1, 3), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("name", POOLS)
+def test_maxima_of_windows_and_their_places(name, special):
+    kernel, stride = POOLS[name]
+    (x,) = data((2, 3, 8, 9))
+    if special:
+        x = x.round()  # ties
+        x[0, 0], x[0, 1, ::2] = -math.inf, math.nan
+        x[1, 2, :, ::3] = math.inf
+    recorded(lambda x: aten.max_pool2d_with_indices(x, kernel, stride), [x], 0)
+
+
+@pytest.mark.parametrize("kernel", [(2, 3), (4, 1)])
+def test_derivative_of_maxima_of_tiles(kernel):
+    x, g = data((2, 3, 8, 9), (2, 3, 8 // kernel[0], 9 // kernel[1]))
+    _, places = aten.max_pool2d_with_indices(x, kernel)
+    recorded(
+        lambda g, x, places: aten.max_pool2d_with_indices_backward(
+            g, x, kernel, kernel, [0, 0], [1, 1], False, places
+        ),
+        [g, x, places],
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: F.max_pool2d(x, 3, 2, padding=1),
+        lambda x: F.max_pool2d(x, 2, dilation=2),
+        lambda x: F.max_pool2d(x, 2, ceil_mode=True),
+        lambda x: F.max_pool2d(x, 4),
+    ],
+)
+def test_other_windows_are_left_to_eager(program):
+    (x,) = data((1, 2, 9, 9))
+    graph = to_aten(torch.fx.symbolic_trace(program), [x])
+    names = {str(node.target) for node in graph.graph.nodes}
+    assert "aten.max_pool2d_with_indices.default" in names
