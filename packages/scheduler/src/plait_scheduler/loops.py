@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from plait_ir_lowering import IndexExpr, Var, stride_of
 from plait_scheduler.domains import Substitution, is_affine, move, split_variables
 
-_LEAST_CONTIGUOUS = 16
-"""Points that a loop over neighbouring elements should keep: the lanes of a wide vector."""
+_LEAST_CONTIGUOUS = 4
+"""Points that a loop over neighbouring elements keeps: as many as the shortest of vectors."""
 
 
 @dataclass(frozen=True, slots=True)

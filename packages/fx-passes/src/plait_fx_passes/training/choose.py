@@ -101,7 +101,9 @@ class Values:
         self.needed = {storage_root(node) for node in wanted}
         """What the backward's own nodes use."""
         self.held = _held_by_caller(joint)
-        self.uncopied = self.needed & self.held
+        own = ancestors(self.gradients) - self.forward - self.late
+        used = {each for node in own for each in node.all_input_nodes if each in self.forward}
+        self.uncopied = (self.needed | {storage_root(node) for node in used}) & self.held
         self.nodes = self.sorted({storage_root(n) for n in ancestors(self.needed)})
         """All that the needed values are computed from, in the order of the graph."""
         self.operands = {node: _operands(node) for node in self.nodes}
