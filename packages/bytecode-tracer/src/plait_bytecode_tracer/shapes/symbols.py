@@ -42,8 +42,9 @@ _SPECIAL_BELOW = 2
 _MAX_DECISIONS = 100
 """How many conditions a trace decides over one number that differs from call to call, and what
 is computed from it. There may be many numbers: an optimizer counts the steps of each parameter."""
-_DECISION = 100
-"""How many instructions are traced in the time that a decision takes."""
+_DECISION, _DRAWN = 20, 500
+"""How many instructions a decision counts for: more over random numbers, which will hardly be
+drawn so again."""
 
 
 class TooManyDecisionsError(Exception):
@@ -107,9 +108,9 @@ class Symbols:
     def _refuse_drawn(self, expression: Expression, code: str, *, always: bool = False) -> None:
         """Break where a random number is needed that further calls will hardly draw again."""
         found = [leaf for leaf in leaves(expression) if isinstance(leaf, Leaf)]
-        if any(map(is_drawn, (leaf.source for leaf in found))) and (
-            always or UNDECIDED in self.state.undecided
-        ):
+        drawn = any(is_drawn(leaf.source) for leaf in found)
+        self.state.effort += _DRAWN if drawn else _DECISION
+        if drawn and (always or UNDECIDED in self.state.undecided):
             what = "branches on" if code == "GB0003" else "needs the value of"
             raise TraceBreakError(code, f"the code {what} a random number")
 
@@ -257,7 +258,6 @@ class Symbols:
                 reason = f"the code branches on {bare(shown(variable.expression))}"
                 raise TraceBreakError("GB0003", f"{reason}, which depends on data")
             return known
-        self.state.effort += _DECISION
         self._refuse_drawn(variable.expression, "GB0003")
         truth = bool(variable.hint)
         if variable.sym is not None and self._settles(variable, truth):
