@@ -29,7 +29,6 @@ def blame_stage(
         is_right: whether a program does what the captured graph does.
     """
     import plait_fx_passes as fx_passes
-    from plait_fx_passes.passes.bisect import find_bad_rewrite
 
     def by_kernels(graph: AtenGraph) -> Runner:
         if isinstance(recorded, fx_passes.JointGraph):
@@ -45,7 +44,7 @@ def blame_stage(
         return f"the stage {'joint' if is_joint else 'aten'!r}: its graph is wrong as recorded"
     every = fx_passes.NUMERIC_PASSES if options.numeric_rewrites else fx_passes.DEFAULT_PASSES
     passes = tuple(each for each in every if each.name not in options.disabled)
-    culprit = find_bad_rewrite(flat, lambda graph: is_right(by_kernels(graph)), passes)
+    culprit = fx_passes.find_bad_rewrite(flat, lambda graph: is_right(by_kernels(graph)), passes)
     if culprit is not None:
         return f"rewrite {culprit.rewrite} of the passes, made by {culprit.pass_name!r}"
     return "the code around the compiled program"

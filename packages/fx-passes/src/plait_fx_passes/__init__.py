@@ -35,6 +35,7 @@ from plait_fx_passes.errors import (
     VerificationError,
 )
 from plait_fx_passes.passes.base import Fuel, Pass, PassContext
+from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
 from plait_fx_passes.passes.manager import DEFAULT_PASSES, NUMERIC_PASSES, PassRecord, run_passes
 from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, rule_pass
 from plait_fx_passes.printer import print_aten
@@ -66,6 +67,7 @@ __all__ = [
     "CheckFailure",
     "Computed",
     "ConstantInput",
+    "Culprit",
     "Detached",
     "Followed",
     "Fuel",
@@ -107,6 +109,7 @@ __all__ = [
     "decompose",
     "default_decompositions",
     "differentiates",
+    "find_bad_rewrite",
     "is_direct",
     "keep_all",
     "memory_efficient",
