@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import plait
+from plait_fx_passes.aten_graph import copy_graph
 
 
 def wrong_lowering(monkeypatch, name, part=""):
@@ -19,19 +20,13 @@ def wrong_lowering(monkeypatch, name, part=""):
 
     def broken(graph, **options):
         if part in options["name"]:
-            graph = type(graph)._copy(graph) if hasattr(graph, "_copy") else copy_of(graph)
+            graph = copy_graph(graph)
             for node in graph.nodes:
                 if node.target is right:
                     node.target = wrong
         return lower(graph, **options)
 
     monkeypatch.setattr(plait_ir_lowering, "lower", broken)
-
-
-def copy_of(graph):
-    from plait_fx_passes.aten_graph import copy_graph
-
-    return copy_graph(graph)
 
 
 def program(x):
