@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import operator
 import types
 import typing
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypedDict, TypeVar
@@ -1063,6 +1064,26 @@ def special_methods_of_the_base_change(n):
 
     try:
         return len(Local())
+    except TypeError as error:
+        return str(error)
+
+
+def _special_items_change():
+    yield (1,)
+    Outside.__getitem__ = lambda self, place: place
+    Outside.__add__ = lambda self, other: other
+    yield (1,)
+    del Outside.__getitem__, Outside.__add__
+    yield (1,)
+
+
+@case(_special_items_change)
+def concatenation_of_the_base_changes(n):
+    class Local(Outside):
+        pass
+
+    try:
+        return operator.concat(Local(), [n])
     except TypeError as error:
         return str(error)
 

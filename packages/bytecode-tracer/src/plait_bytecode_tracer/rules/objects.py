@@ -16,7 +16,12 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.building import call_metaclass
 from plait_bytecode_tracer.objects.attributes import call_method, find_attribute, load_attribute
 from plait_bytecode_tracer.objects.containers import plain_value
-from plait_bytecode_tracer.objects.objects import MISSING, delete_object_attribute, static_attribute
+from plait_bytecode_tracer.objects.objects import (
+    MISSING,
+    delete_object_attribute,
+    guard_class,
+    static_attribute,
+)
 from plait_bytecode_tracer.objects.standins import stand_in
 from plait_bytecode_tracer.outside.functions import settled
 from plait_bytecode_tracer.rules.registry import builtin
@@ -69,6 +74,7 @@ def len_(frame: Frame, value: Variable) -> Variable:
             return _real_length(real)
     cls = type_of(value)
     if static_attribute(cls, "__len__") is MISSING:
+        guard_class(frame, cls, "__len__")
         fails(TypeError, f"object of type {cls.__name__!r} has no len()")
     found = call_method(frame, value, "__len__", [])
     if isinstance(found, SymbolVariable):

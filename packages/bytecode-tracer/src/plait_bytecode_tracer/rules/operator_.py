@@ -11,7 +11,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import delete_item, set_item
 from plait_bytecode_tracer.objects.folding import fold
 from plait_bytecode_tracer.objects.iteration import elements
-from plait_bytecode_tracer.objects.objects import MISSING, static_attribute
+from plait_bytecode_tracer.objects.objects import MISSING, guard_class, static_attribute
 from plait_bytecode_tracer.objects.operations import apply, element_equal, identical, truth
 from plait_bytecode_tracer.objects.specials import call_special, takes_object
 from plait_bytecode_tracer.rules.registry import builtin
@@ -42,6 +42,7 @@ def is_not(frame: Frame, left: Variable, right: Variable) -> Variable:
 
 def _concatenated(frame: Frame, function: Any, left: Variable, right: Variable) -> Variable:
     if static_attribute(type_of(left), "__getitem__") is MISSING:
+        guard_class(frame, type_of(left), "__getitem__")
         fails(TypeError, f"{type_of(left).__name__!r} object can't be concatenated")
     if all(isinstance(side, Known) and is_constant(side.value) for side in (left, right)):
         return fold(operator.concat, [left, right], {})
