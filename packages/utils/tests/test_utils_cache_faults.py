@@ -164,6 +164,13 @@ def test_what_may_be_in_use_stays(tmp_path):
     kill(process)
 
 
+def start_and_store(root):
+    """What another process does that stores something."""
+    code = "from plait_utils import DiskCache; from pathlib import Path; "
+    code += f"DiskCache(Path({str(root)!r})).put('more', b'data')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_stale_staging_folders_of_the_cache_are_swept_up(tmp_path):
     cache = DiskCache(tmp_path / "cache")
     bucket = cache.put_file("key", ".so", b"data").parent
@@ -174,6 +181,8 @@ def test_stale_staging_folders_of_the_cache_are_swept_up(tmp_path):
         age(folder) if folder != young else None
     assert cache.size_bytes() == 4 + 64 + 200
     cache.put("another", b"data")
+    assert old.exists(), "looking through the folder costs time, so a process does it once"
+    start_and_store(tmp_path / "cache")
     assert not old.exists()
     assert young.exists()
     assert other.exists()

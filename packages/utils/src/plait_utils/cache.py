@@ -137,8 +137,9 @@ class DiskCache:
             if not replace and cache_files.is_sound(path):
                 return path
             cache_files.install(product.file(path.parent), path)
-        cache_files.evict(folder, self.max_bytes, keep=path)
-        cache_files.sweep(folder)
+        if _upkeep.is_due(folder, cache_files.size_of(path), self.max_bytes):
+            _upkeep.note(folder, cache_files.evict(folder, self.max_bytes, keep=path))
+            cache_files.sweep(folder)
         return path
 
     def _fallback(self, reason: StorageError) -> Path:
@@ -174,6 +175,34 @@ def reset_fallbacks() -> None:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(owner)
         _fallbacks.clear()
+
+
+class _Upkeep:
+    """When to look through a whole cache folder again, which costs time for each of its files.
+
+    The first time that this process stores something there, and whenever what it has stored since
+    could have taken the folder past its limit.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sizes: dict[Path, int] = {}
+
+    def is_due(self, folder: Path, stored: int, max_bytes: int) -> bool:
+        """After storing so many bytes in the folder."""
+        with self._lock:
+            size = self._sizes.get(folder)
+            if size is not None:
+                self._sizes[folder] = size = size + stored
+            return size is None or size > max_bytes
+
+    def note(self, folder: Path, size: int) -> None:
+        """The folder was looked through, and holds so many bytes."""
+        with self._lock:
+            self._sizes[folder] = size
+
+
+_upkeep = _Upkeep()
 
 
 class _Product:

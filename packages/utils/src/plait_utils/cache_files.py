@@ -170,22 +170,29 @@ def size_bytes(folder: Path) -> int:
     return total
 
 
-def evict(folder: Path, max_bytes: int, keep: Path) -> None:
+def size_of(path: Path) -> int:
+    """Bytes of an entry, its checksum included; 0 if it is gone."""
+    with contextlib.suppress(OSError):
+        return _size(path) + _size(Path(f"{path}{CHECKSUM_SUFFIX}"))
+    return 0
+
+
+def evict(folder: Path, max_bytes: int, keep: Path) -> int:
     """Delete the entries that were used longest ago, until the rest fits in `max_bytes`.
 
-    The entry `keep` stays.
+    The entry `keep` stays. Returns the bytes that are left.
     """
     used: list[tuple[float, int, Path]] = []
     for path in entries(folder):
         with contextlib.suppress(OSError):
-            size = _size(path) + _size(Path(f"{path}{CHECKSUM_SUFFIX}"))
-            used.append((path.stat().st_mtime if path.exists() else 0.0, size, path))
+            used.append((path.stat().st_mtime if path.exists() else 0.0, size_of(path), path))
     total = sum(size for _, size, _ in used)
     for _, size, path in sorted(used):
         if total <= max_bytes:
-            return
+            break
         if path != keep and remove(path):
             total -= size
+    return total
 
 
 def sweep(folder: Path) -> int:
