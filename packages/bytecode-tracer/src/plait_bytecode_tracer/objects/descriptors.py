@@ -44,6 +44,7 @@ from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.state import VALUE_BASES
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
@@ -242,7 +243,7 @@ def _init(frame: Frame, owner: Variable, *args: Variable) -> Variable:
 
 def _refuse_class(owner: Variable, method: str) -> None:
     """Classes have these methods of their own, which cannot be passed by."""
-    if isinstance(owner, Known) and isinstance(owner.value, type):
+    if isinstance(owner, Known) and is_a(owner.value, type):
         fails(TypeError, f"can't apply this {method} to {type(owner.value).__name__} object")
 
 
