@@ -15,22 +15,11 @@ import torch
 
 from plait_bytecode_tracer.breaking.breaks import WATCHES, Known, Target
 from plait_bytecode_tracer.breaking.resume import is_chain, lines_at, origin_of
-from plait_bytecode_tracer.entries import (
-    MISS,
-    Entry,
-    Parts,
-    Recompile,
-    failed_guard,
-    make_entry,
-)
+from plait_bytecode_tracer.entries import MISS, Entry, Parts, Recompile, failed_guard, make_entry
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
 from plait_bytecode_tracer.failing import Failed, Watched, after_failure, is_fallible, telling_run
-from plait_bytecode_tracer.frames.binding import (
-    Binder,
-    arguments_of,
-    make_binder,
-    parameter_names,
-)
+from plait_bytecode_tracer.frames.binding import Binder, arguments_of, make_binder, parameter_names
+from plait_bytecode_tracer.graph.changes import changed_inputs, may_change_unseen
 from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.interrupts import without_interrupts
@@ -42,12 +31,7 @@ from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.surroundings import call_under, hindrance, modes_around, put_aside
 from plait_bytecode_tracer.tensors.ambient import marking, restoring
 from plait_bytecode_tracer.tensors.requiring import requiring
-from plait_bytecode_tracer.trace import (
-    Capture,
-    WholeCallEagerError,
-    eager_capture,
-    trace,
-)
+from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, eager_capture, trace
 from plait_bytecode_tracer.watching import line_watcher
 from plait_utils import Profile, get_logger
 
@@ -417,8 +401,8 @@ class CompiledFunction:
     def _watched(self, capture: Capture, run: Any) -> tuple[Any, Failed | None]:
         """A graph's call, and what to do where it fails; None: it raises its error."""
         state, graph = capture.state, capture.graph_module.graph
-        places = state.changed_inputs()
-        if not state.mutates_tensors or not (places or state.changes_unseen()):
+        places = changed_inputs(state)
+        if not state.mutates_tensors or not (places or may_change_unseen(state)):
             return run, after_failure(self.function, graph, None)
         may_fail = any(is_fallible(node.target, node.args) for node in graph.nodes)
         telling = telling_run(run, graph) if may_fail else None

@@ -23,14 +23,7 @@ from plait_bytecode_tracer.exceptions.tracebacks import raising_lines
 from plait_bytecode_tracer.failing import runs_torch_alone
 from plait_bytecode_tracer.frames.binding import parameter_names
 from plait_bytecode_tracer.frames.frame import BreakHere, Frame, Function
-from plait_bytecode_tracer.guards import (
-    Guard,
-    GuardTree,
-    Kind,
-    Mode,
-    Reads,
-    guard_tree,
-)
+from plait_bytecode_tracer.guards import Guard, GuardTree, Kind, Mode, Reads, guard_tree
 from plait_bytecode_tracer.outside.aliasing import (
     changes_shared_history,
     guard_distinct,
@@ -38,15 +31,23 @@ from plait_bytecode_tracer.outside.aliasing import (
     guard_shared_storage,
     refuse_shared,
 )
+from plait_bytecode_tracer.outside.assumptions import (
+    guard_class_attribute,
+    guard_no_hooks,
+    guard_no_own,
+)
 from plait_bytecode_tracer.outside.mourning import refuse_deaths
+from plait_bytecode_tracer.outside.tensors import GraphInput, guard_requires_grad
+from plait_bytecode_tracer.outside.wrapping import wrap_cell
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
 from plait_bytecode_tracer.rules.tensor_hooks import refuse_late_changes
 from plait_bytecode_tracer.shapes.policy import Policy
-from plait_bytecode_tracer.state import HOOKS, GraphInput, TraceState
+from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.ambient import AUTOCAST_DEVICES, bound, enter_inference_mode
 from plait_bytecode_tracer.tensors.dead_nodes import drop_dead_nodes
 from plait_bytecode_tracer.values.keys import all_distinct, key_object
 from plait_bytecode_tracer.values.lookup import is_a
+from plait_bytecode_tracer.values.plain import HOOKS
 from plait_bytecode_tracer.values.sources import Source, argument
 from plait_bytecode_tracer.values.variables import UnreadVariable, Variable, is_constant
 from plait_utils import get_logger
@@ -250,7 +251,7 @@ def _root_frame(
 ) -> Frame:
     code = function.__code__
     closure = [
-        state.wrap_cell(cell, name)
+        wrap_cell(state, cell, name)
         for cell, name in zip(function.__closure__ or (), code.co_freevars, strict=True)
     ]
     frame = Frame(state, Function(code, function.__globals__, closure), {})
@@ -278,9 +279,9 @@ def _guard_plain_forward(
     if type(module).forward is not function or hooked or "forward" in own:
         return
     source = argument(0, parameter_names(function.__code__)[0])
-    state.guard_no_own(source, "forward", plain=True)
-    state.guard_class(type(module), "forward")
-    state.guard_no_hooks(source)
+    guard_no_own(state, source, "forward", plain=True)
+    guard_class_attribute(state, type(module), "forward")
+    guard_no_hooks(state, source)
     state.is_plain_forward = True
 
 
@@ -414,7 +415,7 @@ def _capture(
     if state.symbols is not None:
         state.symbols.guard_rest()
     if not state.grad_enabled_before and _switches_gradients(graph):
-        state.guard_requires_grad()
+        guard_requires_grad(state)
     _guard_keys(state)
     guard_distinct(state)
     if state.mutates_tensors:

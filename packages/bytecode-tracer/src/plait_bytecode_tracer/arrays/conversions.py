@@ -8,19 +8,11 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.arrays.context import Context
-from plait_bytecode_tracer.arrays.values import (
-    NUMPY_DTYPES,
-    require_handling,
-    tensor_of,
-)
+from plait_bytecode_tracer.arrays.values import NUMPY_DTYPES, require_handling, tensor_of
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame
-from plait_bytecode_tracer.values.variables import (
-    ArrayVariable,
-    Remake,
-    TensorVariable,
-    Variable,
-)
+from plait_bytecode_tracer.outside.tensors import guard_requires_grad
+from plait_bytecode_tracer.values.variables import ArrayVariable, Remake, TensorVariable, Variable
 
 _GRAD = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
 
@@ -32,7 +24,7 @@ def array_of_tensor(frame: Frame, tensor: TensorVariable) -> ArrayVariable:
     require_handling(state)
     if state.scope.parent is not None or tensor.cls not in (torch.Tensor, torch.nn.Parameter):
         context.refuse("such a tensor")
-    state.guard_requires_grad()
+    guard_requires_grad(state)
     if fake.requires_grad:
         fails(RuntimeError, _GRAD)
     if fake.device.type != "cpu" or fake.dtype not in NUMPY_DTYPES:

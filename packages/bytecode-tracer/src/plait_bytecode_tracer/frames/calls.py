@@ -14,6 +14,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.arity import refuse, refuse_python
 from plait_bytecode_tracer.frames.frame import Frame, Function, constant
+from plait_bytecode_tracer.graph.changes import mark_changed
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.objects.caches import call_cached
 from plait_bytecode_tracer.objects.containers import describe
@@ -30,6 +31,8 @@ from plait_bytecode_tracer.objects.objects import (
     static_attribute,
 )
 from plait_bytecode_tracer.objects.specials import call_folded, canonical
+from plait_bytecode_tracer.outside.assumptions import guard_function
+from plait_bytecode_tracer.outside.wrapping import wrap_cell
 from plait_bytecode_tracer.rules.callables import outside_partial
 from plait_bytecode_tracer.rules.closures import find_code_rule
 from plait_bytecode_tracer.rules.compiler import call_marked, refuse_marked
@@ -347,7 +350,7 @@ def _call_torch(
         or _renormalizes(_argument(real, "max_norm", args, kwargs))
     ):
         state.mutates_tensors = True
-        state.mark_changed(args)
+        mark_changed(state, args)
     if not args and not kwargs and not _creates_tensor(name):
         return _read_setting(frame, real, name)
     node, result = state.emit("call_function", real, args, kwargs)
@@ -515,7 +518,7 @@ def inline(
     closure = frame.state.made.closure(function)
     if closure is None:
         closure = [
-            frame.state.wrap_cell(cell, name)
+            wrap_cell(frame.state, cell, name)
             for cell, name in zip(
                 function.__closure__ or (), function.__code__.co_freevars, strict=True
             )
@@ -546,7 +549,7 @@ def _defaults(
     given, named = function.__defaults__ or (), function.__kwdefaults__ or {}
     if (function.__module__ or "").split(".")[0] == "torch":
         if not frame.state.made.depends(function):
-            frame.state.guard_function(function)
+            guard_function(frame.state, function)
         return [constant(value) for value in given], {n: constant(v) for n, v in named.items()}
     if frame.state.made.depends(function):
         inner = frame.state.made.given
@@ -554,7 +557,7 @@ def _defaults(
     known = frame.state.defaults.get(id(function))
     if known is not None:
         return known
-    frame.state.guard_function(function)
+    guard_function(frame.state, function)
     where = frame.state.constants.name(function)
     source = Source(where, function.__qualname__)
     by_position = [

@@ -10,9 +10,11 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.outside.assumptions import guard_empty
 from plait_bytecode_tracer.outside.functions import outside_attribute, refuse_change
-from plait_bytecode_tracer.state import is_empty
+from plait_bytecode_tracer.outside.tables import global_table, written_globals
 from plait_bytecode_tracer.values.lookup import is_defined, is_field
+from plait_bytecode_tracer.values.plain import is_empty
 from plait_bytecode_tracer.values.variables import (
     CellVariable,
     DictVariable,
@@ -39,9 +41,9 @@ def function_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Vari
     if known is not None:
         return known
     if name == "__globals__":
-        return frame.state.global_table(owner.globals)
+        return global_table(frame.state, owner.globals)
     if name == "__builtins__" and own_builtins(frame, owner.globals):
-        return frame.state.global_table(builtins.__dict__)
+        return global_table(frame.state, builtins.__dict__)
     if name in _FIXED:
         raise TraceBreakError("GB0007", f"{name} of a function made in the traced code")
     return MethodVariable(owner, name) if is_defined(types.FunctionType, name) else None
@@ -49,7 +51,7 @@ def function_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Vari
 
 def own_builtins(frame: Frame, namespace: dict[str, Any]) -> bool:
     """Whether functions with these globals find the interpreter's builtins."""
-    table = frame.state.written_globals(namespace)
+    table = written_globals(frame.state, namespace)
     if table is not None and "__builtins__" in table.items:
         return False
     found = namespace.get("__builtins__", builtins)
@@ -71,7 +73,7 @@ def part_of_code(frame: Frame, owner: FunctionVariable, name: str) -> Variable |
             named = owner.keyword_defaults
             return DictVariable(named) if named else _none()
         case "__module__":
-            table = frame.state.written_globals(owner.globals)
+            table = written_globals(frame.state, owner.globals)
             if table is not None:
                 return table.items.get("__name__", constant(None))
             return constant(owner.globals.get("__name__"))
@@ -145,7 +147,7 @@ def content_of(frame: Frame, cell: CellVariable) -> Variable | None:
     """What a cell holds, guarded; None if it is empty."""
     if cell.content is None and cell.original is not None and not cell.is_cleared:
         if is_empty(cell.original):
-            frame.state.guard_empty(cell)
+            guard_empty(frame.state, cell)
             return None
         cell.content = frame.state.wrap(cell.original.cell_contents, cell.source)
     return cell.content

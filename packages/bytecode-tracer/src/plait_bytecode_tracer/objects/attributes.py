@@ -46,9 +46,10 @@ from plait_bytecode_tracer.objects.objects import (
     store_object_attribute,
     super_attribute,
 )
+from plait_bytecode_tracer.outside.tables import global_table, own_dict
+from plait_bytecode_tracer.outside.tensors import guard_requires_grad, input_tensor
 from plait_bytecode_tracer.rules.registry import find_builtin
 from plait_bytecode_tracer.shapes.attributes import number_attribute, symbolic_attribute
-from plait_bytecode_tracer.state import STORED_KINDS, is_named_tuple
 from plait_bytecode_tracer.tensors.gradients import (
     gradient,
     gradient_function,
@@ -59,6 +60,7 @@ from plait_bytecode_tracer.tensors.patches import is_own, refuse_modes
 from plait_bytecode_tracer.tensors.subclasses import store_subclass_attribute, subclass_attribute
 from plait_bytecode_tracer.twins.registry import proxy_of
 from plait_bytecode_tracer.values.lookup import is_a, is_defined
+from plait_bytecode_tracer.values.plain import STORED_KINDS, is_named_tuple
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     BoundVariable,
@@ -327,7 +329,7 @@ def _attribute_of_tuple(frame: Frame, owner: SequenceVariable, name: str) -> Var
         if name == "__dict__":
             raise TraceBreakError("GB0007", "the __dict__ of a tuple made in the trace")
         return None
-    table = frame.state.own_dict(owner.original, owner.source)
+    table = own_dict(frame.state, owner.original, owner.source)
     return table if name == "__dict__" else table.items.get(name)
 
 
@@ -338,7 +340,7 @@ def _attribute_of_ordered(frame: Frame, owner: DictVariable, name: str) -> Varia
     if owner.original is None or owner.source is None:
         return DictVariable(owner.attributes) if name == "__dict__" else owner.attributes.get(name)
     if name == "__dict__":
-        return frame.state.own_dict(owner.original, owner.source)
+        return own_dict(frame.state, owner.original, owner.source)
     if name in owner.original.__dict__:
         return frame.state.wrap(owner.original.__dict__[name], owner.source.attribute(name))
     text = f"{owner.source.text} has no attribute {name}"
@@ -394,7 +396,7 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
         node, result = frame.state.emit("call_function", getattr, [owner, constant(name)], {})
         return frame.state.tensor_result(node, result)
     if name == "requires_grad":
-        frame.state.guard_requires_grad()
+        guard_requires_grad(frame.state)
         return constant(owner.fake.requires_grad)
     if name == "is_leaf":
         return constant(is_leaf(frame.state, owner))
@@ -413,7 +415,7 @@ def _tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variabl
             return MethodVariable(owner, name)
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")
     if owner.source is not None:
-        real = frame.state.input_tensor(owner)
+        real = input_tensor(frame.state, owner)
         if name in real.__dict__:
             return frame.state.wrap(real.__dict__[name], owner.source.attribute(name))
         if hasattr(real, name):
@@ -484,9 +486,9 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
     if name == "__dict__" and is_a(real, types.FunctionType) and owner.source is not None:
         return own_attributes(frame, owner)
     if name == "__globals__":
-        return frame.state.global_table(real.__globals__)
+        return global_table(frame.state, real.__globals__)
     if name == "__builtins__":
-        return frame.state.global_table(real.__builtins__)
+        return global_table(frame.state, real.__builtins__)
     own = getattr(real, "__dict__", {})
     if name in _OF_FUNCTIONS and is_a(real, types.FunctionType):
         source = owner.source or frame.state.constants.source(real, real.__qualname__)

@@ -41,10 +41,10 @@ from plait_bytecode_tracer.objects.operations import same, truth
 from plait_bytecode_tracer.objects.representation import represent_set
 from plait_bytecode_tracer.rules.ambient import device_method
 from plait_bytecode_tracer.rules.registry import fits
-from plait_bytecode_tracer.state import VALUE_BASES
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.lookup import is_a
+from plait_bytecode_tracer.values.plain import VALUE_BASES
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,

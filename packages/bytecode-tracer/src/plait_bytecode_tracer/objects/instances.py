@@ -29,11 +29,11 @@ from plait_bytecode_tracer.objects.objects import (
     static_attribute,
 )
 from plait_bytecode_tracer.objects.specials import call_folded
-from plait_bytecode_tracer.state import VALUE_BASES
 from plait_bytecode_tracer.twins.registry import MADE
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.hints import sized_elements
 from plait_bytecode_tracer.values.keys import keys_of
+from plait_bytecode_tracer.values.plain import VALUE_BASES
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,

@@ -35,6 +35,7 @@ from plait_bytecode_tracer.objects.iteration import elements, iterate
 from plait_bytecode_tracer.objects.operations import element_equal
 from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.outside.calendars import CLASSES, is_local, is_makers
+from plait_bytecode_tracer.outside.tensors import guard_requires_grad, guard_storage_offsets
 from plait_bytecode_tracer.rules.objects import len_ as length
 from plait_bytecode_tracer.rules.registry import fits, takes_names
 from plait_bytecode_tracer.rules.tensor_hooks import register, retain_grad
@@ -178,7 +179,7 @@ def _tensor_method(
         if found is not None:
             return found
     if name == "storage_offset":
-        state.guard_storage_offsets()
+        guard_storage_offsets(state)
     if name == "requires_grad_":
         return require_grad(frame, owner, args, kwargs)
     if name in _HOOKING and len(args) == 1 and not kwargs:
@@ -250,7 +251,7 @@ def require_grad(
     state = frame.state
     wanted = plain_value([*args, *kwargs.values(), constant(True)][0])
     if owner.fake.requires_grad is wanted and is_leaf(state, owner):
-        state.guard_requires_grad()
+        guard_requires_grad(state)
         return owner
     if owner.source is not None and type(wanted) is bool:
         require_before(state, owner, wanted)
@@ -291,7 +292,7 @@ def _is_detached(state: TraceState, owner: TensorVariable) -> bool:
     real = owner.original
     if owner.source is None or real is None or owner.fake.requires_grad or real._is_view():
         return False
-    state.guard_requires_grad()
+    guard_requires_grad(state)
     state.guard(owner.source, "not {}._is_view()", f"{owner.source.text} is no view")
     return is_leaf(state, owner)
 

@@ -30,9 +30,12 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects.class_writes import write_class, written_to_class
 from plait_bytecode_tracer.objects.containers import describe, dict_delete, dict_set
+from plait_bytecode_tracer.outside.assumptions import guard_class_attribute, guard_no_own
+from plait_bytecode_tracer.outside.containers import wrap_storage
 from plait_bytecode_tracer.outside.liveness import is_held
-from plait_bytecode_tracer.state import STORED_KINDS, VALUE_BASES, own_table
+from plait_bytecode_tracer.outside.tables import global_table, own_dict, written_globals
 from plait_bytecode_tracer.values.lookup import is_a, is_asked
+from plait_bytecode_tracer.values.plain import STORED_KINDS, VALUE_BASES, own_table
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
@@ -168,7 +171,7 @@ def guard_class(frame: Frame, cls: type, name: str) -> None:
         for base in outer_bases(frame, cls):
             guard_class(frame, base, name)
     elif not is_fixed_class(cls):
-        frame.state.guard_class(cls, name)
+        guard_class_attribute(frame.state, cls, name)
 
 
 def is_fixed_class(cls: type) -> bool:
@@ -229,7 +232,7 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
         return wrapped.items.get(name)
     if name not in table:
         if owner.source is not None:
-            frame.state.guard_no_own(owner.source, name, plain=not hidden)
+            guard_no_own(frame.state, owner.source, name, plain=not hidden)
         return None
     source = owner.source
     if source is None and _may_change(frame, real, table[name]):
@@ -250,7 +253,7 @@ def _may_change(frame: Frame, owner: object, value: object) -> bool:
 def module_variable(frame: Frame, owner: Known, name: str) -> Variable | None:
     """What a module holds under a name, with what the trace has set."""
     module = owner.value
-    table = frame.state.written_globals(own_table(module))
+    table = written_globals(frame.state, own_table(module))
     if table is not None and type(module) is types.ModuleType:
         return table.items.get(name)
     value = getattr(module, name, MISSING)
@@ -321,7 +324,7 @@ def own_attributes(frame: Frame, owner: Variable) -> Variable:
     if isinstance(owner, ObjectVariable):
         return DictVariable(owner.attributes)
     if isinstance(owner, Known) and owner.source is not None:
-        table = frame.state.own_dict(owner.value, owner.source)
+        table = own_dict(frame.state, owner.value, owner.source)
         written = frame.state.attributes.get(id(owner.value), {})
         for name in [n for n in written if not _is_slot(type(owner.value), n)]:
             write_entry(frame, table, name, written.pop(name))
@@ -578,7 +581,7 @@ def write_entry(frame: Frame, table: DictVariable, name: str, value: Variable) -
 
 def write_global(frame: Frame, namespace: dict[str, Any], name: str, value: Variable) -> None:
     """Set or, with DELETED, delete a variable of a module."""
-    write_entry(frame, frame.state.global_table(namespace), name, value)
+    write_entry(frame, global_table(frame.state, namespace), name, value)
 
 
 def delete_object_attribute(frame: Frame, owner: Variable, name: str) -> None:
@@ -654,4 +657,4 @@ def storage_of(frame: Frame, owner: Variable) -> Variable | None:
     base = builtin_base(type(owner.value))
     if base is None or base in (BaseException, collections.deque) or is_constant(owner.value):
         return None
-    return frame.state.wrap_storage(owner.value, base, owner.source)
+    return wrap_storage(frame.state, owner.value, base, owner.source)

@@ -16,13 +16,10 @@ from plait_bytecode_tracer.objects.attributes import find_attribute, load_attrib
 from plait_bytecode_tracer.objects.containers import dict_delete, plain_value
 from plait_bytecode_tracer.objects.objects import delete_object_attribute, write_global
 from plait_bytecode_tracer.opcodes.registry import opcode
+from plait_bytecode_tracer.outside.assumptions import guard_empty
 from plait_bytecode_tracer.outside.imports import imported
-from plait_bytecode_tracer.values.variables import (
-    CellVariable,
-    Known,
-    MethodVariable,
-    Variable,
-)
+from plait_bytecode_tracer.outside.tables import global_table, written_globals
+from plait_bytecode_tracer.values.variables import CellVariable, Known, MethodVariable, Variable
 
 
 @opcode("NOP", "PRECALL", "EXTENDED_ARG", until=(3, 12))
@@ -170,7 +167,7 @@ def read_global(frame: Frame, name: str) -> Variable:
     """A global of the frame's function, or a builtin."""
     namespace = frame.function.globals
     state = frame.state
-    table = state.written_globals(namespace)
+    table = written_globals(state, namespace)
     if table is not None:
         if name in table.items:
             return table.items[name]
@@ -181,7 +178,7 @@ def read_global(frame: Frame, name: str) -> Variable:
             known = state.wrap(namespace[name], source)
             state.globals_read[id(namespace), name] = known
         return known
-    written = state.written_globals(builtins.__dict__)
+    written = written_globals(state, builtins.__dict__)
     is_defined = name in (builtins.__dict__ if written is None else written.items)
     if table is None:
         space = state.constants.source(namespace, "globals")
@@ -214,7 +211,7 @@ def load_deref(frame: Frame, instruction: Instruction) -> None:
         try:
             value = cell.original.cell_contents
         except ValueError:
-            frame.state.guard_empty(cell)
+            guard_empty(frame.state, cell)
             _unset_cell(frame, name)
         cell.content = frame.state.wrap(value, cell.source)
     if cell.content is None:
@@ -252,7 +249,7 @@ def delete_deref(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("DELETE_GLOBAL")
 def delete_global(frame: Frame, instruction: Instruction) -> None:
-    table = frame.state.global_table(frame.function.globals)
+    table = global_table(frame.state, frame.function.globals)
     if instruction.argval not in table.items:
         fails(NameError, f"name {instruction.argval!r} is not defined", name=instruction.argval)
     dict_delete(frame, table, instruction.argval)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.graph.changes import is_changed
 from plait_bytecode_tracer.guards import Distinct, Kind, StoragePattern, storage_pattern
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.values.lookup import is_a
@@ -104,7 +105,7 @@ def changes_shared_history(state: TraceState) -> bool:
     pattern = storage_pattern(tuple(i.real for i in inputs))
     groups = collections.Counter(first for first, _ in pattern)
     shared = [i for i, (first, _) in zip(inputs, pattern, strict=True) if groups[first] > 1]
-    if not any(state.is_changed(i.node) for i in shared):
+    if not any(is_changed(state, i.node) for i in shared):
         return False
     values = [node.meta.get("val") for node in state.graph.nodes]
     return any(isinstance(v, torch.Tensor) and v.requires_grad for v in values)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind
+from plait_bytecode_tracer.outside.tables import global_table, own_dict
 from plait_bytecode_tracer.values.lookup import is_defined, is_field
 from plait_bytecode_tracer.values.sources import Access, Source
 from plait_bytecode_tracer.values.variables import (
@@ -87,7 +88,7 @@ def outside_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Varia
     if name in ("__code__", "__globals__", "__closure__", "__class__", "__builtins__"):
         return owner_part(frame, owner, name)
     if name == "__dict__":
-        return state.own_dict(function, source)
+        return own_dict(state, function, source)
     if name in function.__dict__ and not is_field(types.FunctionType, name):
         return state.wrap(function.__dict__[name], source.entry(name))
     if name in _READ:
@@ -112,7 +113,7 @@ def owner_part(frame: Frame, owner: FunctionVariable, name: str) -> Variable | N
     from plait_bytecode_tracer.frames.functions import part_of_code
 
     if name == "__globals__":
-        return frame.state.global_table(owner.globals)
+        return global_table(frame.state, owner.globals)
     return part_of_code(frame, owner, name)
 
 

@@ -26,12 +26,13 @@ from plait_bytecode_tracer.residual.exceptions import new_exception, new_traceba
 from plait_bytecode_tracer.residual.made import MadeObjects
 from plait_bytecode_tracer.residual.steps import Thunk
 from plait_bytecode_tracer.shapes.expressions import Applied, Computed, Leaf, render
-from plait_bytecode_tracer.state import TraceState, own_table
+from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.subclasses import restored
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.keys import HashedKey, refuse_effects
 from plait_bytecode_tracer.values.lazy import OpenList, is_open
 from plait_bytecode_tracer.values.lookup import is_a, table_of
+from plait_bytecode_tracer.values.plain import own_table
 from plait_bytecode_tracer.values.set_order import OfSet, arranged, is_reproduced
 from plait_bytecode_tracer.values.texts import CONVERSIONS
 from plait_bytecode_tracer.values.variables import (

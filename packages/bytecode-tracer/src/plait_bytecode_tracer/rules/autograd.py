@@ -8,11 +8,13 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.graph.arguments import map_variables
 from plait_bytecode_tracer.objects.containers import hold
 from plait_bytecode_tracer.objects.objects import guard_class, static_attribute
+from plait_bytecode_tracer.outside.tensors import guard_requires_grad
 from plait_bytecode_tracer.rules.function_backwards import has_changed_objects
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.state import TraceState, map_variables
+from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.bodies import result_of
 from plait_bytecode_tracer.tensors.gradients import guard_leaves, guard_no_anomaly, leaf_of
 from plait_bytecode_tracer.tensors.patches import refuse_modes
@@ -53,7 +55,7 @@ def _forward(
 
     context = ObjectVariable(torch.autograd.function.FunctionCtx)
     if any(isinstance(arg, TensorVariable) for arg in args):
-        frame.state.guard_requires_grad()
+        guard_requires_grad(frame.state)
     flags = tuple(isinstance(a, TensorVariable) and a.fake.requires_grad for a in args)
     context.attributes["needs_input_grad"] = constant(flags)
     for name in ("forward", "setup_context"):

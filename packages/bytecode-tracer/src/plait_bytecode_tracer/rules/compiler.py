@@ -7,7 +7,7 @@ from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import TORCH_FOLDER, Frame, constant
-from plait_bytecode_tracer.state import is_empty
+from plait_bytecode_tracer.values.plain import is_empty
 from plait_bytecode_tracer.values.variables import Known, Variable
 
 _MARKS = TORCH_FOLDER + "_dynamo"

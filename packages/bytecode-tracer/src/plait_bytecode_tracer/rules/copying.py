@@ -26,6 +26,8 @@ from plait_bytecode_tracer.objects.objects import (
     storage_of,
 )
 from plait_bytecode_tracer.objects.operations import same
+from plait_bytecode_tracer.outside.tables import own_dict
+from plait_bytecode_tracer.outside.tensors import guard_requires_grad
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.tensors.gradients import gradient, is_leaf
 from plait_bytecode_tracer.twins import copying as twin_copying
@@ -172,7 +174,7 @@ def _copied_tensor(frame: Frame, value: TensorVariable) -> Variable:
     alone = whole and not shares and is_leaf(state, value) and not has_attributes(value)
     if not alone or not _has_no_gradient(frame, value):
         raise TraceBreakError("GB0002", "a deep copy of a tensor that shares its memory")
-    state.guard_requires_grad()
+    guard_requires_grad(state)
     node, plain = state.emit("call_method", "detach", [value], {})
     detached = TensorVariable(node, plain)
     options = {"memory_format": constant(torch.preserve_format)}
@@ -355,7 +357,7 @@ def _own_names(frame: Frame, value: Known) -> list[str]:
         raise TraceBreakError("GB0002", f"a copy of a {describe(value)} without a source")
     if not hasattr(type(value.value), "__dict__") or not type(value.value).__dictoffset__:
         raise TraceBreakError("GB0002", f"a copy of a {describe(value)}")
-    table = frame.state.own_dict(value.value, value.source)
+    table = own_dict(frame.state, value.value, value.source)
     written = frame.state.attributes.get(id(value.value), {})
     return list(dict.fromkeys([*table.items, *written]))
 

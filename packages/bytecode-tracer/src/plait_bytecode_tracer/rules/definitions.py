@@ -12,6 +12,7 @@ from plait_bytecode_tracer.exceptions.raising import python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import describe, plain_value
 from plait_bytecode_tracer.objects.objects import guard_class, static_attribute
+from plait_bytecode_tracer.outside.assumptions import guard_function
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.variables import (
@@ -83,7 +84,7 @@ def _guard_definition(frame: Frame, real: Any) -> None:
     """What decides a signature, or the fields of a class, stays as it is."""
     real = getattr(real, "__func__", real) if isinstance(real, types.MethodType) else real
     if isinstance(real, types.FunctionType) and not frame.state.made.depends(real):
-        frame.state.guard_function(real)
+        guard_function(frame.state, real)
     elif isinstance(real, type):
         for name in ("__init__", "__new__", "__signature__", "__dataclass_fields__"):
             guard_class(frame, real, name)

@@ -22,6 +22,7 @@ from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.folding import has_tensor
 from plait_bytecode_tracer.objects.operations import truth
 from plait_bytecode_tracer.objects.representation import represent
+from plait_bytecode_tracer.outside.tables import global_table, written_globals
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -49,7 +50,7 @@ def print_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
     if len(frame.state.deferred) != count:
         raise TraceBreakError("GB0005", "the code prints an object whose __str__ prints, too")
     simple = all(map(_is_simple, values))
-    if frame.state.written_globals(vars(sys)) is not None:
+    if written_globals(frame.state, vars(sys)) is not None:
         raise TraceBreakError("GB0005", "the code prints after it has replaced sys.stdout")
     if not simple or any(name not in ("sep", "end", "flush") for name in options):
         raise TraceBreakError("GB0005", "the code prints a value that only the graph's run gives")
@@ -192,7 +193,7 @@ for _setting in _SETTINGS:
 
 @builtin(globals)
 def globals_(frame: Frame) -> Variable:
-    return frame.state.global_table(frame.function.globals)
+    return global_table(frame.state, frame.function.globals)
 
 
 @builtin(torch.is_tensor)

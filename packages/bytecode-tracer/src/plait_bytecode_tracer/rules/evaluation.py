@@ -19,6 +19,7 @@ from plait_bytecode_tracer.frames.frame import Frame, Function, constant
 from plait_bytecode_tracer.objects.attributes import find_attribute
 from plait_bytecode_tracer.objects.containers import dict_set
 from plait_bytecode_tracer.objects.objects import static_attribute
+from plait_bytecode_tracer.outside.tables import global_table, stand_for
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
@@ -159,7 +160,7 @@ def _namespace(frame: Frame, given: Variable | None) -> dict[str, Any]:
     if given.original is not None:
         real: dict[str, Any] = given.original
         return real
-    return frame.state.stand_for(given)
+    return stand_for(frame.state, given)
 
 
 def _are_builtins(value: Variable) -> bool:
@@ -288,4 +289,4 @@ def _dir_of_class(cls: type) -> frozenset[str]:
 def _names_of_module(frame: Frame, module: types.ModuleType) -> list[str]:
     if type(module) is not types.ModuleType or "__dir__" in module.__dict__:
         raise TraceBreakError("GB0002", f"dir() of the module {module.__name__}")
-    return list(frame.state.global_table(module.__dict__).items)
+    return list(global_table(frame.state, module.__dict__).items)

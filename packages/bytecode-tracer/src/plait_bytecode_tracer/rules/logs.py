@@ -13,8 +13,8 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.state import own_table
 from plait_bytecode_tracer.tensors.ambient import bound
+from plait_bytecode_tracer.values.plain import own_table
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,

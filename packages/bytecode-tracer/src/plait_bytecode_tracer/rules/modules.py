@@ -11,8 +11,9 @@ from plait_bytecode_tracer.exceptions.raising import fails_attribute
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import hold, plain_value
 from plait_bytecode_tracer.objects.objects import MODULE_CALL, MODULE_GETATTR
+from plait_bytecode_tracer.outside.assumptions import guard_no_hooks
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.state import HOOKS
+from plait_bytecode_tracer.values.plain import HOOKS
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
@@ -34,7 +35,7 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
     if isinstance(owner, Known) and owner.source is not None:
         if owner.value.__dict__.get("_compiled_call_impl") is not None:
             raise TraceBreakError("GB0002", f"{owner.source.text}, which is compiled by itself")
-        frame.state.guard_no_hooks(owner.source)
+        guard_no_hooks(frame.state, owner.source)
     elif not isinstance(owner, ObjectVariable):
         raise TraceBreakError("GB0009", "a call of a module that is not reached from the call")
     return _call_forward(frame, owner, list(args), kwargs)

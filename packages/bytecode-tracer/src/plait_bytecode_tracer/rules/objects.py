@@ -26,12 +26,12 @@ from plait_bytecode_tracer.objects.standins import stand_in
 from plait_bytecode_tracer.outside.functions import settled
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.shapes.attributes import size_of
-from plait_bytecode_tracer.state import is_empty
 from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.patches import require_own
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.keys import keep_distinct
 from plait_bytecode_tracer.values.lookup import is_a
+from plait_bytecode_tracer.values.plain import is_empty
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     CallableVariable,

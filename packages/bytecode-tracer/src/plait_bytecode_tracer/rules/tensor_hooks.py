@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.outside.tensors import guard_requires_grad
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors import transforms
@@ -43,7 +44,7 @@ def retain_grad(frame: Frame, owner: TensorVariable) -> Variable:
     if owner.source is None or not owner.fake.requires_grad:
         raise TraceBreakError("GB0002", "the tensor method retain_grad()")
     if is_leaf(frame.state, owner):
-        frame.state.guard_requires_grad()
+        guard_requires_grad(frame.state)
         return constant(None)
     _after_the_graph(frame.state, owner, "retain_grad", [])
     return constant(None)
@@ -56,7 +57,7 @@ def _after_the_graph(
         raise TraceBreakError("GB0002", f"{name}() inside a transform")
     if any(node.target is torch.autograd.grad for node in state.graph.nodes):
         raise TraceBreakError("GB0002", f"{name}() after gradients were computed")
-    state.guard_requires_grad()
+    guard_requires_grad(state)
     version = None if is_leaf(state, owner) else owner.fake._version
     made = HookHandle(RemovableHandle, tensor=owner, method=name, args=args, version=version)
     state.hooks.append(made)

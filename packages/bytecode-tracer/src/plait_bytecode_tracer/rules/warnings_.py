@@ -9,6 +9,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind, Mode
+from plait_bytecode_tracer.outside.tables import written_globals
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.variables import Known, SymbolVariable, Variable
 
@@ -51,7 +52,7 @@ def warn(
     known = isinstance(text, str) and isinstance(kind, type) and issubclass(kind, Warning)
     if not known or type(level) is not int or source is not None or more:
         raise TraceBreakError("GB0005", "the code warns of something that is no text")
-    if frame.state.written_globals(vars(warnings)) is not None:
+    if written_globals(frame.state, vars(warnings)) is not None:
         raise TraceBreakError("GB0005", "the code warns after it has changed how that is done")
     user = _caller(frame, level)
     space, line = user.function.globals, user.line_at(user.instruction)

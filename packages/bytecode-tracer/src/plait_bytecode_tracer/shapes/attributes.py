@@ -7,6 +7,7 @@ import functools
 import torch
 
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.graph.results import number_of, size_node
 from plait_bytecode_tracer.shapes.arithmetic import FUNCTIONS
 from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.variables import (
@@ -52,7 +53,7 @@ def symbolic_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variab
     node = functools.partial(_attribute_node, frame, owner.node, name)
     fake = owner.fake
     value = fake.numel() * fake.itemsize if name == "nbytes" else getattr(fake, name)
-    return frame.state.number(value, node)
+    return number_of(frame.state, value, node)
 
 
 def _attribute_node(frame: Frame, node: torch.fx.Node, name: str) -> torch.fx.Node:
@@ -73,5 +74,5 @@ def shape_of(frame: Frame, owner: TensorVariable) -> Variable:
 
 def size_of(frame: Frame, owner: TensorVariable, dim: int) -> Variable:
     """One size of a tensor."""
-    node = functools.partial(frame.state.size_node, owner.node, dim)
-    return frame.state.number(owner.fake.size(dim), node)
+    node = functools.partial(size_node, frame.state, owner.node, dim)
+    return number_of(frame.state, owner.fake.size(dim), node)

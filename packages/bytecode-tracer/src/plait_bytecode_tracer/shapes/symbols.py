@@ -13,8 +13,10 @@ import torch._guards
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.graph.results import size_node
 from plait_bytecode_tracer.guards import Kind, Range, Relation
 from plait_bytecode_tracer.outside.draws import UNDECIDED, is_drawn
+from plait_bytecode_tracer.outside.tensors import add_number, input_at
 from plait_bytecode_tracer.shapes.environment import make_environment
 from plait_bytecode_tracer.shapes.expressions import (
     OPPOSITE,
@@ -116,7 +118,7 @@ class Symbols:
 
     def _placeholder(self, variable: SymbolVariable, source: Source) -> fx.Node:
         value = variable.hint if variable.kind is not int else self.symbolic(variable)
-        return self.state.add_number(source, value)
+        return add_number(self.state, source, value)
 
     def size(self, source: Source, dim: int, value: int) -> torch.SymInt:
         """A size of a tensor of the call."""
@@ -237,7 +239,7 @@ class Symbols:
             case Computed(node):
                 return node
             case Leaf(source, "size", dim):
-                return self.state.size_node(self.state.input_at(source).node, dim)
+                return size_node(self.state, input_at(self.state, source).node, dim)
             case Leaf(source, ""):
                 return self.node(self.numbers[source.code])
             case Applied(_, arguments, function) if function is not None:
@@ -403,5 +405,5 @@ def _hint_of(leaf: Leaf | Computed, symbols: Symbols) -> Any:
         return None
     if not leaf.read:
         return symbols.numbers[leaf.source.code].hint
-    tensor = symbols.state.input_at(leaf.source).real
+    tensor = input_at(symbols.state, leaf.source).real
     return getattr(tensor, leaf.read)(leaf.dim)

@@ -18,6 +18,7 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import class_attribute
+from plait_bytecode_tracer.outside.assumptions import guard_class_attribute, guard_function
 from plait_bytecode_tracer.values.sources import Source
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def require_own(state: TraceState, name: str, cls: type = torch.Tensor) -> None:
         return
     if not is_own(class_attribute(cls, name)):
         raise TraceBreakError("GB0002", f"{cls.__name__}.{name}, which is not torch's own")
-    state.guard_class(cls, name)
+    guard_class_attribute(state, cls, name)
 
 
 def refuse_modes(state: TraceState, what: str) -> None:
@@ -105,7 +106,7 @@ def guard_code(state: TraceState, function: types.FunctionType) -> None:
     if function in state.code_guards:
         return
     state.code_guards.add(function)
-    state.guard_function(function)
+    guard_function(state, function)
     namespace = function.__globals__
     source = state.constants.source(namespace, "globals")
     for name, attributes in _names_read(function.__code__):

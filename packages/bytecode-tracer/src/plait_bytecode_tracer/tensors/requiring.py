@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.outside.tensors import guard_requires_grad
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.gradients import is_leaf
 from plait_bytecode_tracer.values.variables import TensorVariable
@@ -26,7 +27,7 @@ def require_before(state: TraceState, owner: TensorVariable, wanted: bool) -> No
         raise TraceBreakError("GB0002", "requires_grad_() of a tensor that has been used")
     if not is_leaf(state, owner) or not (real.is_floating_point() or real.is_complex()):
         raise TraceBreakError("GB0002", "requires_grad_() of a tensor that cannot need gradients")
-    state.guard_requires_grad()
+    guard_requires_grad(state)
     owner.fake.requires_grad_(wanted)
     state.required[owner.node] = owner, wanted
 

@@ -24,7 +24,7 @@ from plait_bytecode_tracer.objects.objects import (
     guard_class,
     static_attribute,
 )
-from plait_bytecode_tracer.state import is_plain_subclass
+from plait_bytecode_tracer.values.plain import is_plain_subclass
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,

@@ -1,0 +1,52 @@
+"""Which tensors the graph changes: what their versions tell, and what they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import fx
+
+from plait_bytecode_tracer.failing import changes_unseen
+from plait_bytecode_tracer.values.variables import SequenceVariable, TensorVariable, Variable
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.state import TraceState
+
+
+def mark(state: TraceState, node: fx.Node) -> None:
+    """Note the user's line and file that a node comes from, and its tensor's version."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        state.versions[node] = -1 if value.is_inference() else value._version
+    node.meta["source_line"] = state.line
+    if state.files:
+        node.meta["source_file"] = state.files[-1]
+
+
+def mark_changed(state: TraceState, args: Sequence[Variable]) -> None:
+    """Tensors in lists are written to: that of fake tensors does not change their version."""
+    for given in args:
+        for item in given.items if isinstance(given, SequenceVariable) else ():
+            if isinstance(item, TensorVariable):
+                state.versions_before.setdefault(item.node, state.versions.get(item.node, -1))
+                state.versions[item.node] = -2
+
+
+def is_changed(state: TraceState, node: fx.Node) -> bool:
+    """Whether a tensor's version has grown since its node came."""
+    version = state.versions.get(node, -1)
+    return version >= 0 and node.meta["val"]._version != version
+
+
+def changed_inputs(state: TraceState) -> list[int]:
+    """The places of the inputs that the graph changes, as far as their versions tell."""
+    return [n for n, each in enumerate(state.inputs) if is_changed(state, each.node)]
+
+
+def may_change_unseen(state: TraceState) -> bool:
+    """Whether the graph may change inputs of which their versions do not tell."""
+    if any(i.node.meta["val"].is_inference() for i in state.tensor_inputs):
+        return True
+    return bool(state.versions_before) or any(map(changes_unseen, state.graph.nodes))

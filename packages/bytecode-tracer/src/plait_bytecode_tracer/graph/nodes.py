@@ -1,0 +1,132 @@
+"""Nodes of the graph: what they call is run on fake tensors as they are added."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.failing import (
+    is_change,
+    is_fallible,
+    is_printed,
+    require_retraceable,
+    require_unchanged,
+)
+from plait_bytecode_tracer.graph.arguments import map_variables
+from plait_bytecode_tracer.graph.changes import changed_inputs, is_changed
+from plait_bytecode_tracer.graph.failures import failing_operation
+from plait_bytecode_tracer.tensors.in_place import require_possible, require_unhooked
+from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operation
+from plait_bytecode_tracer.values.variables import Known, TensorVariable
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.state import TraceState
+
+
+def emit(
+    state: TraceState, kind: str, target: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[fx.Node, Any]:
+    """Add a node and run it on fake tensors. Arguments are variables or containers."""
+    from plait_bytecode_tracer.shapes.data import check_assumed
+    from plait_bytecode_tracer.shapes.uses import check_result, check_use
+
+    _guard_target(state, kind, target, args)
+    if state.requiring and state.grad_enabled:
+        raise TraceBreakError("GB0002", "gradients of a tensor that was made without any")
+    device = state.ambient.device_for(target, kwargs)
+    if device is not None:
+        kwargs = {**kwargs, "device": Known(device)}
+    if state.symbols is not None:
+        check_use(target, args, kwargs)
+    node_args = _node_arguments(state, tuple(args))
+    node_kwargs = _node_arguments(state, kwargs)
+    fake_args, fake_kwargs = _fake_arguments(state, tuple(args)), _fake_arguments(state, kwargs)
+    if is_fallible(target, fake_args) and _is_watched(state):
+        changed = bool(changed_inputs(state))
+        require_retraceable(state.graph.nodes, target, fake_args, is_changed=changed)
+    try:
+        result = state.run(kind, target, fake_args, fake_kwargs)
+    except TraceBreakError as error:
+        from plait_bytecode_tracer.shapes.data import depends_on_data
+        from plait_bytecode_tracer.tensors.values import with_numbers
+
+        cause = error.__cause__
+        if not isinstance(cause, Exception) or not depends_on_data(cause):
+            raise
+        given = with_numbers(state, args, kwargs)
+        if given is not None:
+            return state.emit(kind, target, *given)
+        if state.symbols is not None or not state.policy.data_dependent:
+            raise
+        state.need_symbols()
+        result = state.run(kind, target, fake_args, fake_kwargs)
+    check_assumed(state, target)
+    if state.symbols is not None:
+        check_result(target, result, args, kwargs)
+    state.note_operation()
+    require_unhooked(state.hooks)
+    if is_change(target) and _is_watched(state) and changed_inputs(state):
+        require_unchanged(state.graph.nodes, target, fake_args)
+    node = state.graph.create_node(kind, target, node_args, node_kwargs)
+    node.meta["val"] = result
+    state.mark(node)
+    if not state.mutates_tensors:
+        state.mutates_tensors = any(map(functools.partial(is_changed, state), node.all_input_nodes))
+    return node, result
+
+
+def _guard_target(state: TraceState, kind: str, target: Any, args: Sequence[Any]) -> None:
+    """What a node calls stays torch's own."""
+    tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
+    if tensors:
+        require_own_operation(state, kind, target, tensors[0].cls)
+    if isinstance(target, types.FunctionType) and target.__module__.startswith("torch"):
+        guard_code(state, target)
+
+
+def _is_watched(state: TraceState) -> bool:
+    """Whether somebody would miss an error that only the graph's run raises."""
+    prints = any(is_printed(function) for function, _, _ in state.deferred)
+    return prints or any(frame.is_handling() for frame in state.running)
+
+
+def run(state: TraceState, kind: str, target: Any, args: Any, kwargs: Any) -> Any:
+    """Run an operation on fake tensors, under the modes of the trace."""
+    try:
+        require_possible(target, args, kwargs)
+    except Exception as error:
+        raise failing_operation(target, error) from error
+    with (
+        state.fake_mode,
+        state.ambient.applied(),
+        torch.set_grad_enabled(state.grad_enabled),
+    ):
+        try:
+            if kind == "call_method":
+                return getattr(args[0], target)(*args[1:], **kwargs)
+            return target(*args, **kwargs)
+        except TraceBreakError:
+            raise
+        except Exception as error:
+            raise failing_operation(target, error) from error
+
+
+def _node_arguments(state: TraceState, value: Any) -> Any:
+    return map_variables(
+        value, lambda t: state.scope.local(t.node), lambda n: _local(state, n.owner.node(n))
+    )
+
+
+def _local(state: TraceState, value: Any) -> Any:
+    """A number of the call in the graph that is being built."""
+    return state.scope.local(value) if isinstance(value, fx.Node) else value
+
+
+def _fake_arguments(state: TraceState, value: Any) -> Any:
+    return map_variables(value, lambda tensor: tensor.fake, lambda n: n.owner.symbolic(n))

@@ -1,0 +1,159 @@
+"""Builtin containers from outside: what is read of them is guarded as it is read."""
+
+from __future__ import annotations
+
+import collections
+import operator
+from typing import TYPE_CHECKING, Any
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.guards import Kind, same_order
+from plait_bytecode_tracer.twins.registry import outside_deque
+from plait_bytecode_tracer.values.lazy import LazyDict, LazyList, OpenList
+from plait_bytecode_tracer.values.object_keys import (
+    entry_source,
+    guard_key,
+    is_identity_key,
+    read_elements,
+    read_keys,
+    real_key,
+    tracked_key,
+)
+from plait_bytecode_tracer.values.plain import VALUE_BASES, plain_of, shown
+from plait_bytecode_tracer.values.sources import Source, is_written
+from plait_bytecode_tracer.values.variables import (
+    DequeItems,
+    DictVariable,
+    ObjectKey,
+    SequenceVariable,
+    SetVariable,
+    Variable,
+    is_constant,
+)
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.state import TraceState
+
+
+def wrap_storage(state: TraceState, value: Any, base: type, source: Source) -> Variable:
+    """The builtin container inside an object from outside whose class inherits from one."""
+    known = state.storages.get(id(value))
+    if known is None and base in VALUE_BASES:
+        plain = state.constants.name(plain_of)
+        inner = Source(f"{plain}({source.code}, {base.__name__})", source.text, source)
+        known = state.wrap(plain_of(value, base), inner)
+        state.storages[id(value)] = known
+    if known is None:
+        known = wrap_container(state, value, base, source)
+        state.storages[id(value)] = known
+    return known
+
+
+def wrap_container(state: TraceState, value: Any, kind: Any, source: Source) -> Variable:
+    """A builtin container from outside, or the one inside an object of a class made from it."""
+    if issubclass(kind, dict):
+        return _wrap_dict(state, value, kind, source)
+    if kind in (set, frozenset):
+        items = read_elements(state, source, value)
+        return SetVariable(items, source, kind, value, writes=[])
+    size = kind.__len__(value)
+
+    def wrap(n: int) -> Variable:
+        return state.wrap(kind.__getitem__(value, n), _element(state, value, kind, source, n))
+
+    def guard_length() -> None:
+        text = f"len({source.text}) == {size}"
+        if type(value) is kind:
+            state.require(source, Kind.LENGTH, size, text)
+        else:
+            state.guard(source, f"{_unbound(state, kind, '__len__')}({{}}) == {size}", text)
+
+    if type(value) is list and state.policy.has_changed(source, float(size)):
+        return SequenceVariable(OpenList(size, wrap, guard_length), kind, source, value)
+    guard_length()
+    return SequenceVariable(LazyList(size, wrap), kind, source, value)
+
+
+def _wrap_dict(state: TraceState, value: dict[Any, Any], kind: Any, source: Source) -> Variable:
+    keys = [tracked_key(key) for key in kind.keys(value)]
+    plain = type(value) is kind
+
+    def wrap(key: Any) -> Variable:
+        item = dict.__getitem__(value, real_key(key))
+        if isinstance(key, ObjectKey) and plain:
+            return state.wrap(item, entry_source(source, key))
+        return state.wrap(item, _element(state, value, dict, source, key))
+
+    def guard(key: Any, present: bool | None) -> None:
+        if present is None:
+            _guard_keys(state, keys, kind, plain, source)
+        elif isinstance(key, ObjectKey) and plain:
+            guard_key(state, source, key, present)
+        elif not (is_constant(key) or is_identity_key(key)):
+            raise TraceBreakError("GB0009", f"{source.text} read by a key that is an object")
+        else:
+            text = f"{shown(key)} {'in' if present else 'not in'} {source.text}"
+            if plain:
+                state.require(source, Kind.HAS if present else Kind.LACKS, key, text)
+                return
+            contains = _unbound(state, dict, "__contains__")
+            test = f"{contains}({{}}, {state.constants.name(key)})"
+            state.guard(source, test if present else f"not {test}", text)
+
+    as_they_are = type(value) is dict and all(map(operator.is_, keys, value))
+    made = DictVariable(LazyDict(value if as_they_are else keys, wrap, guard), kind, source, value)
+    if kind is collections.defaultdict and isinstance(value, collections.defaultdict):
+        made.factory = state.wrap(value.default_factory, source.attribute("default_factory"))
+    return made
+
+
+def _guard_keys(
+    state: TraceState, keys: list[Any], kind: Any, is_plain: bool, source: Source
+) -> None:
+    if is_plain and any(isinstance(key, ObjectKey) for key in keys):
+        read_keys(state, source, keys)
+        return
+    if not all(is_constant(key) or is_identity_key(key) for key in keys):
+        raise TraceBreakError("GB0009", f"{source.text} is a dict with keys that are objects")
+    text = f"keys of {source.text} == {keys!r}"
+    if is_plain:
+        state.require(source, Kind.KEYS, tuple(keys), text)
+        return
+    order = f"{state.constants.name(same_order)}({_unbound(state, kind, 'keys')}({{}}), "
+    state.guard(source, f"{order}{state.constants.name(tuple(keys))})", text)
+
+
+def wrap_deque(state: TraceState, value: collections.deque[Any], source: Source) -> Variable:
+    """A deque from outside, of this length."""
+    state.guard_type(source, value)
+    size, maxlen = len(value), value.maxlen
+    state.guard(source, f"len({{}}) == {size}", f"len({source.text}) == {size}")
+    state.guard(source, f"{{}}.maxlen == {maxlen}", f"{source.text}.maxlen == {maxlen}")
+
+    def wrap(n: int) -> Variable:
+        return state.wrap(value[n], source.item(str(n), str(n)))
+
+    return outside_deque(DequeItems(LazyList(size, wrap), list, source), maxlen, source)
+
+
+def guard_view(state: TraceState, value: Any, source: Source) -> None:
+    """A view of a dict of constants that the caller made keeps what it shows."""
+    shown = tuple(value)
+    if not is_constant(shown):
+        raise TraceBreakError("GB0009", f"{source.text} is a view of a dict of objects")
+    check = state.constants.name(same_order)
+    text = f"{source.text} shows what it did"
+    state.guard(source, f"{check}({{}}, {state.constants.name(shown)})", text)
+
+
+def _element(state: TraceState, value: Any, kind: type, source: Source, key: Any) -> Source:
+    """The source of an element, past a `__getitem__` of the container's own class."""
+    place = repr(key) if is_written(key) else state.constants.name(key)
+    if type(value) is kind:
+        return source.element(key, shown(key), place)
+    getter = _unbound(state, kind, "__getitem__")
+    return Source(f"{getter}({source.code}, {place})", f"{source.text}[{key!r}]", source)
+
+
+def _unbound(state: TraceState, kind: type, name: str) -> str:
+    return state.constants.name(getattr(kind, name))

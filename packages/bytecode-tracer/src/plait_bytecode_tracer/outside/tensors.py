@@ -1,0 +1,149 @@
+"""Tensors and numbers from outside: the inputs of the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.guards import Kind, TensorFacts, tensor_facts
+from plait_bytecode_tracer.outside.assumptions import guard_class_attribute, guard_same
+from plait_bytecode_tracer.tensors.scopes import without_transforms
+from plait_bytecode_tracer.values.plain import is_plain_subclass, plain_tensor
+from plait_bytecode_tracer.values.sources import Source
+from plait_bytecode_tracer.values.variables import SubclassVariable, TensorVariable, Variable
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.state import TraceState
+
+
+@dataclass(slots=True)
+class GraphInput:
+    """A tensor that the graph reads: its source, placeholder and real tensor."""
+
+    source: Source
+    node: fx.Node
+    tensor: torch.Tensor | None
+    """None once the call is captured."""
+
+    @property
+    def real(self) -> torch.Tensor:
+        """The tensor, while the call is traced."""
+        assert self.tensor is not None
+        return self.tensor
+
+
+def wrap_tensor(state: TraceState, value: torch.Tensor, source: Source) -> Variable:
+    """A tensor from outside: an input of the graph, guarded by what its class and layout are."""
+    known = state.wrapped.get(id(value))
+    if isinstance(known, TensorVariable):
+        if known.source is not None and known.source.code != source.code:
+            guard_same(state, source, known.source)
+        return known
+    if is_plain_subclass(type(value)):
+        return _wrap_subclass(state, value, source)
+    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        raise TraceBreakError(
+            "GB0009", f"{source.text} is a {type(value).__name__}, a tensor subclass"
+        )
+    if value.layout is not torch.strided or value.is_conj() or value.is_neg():
+        raise TraceBreakError("GB0009", f"{source.text} is not a plain strided tensor")
+    with without_transforms():
+        fake = _fake(state, value, source)
+    node = state.scope.root.graph.placeholder(f"arg{len(state.inputs)}")
+    node.meta["val"] = fake
+    state.mark(node)
+    node.meta["source"] = source.text
+    variable = TensorVariable(node, fake, source, type(value), value)
+    state.inputs.append(GraphInput(source, node, value))
+    state.wrapped[id(value)] = variable
+    state.kept.append(value)
+    return variable
+
+
+def _wrap_subclass(state: TraceState, value: torch.Tensor, source: Source) -> Variable:
+    """A tensor of a subclass: the graph takes the plain tensor in the same memory."""
+    known = state.wrapped.get(id(value))
+    if isinstance(known, SubclassVariable):
+        if known.source is not None and known.source.code != source.code:
+            guard_same(state, source, known.source)
+        return known
+    state.guard_type(source, value)
+    guard_class_attribute(state, type(value), "__torch_dispatch__")
+    code = f"{state.constants.name(plain_tensor)}({source.code})"
+    tensor = wrap_tensor(state, plain_tensor(value), Source(code, source.text, source))
+    assert isinstance(tensor, TensorVariable)
+    variable = SubclassVariable(tensor, type(value), source, value)
+    state.wrapped[id(value)] = variable
+    state.kept.append(value)
+    return variable
+
+
+def _fake(state: TraceState, value: torch.Tensor, source: Source) -> torch.Tensor:
+    """The fake of an input, and the guard on it."""
+    facts = tensor_facts(value, with_grad=state.grad_enabled or value.is_inference())
+    chosen = state.policy.sizes(source, value)
+    if not chosen:
+        _guard_tensor(state, value, source, facts)
+        return state.fake_mode.with_sizes(value)
+    symbols = state.need_symbols()
+    from plait_bytecode_tracer.shapes.inputs import symbolic_sizes
+
+    made = symbolic_sizes(symbols, state.policy, value, source, chosen)
+    facts = replace(facts, shape=made.ranges, stride=tuple(made.fixed_strides))
+    _guard_tensor(state, value, source, facts)
+    made.relate(symbols)
+    return state.fake_mode.with_sizes(value, made.sizes, made.strides)
+
+
+def _guard_tensor(
+    state: TraceState, value: torch.Tensor, source: Source, facts: TensorFacts
+) -> None:
+    shape = list(facts.shape)
+    stride = ["*" if each is None else each for each in facts.stride]
+    text = f"{source.text}: {facts.dtype} {shape} stride {stride} {facts.device}"
+    if type(value) is not torch.Tensor:
+        text += f" {type(value).__name__}"
+    if facts.requires_grad is not None:
+        text += f" requires_grad={facts.requires_grad}"
+    state.require(source, Kind.TENSOR, facts, text)
+
+
+def guard_requires_grad(state: TraceState) -> None:
+    """The inputs keep whether they require grad, though gradients are off at the call."""
+    for graph_input in state.tensor_inputs:
+        facts = state.guards.find(graph_input.source, Kind.TENSOR).expected
+        assert isinstance(facts, TensorFacts)
+        facts = replace(facts, requires_grad=graph_input.real.requires_grad)
+        state.guards.replace(graph_input.source, Kind.TENSOR, facts)
+
+
+def guard_storage_offsets(state: TraceState) -> None:
+    """All inputs keep the offset at which they begin in their storage."""
+    for graph_input in state.tensor_inputs:
+        offset = graph_input.real.storage_offset()
+        text = f"{graph_input.source.text} begins at element {offset} of its storage"
+        state.guard(graph_input.source, f"{{}}.storage_offset() == {offset}", text)
+
+
+def add_number(state: TraceState, source: Source, value: Any) -> fx.Node:
+    """A number of the call as an input of the graph."""
+    node = state.scope.root.graph.placeholder(f"arg{len(state.inputs)}")
+    node.meta["val"] = value
+    state.mark(node)
+    node.meta["source"] = source.text
+    state.inputs.append(GraphInput(source, node, None))
+    return node
+
+
+def input_at(state: TraceState, source: Source) -> GraphInput:
+    """The input of the graph that a source gives."""
+    return next(i for i in state.inputs if i.source.code == source.code)
+
+
+def input_tensor(state: TraceState, variable: TensorVariable) -> torch.Tensor:
+    """The real tensor behind a graph input."""
+    return next(i.real for i in state.inputs if i.node is variable.node)

@@ -1,0 +1,77 @@
+"""What objects of the caller's are, past what their own classes would say."""
+
+from __future__ import annotations
+
+import collections
+import types
+from enum import Enum
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.guards import class_attribute
+from plait_bytecode_tracer.values.sources import is_written
+
+STORED_KINDS: frozenset[type] = frozenset(
+    {list, tuple, dict, set, frozenset, collections.OrderedDict, collections.defaultdict}
+)
+"""Builtin containers that the trace tracks by their elements."""
+
+VALUE_BASES: tuple[type, ...] = (str, int, float, complex, bytes)
+"""Builtin classes of constants, from which classes inherit."""
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""The attributes of a module that hold what its call does besides `forward`."""
+
+
+def plain_of(value: Any, base: Any) -> Any:
+    """The string or number inside an instance of a class that inherits from one."""
+    if base is str:
+        return str.__str__(value)
+    if base is bytes:
+        return bytes.__getitem__(value, slice(None))[:]
+    arithmetic: Any = base.__pos__
+    return arithmetic(value)
+
+
+def is_named_tuple(cls: type) -> bool:
+    """Whether instances are tuples whose elements have names."""
+    return issubclass(cls, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_fields"))
+
+
+def shown(value: object) -> str:
+    """A constant for people; what an enum's own class would say is not asked for."""
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value._name_}"
+    if type(value) is int and not is_written(value):
+        return f"a number of {value.bit_length()} bits"
+    return repr(value)
+
+
+def is_empty(cell: types.CellType) -> bool:
+    """Whether a cell holds nothing."""
+    try:
+        cell.cell_contents  # noqa: B018  # it raises
+    except ValueError:
+        return True
+    return False
+
+
+def own_table(value: object) -> dict[str, Any]:
+    """The instance dictionary of an object, past what its class would do."""
+    table: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    return table
+
+
+def is_plain_subclass(cls: type) -> bool:
+    """Whether tensors of a class are like others below `__torch_function__`."""
+    dispatch = class_attribute(cls, "__torch_dispatch__")
+    is_plain = dispatch is class_attribute(torch.Tensor, "__torch_dispatch__")
+    known = cls in (torch.Tensor, torch.nn.Parameter) or issubclass(cls, torch.nn.Parameter)
+    return is_plain and not known
+
+
+def plain_tensor(value: torch.Tensor) -> torch.Tensor:
+    """The tensor in the memory of one of a subclass."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return value.as_subclass(torch.Tensor)
