@@ -39,6 +39,7 @@ from plait_bytecode_tracer.outside.assumptions import (
 from plait_bytecode_tracer.outside.mourning import refuse_deaths
 from plait_bytecode_tracer.outside.tensors import GraphInput, guard_requires_grad
 from plait_bytecode_tracer.outside.wrapping import wrap_cell
+from plait_bytecode_tracer.residual.effects import replay_effects
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
 from plait_bytecode_tracer.rules.tensor_hooks import refuse_late_changes
 from plait_bytecode_tracer.shapes.policy import Policy
@@ -368,7 +369,7 @@ def _finish(
     state.leaving.append(result)
     try:
         returned = rebuilder.value(result)
-        rebuilder.effects()
+        replay_effects(rebuilder)
         state.running.append(frame)  # what its variables hold lives to the end of the call
         refuse_late_changes(state, rebuilder.names)
         refuse_deaths(state, rebuilder)

@@ -33,6 +33,7 @@ from plait_bytecode_tracer.breaking.resume import (
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
 from plait_bytecode_tracer.frames.effects import Exits, exits
 from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.residual.effects import replay_effects
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
 from plait_bytecode_tracer.residual.steps import Thunk
 from plait_bytecode_tracer.tensors.ambient import left_switched
@@ -120,7 +121,7 @@ def go_on(frame: Frame, rebuilder: Rebuilder, known: Known) -> Continuation:
     frames = _live_frames(frame)
     rebuilder.state.running[:] = reversed(frames)
     live = [live_frame(each, rebuilder, is_innermost=each is frame) for each in frames]
-    rebuilder.effects()
+    replay_effects(rebuilder)
     left = exits(live[0].instruction)
     if left is not None:
         made = _targets(live, left)

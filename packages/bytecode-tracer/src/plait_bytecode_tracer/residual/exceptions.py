@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.exceptions.raising import native_class
 from plait_bytecode_tracer.exceptions.tracebacks import make_traceback
+from plait_bytecode_tracer.residual.instances import set_own_attributes
 from plait_bytecode_tracer.values.variables import (
     ExceptionStorage,
     Known,
@@ -41,7 +42,7 @@ def new_exception(rebuilder: Rebuilder, variable: ObjectVariable) -> str:
     for field in sorted(fields, key=lambda f: _LAST.index(f) if f in _LAST else -1):
         value = rebuilder.value(fields[field])
         rebuilder.lines.append(f"{put}({name}, {field!r}, {value})")
-    rebuilder.own_attributes(name, variable)
+    set_own_attributes(rebuilder, name, variable)
     return name
 
 
