@@ -56,8 +56,9 @@ def _forward(
     context = ObjectVariable(torch.autograd.function.FunctionCtx)
     if any(isinstance(arg, TensorVariable) for arg in args):
         guard_requires_grad(frame.state)
-    flags = tuple(isinstance(a, TensorVariable) and a.fake.requires_grad for a in args)
-    context.attributes["needs_input_grad"] = constant(flags)
+    # A new tuple at each call, as in eager.
+    flags = [constant(isinstance(a, TensorVariable) and a.fake.requires_grad) for a in args]
+    context.attributes["needs_input_grad"] = SequenceVariable(flags, tuple)
     for name in ("forward", "setup_context"):
         guard_class(frame, cls, name)
     forward = constant(_function(cls, "forward"))

@@ -151,6 +151,10 @@ def _record(
     flow = flow_of([tangent.output for tangent in tangents], table.leaves)
     gradients = _add_gradients(recorder, table, results, tangents)
     got = [index for index, place in enumerate(gradients.positions) if place is not None]
+    flow = flow.including(frozenset(got))
+    if not all(flow.reached):
+        # Of a view taken without gradients, say: it needs some, and hands none on.
+        raise AtenTraceError("a result needs gradients, but its own reach no input")
     nodes = [*results.nodes, *gradients.nodes]
     with torch.no_grad():  # where there are tangents, autograd's node owns all that it returns
         separate(recorder, nodes, () if tangents else results.mutations)
@@ -174,7 +178,7 @@ def _record(
         tangents=tuple(tangent.result for tangent in tangents),
         gradients=gradients.positions,
         random=any(is_random(node) for node in recorder.graph.nodes),
-        flow=flow.including(frozenset(got)),
+        flow=flow,
     )
 
 
@@ -199,7 +203,10 @@ def _made_leaves(table: InputTable, flat: Sequence[object]) -> tuple[int, ...]:
 
 
 def _is_made_leaf(table: InputTable, tensor: torch.Tensor) -> bool:
-    return tensor.requires_grad and tensor.is_leaf and table.index_of(tensor) is None
+    # Views are asked no further: autograd makes them anew where their base was written to.
+    if not tensor.requires_grad or tensor._is_view():
+        return False
+    return tensor.is_leaf and table.index_of(tensor) is None
 
 
 def _spent_outputs(
