@@ -41,7 +41,11 @@ def observe(
     torch.manual_seed(1)
     outputs = [each for each in tree_leaves(run(*inputs)) if isinstance(each, Tensor)]
     tensors = (*inputs, *outputs)
-    kinds = tuple((t.requires_grad, t.is_leaf, tuple(t.shape), t.stride()) for t in tensors)
+    # Where a tensor of one element would have its next is nobody's concern.
+    kinds = tuple(
+        (t.requires_grad, t.is_leaf, tuple(t.shape), t.stride() if t.numel() > 1 else ())
+        for t in tensors
+    )
     values = tuple(each.detach().clone() for each in tensors)
     differentiable = [t for t in (*outputs, *inputs) if t.requires_grad and not t.is_leaf]
     torch.manual_seed(2)
