@@ -664,7 +664,7 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     elif isinstance(owner, SubclassVariable):
         store_subclass_attribute(frame, owner, name, value)
     elif isinstance(owner, TensorVariable) and name == "requires_grad":
-        from plait_bytecode_tracer.objects.methods import require_grad
+        from plait_bytecode_tracer.objects.tensor_methods import require_grad
 
         require_grad(frame, owner, [value], {})
     elif owner is value and isinstance(owner, TensorVariable) and name == "data":

@@ -1,0 +1,117 @@
+"""Methods of lists and tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.exceptions.raising import fails, python_error
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import changed, dict_clear, plain_value
+from plait_bytecode_tracer.objects.folding import fold, has_tensor
+from plait_bytecode_tracer.objects.operations import element_equal
+from plait_bytecode_tracer.values.hints import sized_elements
+from plait_bytecode_tracer.values.variables import DictVariable, SequenceVariable, Variable
+
+
+def _append(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
+    owner.items.append(value)
+    changed(frame, owner)
+    return constant(None)
+
+
+def _extend_list(frame: Frame, owner: SequenceVariable, values: Variable) -> Variable:
+    owner.items.extend(sized_elements(frame, values))
+    changed(frame, owner)
+    return constant(None)
+
+
+def _insert(frame: Frame, owner: SequenceVariable, at: Variable, value: Variable) -> Variable:
+    owner.items.insert(plain_value(at), value)
+    changed(frame, owner)
+    return constant(None)
+
+
+def _pop_list(frame: Frame, owner: SequenceVariable, at: Variable | None = None) -> Variable:
+    try:
+        found = owner.items.pop(-1 if at is None else plain_value(at))
+    except IndexError as error:
+        raise python_error(error) from error
+    changed(frame, owner)
+    return found
+
+
+def _reverse(frame: Frame, owner: SequenceVariable) -> Variable:
+    owner.items.reverse()
+    changed(frame, owner)
+    return constant(None)
+
+
+def clear_container(frame: Frame, owner: SequenceVariable | DictVariable) -> Variable:
+    """`clear()` of a list or dict."""
+    if isinstance(owner, DictVariable):
+        dict_clear(frame, owner)
+    else:
+        owner.items.clear()
+        changed(frame, owner)
+    return constant(None)
+
+
+def copy_container(frame: Frame, owner: SequenceVariable | DictVariable) -> Variable:
+    """`copy()` of a list or dict."""
+    if isinstance(owner, SequenceVariable) and owner.kind is tuple:
+        fails(AttributeError, "'tuple' object has no attribute 'copy'")
+    if isinstance(owner, DictVariable):
+        return DictVariable(owner.items.copy(), owner.kind, factory=owner.factory)
+    return SequenceVariable(owner.items.copy(), owner.kind)
+
+
+def _search(frame: Frame, owner: SequenceVariable, name: str, value: Variable) -> Variable:
+    if has_tensor([owner, value]):
+        raise TraceBreakError("GB0003", f"{name}() of a sequence of tensors")
+    return fold(getattr(owner.kind, name), [owner, value], {})
+
+
+def _index(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
+    return _search(frame, owner, "index", value)
+
+
+def _count(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
+    return _search(frame, owner, "count", value)
+
+
+def _remove(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
+    for position, item in enumerate(owner.items):
+        if element_equal(frame, item, value):
+            del owner.items[position]
+            changed(frame, owner)
+            return constant(None)
+    return fails(ValueError, "list.remove(x): x not in list")
+
+
+def _sort(
+    frame: Frame,
+    owner: SequenceVariable,
+    *,
+    key: Variable | None = None,
+    reverse: Variable | None = None,
+) -> Variable:
+    from plait_bytecode_tracer.rules.sorting import sort_list
+
+    sort_list(frame, owner, key, reverse)
+    return constant(None)
+
+
+LIST_METHODS: dict[str, Callable[..., Variable]] = {
+    "append": _append,
+    "extend": _extend_list,
+    "insert": _insert,
+    "pop": _pop_list,
+    "reverse": _reverse,
+    "clear": clear_container,
+    "copy": copy_container,
+    "sort": _sort,
+    "remove": _remove,
+    "index": _index,
+    "count": _count,
+}

@@ -1,0 +1,203 @@
+"""Methods of tensors."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import get_item, plain_value, set_item
+from plait_bytecode_tracer.objects.folding import tracked
+from plait_bytecode_tracer.outside.tensors import guard_requires_grad, guard_storage_offsets
+from plait_bytecode_tracer.rules.tensor_hooks import register, retain_grad
+from plait_bytecode_tracer.shapes.attributes import shape_of
+from plait_bytecode_tracer.shapes.data import number_in
+from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.tensors.gradients import is_leaf
+from plait_bytecode_tracer.tensors.requiring import require_before
+from plait_bytecode_tracer.tensors.subclasses import made_subclass
+from plait_bytecode_tracer.tensors.values import READERS, UNKNOWN, value_of
+from plait_bytecode_tracer.values.variables import TensorVariable, Variable
+
+_VALUE_METHODS = frozenset(
+    {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "data_ptr"}
+)
+_UNTRACED = frozenset(
+    {
+        *("share_memory_", "storage", "set_", "untyped_storage", "resize_"),
+        *("__array__", "__reduce__", "__reduce_ex__", "__deepcopy__", "pin_memory"),
+    }
+)
+
+
+def through_mode_of_method(
+    frame: Frame,
+    owner: TensorVariable,
+    name: str,
+    args: list[Variable],
+    kwargs: dict[str, Variable],
+) -> Variable | None:
+    """What the modes around make of a method's call; None: they leave it as it is."""
+    from plait_bytecode_tracer.tensors.function_modes import through_mode
+
+    def target(tensor: Any, *values: Any, **options: Any) -> Any:
+        return getattr(tensor, name)(*values, **options)
+
+    return through_mode(frame, target, [owner, *args], kwargs)
+
+
+def tensor_method(
+    frame: Frame,
+    owner: TensorVariable,
+    name: str,
+    args: list[Variable],
+    kwargs: dict[str, Variable],
+) -> Variable:
+    """A call of a method of a tensor: a node, or what the trace knows of its result."""
+    state: TraceState = frame.state
+    if name.startswith("__"):
+        made = _tensor_special(frame, owner, name, args)
+        if made is not None:
+            return made
+    if name == "size" and owner.fake._has_symbolic_sizes_strides and not kwargs:
+        found = _size(frame, owner, args)
+        if found is not None:
+            return found
+    if name == "storage_offset":
+        guard_storage_offsets(state)
+    if name == "requires_grad_":
+        return require_grad(frame, owner, args, kwargs)
+    if name in _HOOKING and len(args) == 1 and not kwargs:
+        return register(frame, owner, name, args[0])
+    if name == "retain_grad" and not args and not kwargs:
+        return retain_grad(frame, owner)
+    if name in _METADATA_METHODS:
+        return _change_metadata(frame, owner, name, args, kwargs)
+    if name == "numpy" and not args and not kwargs:
+        from plait_bytecode_tracer.arrays.conversions import array_of_tensor
+
+        return array_of_tensor(frame, owner)
+    if name in _VALUE_METHODS:
+        known = value_of(state, owner, name.strip("_")) if name in READERS else UNKNOWN
+        if known is not UNKNOWN:
+            return tracked(known)
+        number = number_in(frame, owner, name.strip("_"))
+        if number is not None:
+            return number
+        raise TraceBreakError("GB0004", f"the code calls {name}() on a tensor")
+    if name == "as_subclass" and len(args) == 1:
+        return made_subclass(frame, owner, plain_value(args[0]))
+    if name == "backward":
+        from plait_bytecode_tracer.frames.calls import call
+
+        return call(frame, constant(torch.Tensor.backward), [owner, *args], kwargs)
+    if name in _UNTRACED:
+        raise TraceBreakError("GB0002", f"the tensor method {name}()")
+    if name.endswith("_") and not name.endswith("__"):
+        state.mutates_tensors = True
+        node, result = state.emit("call_method", name, [owner, *args], kwargs)
+        if result is owner.fake:
+            owner.node.meta.setdefault("mutated", True)
+            return owner
+        return state.tensor_result(node, result)
+    if "out" in kwargs:
+        state.mutates_tensors = True
+    node, result = state.emit("call_method", name, [owner, *args], kwargs)
+    if result is owner.fake:  # such as contiguous() of a contiguous tensor
+        state.graph.erase_node(node)
+        return owner
+    return state.tensor_result(node, result)
+
+
+def _size(frame: Frame, owner: TensorVariable, args: list[Variable]) -> Variable | None:
+    """`tensor.size()` and `tensor.size(dim)`; None where it fails."""
+    shape = shape_of(frame, owner)
+    if not args:
+        return shape
+    dim = plain_value(args[0])
+    count = owner.fake.dim()
+    valid = type(dim) is int and -count <= dim < count and len(args) == 1
+    return get_item(frame, shape, constant(dim)) if valid else None
+
+
+_HOOKING = ("register_hook", "register_post_accumulate_grad_hook")
+
+
+_METADATA_METHODS = frozenset(
+    {
+        *("t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_"),
+        *("detach_",),
+    }
+)
+
+
+def require_grad(
+    frame: Frame, owner: TensorVariable, args: list[Variable], kwargs: dict[str, Variable]
+) -> Variable:
+    """`requires_grad_()` of a tensor that is so already, or that the code makes, or is given."""
+    state = frame.state
+    wanted = plain_value([*args, *kwargs.values(), constant(True)][0])
+    if owner.fake.requires_grad is wanted and is_leaf(state, owner):
+        guard_requires_grad(state)
+        return owner
+    if owner.source is not None and type(wanted) is bool:
+        require_before(state, owner, wanted)
+        return owner
+    if owner.source is not None or state.scope.parent is not None:
+        raise TraceBreakError("GB0002", "requires_grad_() of a tensor of the caller's")
+    if not state.grad_enabled:  # the graph has no gradients, so this is done behind it
+        if wanted is not True or owner.cls is not torch.Tensor:
+            raise TraceBreakError("GB0002", "requires_grad_() where gradients are off")
+        owner.fake.requires_grad_()
+        state.requiring.append(owner)
+        return owner
+    _, result = state.emit("call_method", "requires_grad_", [owner, *args], kwargs)
+    assert result is owner.fake
+    return owner
+
+
+def _change_metadata(
+    frame: Frame,
+    owner: TensorVariable,
+    name: str,
+    args: list[Variable],
+    kwargs: dict[str, Variable],
+) -> Variable:
+    """A method that makes the tensor a view of itself: the same object, with another node."""
+    if name == "detach_" and _is_detached(frame.state, owner):
+        return owner
+    if owner.source is not None:
+        raise TraceBreakError("GB0002", f"{name}() of a tensor that the caller holds")
+    state = frame.state
+    node, result = state.emit("call_method", name.removesuffix("_"), [owner, *args], kwargs)
+    owner.node, owner.fake = node, result
+    return owner
+
+
+def _is_detached(state: TraceState, owner: TensorVariable) -> bool:
+    """Whether a tensor of the caller's has no history, and is no view, which cannot lose any."""
+    real = owner.original
+    if owner.source is None or real is None or owner.fake.requires_grad or real._is_view():
+        return False
+    guard_requires_grad(state)
+    state.guard(owner.source, "not {}._is_view()", f"{owner.source.text} is no view")
+    return is_leaf(state, owner)
+
+
+def _tensor_special(
+    frame: Frame, owner: TensorVariable, name: str, args: list[Variable]
+) -> Variable | None:
+    """An operator that is called by the name of its method."""
+    from plait_bytecode_tracer.objects.operations import apply
+
+    if name == "__setitem__":
+        set_item(frame, owner, *args)
+        return constant(None)
+    plain = name.strip("_")
+    operation = getattr(operator, plain, None) or getattr(operator, f"{plain}_", None)
+    if plain.startswith("i") and operation is not None and len(args) == 1 and name != "__invert__":
+        return apply(frame, operation, [owner, *args])
+    return None
