@@ -80,7 +80,7 @@ def _has_global_hooks(frame: Frame) -> bool:
 def module_getattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
     """`nn.Module.__getattr__`: a parameter, buffer or submodule."""
     from plait_bytecode_tracer.frames.calls import inline
-    from plait_bytecode_tracer.objects.attributes import module_entry
+    from plait_bytecode_tracer.objects.known_attributes import module_entry
 
     if isinstance(owner, ObjectVariable):
         return inline(frame, MODULE_GETATTR, [owner, name], {})
