@@ -57,7 +57,9 @@ def _forward(
     if any(isinstance(arg, TensorVariable) for arg in args):
         guard_requires_grad(frame.state)
     # A new tuple at each call, as in eager.
-    flags = [constant(isinstance(a, TensorVariable) and a.fake.requires_grad) for a in args]
+    flags: list[Variable] = [
+        constant(isinstance(a, TensorVariable) and a.fake.requires_grad) for a in args
+    ]
     context.attributes["needs_input_grad"] = SequenceVariable(flags, tuple)
     for name in ("forward", "setup_context"):
         guard_class(frame, cls, name)
