@@ -97,7 +97,7 @@ def _write(frame: Frame, value: Variable, name: str, content: Variable) -> None:
     if isinstance(value, ObjectVariable):
         set_exception_field(frame, value, name, content)
         return
-    from plait_bytecode_tracer.objects.objects import write_attribute
+    from plait_bytecode_tracer.objects.writes import write_attribute
 
     write_attribute(frame, value, name, content)
 

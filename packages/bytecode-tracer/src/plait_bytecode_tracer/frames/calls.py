@@ -23,14 +23,14 @@ from plait_bytecode_tracer.objects.folding import FOLDED, fold, has_tensor
 from plait_bytecode_tracer.objects.getters import GETTERS, call_getter, known_getter
 from plait_bytecode_tracer.objects.instances import call_class, new_instance
 from plait_bytecode_tracer.objects.methods import call_method_variable, constant_method
-from plait_bytecode_tracer.objects.objects import (
+from plait_bytecode_tracer.objects.objects import special_method
+from plait_bytecode_tracer.objects.specials import call_folded, canonical
+from plait_bytecode_tracer.objects.statics import (
     MISSING,
     MODULE_CALL,
     guard_class,
-    special_method,
     static_attribute,
 )
-from plait_bytecode_tracer.objects.specials import call_folded, canonical
 from plait_bytecode_tracer.outside.assumptions import guard_function
 from plait_bytecode_tracer.outside.wrapping import wrap_cell
 from plait_bytecode_tracer.rules.callables import outside_partial

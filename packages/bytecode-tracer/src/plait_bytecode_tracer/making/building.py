@@ -13,15 +13,8 @@ from plait_bytecode_tracer.making.made import Recipe, Step
 from plait_bytecode_tracer.making.prototypes import ShieldError, new_class
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.iteration import elements
-from plait_bytecode_tracer.objects.objects import (
-    MISSING,
-    guard_class,
-    is_python,
-    special_method,
-    static_attribute,
-    storage_of,
-    super_attribute,
-)
+from plait_bytecode_tracer.objects.objects import special_method, storage_of, super_attribute
+from plait_bytecode_tracer.objects.statics import MISSING, guard_class, is_python, static_attribute
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.variables import (
     CellVariable,

@@ -10,14 +10,8 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.building import dict_proxy
 from plait_bytecode_tracer.objects.class_methods import bind_to_class
 from plait_bytecode_tracer.objects.class_writes import written_to_class
-from plait_bytecode_tracer.objects.objects import (
-    MISSING,
-    bind_attribute,
-    class_value,
-    guard_class,
-    is_python,
-    static_attribute,
-)
+from plait_bytecode_tracer.objects.objects import bind_attribute, class_value
+from plait_bytecode_tracer.objects.statics import MISSING, guard_class, is_python, static_attribute
 from plait_bytecode_tracer.values.variables import Known, MethodVariable, Variable
 
 _C_DESCRIPTORS = (

@@ -7,7 +7,7 @@ import enum
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.building import make
 from plait_bytecode_tracer.objects.folding import fold
-from plait_bytecode_tracer.objects.objects import is_python, static_attribute
+from plait_bytecode_tracer.objects.statics import is_python, static_attribute
 from plait_bytecode_tracer.values.variables import Known, Variable
 
 _CALLED = (

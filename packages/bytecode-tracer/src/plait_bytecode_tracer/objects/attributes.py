@@ -29,20 +29,15 @@ from plait_bytecode_tracer.objects.container_attributes import (
 )
 from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.objects.known_attributes import known_attribute
-from plait_bytecode_tracer.objects.objects import (
-    fails_to_set,
-    is_python,
-    object_attribute,
-    special_method,
-    static_attribute,
-    store_object_attribute,
-    super_attribute,
-)
+from plait_bytecode_tracer.objects.objects import object_attribute, special_method, super_attribute
+from plait_bytecode_tracer.objects.statics import is_python, static_attribute
+from plait_bytecode_tracer.objects.stores import store_object_attribute
 from plait_bytecode_tracer.objects.tensor_attributes import (
     opaque_attribute,
     store_on_tensor,
     tensor_attribute,
 )
+from plait_bytecode_tracer.objects.writes import fails_to_set
 from plait_bytecode_tracer.shapes.attributes import number_attribute
 from plait_bytecode_tracer.tensors.gradients import set_gradient
 from plait_bytecode_tracer.tensors.patches import refuse_modes

@@ -21,15 +21,10 @@ from plait_bytecode_tracer.objects.containers import changed, describe, extend, 
 from plait_bytecode_tracer.objects.folding import fold, tracked
 from plait_bytecode_tracer.objects.formatting import percent
 from plait_bytecode_tracer.objects.iteration import elements
-from plait_bytecode_tracer.objects.objects import (
-    MISSING,
-    is_python,
-    special_method,
-    static_attribute,
-    storage_of,
-)
+from plait_bytecode_tracer.objects.objects import special_method, storage_of
 from plait_bytecode_tracer.objects.operations import IN_PLACE
 from plait_bytecode_tracer.objects.standins import HEAP_TYPE, fails_for_real
+from plait_bytecode_tracer.objects.statics import MISSING, is_python, static_attribute
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.set_order import InOrder, note_change, order_unknown
 from plait_bytecode_tracer.values.variables import (

@@ -9,7 +9,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
-from plait_bytecode_tracer.objects.objects import is_python, static_attribute
+from plait_bytecode_tracer.objects.statics import is_python, static_attribute
 from plait_bytecode_tracer.values.variables import BoundVariable, Known, Variable
 
 _PLAIN = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)

@@ -15,14 +15,10 @@ from plait_bytecode_tracer.frames.functions import content_of
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.folding import fold
 from plait_bytecode_tracer.objects.iteration import elements
-from plait_bytecode_tracer.objects.objects import (
-    is_python,
-    special_method,
-    static_attribute,
-    storage_of,
-)
+from plait_bytecode_tracer.objects.objects import special_method, storage_of
 from plait_bytecode_tracer.objects.operations import apply, element_equal, identical, same
 from plait_bytecode_tracer.objects.standins import fails_for_real
+from plait_bytecode_tracer.objects.statics import is_python, static_attribute
 from plait_bytecode_tracer.values.classes import defined_as, type_of
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import (

@@ -10,12 +10,8 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects.containers import plain_value
-from plait_bytecode_tracer.objects.objects import (
-    MISSING,
-    bind_attribute,
-    is_python,
-    static_attribute,
-)
+from plait_bytecode_tracer.objects.objects import bind_attribute
+from plait_bytecode_tracer.objects.statics import MISSING, is_python, static_attribute
 from plait_bytecode_tracer.outside.tables import own_dict
 from plait_bytecode_tracer.twins.registry import proxy_of
 from plait_bytecode_tracer.values.lookup import is_defined

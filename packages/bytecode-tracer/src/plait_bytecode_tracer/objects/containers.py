@@ -151,7 +151,7 @@ def _by_method(
 def _class_item(frame: Frame, container: Known, key: Variable) -> Variable:
     """`cls[key]`: the metaclass's `__getitem__`, else `__class_getitem__`."""
     from plait_bytecode_tracer.frames.calls import call
-    from plait_bytecode_tracer.objects.objects import is_python, static_attribute
+    from plait_bytecode_tracer.objects.statics import is_python, static_attribute
 
     cls: Any = container.value
     method = static_attribute(type(cls), "__getitem__")
@@ -409,11 +409,8 @@ def extend(frame: Frame, target: DictVariable, other: Variable) -> None:
         return
     if isinstance(other, Known | ObjectVariable):
         from plait_bytecode_tracer.objects.attributes import call_method
-        from plait_bytecode_tracer.objects.objects import (
-            special_method,
-            static_attribute,
-            storage_of,
-        )
+        from plait_bytecode_tracer.objects.objects import special_method, storage_of
+        from plait_bytecode_tracer.objects.statics import static_attribute
         from plait_bytecode_tracer.values.classes import type_of
 
         held = storage_of(frame, other)

@@ -27,18 +27,11 @@ from plait_bytecode_tracer.objects.folding import fold, fold_in, refuse_names
 from plait_bytecode_tracer.objects.instances import initialize
 from plait_bytecode_tracer.objects.iteration import iterate
 from plait_bytecode_tracer.objects.methods import call_method_variable
-from plait_bytecode_tracer.objects.objects import (
-    class_of,
-    delete_attribute,
-    generic_attribute,
-    generic_store,
-    is_python,
-    special_method,
-    static_attribute,
-    storage_of,
-)
+from plait_bytecode_tracer.objects.objects import generic_attribute, special_method, storage_of
 from plait_bytecode_tracer.objects.operations import same, truth
 from plait_bytecode_tracer.objects.representation import represent_set
+from plait_bytecode_tracer.objects.statics import class_of, is_python, static_attribute
+from plait_bytecode_tracer.objects.stores import delete_attribute, generic_store
 from plait_bytecode_tracer.rules.ambient import device_method
 from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.twins.registry import TWINS

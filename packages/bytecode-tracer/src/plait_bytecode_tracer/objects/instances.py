@@ -21,14 +21,14 @@ from plait_bytecode_tracer.objects.class_methods import bind_to_class
 from plait_bytecode_tracer.objects.containers import extend, plain_value
 from plait_bytecode_tracer.objects.folding import FOLDED, has_tensor
 from plait_bytecode_tracer.objects.iteration import elements
-from plait_bytecode_tracer.objects.objects import (
-    bind_attribute,
+from plait_bytecode_tracer.objects.objects import bind_attribute
+from plait_bytecode_tracer.objects.specials import call_folded
+from plait_bytecode_tracer.objects.statics import (
     builtin_base,
     guard_class,
     is_python,
     static_attribute,
 )
-from plait_bytecode_tracer.objects.specials import call_folded
 from plait_bytecode_tracer.twins.registry import MADE
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.hints import sized_elements

@@ -12,7 +12,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import describe
-from plait_bytecode_tracer.objects.objects import static_attribute
+from plait_bytecode_tracer.objects.statics import static_attribute
 from plait_bytecode_tracer.outside.iterators import outside_iterator
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.patches import refuse_modes, require_own

@@ -15,16 +15,18 @@ from plait_bytecode_tracer.making.made_classes import made_class_attribute
 from plait_bytecode_tracer.objects.class_methods import bind_to_class
 from plait_bytecode_tracer.objects.class_writes import written_to_class
 from plait_bytecode_tracer.objects.objects import (
-    MISSING,
-    MODULE_GETATTR,
     bind_attribute,
     class_value,
     generic_attribute,
-    guard_class,
-    is_python,
     module_variable,
     object_attribute,
     own_attributes,
+)
+from plait_bytecode_tracer.objects.statics import (
+    MISSING,
+    MODULE_GETATTR,
+    guard_class,
+    is_python,
     static_attribute,
 )
 from plait_bytecode_tracer.outside.tables import global_table

@@ -8,12 +8,8 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.objects.comparison import is_implemented
-from plait_bytecode_tracer.objects.objects import (
-    class_of,
-    is_python,
-    special_method,
-    static_attribute,
-)
+from plait_bytecode_tracer.objects.objects import special_method
+from plait_bytecode_tracer.objects.statics import class_of, is_python, static_attribute
 from plait_bytecode_tracer.values.variables import (
     Known,
     ObjectVariable,

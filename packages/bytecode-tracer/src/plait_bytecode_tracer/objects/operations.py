@@ -17,8 +17,9 @@ from plait_bytecode_tracer.frames.arity import refuse
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.folding import fold, has_tensor
-from plait_bytecode_tracer.objects.objects import is_python, special_method, static_attribute
+from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.objects.standins import fails_for_real
+from plait_bytecode_tracer.objects.statics import is_python, static_attribute
 from plait_bytecode_tracer.outside.functions import settled
 from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.patches import require_own

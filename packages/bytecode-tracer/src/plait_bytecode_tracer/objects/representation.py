@@ -10,7 +10,7 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
-from plait_bytecode_tracer.objects.objects import is_python, static_attribute
+from plait_bytecode_tracer.objects.statics import is_python, static_attribute
 from plait_bytecode_tracer.shapes.arithmetic import concrete
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.variables import (

@@ -14,15 +14,11 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.folding import fold, fold_in
 from plait_bytecode_tracer.objects.indices import with_index
 from plait_bytecode_tracer.objects.iteration import elements
-from plait_bytecode_tracer.objects.objects import (
-    MISSING,
-    is_python,
-    special_method,
-    static_attribute,
-)
+from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.objects.operations import apply, apply_function, truth
 from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.objects.standins import fails_for_real, stand_in
+from plait_bytecode_tracer.objects.statics import MISSING, is_python, static_attribute
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import (

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import python_error
-from plait_bytecode_tracer.objects.objects import builtin_base
+from plait_bytecode_tracer.objects.statics import builtin_base
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,

@@ -9,7 +9,7 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
-from plait_bytecode_tracer.objects.objects import MISSING, guard_class, is_python, static_attribute
+from plait_bytecode_tracer.objects.statics import MISSING, guard_class, is_python, static_attribute
 from plait_bytecode_tracer.outside.tensors import guard_requires_grad, input_tensor
 from plait_bytecode_tracer.shapes.attributes import symbolic_attribute
 from plait_bytecode_tracer.tensors.gradients import gradient, gradient_function, is_leaf

@@ -9,15 +9,9 @@ from typing import TypeVar
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.frames.frame import Frame
-from plait_bytecode_tracer.objects.containers import (
-    changed,
-    dict_set,
-    extend,
-    hold,
-    plain_value,
-)
+from plait_bytecode_tracer.objects.containers import changed, dict_set, extend, hold, plain_value
 from plait_bytecode_tracer.objects.iteration import elements, iterate
-from plait_bytecode_tracer.objects.objects import MISSING, static_attribute
+from plait_bytecode_tracer.objects.statics import MISSING, static_attribute
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.hints import sized_elements

@@ -19,7 +19,8 @@ from plait_bytecode_tracer.frames.frame import Frame, Handled, constant
 from plait_bytecode_tracer.objects.attributes import load_attribute, store_attribute
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.iteration import elements
-from plait_bytecode_tracer.objects.objects import guard_order, special_method
+from plait_bytecode_tracer.objects.objects import special_method
+from plait_bytecode_tracer.objects.statics import guard_order
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable

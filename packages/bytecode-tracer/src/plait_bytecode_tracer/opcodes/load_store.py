@@ -14,7 +14,8 @@ from plait_bytecode_tracer.frames.frame import NULL, Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects.attributes import find_attribute, load_attribute, store_attribute
 from plait_bytecode_tracer.objects.containers import dict_delete, plain_value
-from plait_bytecode_tracer.objects.objects import delete_object_attribute, write_global
+from plait_bytecode_tracer.objects.stores import delete_object_attribute
+from plait_bytecode_tracer.objects.writes import write_global
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.outside.assumptions import guard_empty
 from plait_bytecode_tracer.outside.imports import imported

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.objects.objects import DELETED, MISSING
+from plait_bytecode_tracer.objects.statics import DELETED, MISSING
 from plait_bytecode_tracer.residual.containers import elements_of_set, key_of, writes_to_set
 from plait_bytecode_tracer.values.lazy import OpenList, is_open
 from plait_bytecode_tracer.values.lookup import is_a, table_of

@@ -7,7 +7,7 @@ import types
 from typing import TYPE_CHECKING
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.objects.objects import MISSING, builtin_base, static_attribute
+from plait_bytecode_tracer.objects.statics import MISSING, builtin_base, static_attribute
 from plait_bytecode_tracer.residual.containers import elements_of_set, key_of
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.plain import own_table

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.making.made import Made, Recipe, Step
 from plait_bytecode_tracer.making.prototypes import new_class
-from plait_bytecode_tracer.objects.objects import static_attribute
+from plait_bytecode_tracer.objects.statics import static_attribute
 from plait_bytecode_tracer.residual.bound_methods import bound
 from plait_bytecode_tracer.values.variables import DictVariable, Known, Variable
 

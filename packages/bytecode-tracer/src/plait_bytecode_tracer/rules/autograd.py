@@ -10,7 +10,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.graph.arguments import map_variables
 from plait_bytecode_tracer.objects.containers import hold
-from plait_bytecode_tracer.objects.objects import guard_class, static_attribute
+from plait_bytecode_tracer.objects.statics import guard_class, static_attribute
 from plait_bytecode_tracer.outside.tensors import guard_requires_grad
 from plait_bytecode_tracer.rules.function_backwards import has_changed_objects
 from plait_bytecode_tracer.rules.registry import builtin

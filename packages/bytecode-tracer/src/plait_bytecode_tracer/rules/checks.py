@@ -17,17 +17,19 @@ from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.objects.attributes import load_attribute
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.objects import (
+    instance_attribute,
+    object_attribute,
+    special_method,
+)
+from plait_bytecode_tracer.objects.operations import truth
+from plait_bytecode_tracer.objects.statics import (
     IMMUTABLE,
     MISSING,
     guard_class,
     guard_order,
-    instance_attribute,
     is_python,
-    object_attribute,
-    special_method,
     static_attribute,
 )
-from plait_bytecode_tracer.objects.operations import truth
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of

@@ -16,16 +16,18 @@ from plait_bytecode_tracer.objects.attributes import call_method, find_attribute
 from plait_bytecode_tracer.objects.containers import describe, dict_set, plain_value
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.objects import (
-    MISSING,
-    builtin_base,
-    guard_class,
     instance_attribute,
     own_attributes,
     special_method,
-    static_attribute,
     storage_of,
 )
 from plait_bytecode_tracer.objects.operations import same
+from plait_bytecode_tracer.objects.statics import (
+    MISSING,
+    builtin_base,
+    guard_class,
+    static_attribute,
+)
 from plait_bytecode_tracer.outside.tables import own_dict
 from plait_bytecode_tracer.outside.tensors import guard_requires_grad
 from plait_bytecode_tracer.rules.registry import builtin

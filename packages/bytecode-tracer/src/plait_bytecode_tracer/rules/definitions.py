@@ -11,7 +11,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import describe, plain_value
-from plait_bytecode_tracer.objects.objects import guard_class, static_attribute
+from plait_bytecode_tracer.objects.statics import guard_class, static_attribute
 from plait_bytecode_tracer.outside.assumptions import guard_function
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.classes import type_of

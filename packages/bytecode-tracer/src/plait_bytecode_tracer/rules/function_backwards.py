@@ -11,7 +11,7 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError
 from plait_bytecode_tracer.frames.frame import Frame, constant
-from plait_bytecode_tracer.objects.objects import guard_class, static_attribute
+from plait_bytecode_tracer.objects.statics import guard_class, static_attribute
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.stand_ins import FunctionCall, Given
 from plait_bytecode_tracer.values.variables import (

@@ -10,7 +10,7 @@ from torch.utils._device import DeviceContext
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import hold, plain_value
-from plait_bytecode_tracer.objects.objects import class_of
+from plait_bytecode_tracer.objects.statics import class_of
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.function_modes import is_active

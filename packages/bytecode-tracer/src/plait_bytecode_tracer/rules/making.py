@@ -25,7 +25,7 @@ from plait_bytecode_tracer.making.building import (
 from plait_bytecode_tracer.making.made import Recipe, Step
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.iteration import elements
-from plait_bytecode_tracer.objects.objects import MISSING, guard_class, is_python, static_attribute
+from plait_bytecode_tracer.objects.statics import MISSING, guard_class, is_python, static_attribute
 from plait_bytecode_tracer.rules.objects import callable_
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.values.variables import (

@@ -10,7 +10,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails_attribute
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import hold, plain_value
-from plait_bytecode_tracer.objects.objects import MODULE_CALL, MODULE_GETATTR
+from plait_bytecode_tracer.objects.statics import MODULE_CALL, MODULE_GETATTR
 from plait_bytecode_tracer.outside.assumptions import guard_no_hooks
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.plain import HOOKS

@@ -16,13 +16,9 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.building import call_metaclass
 from plait_bytecode_tracer.objects.attributes import call_method, find_attribute, load_attribute
 from plait_bytecode_tracer.objects.containers import plain_value
-from plait_bytecode_tracer.objects.objects import (
-    MISSING,
-    delete_object_attribute,
-    guard_class,
-    static_attribute,
-)
 from plait_bytecode_tracer.objects.standins import stand_in
+from plait_bytecode_tracer.objects.statics import MISSING, guard_class, static_attribute
+from plait_bytecode_tracer.objects.stores import delete_object_attribute
 from plait_bytecode_tracer.outside.functions import settled
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.shapes.attributes import size_of

@@ -11,9 +11,9 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import delete_item, set_item
 from plait_bytecode_tracer.objects.folding import fold
 from plait_bytecode_tracer.objects.iteration import elements
-from plait_bytecode_tracer.objects.objects import MISSING, guard_class, static_attribute
 from plait_bytecode_tracer.objects.operations import apply, element_equal, identical, truth
 from plait_bytecode_tracer.objects.specials import call_special, takes_object
+from plait_bytecode_tracer.objects.statics import MISSING, guard_class, static_attribute
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.hints import hinted_length

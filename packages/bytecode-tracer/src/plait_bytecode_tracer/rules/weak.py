@@ -18,8 +18,8 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import describe
-from plait_bytecode_tracer.objects.objects import static_attribute
 from plait_bytecode_tracer.objects.operations import apply, identical
+from plait_bytecode_tracer.objects.statics import static_attribute
 from plait_bytecode_tracer.outside.liveness import is_held, is_kept
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.state import TraceState

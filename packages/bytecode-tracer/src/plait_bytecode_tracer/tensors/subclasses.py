@@ -18,12 +18,8 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
-from plait_bytecode_tracer.objects.objects import (
-    MISSING,
-    bind_attribute,
-    guard_class,
-    static_attribute,
-)
+from plait_bytecode_tracer.objects.objects import bind_attribute
+from plait_bytecode_tracer.objects.statics import MISSING, guard_class, static_attribute
 from plait_bytecode_tracer.values.plain import is_plain_subclass
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,

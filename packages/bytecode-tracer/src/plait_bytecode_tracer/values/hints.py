@@ -11,8 +11,9 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.iteration import elements, iterate
-from plait_bytecode_tracer.objects.objects import MISSING, special_method, static_attribute
+from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.objects.standins import stand_in
+from plait_bytecode_tracer.objects.statics import MISSING, static_attribute
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.variables import (
     IteratorVariable,

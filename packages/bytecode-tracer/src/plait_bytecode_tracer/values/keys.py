@@ -17,8 +17,8 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.frames.frame import Frame, instructions_of
 from plait_bytecode_tracer.objects.containers import describe
-from plait_bytecode_tracer.objects.objects import static_attribute
 from plait_bytecode_tracer.objects.standins import stand_in
+from plait_bytecode_tracer.objects.statics import static_attribute
 from plait_bytecode_tracer.outside.functions import settled
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.lookup import is_a
