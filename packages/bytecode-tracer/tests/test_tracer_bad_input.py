@@ -6,6 +6,7 @@ import asyncio
 import functools
 import math
 import operator
+import re
 import types
 
 import pytest
@@ -56,13 +57,17 @@ class Doubling:
         (Doubling(), (X,)),
         (functools.lru_cache(lambda x: x + 1), (2,)),
     ],
-    ids=str,
+    ids=lambda each: re.sub(" at 0x[0-9a-f]+", "", str(each)),  # alike in every process
 )
 def test_functions_without_bytecode(function, args):
     same_as_eager(function, *args)
 
 
-@pytest.mark.parametrize("target", [int, Doubling, None, 3, "text", X, torch], ids=str)
+@pytest.mark.parametrize(
+    "target",
+    [int, Doubling, None, 3, "text", X, torch],
+    ids=lambda each: re.sub(" at 0x[0-9a-f]+", "", str(each)),
+)
 def test_what_does_not_compute_is_refused_in_words(target):
     with pytest.raises((UncompilableError, TypeError)) as caught:
         compiled_object(target)
