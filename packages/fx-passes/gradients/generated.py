@@ -162,7 +162,7 @@ def check(number: int, compiler: Compiler) -> Verdict:
         run = compiler(case.program(), case.inputs()[1])
     except RefusedError as error:
         return Verdict(described, Outcome.REFUSED, str(error))
-    except RuntimeError as error:
+    except (RuntimeError, IndexError, ValueError) as error:
         run = _raising(error)
     got = _observed(case, run)
     if isinstance(wanted, str) or isinstance(got, str):
@@ -174,7 +174,7 @@ def check(number: int, compiler: Compiler) -> Verdict:
     return Verdict(described, Outcome.EAGER_RAISES if isinstance(wanted, str) else Outcome.EQUAL)
 
 
-def _raising(error: RuntimeError) -> Program:
+def _raising(error: Exception) -> Program:
     def run(*_inputs: Tensor) -> object:
         raise error
 
@@ -185,7 +185,7 @@ def _observed(case: Case, run: Program) -> Seen | str:
     leaves, inputs = case.inputs()
     try:
         return observe(run, leaves, inputs, twice=case.twice)
-    except RuntimeError as error:
+    except (RuntimeError, IndexError, ValueError) as error:
         return str(error)
 
 

@@ -32,13 +32,15 @@ class Lineage:
 
     ``root`` is no view itself, ``detached`` says where a ``detach`` lies between, ``followed``
     whether gradients were enabled wherever a view was taken on the way, ``of_many`` whether one
-    of them was taken together with others (``unbind``).
+    of them was taken together with others (``unbind``), ``restrided`` whether one of them was
+    ``as_strided`` of a view, to whose elements its gradient is confined.
     """
 
     root: torch.Tensor
     detached: Detached = Detached.NOT
     followed: Followed = Followed.ALWAYS
     of_many: bool = False
+    restrided: bool = False
 
 
 class Storage:
@@ -48,11 +50,13 @@ class Storage:
     itself allocates.
     """
 
-    __slots__ = ("base", "placeholder", "version")
+    __slots__ = ("base", "placeholder", "reshaped", "version")
 
     def __init__(self, placeholder: int | None = None) -> None:
         self.version = 0
         self.placeholder = placeholder
+        self.reshaped = False
+        """Whether a tensor that looks at it got another geometry in place."""
         self.base: Alias | None = None
 
 

@@ -64,9 +64,11 @@ def change_metadata(
         AtenTraceError: the operator changes the memory itself, like ``resize_`` and ``set_``.
     """
     fake = recorder.fake_for(cast(torch.Tensor, args[0]))
-    owner = recorder.alias_of(fake).storage.placeholder
+    storage = recorder.alias_of(fake).storage
+    owner = storage.placeholder
     if func is aten.detach_.default:
         return fake
+    storage.reshaped = True
     recorder.reshaped |= set() if owner is None else {owner}
     variant = functional_variant(func)
     if variant is None or op_info(variant.op).kind is not OpKind.VIEW:

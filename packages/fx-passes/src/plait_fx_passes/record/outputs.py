@@ -157,6 +157,11 @@ def _view_output(
             "it returns a detached view that was written to and has gradients of its own, apart"
             " from those of the memory it looks at"
         )
+    if tensor.requires_grad and lineage.restrided:
+        raise AtenTraceError(
+            "it returns as_strided of a view, whose gradient stays within that view",
+            hint="use the view operators that say the same: narrow, select, unfold",
+        )
     if owner is not None:
         start = table.alias_at_start(lineage.root)
         assert start is not None
@@ -166,7 +171,7 @@ def _view_output(
     base = _base(storage)
     if id(storage) not in bases:
         bases[id(storage)] = results.add(_laid_out(recorder, base), base.value)
-    if tensor.requires_grad and not base.value.requires_grad:
+    if tensor.requires_grad and (storage.reshaped or not base.value.requires_grad):
         raise AtenTraceError(
             "it returns a view of a tensor whose geometry it changes, under gradients"
         )

@@ -415,8 +415,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         else:
             detached = Detached.NOT if above.detached is Detached.NOT else Detached.FIRST
         followed = above.followed.then(torch.is_grad_enabled())
+        of_view = op is aten.as_strided.default and above.root is not base
         self._lineages[id(view)] = Lineage(
-            above.root, detached, followed, of_many=of_many or above.of_many
+            above.root,
+            detached,
+            followed,
+            of_many=of_many or above.of_many,
+            restrided=of_view or above.restrided,
         )
 
     def _fake_view(

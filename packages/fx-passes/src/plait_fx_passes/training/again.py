@@ -49,7 +49,13 @@ class Again:
         written = {mutation.input for mutation in joint.program.mutations}
         placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
         read = _ancestors(joint.program.results[joint.result_count :])
-        used = frozenset(n for n, node in enumerate(placeholders) if node in read)
+        # An input that is written to without gradients has no part in the first gradients, but
+        # autograd follows what becomes of it in the second.
+        used = frozenset(
+            n
+            for n, node in enumerate(placeholders)
+            if node in read or (n in written and joint.gradients[n] is not None)
+        )
         self.copied = tuple(sorted(written & used))
         """The inputs that are written to, though gradients depend on what they were."""
         self.kept = tuple(sorted(used - written))

@@ -148,7 +148,10 @@ def _record(
         raise NoGradientsError(
             "nothing that the program computes needs gradients", hint="record it with to_aten"
         )
-    flow = flow_of([tangent.output for tangent in tangents], table.leaves)
+    try:
+        flow = flow_of([tangent.output for tangent in tangents], table.leaves)
+    except (RuntimeError, ValueError) as error:  # autograd makes views anew, and may not know how
+        raise AtenTraceError(f"its gradients cannot be followed: {error}") from error
     gradients = _add_gradients(recorder, table, results, tangents)
     got = [index for index, place in enumerate(gradients.positions) if place is not None]
     flow = flow.including(frozenset(got))
