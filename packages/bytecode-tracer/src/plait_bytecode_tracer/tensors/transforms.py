@@ -145,7 +145,9 @@ def register_hook(tensor: torch.Tensor, body: Body, free: Values) -> Any:
         return found
 
     # torch gives this method no types
-    return tensor.register_hook(hook) if tensor.requires_grad else None  # type: ignore[no-untyped-call]
+    if not tensor.requires_grad:
+        return None
+    return tensor.register_hook(hook)  # type: ignore[no-untyped-call]  # untyped in torch
 
 
 class AutogradFunction(torch.nn.Module):
