@@ -144,7 +144,6 @@ def register_hook(tensor: torch.Tensor, body: Body, free: Values) -> Any:
         found: torch.Tensor | None = body(gradient, *free)
         return found
 
-    # torch gives this method no types
     if not tensor.requires_grad:
         return None
     return tensor.register_hook(hook)  # type: ignore[no-untyped-call]  # untyped in torch
