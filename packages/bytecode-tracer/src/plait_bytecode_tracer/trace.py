@@ -23,6 +23,7 @@ from plait_bytecode_tracer.exceptions.tracebacks import raising_lines
 from plait_bytecode_tracer.failing import runs_torch_alone
 from plait_bytecode_tracer.frames.binding import parameter_names
 from plait_bytecode_tracer.frames.frame import BreakHere, Frame, Function
+from plait_bytecode_tracer.frames.pace import Pace
 from plait_bytecode_tracer.guards import Guard, GuardTree, Kind, Mode, Reads, guard_tree
 from plait_bytecode_tracer.outside.aliasing import (
     changes_shared_history,
@@ -97,7 +98,9 @@ class Capture:
     def required(self) -> tuple[tuple[int, bool], ...]:
         """The places of inputs of which the call sets whether they need gradients, and to what."""
         nodes = [each.node for each in self.inputs]
-        return tuple((nodes.index(n), wanted) for n, (_, wanted) in self.state.required.items())
+        return tuple(
+            (nodes.index(n), wanted) for n, (_, wanted) in self.state.derivatives.required.items()
+        )
 
     def guard_rest(self) -> None:
         """Guard what a backend has assumed of symbolic sizes while it compiled."""
@@ -190,8 +193,7 @@ def _trace(
     reason: GraphBreak | None = None
     while True:
         state = TraceState(
-            arrived=arrived,
-            break_step=steps[0] if steps else -1,
+            pace=Pace(arrived=arrived, break_step=steps[0] if steps else -1),
             undecided=undecided,
             policy=policy(),
             to_the_end=to_the_end,
@@ -222,7 +224,7 @@ def _trace(
             innermost: Frame = frame if caught.frame is None else caught.frame
             reason = _reason(caught, innermost)
             steps = break_steps(innermost, reason)
-            if not steps or state.break_step >= 0 or isinstance(caught, TooLongError):
+            if not steps or state.pace.break_step >= 0 or isinstance(caught, TooLongError):
                 raise WholeCallEagerError(reason, state) from caught
 
 
@@ -256,18 +258,18 @@ def _root_frame(
         for cell, name in zip(function.__closure__ or (), code.co_freevars, strict=True)
     ]
     frame = Frame(state, Function(code, function.__globals__, closure), {})
-    state.lines.append(lambda: f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}")
+    state.frames.lines.append(lambda: f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}")
     _guard_surroundings(state)
     goes_on = state.goes_on = is_chain(code) or origin_of(code) is not None
     for n, (name, value) in enumerate(zip(parameter_names(code), values, strict=True)):
         source = argument(n, shown_parameter(name) if goes_on else name)
         if goes_on and not is_constant(value) and not is_a(value, types.ModuleType):
-            state.arguments.append(value)
+            state.world.arguments.append(value)
         later = goes_on and not is_a(value, torch.nn.Module)
         frame.locals[name] = UnreadVariable(value, source) if later else state.wrap(value, source)
     if values and is_a(values[0], torch.nn.Module):
         _guard_plain_forward(function, values[0], state)
-    state.lines.pop()
+    state.frames.lines.pop()
     return frame
 
 
@@ -366,11 +368,11 @@ def _finish(
     function: types.FunctionType, frame: Frame, state: TraceState, result: Variable
 ) -> Capture:
     rebuilder = Rebuilder(state, Reads())
-    state.leaving.append(result)
+    state.frames.leaving.append(result)
     try:
         returned = rebuilder.value(result)
         replay_effects(rebuilder)
-        state.running.append(frame)  # what its variables hold lives to the end of the call
+        state.frames.running.append(frame)  # what its variables hold lives to the end of the call
         refuse_late_changes(state, rebuilder.names)
         refuse_deaths(state, rebuilder)
         guard_memory(state)
@@ -449,7 +451,7 @@ def _switches_gradients(graph: fx.Graph) -> bool:
 
 def _guard_keys(state: TraceState) -> None:
     """Objects from outside that are keys of the trace's dicts are different in each call."""
-    real = {id(key_object(value)): code for code, value in state.distinct.items()}
+    real = {id(key_object(value)): code for code, value in state.world.distinct.items()}
     if len(real) > 1:
         check = state.constants.name(all_distinct)
         state.guard(None, f"{check}({', '.join(real.values())})", "keys are different objects")

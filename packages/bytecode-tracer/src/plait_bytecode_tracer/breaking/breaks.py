@@ -119,7 +119,7 @@ def go_on(frame: Frame, rebuilder: Rebuilder, known: Known) -> Continuation:
     Raises TraceBreakError where a live value or frame cannot be made real.
     """
     frames = _live_frames(frame)
-    rebuilder.state.running[:] = reversed(frames)
+    rebuilder.state.frames.running[:] = reversed(frames)
     live = [live_frame(each, rebuilder, is_innermost=each is frame) for each in frames]
     replay_effects(rebuilder)
     left = exits(live[0].instruction)

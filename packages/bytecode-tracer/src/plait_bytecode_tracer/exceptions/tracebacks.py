@@ -35,7 +35,7 @@ _SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE
 
 def handled_exception(state: TraceState) -> Variable | None:
     """What `sys.exception()` gives."""
-    for frame in reversed(state.running):
+    for frame in reversed(state.frames.running):
         if frame.handled:
             found: Variable = frame.handled[-1]
             return found
@@ -145,7 +145,7 @@ def frame_method(frame: Frame, owner: FrameVariable, name: str) -> Variable:
     if name != "clear":
         raise TraceBreakError("GB0013", f"the method {name!r} of a frame")
     cleared: Frame = owner.frame
-    if any(running is cleared for running in frame.state.running):
+    if any(running is cleared for running in frame.state.frames.running):
         fails(RuntimeError, "cannot clear an executing frame")
     if cleared.result is None and cleared.code.co_flags & _SUSPENDING:
         raise TraceBreakError("GB0013", "clear() of a generator's frame")

@@ -554,7 +554,7 @@ def _defaults(
     if frame.state.made.depends(function):
         inner = frame.state.made.given
         return [inner(value) for value in given], {n: inner(v) for n, v in named.items()}
-    known = frame.state.defaults.get(id(function))
+    known = frame.state.world.defaults.get(id(function))
     if known is not None:
         return known
     guard_function(frame.state, function)
@@ -568,7 +568,7 @@ def _defaults(
         name: _default(frame, value, source.attribute("__kwdefaults__").element(name, name))
         for name, value in named.items()
     }
-    frame.state.defaults[id(function)] = by_position, by_name
+    frame.state.world.defaults[id(function)] = by_position, by_name
     return by_position, by_name
 
 
@@ -598,7 +598,7 @@ def _run(frame: Frame, target: Function, values: dict[str, Variable]) -> Variabl
     if target.code.co_flags & inspect.CO_COROUTINE:
         inner.is_direct = False
         waiting = CoroutineVariable(inner)
-        state.coroutines.append(waiting)
+        state.frames.coroutines.append(waiting)
         return waiting
     if target.code.co_flags & inspect.CO_GENERATOR:
         inner.is_direct = False

@@ -288,11 +288,12 @@ class Frame:
     def _loop_with_line(self) -> None:
         """Run; what is traced belongs to this frame's line, unless the frame is torch's own."""
         shown = self.depth == 0 or not self.code.co_filename.startswith((TORCH_FOLDER, "<plait"))
+        frames = self.state.frames
         if shown:
-            self.state.lines.append(self.line)
-            self.state.files.append(self.code.co_filename)
-        self.state.running.append(self)
-        self.state.waiting.pop(id(self), None)
+            frames.lines.append(self.line)
+            frames.files.append(self.code.co_filename)
+        frames.running.append(self)
+        frames.waiting.pop(id(self), None)
         try:
             self._loop()
         except (TraceBreakError, PythonError) as error:
@@ -300,25 +301,25 @@ class Frame:
                 error.frame = self
             raise
         finally:
-            self.state.running.pop()
+            frames.running.pop()
             if shown:
-                self.state.lines.pop()
-                self.state.files.pop()
+                frames.lines.pop()
+                frames.files.pop()
 
     def _loop(self) -> None:
         from plait_bytecode_tracer.opcodes import handlers, untraced
 
         instructions, _ = instructions_of(self.code)
-        state, known = self.state, handlers()
+        pace, known = self.state.pace, handlers()
         while self.result is None and self.yielded is None:
             instruction = instructions[self.index]
-            state.steps += 1
-            self.step = state.steps
-            if self.step == state.break_step:
+            pace.steps += 1
+            self.step = pace.steps
+            if self.step == pace.break_step:
                 raise BreakHere(self)
-            if state.arrived:
+            if pace.arrived:
                 raise TraceInterrupt
-            state.require_brief()
+            pace.require_brief()
             handler = known.get(instruction.opname)
             if handler is None:
                 raise TraceBreakError("GB0001", f"the opcode {untraced(instruction.opname)}")

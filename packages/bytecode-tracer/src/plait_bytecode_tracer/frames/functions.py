@@ -157,4 +157,4 @@ def set_cell_content(frame: Frame, cell: CellVariable, value: Variable) -> None:
     """`cell.cell_contents = value`."""
     cell.content = value
     if cell.original is not None:
-        frame.state.changed[id(cell)] = cell
+        frame.state.world.changed[id(cell)] = cell

@@ -242,13 +242,13 @@ def _raise_in(frame: Frame, error: PythonError, *, delegated: bool) -> Variable 
         frame.pop()  # what would have been sent
     error.is_new = bool(frame.handled)  # what the generator handles itself, no caller of it
     error.is_reraised = False
-    frame.state.running.append(frame)
+    frame.state.frames.running.append(frame)
     try:
         frame.index = frame.handle(error, waiting.offset)
     except PythonError as left:
         frame.leave(left)
     finally:
-        frame.state.running.pop()
+        frame.state.frames.running.pop()
     return frame.next_yielded()
 
 

@@ -20,9 +20,9 @@ def mark(state: TraceState, node: fx.Node) -> None:
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor):
         state.versions[node] = -1 if value.is_inference() else value._version
-    node.meta["source_line"] = state.line
-    if state.files:
-        node.meta["source_file"] = state.files[-1]
+    node.meta["source_line"] = state.frames.line()
+    if state.frames.files:
+        node.meta["source_file"] = state.frames.files[-1]
 
 
 def mark_changed(state: TraceState, args: Sequence[Variable]) -> None:

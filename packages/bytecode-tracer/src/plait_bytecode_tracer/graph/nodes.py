@@ -37,7 +37,7 @@ def emit(
     from plait_bytecode_tracer.shapes.uses import check_result, check_use
 
     _guard_target(state, kind, target, args)
-    if state.requiring and state.grad_enabled:
+    if state.derivatives.requiring and state.grad_enabled:
         raise TraceBreakError("GB0002", "gradients of a tensor that was made without any")
     device = state.ambient.device_for(target, kwargs)
     if device is not None:
@@ -69,8 +69,8 @@ def emit(
     check_assumed(state, target)
     if state.symbols is not None:
         check_result(target, result, args, kwargs)
-    state.note_operation()
-    require_unhooked(state.hooks)
+    state.pace.note_operation()
+    require_unhooked(state.derivatives.hooks)
     if is_change(target) and _is_watched(state) and changed_inputs(state):
         require_unchanged(state.graph.nodes, target, fake_args)
     node = state.graph.create_node(kind, target, node_args, node_kwargs)
@@ -93,7 +93,7 @@ def _guard_target(state: TraceState, kind: str, target: Any, args: Sequence[Any]
 def _is_watched(state: TraceState) -> bool:
     """Whether somebody would miss an error that only the graph's run raises."""
     prints = any(is_printed(function) for function, _, _ in state.deferred)
-    return prints or any(frame.is_handling() for frame in state.running)
+    return prints or any(frame.is_handling() for frame in state.frames.running)
 
 
 def run(state: TraceState, kind: str, target: Any, args: Any, kwargs: Any) -> Any:

@@ -110,7 +110,7 @@ def call_cached(
 
 def _keep_room(state: TraceState, real: Any, key: object, *, is_new: bool) -> None:
     """A bounded cache has room for what several calls put there: it drops nothing meanwhile."""
-    _, keys = state.cache_keys.setdefault(id(real), (real, {}))
+    _, keys = state.world.cache_keys.setdefault(id(real), (real, {}))
     keys[key] = keys.get(key, False) or is_new
     size, new = real.cache_parameters()["maxsize"], sum(keys.values())
     if size is None or new == 0 or len(keys) == 1:
@@ -154,9 +154,9 @@ def _effects(state: TraceState) -> object:
 
 def _changes(state: TraceState) -> object:
     """What the trace has done so far, but for the graph."""
-    changed = {key: _content(value) for key, value in state.changed.items()}
-    attributes = {key: dict(table) for key, table in state.attributes.items()}
-    return changed, attributes, dict(state.context), len(state.deferred)
+    changed = {key: _content(value) for key, value in state.world.changed.items()}
+    attributes = {key: dict(table) for key, table in state.world.attributes.items()}
+    return changed, attributes, dict(state.world.context), len(state.deferred)
 
 
 def _content(value: Variable) -> object:

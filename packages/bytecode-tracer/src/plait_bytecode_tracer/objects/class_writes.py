@@ -23,9 +23,9 @@ def write_class(state: TraceState, cls: type, name: str, value: Variable) -> Non
     check = f"{state.constants.name(holds_data)}({{}}, {name!r})"
     source = state.constants.source(cls, cls.__qualname__)
     state.guard(source, check, f"{cls.__qualname__} holds plain data as {name}")
-    state.attributes.setdefault(id(cls), {})[name] = value
-    state.owners[id(cls)] = Known(cls)
-    state.written_classes.add(id(cls))
+    state.world.attributes.setdefault(id(cls), {})[name] = value
+    state.world.owners[id(cls)] = Known(cls)
+    state.world.written_classes.add(id(cls))
 
 
 def holds_data(cls: type, name: str) -> bool:
@@ -50,13 +50,13 @@ def _binds(cls: type) -> bool:
 
 def written_to_class(state: TraceState, cls: type, name: str) -> Variable | None:
     """What the trace has set under a name on a class or the base that defines it; else None."""
-    if not state.written_classes:
+    if not state.world.written_classes:
         return None
     if name in ("__dict__", "__static_attributes__"):
         _refuse(state, cls)
     for base in cls.__mro__:
-        if id(base) in state.written_classes:
-            found = state.attributes[id(base)].get(name)
+        if id(base) in state.world.written_classes:
+            found = state.world.attributes[id(base)].get(name)
             if found is not None:
                 return found
         if name in base.__dict__:
@@ -65,5 +65,5 @@ def written_to_class(state: TraceState, cls: type, name: str) -> Variable | None
 
 
 def _refuse(state: TraceState, cls: type) -> None:
-    if any(id(base) in state.written_classes for base in cls.__mro__):
+    if any(id(base) in state.world.written_classes for base in cls.__mro__):
         raise TraceBreakError("GB0007", f"all attributes of {cls.__name__} after a write to one")

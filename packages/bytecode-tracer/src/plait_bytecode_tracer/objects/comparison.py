@@ -173,7 +173,7 @@ def _parts(frame: Frame, method: Variable) -> tuple[Variable, Variable] | None:
         case Known(real) if is_a(real, types.BuiltinMethodType | types.MethodWrapperType):
             if isinstance(real.__self__, types.ModuleType | type | None):
                 return None
-            receiver = frame.state.wrapped.get(id(real.__self__), constant(real.__self__))
+            receiver = frame.state.world.wrapped.get(id(real.__self__), constant(real.__self__))
             return constant(static_attribute(type(real.__self__), real.__name__)), receiver
     return None
 
@@ -221,7 +221,7 @@ def _compare_sequences(
     for place in itertools.count():  # what is asked may change the sequences
         if place >= min(len(owner.items), len(other.items)):
             break
-        frame.state.require_brief()
+        frame.state.pace.require_brief()
         one, two = owner.items[place], other.items[place]
         if element_equal(frame, one, two):
             continue

@@ -272,7 +272,7 @@ def dict_clear(frame: Frame, target: DictVariable) -> None:
 def _log(frame: Frame, target: DictVariable, operation: str, key: Any) -> None:
     if target.original is not None:
         target.writes.append((operation, key))
-        frame.state.changed[id(target)] = target
+        frame.state.world.changed[id(target)] = target
 
 
 def delete_item(frame: Frame, container: Variable, key: Variable) -> None:
@@ -304,7 +304,7 @@ def _refused_deletion(container: Variable, key: Variable) -> str:
 def changed(frame: Frame, container: Variable) -> None:
     """Remember that a container of the caller's was changed."""
     if getattr(container, "source", None) is not None:
-        frame.state.changed[id(container)] = container
+        frame.state.world.changed[id(container)] = container
 
 
 def contains(frame: Frame, container: Variable, item: Variable) -> bool:

@@ -219,8 +219,8 @@ def elements(frame: Frame, value: Variable) -> Iterator[Variable]:
 def _all_of(state: TraceState, iterator: IteratorVariable) -> Iterator[Variable]:
     for number in itertools.count():
         if number % _ELEMENTS == _ELEMENTS - 1:
-            state.effort += 1
-            state.require_brief()
+            state.pace.effort += 1
+            state.pace.require_brief()
         item = iterator.next_()
         if item is None:
             return

@@ -95,7 +95,7 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
     real = owner.value
     if is_a(real, types.MethodType) and name == "__self__" and owner.source is not None:
         return frame.state.wrap(real.__self__, owner.source.attribute("__self__"))
-    written = frame.state.attributes.get(id(real), {}).get(name)
+    written = frame.state.world.attributes.get(id(real), {}).get(name)
     if written is not None:
         return written
     value = getattr(real, name, MISSING)
@@ -222,7 +222,7 @@ def module_entry(frame: Frame, owner: Known, name: str) -> Variable | None:
 
 def _written_entry(frame: Frame, owner: Known, kind: str) -> DictVariable | None:
     """A dict of the module that the trace itself has changed."""
-    table = frame.state.wrapped.get(id(owner.value.__dict__.get(kind)))
-    if isinstance(table, DictVariable) and id(table) in frame.state.changed:
+    table = frame.state.world.wrapped.get(id(owner.value.__dict__.get(kind)))
+    if isinstance(table, DictVariable) and id(table) in frame.state.world.changed:
         return table
     return None

@@ -110,7 +110,7 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
     if not isinstance(owner, Known):
         return None
     real = owner.value
-    written = frame.state.attributes.get(id(real), {}).get(name)
+    written = frame.state.world.attributes.get(id(real), {}).get(name)
     if written is not None:
         return None if written is DELETED else written
     hidden = is_asked(type(real))
@@ -120,7 +120,7 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
         table: dict[str, Any] = object.__getattribute__(real, "__dict__")
     except AttributeError:
         return None
-    wrapped = frame.state.wrapped.get(id(table))
+    wrapped = frame.state.world.wrapped.get(id(table))
     if isinstance(wrapped, DictVariable) and wrapped.writes:
         return wrapped.items.get(name)
     if name not in table:
@@ -188,7 +188,7 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
         return owner.attributes.get(name)
     if not isinstance(owner, Known):
         return None
-    written = frame.state.attributes.get(id(owner.value), {}).get(name)
+    written = frame.state.world.attributes.get(id(owner.value), {}).get(name)
     if written is not None:
         return None if written is DELETED else written
     value = getattr(owner.value, name, MISSING)
@@ -204,7 +204,7 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
 
 def _weak_reference(frame: Frame, owner: ObjectVariable) -> Variable:
     """`__weakref__` of an object that the trace made: the first reference to it, if one lives."""
-    known = frame.state.references.get(id(owner))
+    known = frame.state.world.references.get(id(owner))
     if known is None:
         return constant(None)
     if not is_held(frame.state, known):
@@ -218,7 +218,7 @@ def own_attributes(frame: Frame, owner: Variable) -> Variable:
         return DictVariable(owner.attributes)
     if isinstance(owner, Known) and owner.source is not None:
         table = own_dict(frame.state, owner.value, owner.source)
-        written = frame.state.attributes.get(id(owner.value), {})
+        written = frame.state.world.attributes.get(id(owner.value), {})
         for name in [n for n in written if not is_slot(type(owner.value), n)]:
             write_entry(frame, table, name, written.pop(name))
         return table

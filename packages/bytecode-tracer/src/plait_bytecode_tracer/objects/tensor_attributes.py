@@ -115,5 +115,5 @@ def store_on_tensor(frame: Frame, owner: TensorVariable, name: str, value: Varia
         raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of a tensor")
     if owner.attributes is None:
         owner.attributes = {}
-        frame.state.marked_tensors.append(owner)
+        frame.state.world.marked_tensors.append(owner)
     owner.attributes[name] = value

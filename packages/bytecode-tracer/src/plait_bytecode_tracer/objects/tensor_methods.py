@@ -152,7 +152,7 @@ def require_grad(
         if wanted is not True or owner.cls is not torch.Tensor:
             raise TraceBreakError("GB0002", "requires_grad_() where gradients are off")
         owner.fake.requires_grad_()
-        state.requiring.append(owner)
+        state.derivatives.requiring.append(owner)
         return owner
     _, result = state.emit("call_method", "requires_grad_", [owner, *args], kwargs)
     assert result is owner.fake

@@ -53,12 +53,12 @@ def write_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
         return
     table = None
     if not is_slot(cls, name) and cls.__dictoffset__:
-        table = state.wrapped.get(id(own_table(owner.value)))
+        table = state.world.wrapped.get(id(own_table(owner.value)))
     if isinstance(table, DictVariable):
         write_entry(frame, table, name, value)
         return
-    state.attributes.setdefault(id(owner.value), {})[name] = value
-    state.owners[id(owner.value)] = owner
+    state.world.attributes.setdefault(id(owner.value), {})[name] = value
+    state.world.owners[id(owner.value)] = owner
 
 
 def write_entry(frame: Frame, table: DictVariable, name: str, value: Variable) -> None:

@@ -114,7 +114,7 @@ def return_generator(frame: Frame, instruction: Instruction) -> None:
 def yield_value(frame: Frame, instruction: Instruction) -> None:
     frame.yielded = frame.pop()
     if acts_when_closed(frame.code, frame.instruction.offset):
-        frame.state.waiting[id(frame)] = frame
+        frame.state.frames.waiting[id(frame)] = frame
     frame.push(WAITING)
 
 

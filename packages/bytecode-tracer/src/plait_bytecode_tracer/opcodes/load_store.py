@@ -173,11 +173,11 @@ def read_global(frame: Frame, name: str) -> Variable:
         if name in table.items:
             return table.items[name]
     elif name in namespace:
-        known = state.globals_read.get((id(namespace), name))
+        known = state.world.globals_read.get((id(namespace), name))
         if known is None:
             source = state.constants.source(namespace, "globals").named(name)
             known = state.wrap(namespace[name], source)
-            state.globals_read[id(namespace), name] = known
+            state.world.globals_read[id(namespace), name] = known
         return known
     written = written_globals(state, builtins.__dict__)
     is_defined = name in (builtins.__dict__ if written is None else written.items)
@@ -232,7 +232,7 @@ def store_deref(frame: Frame, instruction: Instruction) -> None:
     cell = _cell(frame, instruction)
     cell.content, cell.is_cleared = frame.pop(), False
     if cell.original is not None:
-        frame.state.changed[id(cell)] = cell
+        frame.state.world.changed[id(cell)] = cell
 
 
 @opcode("DELETE_DEREF")
@@ -242,7 +242,7 @@ def delete_deref(frame: Frame, instruction: Instruction) -> None:
         load_deref(frame, instruction)  # it must be there
         frame.pop()
         cell.is_cleared = True
-        frame.state.changed[id(cell)] = cell
+        frame.state.world.changed[id(cell)] = cell
     if cell.content is None:
         _unset_cell(frame, instruction.argval)
     cell.content = None

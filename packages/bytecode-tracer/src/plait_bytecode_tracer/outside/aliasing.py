@@ -66,7 +66,7 @@ def guard_memory(state: TraceState) -> None:
 
     Breaks the whole call where one does now: the graph takes them for different tensors.
     """
-    arrays = [v for v in state.wrapped.values() if isinstance(v, ArrayVariable) and v.tensor]
+    arrays = [v for v in state.world.wrapped.values() if isinstance(v, ArrayVariable) and v.tensor]
     inputs = state.tensor_inputs
     if not state.mutates_tensors or not arrays or len(inputs) < 2:
         return
@@ -113,13 +113,13 @@ def changes_shared_history(state: TraceState) -> bool:
 
 def guard_distinct(state: TraceState) -> None:
     """What the trace wrote to is no other object that it read."""
-    changed = [*state.changed.values(), *state.owners.values()]
+    changed = [*state.world.changed.values(), *state.world.owners.values()]
     if not changed:
         return
-    by_source = {getattr(v, "source", None): v for v in state.wrapped.values()}
+    by_source = {getattr(v, "source", None): v for v in state.world.wrapped.values()}
     written = {_kind(_holder(v, by_source)) for v in changed} - {None}
     found: dict[Hashable, dict[str, Source]] = collections.defaultdict(dict)
-    for variable in (*state.wrapped.values(), *state.storages.values()):
+    for variable in (*state.world.wrapped.values(), *state.world.storages.values()):
         kind, source = _kind(variable), getattr(variable, "source", None)
         if isinstance(variable, CellVariable) and source is not None:
             source = source.base

@@ -26,7 +26,7 @@ def require(
     state: TraceState, source: Source | None, kind: Kind, expected: object, text: str
 ) -> None:
     """Guard an assumption of one of the known kinds."""
-    state.guards.require(source, kind, expected, text, state.user_line)
+    state.guards.require(source, kind, expected, text, state.frames.line)
 
 
 def guard(state: TraceState, source: Source | None, condition: str, text: str) -> None:
@@ -49,7 +49,7 @@ def guard_type(state: TraceState, source: Source, value: object) -> None:
 
 def guard_constant(state: TraceState, value: Any, source: Source) -> None:
     """A value that cannot change, by what it is equal to."""
-    state.effort += _GUARD
+    state.pace.effort += _GUARD
     one_of_a_kind = type(None) | bool | type(Ellipsis) | type(NotImplemented) | Enum
     if isinstance(value, one_of_a_kind | torch.dtype | torch.layout | torch.memory_format):
         state.require(source, Kind.IDENTITY, value, f"{source.text} is {shown(value)}")

@@ -87,8 +87,8 @@ def wrap_class(state: TraceState, cls: type, source: Source) -> Variable:
         text = f"{source.text} is not {other.source.text}"
         state.guard(source, f"{{}} is not {other.source.code}", text)
     state.made.adopted[id(cls)] = adopted
-    state.wrapped[id(cls)] = adopted
-    state.kept.append(cls)
+    state.world.wrapped[id(cls)] = adopted
+    state.world.kept.append(cls)
     if isinstance(cls, abc.ABCMeta):
         if not registers_nothing(cls):
             raise TraceBreakError("GB0009", f"{cls.__qualname__}, with which classes register")

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 def wrap_storage(state: TraceState, value: Any, base: type, source: Source) -> Variable:
     """The builtin container inside an object from outside whose class inherits from one."""
-    known = state.storages.get(id(value))
+    known = state.world.storages.get(id(value))
     if known is None and base in VALUE_BASES:
         plain = state.constants.name(plain_of)
         inner = Source(f"{plain}({source.code}, {base.__name__})", source.text, source)
         known = state.wrap(plain_of(value, base), inner)
-        state.storages[id(value)] = known
+        state.world.storages[id(value)] = known
     if known is None:
         known = wrap_container(state, value, base, source)
-        state.storages[id(value)] = known
+        state.world.storages[id(value)] = known
     return known
 
 

@@ -61,8 +61,8 @@ def wrap_function(state: TraceState, value: types.FunctionType, source: Source) 
     text = f"{source.text} has the globals of {value.__qualname__}"
     state.require(source.attribute("__globals__"), Kind.IDENTITY, value.__globals__, text)
     made = FunctionVariable(code, value.__globals__, value.__name__, source=source, original=value)
-    state.wrapped[id(value)] = made  # its closure may hold it
-    state.kept.append(value)
+    state.world.wrapped[id(value)] = made  # its closure may hold it
+    state.world.kept.append(value)
     closure = source.attribute("__closure__")
     for place, (cell, name) in enumerate(
         zip(value.__closure__ or (), code.co_freevars, strict=True)

@@ -58,13 +58,13 @@ def outside_iterator(frame: Frame, value: Known) -> IteratorVariable | None:
     over_rows = kind is _SEQUENCE_ITERATOR and _goes_over_rows(real)
     if source is None or (kind not in _POSITIONED | _COPIED | _OVER_OTHERS and not over_rows):
         return None
-    known = frame.state.storages.get(id(real))
+    known = frame.state.world.storages.get(id(real))
     if isinstance(known, IteratorVariable):
         return known
     parts = real.__reduce__()
     if over_rows or kind in _COPIED or (kind in _POSITIONED and parts[0] is iter):
         made = _replayed(frame, value, _from_here(frame, value, source), kind)
-        frame.state.storages[id(real)] = made
+        frame.state.world.storages[id(real)] = made
         return made
     reduced = Source(f"{source.code}.__reduce__()", f"what {source.text} iterates over", source)
     arguments = reduced.item("1", "")
@@ -73,7 +73,7 @@ def outside_iterator(frame: Frame, value: Known) -> IteratorVariable | None:
     else:
         inner = _over_others(frame, kind, parts, reduced, arguments)
     made = _replayed(frame, value, inner, kind)
-    frame.state.storages[id(real)] = made
+    frame.state.world.storages[id(real)] = made
     return made
 
 
@@ -128,10 +128,10 @@ def _from_here(frame: Frame, value: Known, source: Source) -> IteratorVariable:
     count = 0
 
     def is_changed() -> bool:
-        changed = state.changed.values()
+        changed = state.world.changed.values()
         if is_copy:
             return any(isinstance(other, DictVariable | SetVariable) for other in changed)
-        known = state.wrapped.get(id(over))
+        known = state.world.wrapped.get(id(over))
         return known is not None and any(other is known for other in changed)
 
     def step() -> Variable | None:
@@ -192,16 +192,16 @@ class _Taken:
 
 def _replayed(frame: Frame, value: Known, inner: IteratorVariable, kind: type) -> IteratorVariable:
     """What is taken in the trace is taken from the caller's iterator after the graph."""
-    taken = frame.state.taken.setdefault(id(value.value), _Taken())
+    taken = frame.state.world.taken.setdefault(id(value.value), _Taken())
     below = value.value.__reduce__()[1][0] if kind is enumerate else None
 
     def step() -> Variable | None:
-        frame.state.changed[id(made)] = made
+        frame.state.world.changed[id(made)] = made
         found = inner.next_()
         taken.ended = found is None
         taken.count += not taken.ended
         if below is not None and found is not None:
-            frame.state.taken[id(below)].by_others += 1
+            frame.state.world.taken[id(below)].by_others += 1
         return found
 
     def replay() -> Remake:

@@ -50,14 +50,14 @@ def is_held(state: TraceState, target: Variable) -> bool:
 def is_kept(state: TraceState, real: object) -> bool:
     """Whether an object from outside, alive when the call began, is certainly alive still."""
     drops = _drops(state)
-    if not drops and not state.arguments:
+    if not drops and not state.world.arguments:
         return True
     held = _held(state)
 
     def is_there(value: object) -> bool:
-        return id(value) in held or id(state.wrapped.get(id(value), value)) in held
+        return id(value) in held or id(state.world.wrapped.get(id(value), value)) in held
 
-    return is_there(real) or (not drops and all(map(is_there, state.arguments)))
+    return is_there(real) or (not drops and all(map(is_there, state.world.arguments)))
 
 
 # What live frames hold.
@@ -66,9 +66,9 @@ def is_kept(state: TraceState, real: object) -> bool:
 def _held(state: TraceState) -> dict[int, object]:
     """The variables that live frames reach, by their ids, and the objects of unread ones."""
     found: dict[int, object] = {}
-    waiting: list[Any] = [each for frame in state.running for each in _of_frame(frame)]
-    waiting += [*state.leaving, *state.changed.values()]
-    waiting += [value for written in state.attributes.values() for value in written.values()]
+    waiting: list[Any] = [each for frame in state.frames.running for each in _of_frame(frame)]
+    waiting += [*state.frames.leaving, *state.world.changed.values()]
+    waiting += [value for written in state.world.attributes.values() for value in written.values()]
     while waiting:
         value = waiting.pop()
         if id(value) in found:
@@ -129,31 +129,31 @@ def _parts(value: Any) -> list[Any]:
 
 def lost(state: TraceState) -> Iterator[object]:
     """The objects that the trace has taken out of objects from outside, or of its arguments."""
-    for variable in [*state.changed.values()]:
+    for variable in [*state.world.changed.values()]:
         yield from _lost_from(state, variable)
-    for key, written in state.attributes.items():
+    for key, written in state.world.attributes.items():
         for name in written:
-            yield from _replaced(state, state.owners[key], name)
-    if state.arguments:
+            yield from _replaced(state, state.world.owners[key], name)
+    if state.world.arguments:
         held = _held(state)
-        for value in state.arguments:
-            if id(value) not in held and id(state.wrapped.get(id(value), value)) not in held:
+        for value in state.world.arguments:
+            if id(value) not in held and id(state.world.wrapped.get(id(value), value)) not in held:
                 yield value
 
 
 def _drops(state: TraceState) -> bool:
     """Whether the trace may have dropped what objects from outside held."""
-    if state.context or state.taken:
+    if state.world.context or state.world.taken:
         return True
-    if any(not _is_followed(variable) for variable in state.changed.values()):
+    if any(not _is_followed(variable) for variable in state.world.changed.values()):
         return True
-    found = (_lost_from(state, variable) for variable in state.changed.values())
+    found = (_lost_from(state, variable) for variable in state.world.changed.values())
     if any(not is_constant(value) for values in found for value in values):
         return True
     return any(
-        not isinstance(state.owners[key], Known)
-        or any(not is_constant(value) for value in _replaced(state, state.owners[key], name))
-        for key, attributes in state.attributes.items()
+        not isinstance(state.world.owners[key], Known)
+        or any(not is_constant(value) for value in _replaced(state, state.world.owners[key], name))
+        for key, attributes in state.world.attributes.items()
         for name in attributes
     )
 
@@ -164,7 +164,7 @@ def _replaced(state: TraceState, owner: Any, name: str) -> list[object]:
         return []
     table = table_of(owner.value)
     before = table.get(name, _MISSING)
-    after = state.attributes[id(owner.value)].get(name)
+    after = state.world.attributes[id(owner.value)].get(name)
     same = isinstance(after, Known) and after.value is before
     return [] if before is _MISSING or same else [before]
 

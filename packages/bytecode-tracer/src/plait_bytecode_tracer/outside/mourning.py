@@ -43,7 +43,7 @@ def refuse_deaths(state: TraceState, rebuilder: Rebuilder) -> None:
 
 
 def _refuse_waiting(state: TraceState, rebuilder: Rebuilder) -> None:
-    waiting = {key for key, frame in state.waiting.items() if frame.result is None}
+    waiting = {key for key, frame in state.frames.waiting.items() if frame.result is None}
     for variable in rebuilder.named if waiting else ():
         if isinstance(variable, GeneratorVariable | CoroutineVariable):
             waiting.discard(id(variable.frame))
@@ -65,7 +65,7 @@ def _tells(state: TraceState, real: object) -> bool:
             return True
         held = _held_by(value)
         for inner in held:
-            alone = sys.getrefcount(inner) <= _ALONE or id(inner) in state.wrapped
+            alone = sys.getrefcount(inner) <= _ALONE or id(inner) in state.world.wrapped
             if alone and id(inner) not in seen:
                 seen.add(id(inner))
                 waiting.append(inner)

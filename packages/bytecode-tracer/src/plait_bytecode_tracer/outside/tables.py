@@ -32,7 +32,7 @@ def global_table(state: TraceState, namespace: dict[str, Any]) -> DictVariable:
 
 def written_globals(state: TraceState, namespace: dict[str, Any]) -> DictVariable | None:
     """The variables of a module if the trace has changed any."""
-    found = state.wrapped.get(id(namespace))
+    found = state.world.wrapped.get(id(namespace))
     if not isinstance(found, DictVariable):
         return None
     return found if found.writes or found.source is None else None
@@ -40,10 +40,10 @@ def written_globals(state: TraceState, namespace: dict[str, Any]) -> DictVariabl
 
 def stand_for(state: TraceState, table: DictVariable) -> dict[str, Any]:
     """An empty dict under which code finds the globals that the trace keeps in a table."""
-    for value in state.kept:
-        if state.wrapped.get(id(value)) is table and isinstance(value, dict):
+    for value in state.world.kept:
+        if state.world.wrapped.get(id(value)) is table and isinstance(value, dict):
             return value
     stand_in: dict[str, Any] = {}
-    state.wrapped[id(stand_in)] = table
-    state.kept.append(stand_in)
+    state.world.wrapped[id(stand_in)] = table
+    state.world.kept.append(stand_in)
     return stand_in

@@ -38,7 +38,7 @@ class GraphInput:
 
 def wrap_tensor(state: TraceState, value: torch.Tensor, source: Source) -> Variable:
     """A tensor from outside: an input of the graph, guarded by what its class and layout are."""
-    known = state.wrapped.get(id(value))
+    known = state.world.wrapped.get(id(value))
     if isinstance(known, TensorVariable):
         if known.source is not None and known.source.code != source.code:
             guard_same(state, source, known.source)
@@ -59,14 +59,14 @@ def wrap_tensor(state: TraceState, value: torch.Tensor, source: Source) -> Varia
     node.meta["source"] = source.text
     variable = TensorVariable(node, fake, source, type(value), value)
     state.inputs.append(GraphInput(source, node, value))
-    state.wrapped[id(value)] = variable
-    state.kept.append(value)
+    state.world.wrapped[id(value)] = variable
+    state.world.kept.append(value)
     return variable
 
 
 def _wrap_subclass(state: TraceState, value: torch.Tensor, source: Source) -> Variable:
     """A tensor of a subclass: the graph takes the plain tensor in the same memory."""
-    known = state.wrapped.get(id(value))
+    known = state.world.wrapped.get(id(value))
     if isinstance(known, SubclassVariable):
         if known.source is not None and known.source.code != source.code:
             guard_same(state, source, known.source)
@@ -77,8 +77,8 @@ def _wrap_subclass(state: TraceState, value: torch.Tensor, source: Source) -> Va
     tensor = wrap_tensor(state, plain_tensor(value), Source(code, source.text, source))
     assert isinstance(tensor, TensorVariable)
     variable = SubclassVariable(tensor, type(value), source, value)
-    state.wrapped[id(value)] = variable
-    state.kept.append(value)
+    state.world.wrapped[id(value)] = variable
+    state.world.kept.append(value)
     return variable
 
 

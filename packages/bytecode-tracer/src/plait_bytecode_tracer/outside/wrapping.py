@@ -52,15 +52,15 @@ def wrap(state: TraceState, value: Any, source: Source | None) -> Variable:
     if is_constant(value) and type(value) is not tuple and not changes:
         state.guard_constant(value, source)
         return Known(value, source)
-    known = state.wrapped.get(id(value))
+    known = state.world.wrapped.get(id(value))
     if known is not None:
         _guard_alias(state, known, value, source)
         return known
     if state.made.depends(value) and not state.made.is_adopted(value):
         return state.made.given(value)
     variable = _wrap_object(state, value, source)
-    state.wrapped[id(value)] = variable
-    state.kept.append(value)
+    state.world.wrapped[id(value)] = variable
+    state.world.kept.append(value)
     return variable
 
 
@@ -136,13 +136,13 @@ def _wrap_object(state: TraceState, value: Any, source: Source) -> Variable:
 
 def wrap_cell(state: TraceState, cell: types.CellType, name: str) -> CellVariable:
     """A cell of a real function's closure; its content is read on demand."""
-    known = state.wrapped.get(id(cell))
+    known = state.world.wrapped.get(id(cell))
     if isinstance(known, CellVariable):
         return known
     source = state.constants.source(cell, name).cell_content(name)
     variable = CellVariable(None, cell, source)
-    state.wrapped[id(cell)] = variable
-    state.kept.append(cell)
+    state.world.wrapped[id(cell)] = variable
+    state.world.kept.append(cell)
     return variable
 
 

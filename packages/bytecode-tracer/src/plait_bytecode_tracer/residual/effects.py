@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 def replay_effects(rebuilder: Rebuilder) -> None:
     """Replay what the trace changed outside of itself."""
-    for coroutine in rebuilder.state.coroutines:
+    for coroutine in rebuilder.state.frames.coroutines:
         begun = coroutine.frame.index > 0 or coroutine.frame.result is not None
         if not begun and id(coroutine) not in rebuilder.names:  # Python warns of it
             raise TraceBreakError("GB0011", "a coroutine that is never awaited")
-    for tensor, wanted in rebuilder.state.required.values():  # there may be no graph
+    for tensor, wanted in rebuilder.state.derivatives.required.values():  # there may be no graph
         rebuilder.lines.append(f"{rebuilder.value(tensor)}.requires_grad_({wanted})")
     for function, args, kwargs in rebuilder.state.deferred:
         _deferred_call(rebuilder, function, args, kwargs)
     late: list[str] = []
-    for variable in rebuilder.state.changed.values():
+    for variable in rebuilder.state.world.changed.values():
         late += _container_effect(rebuilder, variable)
-    for key, attributes in rebuilder.state.attributes.items():
-        late += _attribute_effects(rebuilder, rebuilder.state.owners[key], attributes)
-    for context_variable, content in rebuilder.state.context.values():
+    for key, attributes in rebuilder.state.world.attributes.items():
+        late += _attribute_effects(rebuilder, rebuilder.state.world.owners[key], attributes)
+    for context_variable, content in rebuilder.state.world.context.values():
         late += _context_effect(rebuilder, context_variable, content)
     rebuilder.lines += late
     _tensor_attributes(rebuilder)
@@ -72,7 +72,7 @@ def _deferred_call(
 
 def _tensor_attributes(rebuilder: Rebuilder) -> None:
     """Set what the trace has set on tensors, where anybody else can see them."""
-    waiting = list(rebuilder.state.marked_tensors)
+    waiting = list(rebuilder.state.world.marked_tensors)
     while seen := [t for t in waiting if t.source is not None or id(t) in rebuilder.names]:
         for tensor in seen:
             waiting.remove(tensor)

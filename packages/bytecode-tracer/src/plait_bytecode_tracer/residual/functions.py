@@ -21,7 +21,7 @@ def new_function(rebuilder: Rebuilder, variable: FunctionVariable) -> str:
     defaults = ", ".join(rebuilder.value(value) for value in variable.defaults)
     given = f"({defaults},)" if variable.defaults else "None"
     code = constants.name(variable.code)
-    table = rebuilder.state.wrapped.get(id(variable.globals))
+    table = rebuilder.state.world.wrapped.get(id(variable.globals))
     made_here = isinstance(table, DictVariable) and table.source is None
     space = rebuilder.value(table) if table and made_here else constants.name(variable.globals)
     made = f"{make}({code}, {space}, {variable.name!r}, {given}, {closure})"

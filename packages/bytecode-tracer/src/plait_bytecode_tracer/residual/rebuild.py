@@ -138,9 +138,9 @@ class Rebuilder:
                 if source is not None:
                     return self.writer.value(source)
                 name = self.output(node)
-                if any(variable is tensor for tensor in self.state.requiring):
+                if any(variable is tensor for tensor in self.state.derivatives.requiring):
                     self.lines.append(f"{name}.requires_grad_()")
-                gradient = self.state.gradients.get(id(variable.fake))
+                gradient = self.state.derivatives.gradients.get(id(variable.fake))
                 if gradient is not None:
                     self.lines.append(f"{name}.grad = {self.value(gradient)}")
                 return name
@@ -300,7 +300,7 @@ class Rebuilder:
         if handle.tensor is None:
             self.state.needs_end = True  # without the hook in the graph there is a break
             raise TraceBreakError("GB0009", "the handle of a hook of a tensor inside the graph")
-        for earlier in self.state.hooks[: self.state.hooks.index(handle)]:
+        for earlier in self.state.derivatives.hooks[: self.state.derivatives.hooks.index(handle)]:
             self.value(earlier)
         tensor = self.value(handle.tensor)
 

@@ -103,9 +103,11 @@ def _recorded(
         raise TraceBreakError("GB0002", f"{cls.__name__}.apply inside a transform")
     if has_changed_objects(state):
         raise TraceBreakError("GB0002", f"{cls.__name__}.apply after objects were changed")
-    before, reads = state.effects(), state.gradient_reads
+    before, reads = state.effects(), state.derivatives.reads
     call = _scratch_forward(frame, cls, args, kwargs)
-    changes = state.effects() != before or (state.gradient_reads != reads and state.attributes)
+    changes = state.effects() != before or (
+        state.derivatives.reads != reads and state.world.attributes
+    )
     if changes or "dirty_tensors" in call.context.attributes:
         raise TraceBreakError("GB0002", f"{cls.__name__}.apply, which changes what it is given")
     if not all(isinstance(a, TensorVariable) or _is_plain(a) for a in (*args, *kwargs.values())):
@@ -159,7 +161,7 @@ def _call(state: TraceState, call: FunctionCall, kwargs: dict[str, Variable]) ->
         for key, a in kwargs.items()
     }
     node = scope.graph.call_module(name, tuple(local), named)
-    state.note_operation()
+    state.pace.note_operation()
     state.mark(node)
     if len(call.outputs) > 1 and "materialize_grads" in call.context.attributes:
         node.meta["tells_gradients_apart"] = True
@@ -181,7 +183,7 @@ def grad(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
     guard_no_anomaly(state)
     if state.effects() != TraceState().effects():
         _refuse_code(frame, [*args, *kwargs.values()])
-    if state.hooks or any(_hooked(i.real) for i in state.tensor_inputs):
+    if state.derivatives.hooks or any(_hooked(i.real) for i in state.tensor_inputs):
         raise TraceBreakError("GB0002", "torch.autograd.grad of tensors with hooks")
     node, result = state.emit("call_function", torch.autograd.grad, args, kwargs)
     return result_of(state, node, result)

@@ -98,7 +98,7 @@ def _refuse_surroundings(state: TraceState) -> None:
     refuse_modes(state, "backward()")
     if torch._C._functorch.peek_interpreter_stack() is not None or state.scope.parent is not None:
         raise TraceBreakError("GB0002", "backward() inside a transform")
-    if state.hooks:  # they are there only after the graph has run
+    if state.derivatives.hooks:  # they are there only after the graph has run
         raise TraceBreakError("GB0002", "backward() after hooks of the caller's tensors were set")
     guard_no_anomaly(state)
 

@@ -170,7 +170,7 @@ def _copied_tensor(frame: Frame, value: TensorVariable) -> Variable:
         other is not value
         and isinstance(other, TensorVariable)
         and other.fake.untyped_storage()._cdata == storage._cdata
-        for other in state.wrapped.values()
+        for other in state.world.wrapped.values()
     )
     whole = storage.nbytes() == fake.numel() * fake.element_size() and not fake.storage_offset()
     alone = whole and not shares and is_leaf(state, value) and not has_attributes(value)
@@ -360,7 +360,7 @@ def _own_names(frame: Frame, value: Known) -> list[str]:
     if not hasattr(type(value.value), "__dict__") or not type(value.value).__dictoffset__:
         raise TraceBreakError("GB0002", f"a copy of a {describe(value)}")
     table = own_dict(frame.state, value.value, value.source)
-    written = frame.state.attributes.get(id(value.value), {})
+    written = frame.state.world.attributes.get(id(value.value), {})
     return list(dict.fromkeys([*table.items, *written]))
 
 

@@ -130,7 +130,7 @@ def frame_dependent(frame: Frame, *args: Variable, **kwargs: Variable) -> Variab
 def module_of_frame(frame: Frame, depth: Variable | None = None) -> Variable:
     """`sys._getframemodulename(depth)`: the name of the module whose code calls."""
     count = 0 if depth is None else plain_value(depth)
-    running = frame.state.running
+    running = frame.state.frames.running
     if type(count) is int and 0 <= count < len(running):
         found = running[-1 - count]
         if not found.code.co_filename.startswith("<plait"):

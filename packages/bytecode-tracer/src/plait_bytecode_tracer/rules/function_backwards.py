@@ -25,9 +25,9 @@ from plait_bytecode_tracer.values.variables import (
 
 def has_changed_objects(state: TraceState) -> bool:
     """Whether the trace has changed anything but the gradients of tensors."""
-    tables = [set(table) - {"grad"} for table in state.attributes.values()]
-    tables += [set(tensor.attributes or {}) for tensor in state.marked_tensors]
-    return bool(state.changed or state.deferred or state.context or any(tables))
+    tables = [set(table) - {"grad"} for table in state.world.attributes.values()]
+    tables += [set(tensor.attributes or {}) for tensor in state.world.marked_tensors]
+    return bool(state.world.changed or state.deferred or state.world.context or any(tables))
 
 
 def trace_backward(frame: Frame, call: FunctionCall) -> None:
@@ -41,9 +41,9 @@ def trace_backward(frame: Frame, call: FunctionCall) -> None:
         raise TraceBreakError("GB0002", f"the backward of {name}, which was called elsewhere")
     if "materialize_grads" in call.context.attributes:
         raise TraceBreakError("GB0002", f"the backward of {name}, which may be given no gradients")
-    before, reads = state.effects(), state.gradient_reads
+    before, reads = state.effects(), state.derivatives.reads
     result, gradients = _scratch_backward(frame, call)
-    if state.effects() != before or state.gradient_reads != reads:
+    if state.effects() != before or state.derivatives.reads != reads:
         raise TraceBreakError("GB0002", f"the backward of {name}, which changes objects")
     is_tuple = isinstance(result, SequenceVariable) and result.kind is tuple
     items = list(result.items) if isinstance(result, SequenceVariable) and is_tuple else [result]

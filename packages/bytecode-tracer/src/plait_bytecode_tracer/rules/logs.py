@@ -83,6 +83,6 @@ def _is_changed(frame: Frame, logger: logging.Logger) -> bool:
     while each is not None:
         objects.append(each)
         each = each.parent
-    tables = (state.wrapped.get(id(own_table(one))) for one in objects)
+    tables = (state.world.wrapped.get(id(own_table(one))) for one in objects)
     written = any(isinstance(table, DictVariable) and table.writes for table in tables)
-    return written or any(state.attributes.get(id(one)) for one in objects)
+    return written or any(state.world.attributes.get(id(one)) for one in objects)

@@ -58,8 +58,8 @@ def _context_variable(value: Variable) -> contextvars.ContextVar[object]:
 def _current(frame: Frame, variable: contextvars.ContextVar[object]) -> Variable | None:
     """What a context variable holds now; None where it holds nothing."""
     state = frame.state
-    if id(variable) in state.context:
-        return state.context[id(variable)][1]
+    if id(variable) in state.world.context:
+        return state.world.context[id(variable)][1]
     value = variable.get(_UNSET)
     unset = state.constants.name(_UNSET)
     code = f"{state.constants.name(variable)}.get({unset})"
@@ -85,7 +85,7 @@ def get(frame: Frame, owner: Variable, default: Variable | None = None) -> Varia
 def set_(frame: Frame, owner: Variable, value: Variable) -> Variable:
     variable = _context_variable(owner)
     token = TokenVariable(variable, _current(frame, variable))
-    frame.state.context[id(variable)] = (variable, value)
+    frame.state.world.context[id(variable)] = (variable, value)
     return token
 
 
@@ -94,5 +94,5 @@ def reset(frame: Frame, owner: Variable, token: Variable) -> Variable:
     variable, made = _context_variable(owner), hold(token, TokenVariable)
     if made.variable is not variable:
         raise TraceBreakError("GB0006", "a token of another context variable")
-    frame.state.context[id(variable)] = (variable, made.previous)
+    frame.state.world.context[id(variable)] = (variable, made.previous)
     return constant(None)

@@ -64,7 +64,7 @@ def _has_hooks(frame: Frame, owner: Variable) -> bool:
 
 
 def _has_entries(frame: Frame, table: dict[Any, Any]) -> bool:
-    known = frame.state.wrapped.get(id(table))
+    known = frame.state.world.wrapped.get(id(table))
     if isinstance(known, DictVariable) and known.writes:
         return len(known.items) > 0
     return bool(table)

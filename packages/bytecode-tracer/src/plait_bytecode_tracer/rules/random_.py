@@ -45,14 +45,14 @@ def _values(args: tuple[Variable, ...], kwargs: dict[str, Variable]) -> list[Any
 def _generator(frame: Frame, owner: Known) -> Generator:
     """A generator of the caller's."""
     state, real = frame.state, owner.value
-    known = state.generators.get(id(real))
+    known = state.world.generators.get(id(real))
     if known is None:
         source = owner.source or state.constants.source(real, "a random generator")
         plan, name = Plan(), state.constants.name
         code = f"{name(next_draws)}({source.code}, {name(plan)})"
         known = Generator(drawing(code, source), plan, copy_of(real))
-        state.generators[id(real)] = known
-        state.kept.append(real)
+        state.world.generators[id(real)] = known
+        state.world.kept.append(real)
         state.deferred.append((constant(move), [owner, constant(plan)], {}))
     return known
 
@@ -136,7 +136,7 @@ def _arranging(name: str) -> Builtin:
 
     def rule(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
         if isinstance(owner, Known) and _is_outside(frame, owner):
-            known = frame.state.generators.get(id(owner.value))
+            known = frame.state.world.generators.get(id(owner.value))
             if known is None or not known.is_set:
                 raise TraceBreakError("GB0002", f"{name}() by random numbers of this call alone")
         return _in_python(frame, real, owner, args, kwargs)
@@ -198,7 +198,7 @@ def _set(frame: Frame, owner: Known, name: str, values: list[Any]) -> Variable:
 def getstate(frame: Frame, owner: Variable) -> Variable:
     if isinstance(owner, Known) and frame.state.made.is_made(owner.value):
         return constant(owner.value.getstate())
-    known = frame.state.generators.get(id(owner.value)) if isinstance(owner, Known) else None
+    known = frame.state.world.generators.get(id(owner.value)) if isinstance(owner, Known) else None
     if known is None or not known.is_set:
         raise TraceBreakError("GB0002", "the state of a random generator, which is of this call")
     return constant(known.copy.getstate())

@@ -60,7 +60,7 @@ def _after_the_graph(
     guard_requires_grad(state)
     version = None if is_leaf(state, owner) else owner.fake._version
     made = HookHandle(RemovableHandle, tensor=owner, method=name, args=args, version=version)
-    state.hooks.append(made)
+    state.derivatives.hooks.append(made)
     state.deferred.append((made, [], {}))
     return made
 
@@ -79,9 +79,9 @@ def _in_the_graph(frame: Frame, owner: TensorVariable, function: Variable) -> Ho
     node = scope.graph.call_function(
         transforms.register_hook, (scope.local(owner.node), body, free)
     )
-    state.note_operation()
+    state.pace.note_operation()
     state.mark(node)
-    state.late += hook.cells
+    state.derivatives.late += hook.cells
     state.needs_end |= bool(hook.cells)
     return HookHandle(RemovableHandle, node=node, real=real)
 
@@ -113,6 +113,6 @@ def refuse_late_changes(state: TraceState, rebuilt: Container[int]) -> None:
 
     `rebuilt` has the ids of what leaves the trace.
     """
-    for cell, content in state.late:
+    for cell, content in state.derivatives.late:
         if cell.content is not content or id(cell) in rebuilt:
             raise TraceBreakError("GB0002", "a hook of gradients whose closure changes later")

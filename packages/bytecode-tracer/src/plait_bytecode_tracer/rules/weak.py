@@ -74,10 +74,10 @@ def weak_reference(frame: Frame, target: Variable, callback: Variable = NONE, /)
     if not getattr(type_of(target), "__weakrefoffset__", 0):
         fails(TypeError, f"cannot create weak reference to {type_of(target).__name__!r} object")
     key = id(target.value) if isinstance(target, Known) else id(target)
-    known = state.references.get(key)
+    known = state.world.references.get(key)
     if known is None:
         known = ReferenceVariable(weakref.ref, [target], {}, _never, weakref.ref)
-        state.references[key] = known
+        state.world.references[key] = known
     return known
 
 
@@ -101,7 +101,7 @@ def _refuse_local(state: TraceState) -> None:
 
     Guards would hold them, and so what they refer to.
     """
-    for value in state.arguments:
+    for value in state.world.arguments:
         defined = value if isinstance(value, type | types.FunctionType) else type(value)
         if "<locals>" in defined.__qualname__:
             text = f"a weak reference, where {defined.__name__} lives no longer than the call"

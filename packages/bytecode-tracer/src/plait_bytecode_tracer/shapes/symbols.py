@@ -78,7 +78,9 @@ class Symbols:
     """How many of the environment's guards are guards of the trace."""
 
     def __post_init__(self) -> None:
-        self.environment = make_environment(lambda guard: self.lines.append(self.state.line))
+        self.environment = make_environment(
+            lambda guard: self.lines.append(self.state.frames.line())
+        )
 
     # Where numbers come from.
 
@@ -111,7 +113,7 @@ class Symbols:
         """Break where a random number is needed that further calls will hardly draw again."""
         found = [leaf for leaf in leaves(expression) if isinstance(leaf, Leaf)]
         drawn = any(is_drawn(leaf.source) for leaf in found)
-        self.state.effort += _DRAWN if drawn else _DECISION
+        self.state.pace.effort += _DRAWN if drawn else _DECISION
         if drawn and (always or UNDECIDED in self.state.undecided):
             what = "branches on" if code == "GB0003" else "needs the value of"
             raise TraceBreakError(code, f"the code {what} a random number")

@@ -175,7 +175,7 @@ def emit_transform(
         *(values_of(o, lambda t: state.scope.local(t.node)) if isinstance(o, Variable) else o
           for o in options),
     )  # fmt: skip
-    state.note_operation()
+    state.pace.note_operation()
     node = state.graph.call_function(target, made)
     node.meta["val"] = result
     state.mark(node)

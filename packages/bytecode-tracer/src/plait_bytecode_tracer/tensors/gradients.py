@@ -19,7 +19,7 @@ def is_leaf(state: TraceState, owner: TensorVariable) -> bool:
     leaf = True
     if owner.source is not None and owner.original is not None:
         leaf = owner.original.is_leaf
-        if id(owner.original) in state.known_leaves:
+        if id(owner.original) in state.derivatives.known_leaves:
             return owner.fake.is_leaf
         text = f"{owner.source.text}.is_leaf is {leaf}"
         state.guard(owner.source, f"{{}}.is_leaf is {leaf}", text)
@@ -29,16 +29,16 @@ def is_leaf(state: TraceState, owner: TensorVariable) -> bool:
 def gradient(frame: Frame, owner: TensorVariable) -> Variable:
     """`owner.grad`, of a leaf: of others Python warns."""
     state = frame.state
-    state.gradient_reads += 1
+    state.derivatives.reads += 1
     if not is_leaf(state, owner):
         raise TraceBreakError("GB0007", "the attribute 'grad' of a tensor that is no leaf")
     if owner.original is None or owner.source is None:
-        return state.gradients.get(id(owner.fake), constant(None))
-    written = state.attributes.get(id(owner.original), {}).get("grad")
+        return state.derivatives.gradients.get(id(owner.fake), constant(None))
+    written = state.world.attributes.get(id(owner.original), {}).get("grad")
     if written is not None:
         return written
     if owner.original.grad is None:
-        state.without_gradient.add(id(owner.original))
+        state.derivatives.without_gradient.add(id(owner.original))
     return state.wrap(owner.original.grad, owner.source.attribute("grad"))
 
 
@@ -57,19 +57,21 @@ def set_gradient(frame: Frame, owner: TensorVariable, value: Variable) -> None:
         raise TraceBreakError("GB0007", "a write to 'grad' of a tensor that is no leaf")
     state = frame.state
     if owner.original is None:
-        state.gradients[id(owner.fake)] = value
+        state.derivatives.gradients[id(owner.fake)] = value
         return
     key = id(owner.original)
-    if _is_none(value) and key in state.without_gradient:  # as it is before each such call
-        state.attributes.get(key, {}).pop("grad", None)
+    if (
+        _is_none(value) and key in state.derivatives.without_gradient
+    ):  # as it is before each such call
+        state.world.attributes.get(key, {}).pop("grad", None)
         return
-    state.attributes.setdefault(key, {})["grad"] = value
-    state.owners[key] = owner
+    state.world.attributes.setdefault(key, {})["grad"] = value
+    state.world.owners[key] = owner
 
 
 def leaf_of(state: TraceState, fake: torch.Tensor) -> TensorVariable:
     """The variable of a leaf, an input of the graph or made in the call, by its fake."""
-    for variable in state.wrapped.values():
+    for variable in state.world.wrapped.values():
         if isinstance(variable, TensorVariable) and variable.fake is fake:
             return variable
     for node in state.graph.nodes:
@@ -90,7 +92,7 @@ def guard_leaves(state: TraceState, leaves: Sequence[TensorVariable]) -> None:
         text = "backward() to tensors with a history from before the call, or with hooks"
         raise TraceBreakError("GB0002", text)
     sources = ", ".join(leaf.source.code for leaf in outside if leaf.source is not None)
-    state.known_leaves.update(map(id, real))
+    state.derivatives.known_leaves.update(map(id, real))
     check = state.constants.name(are_plain_leaves)
     state.guard(None, f"{check}({sources})", "gradients end in leaves without hooks")
 

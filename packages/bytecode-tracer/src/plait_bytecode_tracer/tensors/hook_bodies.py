@@ -20,6 +20,8 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError
 from plait_bytecode_tracer.failing import is_pure
 from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.frames.live import LiveFrames
+from plait_bytecode_tracer.frames.pace import Pace
 from plait_bytecode_tracer.guards import Guard, Kind
 from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.state import TraceState
@@ -116,10 +118,9 @@ class _Tracing:
         self.state = TraceState(
             constants=outer.constants,
             fake_mode=outer.fake_mode,
-            arrived=outer.arrived,
+            pace=Pace(arrived=outer.pace.arrived),
             to_the_end=False,
-            lines=list(outer.lines),
-            files=list(outer.files),
+            frames=LiveFrames(lines=list(outer.frames.lines), files=list(outer.frames.files)),
         )
         self.state.grad_enabled = self.state.grad_enabled_before = self.grad_enabled
         self.state.ambient.is_undecided = True
@@ -215,7 +216,11 @@ class _Tracing:
 
     def _refuse_effects(self, fakes: list[torch.Tensor], versions: list[int]) -> None:
         state = self.state
-        if state.effects() != TraceState().effects() or state.needs_end or state.requiring:
+        if (
+            state.effects() != TraceState().effects()
+            or state.needs_end
+            or state.derivatives.requiring
+        ):
             raise TraceBreakError("GB0002", "a hook of gradients that changes objects")
         changed = [_version(fake) for fake in fakes] != versions or bool(state.versions_before)
         own = [node for node in state.graph.nodes if node.op == "get_attr" or not is_pure(node)]

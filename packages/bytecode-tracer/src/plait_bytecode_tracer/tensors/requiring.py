@@ -23,13 +23,13 @@ def require_before(state: TraceState, owner: TensorVariable, wanted: bool) -> No
     """Set it before the graph, and guard what it is. Raises TraceBreakError where that is late."""
     real = owner.original
     late = state.scope.parent is not None or any(map(_computes, owner.node.users))
-    if late or real is None or real.is_inference() or owner.node in state.required:
+    if late or real is None or real.is_inference() or owner.node in state.derivatives.required:
         raise TraceBreakError("GB0002", "requires_grad_() of a tensor that has been used")
     if not is_leaf(state, owner) or not (real.is_floating_point() or real.is_complex()):
         raise TraceBreakError("GB0002", "requires_grad_() of a tensor that cannot need gradients")
     guard_requires_grad(state)
     owner.fake.requires_grad_(wanted)
-    state.required[owner.node] = owner, wanted
+    state.derivatives.required[owner.node] = owner, wanted
 
 
 def _computes(node: fx.Node) -> bool:

@@ -321,7 +321,7 @@ def store_subclass_attribute(
     if known or setter is not static_attribute(torch.Tensor, "__setattr__"):
         raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of a tensor")
     if not owner.attributes:
-        frame.state.marked_tensors.append(owner)
+        frame.state.world.marked_tensors.append(owner)
     owner.attributes[name] = value
 
 

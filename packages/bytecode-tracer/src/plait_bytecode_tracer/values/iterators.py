@@ -147,7 +147,7 @@ def over_keys(
             empty = DictVariable({}) if isinstance(owner, DictVariable) else SetVariable(set())
             return Remake(iter, [empty])
         own_order = isinstance(owner, SetVariable) and owner.source is None and count > 0
-        changed = id(owner) in frame.state.changed or list(owner.items) != before
+        changed = id(owner) in frame.state.world.changed or list(owner.items) != before
         if backwards or own_order or changed:
             raise TraceBreakError("GB0009", "an iterator over a dict or set that changed")
         if part == "keys":

@@ -1,0 +1,36 @@
+"""The frames of a trace that have not ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from plait_bytecode_tracer.values.variables import CoroutineVariable, Variable
+
+
+@dataclass(slots=True)
+class LiveFrames:
+    """Frames that run or wait, and what they are about to give."""
+
+    running: list[Any] = field(default_factory=list)
+    """Those that run now, innermost last: callers, but no generator that waits."""
+    waiting: dict[int, Any] = field(default_factory=dict)
+    """Those of generators that have yielded inside a `try` or `with`, by their ids."""
+    coroutines: list[CoroutineVariable] = field(default_factory=list)
+    """Coroutines that the trace has made: Python warns of one that is never awaited."""
+    leaving: list[Variable] = field(default_factory=list)
+    """What the call returns, once that is known."""
+    lines: list[Callable[[], str]] = field(default_factory=list)
+    """The user's line of each frame that runs."""
+    files: list[str] = field(default_factory=list)
+    """The user's file of each frame that runs."""
+
+    def line(self) -> str:
+        """The user's line that is being traced."""
+        return self.lines[-1]() if self.lines else "the call"
+
+    def clear(self) -> None:
+        """Let go of the frames; their lines stay to be told."""
+        for table in (self.running, self.waiting, self.coroutines, self.leaving):
+            table.clear()

@@ -1,0 +1,36 @@
+"""How long a trace has been going, and when it has to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plait_bytecode_tracer.errors import TooLongError
+
+MAX_IDLE_STEPS = 50_000
+"""Instructions in a row that add nothing to the graph; a trace with more of them is given up."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """Counts of one trace; a step is an instruction."""
+
+    steps: int = 0
+    """How many have been traced."""
+    idle_since: int = 0
+    """The last one that added to the graph."""
+    effort: int = 0
+    """What the trace has done since beside its instructions, in steps."""
+    arrived: Sequence[int] = ()
+    """The signals that wait for the trace to stop."""
+    break_step: int = -1
+    """The instruction at which the trace ends, by its number."""
+
+    def note_operation(self) -> None:
+        """The graph grows: what is traced is worth it."""
+        self.idle_since, self.effort = self.steps, 0
+
+    def require_brief(self) -> None:
+        """Give up a trace that goes on for long without adding to the graph."""
+        if self.steps - self.idle_since + self.effort > MAX_IDLE_STEPS:
+            raise TooLongError("GB0001", "a loop that runs too long to trace")
