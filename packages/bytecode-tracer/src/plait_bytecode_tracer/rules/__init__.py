@@ -3,6 +3,7 @@
 from plait_bytecode_tracer.rules import (
     accelerated,
     ambient,
+    arrangements,
     autograd,
     backward,
     callables,
@@ -18,6 +19,7 @@ from plait_bytecode_tracer.rules import (
     evaluation,
     exceptions,
     function_modes,
+    grouping,
     hooks,
     iterators,
     itertools_,
@@ -44,6 +46,7 @@ from plait_bytecode_tracer.rules import (
 __all__ = [
     "accelerated",
     "ambient",
+    "arrangements",
     "autograd",
     "backward",
     "callables",
@@ -59,6 +62,7 @@ __all__ = [
     "evaluation",
     "exceptions",
     "function_modes",
+    "grouping",
     "hooks",
     "iterators",
     "itertools_",

@@ -31,10 +31,10 @@ from plait_bytecode_tracer.tensors.gradients import (
 from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.reach import reach_of
 from plait_bytecode_tracer.values.variables import (
-    Known,
     SequenceVariable,
     TensorVariable,
     Variable,
+    is_none,
 )
 
 
@@ -64,7 +64,7 @@ def backward(
     """`torch.autograd.backward(...)`, where nothing but operators runs in it."""
     state = frame.state
     _refuse_surroundings(state)
-    if grad_variables is not None and not _is_none(grad_variables):
+    if grad_variables is not None and not is_none(grad_variables):
         raise TraceBreakError("GB0002", "backward() with the name that grad_tensors had")
     if create_graph is not None and plain_value(create_graph) not in (None, False):
         text = "backward() that makes a graph of the gradients, of which autograd warns"
@@ -77,7 +77,7 @@ def backward(
         trace_backward(frame, call)
     leaves = [leaf_of(state, fake) for fake in reach.leaves]
     guard_leaves(state, leaves)
-    if inputs is not None and not _is_none(inputs):
+    if inputs is not None and not is_none(inputs):
         leaves = _chosen(frame, inputs, leaves)
     options = {"retain_graph": retain_graph or constant(None), "allow_unused": constant(True)}
     given = [SequenceVariable(list(outputs), list), SequenceVariable(list(leaves), list)]
@@ -87,10 +87,6 @@ def backward(
     node, found = state.emit("call_function", torch.autograd.grad, given, options)
     _accumulate(frame, leaves, result_of(state, node, found), known)
     return constant(None)
-
-
-def _is_none(value: Variable) -> bool:
-    return isinstance(value, Known) and value.value is None
 
 
 def _refuse_surroundings(state: TraceState) -> None:

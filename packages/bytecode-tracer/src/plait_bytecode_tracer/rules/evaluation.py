@@ -30,6 +30,7 @@ from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     Variable,
     is_constant,
+    is_none,
 )
 
 _FUTURE = functools.reduce(
@@ -116,21 +117,17 @@ def _evaluate(
     """Run code in the trace: its names are read from and stored in the namespaces."""
     try:
         code = _code_of(frame, source, mode)
-        table = frame.function.globals if _is_none(given) else _namespace(frame, given)
-        space = given if _is_none(space_given) else space_given
-        if space is None or _is_none(space):
+        table = frame.function.globals if is_none(given) else _namespace(frame, given)
+        space = given if is_none(space_given) else space_given
+        if space is None or is_none(space):
             space = frame_locals(frame)
         function = Function(code, table, [])
         inner = Frame(frame.state, function, {}, frame.depth + 1, parent=frame, namespace=space)
         return inner.run()
     except TraceBreakError as error:
-        if not _is_none(given):
+        if not is_none(given):
             raise
         raise TraceBreakError("GB0013", f"{mode}() with the frame's variables: {error}") from error
-
-
-def _is_none(value: Variable | None) -> bool:
-    return value is None or (isinstance(value, Known) and value.value is None)
 
 
 def _code_of(frame: Frame, source: Variable, mode: str) -> types.CodeType:

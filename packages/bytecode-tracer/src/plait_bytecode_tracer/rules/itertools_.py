@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -18,9 +17,8 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.indices import as_index, with_index
 from plait_bytecode_tracer.objects.iteration import elements, iterate
-from plait_bytecode_tracer.objects.operations import _call, apply, element_equal, truth
+from plait_bytecode_tracer.objects.operations import _call, apply, truth
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.iterators import over
 from plait_bytecode_tracer.values.variables import (
     IteratorVariable,
@@ -28,15 +26,12 @@ from plait_bytecode_tracer.values.variables import (
     Remake,
     SequenceVariable,
     Variable,
+    is_none,
 )
 
 
-def _tuple(items: list[Variable]) -> SequenceVariable:
+def tuple_of(items: list[Variable]) -> SequenceVariable:
     return SequenceVariable(items, tuple)
-
-
-def _is_none(value: Variable | None) -> bool:
-    return value is None or (isinstance(value, Known) and value.value is None)
 
 
 def after(items: list[Variable], source: IteratorVariable) -> IteratorVariable:
@@ -46,7 +41,7 @@ def after(items: list[Variable], source: IteratorVariable) -> IteratorVariable:
 
 @builtin(itertools.chain)
 def chain(frame: Frame, *values: Variable) -> Variable:
-    return _chain(frame, iterate(frame, _tuple(list(values))))
+    return _chain(frame, iterate(frame, tuple_of(list(values))))
 
 
 @builtin(itertools.chain.from_iterable)
@@ -94,7 +89,7 @@ def _chained(parts: list[IteratorVariable]) -> IteratorVariable:
 @builtin(itertools.islice)
 def islice(frame: Frame, iterable: Variable, *bounds: Variable) -> Variable:
     values = [plain_value(with_index(frame, bound)) for bound in bounds]
-    _check(itertools.islice, (), *values)
+    check_arguments(itertools.islice, (), *values)
     source = iterate(frame, iterable)
     start, stop, stride = _bounds(values)
     count, following, ended = 0, start, False
@@ -117,7 +112,7 @@ def islice(frame: Frame, iterable: Variable, *bounds: Variable) -> Variable:
 
     def again() -> Remake:
         if ended:
-            return Remake(itertools.islice, [_tuple([]), constant(0)])
+            return Remake(itertools.islice, [tuple_of([]), constant(0)])
         left = None if stop is None else max(0, stop - count)
         parts = [constant(following - count), constant(left), constant(stride)]
         return Remake(itertools.islice, [source, *parts])
@@ -125,7 +120,7 @@ def islice(frame: Frame, iterable: Variable, *bounds: Variable) -> Variable:
     return IteratorVariable(step, itertools.islice, again)
 
 
-def _check(function: Any, *args: Any, **options: Any) -> None:
+def check_arguments(function: Any, *args: Any, **options: Any) -> None:
     """Raise in the program what Python raises for such arguments. The call has no effect."""
     try:
         function(*args, **options)
@@ -144,7 +139,7 @@ def count(frame: Frame, start: Variable | None = None, step: Variable | None = N
     value = constant(0) if start is None else start
     stride = constant(1) if step is None else step
     if isinstance(value, Known) and isinstance(stride, Known):
-        _check(itertools.count, value.value, stride.value)
+        check_arguments(itertools.count, value.value, stride.value)
         if isinstance(value.value, int) and isinstance(stride.value, int) and stride.value == 1:
             value = constant(int(value.value))  # it counts in C then
 
@@ -204,7 +199,7 @@ def cycle(frame: Frame, iterable: Variable, /) -> Variable:
     def again() -> Remake:
         if position is None:
             return Remake(itertools.cycle, [after(saved, source)], skipped=len(saved))
-        return Remake(itertools.cycle, [_tuple(saved)], skipped=position)
+        return Remake(itertools.cycle, [tuple_of(saved)], skipped=position)
 
     return IteratorVariable(step, itertools.cycle, again)
 
@@ -219,7 +214,7 @@ def accumulate(
 ) -> Variable:
     source = iterate(frame, iterable)
     total: Variable | None = None
-    start = None if _is_none(initial) else initial
+    start = None if is_none(initial) else initial
 
     def step() -> Variable | None:
         nonlocal total, start
@@ -231,7 +226,7 @@ def accumulate(
             return None
         if total is None:
             total = item
-        elif func is None or _is_none(func):
+        elif func is None or is_none(func):
             total = apply(frame, operator.add, [total, item])
         else:
             total = _call(frame, func, [total, item])
@@ -275,7 +270,7 @@ def takewhile(frame: Frame, predicate: Variable, iterable: Variable, /) -> Varia
         return None
 
     def again() -> Remake:
-        return Remake(itertools.takewhile, [predicate, _tuple([]) if ended else source])
+        return Remake(itertools.takewhile, [predicate, tuple_of([]) if ended else source])
 
     return IteratorVariable(step, itertools.takewhile, again)
 
@@ -369,11 +364,11 @@ def pairwise(frame: Frame, iterable: Variable, /) -> Variable:
         if item is None:
             return None
         previous = item
-        return _tuple([held, item])
+        return tuple_of([held, item])
 
     def again() -> Remake:
         if ended:
-            return Remake(itertools.pairwise, [_tuple([])])
+            return Remake(itertools.pairwise, [tuple_of([])])
         return Remake(itertools.pairwise, [after([previous] if previous else [], source)])
 
     return IteratorVariable(step, itertools.pairwise, again)
@@ -400,157 +395,20 @@ def zip_longest(frame: Frame, *iterables: Variable, fillvalue: Variable | None =
                     sources[place] = None
                 item = filler
             items.append(item)
-        return _tuple(items)
+        return tuple_of(items)
 
     def again() -> Remake:
-        left: list[Variable] = [_tuple([]) if not active or s is None else s for s in sources]
+        left: list[Variable] = [tuple_of([]) if not active or s is None else s for s in sources]
         return Remake(itertools.zip_longest, left, {"fillvalue": filler})
 
     return IteratorVariable(step, itertools.zip_longest, again)
-
-
-@builtin(itertools.groupby)
-def groupby(frame: Frame, iterable: Variable, key: Variable | None = None) -> Variable:
-    return _Groups(frame, iterate(frame, iterable), None if _is_none(key) else key).groups()
-
-
-class _Groups:
-    """What `groupby` and its groups share: the last element and its key."""
-
-    def __init__(self, frame: Frame, source: IteratorVariable, key: Variable | None) -> None:
-        self.frame = frame
-        self.source = source
-        self.key = key
-        self.value: Variable | None = None
-        self.found: Variable | None = None
-        self.target: Variable | None = None
-        self.group: object | None = None
-        self.started = False
-
-    def groups(self) -> IteratorVariable:
-        return IteratorVariable(self.next_group, itertools.groupby, self.again)
-
-    def again(self) -> Remake:
-        if self.started:
-            raise TraceBreakError("GB0009", "groups of which some were taken")
-        key = constant(None) if self.key is None else self.key
-        return Remake(itertools.groupby, [self.source, key])
-
-    def advance(self) -> bool:
-        """Read the next element and its key; whether there is one."""
-        self.started = True
-        value = self.source.next_()
-        if value is None:
-            return False
-        found = value if self.key is None else _call(self.frame, self.key, [value])
-        self.value, self.found = value, found
-        return True
-
-    def next_group(self) -> Variable | None:
-        self.group = None
-        while True:
-            if self.found is not None and (
-                self.target is None or not element_equal(self.frame, self.target, self.found)
-            ):
-                break
-            if not self.advance():
-                return None
-        assert self.found is not None
-        self.target = self.found
-        mark = object()
-        self.group = mark
-        target = self.target
-        members = IteratorVariable(lambda: self.next_member(mark, target), _GROUPER)
-        return _tuple([self.found, members])
-
-    def next_member(self, mark: object, target: Variable) -> Variable | None:
-        if self.group is not mark:
-            return None
-        if self.value is None and not self.advance():
-            return None
-        assert self.found is not None
-        if not element_equal(self.frame, target, self.found):
-            return None
-        item, self.value = self.value, None
-        return item
-
-
-_GROUPER = type(next(itertools.groupby([0]))[1])
-
-
-# Orders and choices: all elements are read at once, and the order is Python's own.
-
-
-@builtin(itertools.product)
-def product(frame: Frame, *iterables: Variable, repeat: Variable | None = None) -> Variable:
-    times = 1 if repeat is None else as_index(frame, repeat)
-    pools = [list(elements(frame, values)) for values in iterables]
-    _check(itertools.product, repeat=times)
-    orders = itertools.product(*[range(len(pool)) for pool in pools], repeat=times)
-    wide = pools * max(times, 0)
-
-    def pick(places: tuple[int, ...]) -> Variable:
-        return _tuple([pool[place] for pool, place in zip(wide, places, strict=True)])
-
-    given: list[Variable] = [_tuple(pool) for pool in pools]
-    return _arranged(orders, pick, itertools.product, given, {"repeat": constant(times)})
-
-
-def _choices(frame: Frame, kind: Any, iterable: Variable, size: Variable | None) -> Variable:
-    pool = list(elements(frame, iterable))
-    length = None if size is None else as_index(frame, size)
-    if length is not None:
-        _check(kind, (), length)
-    orders = kind(range(len(pool)), *([] if length is None else [length]))
-    given = [_tuple(pool), *([] if length is None else [constant(length)])]
-    return _arranged(orders, lambda places: _tuple([pool[p] for p in places]), kind, given, {})
-
-
-def _arranged(
-    orders: Iterator[tuple[int, ...]],
-    pick: Callable[[tuple[int, ...]], Variable],
-    kind: type,
-    given: list[Variable],
-    options: dict[str, Variable],
-) -> IteratorVariable:
-    """An iterator over arrangements of elements, given as arrangements of their places."""
-    taken = 0
-
-    def step() -> Variable | None:
-        nonlocal taken
-        places = next(orders, None)
-        if places is None:
-            return None
-        taken += 1
-        return pick(places)
-
-    return IteratorVariable(step, kind, lambda: Remake(kind, given, options, skipped=taken))
-
-
-@builtin(itertools.permutations)
-def permutations(frame: Frame, iterable: Variable, r: Variable | None = None) -> Variable:
-    size = None if r is None or _is_none(r) else r
-    if size is not None and not issubclass(type_of(size), int):
-        list(elements(frame, iterable))  # it is read before
-        fails(TypeError, "Expected int as r")
-    return _choices(frame, itertools.permutations, iterable, size)
-
-
-@builtin(itertools.combinations)
-def combinations(frame: Frame, iterable: Variable, r: Variable) -> Variable:
-    return _choices(frame, itertools.combinations, iterable, r)
-
-
-@builtin(itertools.combinations_with_replacement)
-def combinations_with_replacement(frame: Frame, iterable: Variable, r: Variable) -> Variable:
-    return _choices(frame, itertools.combinations_with_replacement, iterable, r)
 
 
 def batched(
     frame: Frame, iterable: Variable, n: Variable, *, strict: Variable | None = None
 ) -> Variable:
     size, is_strict = as_index(frame, n), strict is not None and truth(frame, strict)
-    _check(_BATCHED, (), size)
+    check_arguments(_BATCHED, (), size)
     source = iterate(frame, iterable)
     ended = False
 
@@ -563,7 +421,7 @@ def batched(
             items += [] if item is None else [item]
         if is_strict and 0 < len(items) < size:
             fails(ValueError, "batched(): incomplete batch")
-        return _tuple(items) if items else None
+        return tuple_of(items) if items else None
 
     options: dict[str, Variable] = {"strict": constant(True)} if is_strict else {}
     given = [source, constant(size)]

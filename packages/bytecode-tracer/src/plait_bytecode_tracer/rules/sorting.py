@@ -16,7 +16,7 @@ from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.operations import _call, apply, truth
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.hints import sized_elements
-from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable
+from plait_bytecode_tracer.values.variables import SequenceVariable, Variable, is_none
 
 
 class _Ranked:
@@ -38,7 +38,7 @@ def sort_items(
 ) -> None:
     """Sort in place; what was in order before an exception stays so, as in Python."""
     backwards = reverse is not None and bool(as_index(frame, reverse))
-    ranks = items if key is None or _is_none(key) else [_call(frame, key, [i]) for i in items]
+    ranks = items if key is None or is_none(key) else [_call(frame, key, [i]) for i in items]
     ranked = [_Ranked(frame, item, rank) for item, rank in zip(items, ranks, strict=True)]
     try:
         ranked.sort(reverse=backwards)
@@ -85,10 +85,6 @@ def sort_list(
         fails(ValueError, "list modified during sort")
 
 
-def _is_none(value: Variable) -> bool:
-    return isinstance(value, Known) and value.value is None
-
-
 @builtin(sorted)
 def sorted_(
     frame: Frame,
@@ -127,7 +123,7 @@ def _extreme(
             text = "iterable argument is empty" if new else "arg is an empty sequence"
             fails(ValueError, f"{function.__name__}() {text}")
         return default
-    ranker = None if key is None or _is_none(key) else key
+    ranker = None if key is None or is_none(key) else key
     wins = operator.lt if function is min else operator.gt
     best, best_rank = items[0], _rank(frame, ranker, items[0])
     for item in items[1:]:

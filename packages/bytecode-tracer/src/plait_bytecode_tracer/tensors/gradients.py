@@ -11,7 +11,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.accumulation import are_plain_leaves
-from plait_bytecode_tracer.values.variables import Known, TensorVariable, Variable
+from plait_bytecode_tracer.values.variables import TensorVariable, Variable, is_none
 
 
 def is_leaf(state: TraceState, owner: TensorVariable) -> bool:
@@ -51,7 +51,7 @@ def gradient_function(frame: Frame, owner: TensorVariable) -> Variable:
 
 def set_gradient(frame: Frame, owner: TensorVariable, value: Variable) -> None:
     """`owner.grad = value`, written after the graph has run."""
-    if not (_is_none(value) or _fits(owner, value)):
+    if not (is_none(value) or _fits(owner, value)):
         raise TraceBreakError("GB0007", "a write to the attribute 'grad' of a tensor")
     if not is_leaf(frame.state, owner):
         raise TraceBreakError("GB0007", "a write to 'grad' of a tensor that is no leaf")
@@ -61,7 +61,7 @@ def set_gradient(frame: Frame, owner: TensorVariable, value: Variable) -> None:
         return
     key = id(owner.original)
     if (
-        _is_none(value) and key in state.derivatives.without_gradient
+        is_none(value) and key in state.derivatives.without_gradient
     ):  # as it is before each such call
         state.world.attributes.get(key, {}).pop("grad", None)
         return
@@ -103,10 +103,6 @@ def guard_no_anomaly(state: TraceState) -> None:
         raise TraceBreakError("GB0002", "autograd's detection of anomalies")
     off = Mode(torch.is_anomaly_enabled, False)
     state.require(None, Kind.MODE, off, "autograd detects no anomalies")
-
-
-def _is_none(value: Variable) -> bool:
-    return isinstance(value, Known) and value.value is None
 
 
 def _fits(owner: TensorVariable, value: Variable) -> bool:

@@ -541,6 +541,11 @@ def key_variable(key: Any) -> Variable:
     return key.variable if isinstance(key, ObjectKey) else Known(key)
 
 
+def is_none(variable: Variable | None) -> bool:
+    """Whether an argument is None, or not given."""
+    return variable is None or (isinstance(variable, Known) and variable.value is None)
+
+
 def is_constant(value: Any) -> bool:
     """Whether a value is immutable through and through, and compares by value."""
     if type(value) in _CONSTANT_ALONE:
