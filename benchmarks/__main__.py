@@ -22,7 +22,9 @@ def main() -> int:
     parser.add_argument("workloads", nargs="*", help=f"which to run; all of: {', '.join(names)}")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="separated by commas")
     parser.add_argument("--seconds", type=float, default=5.0, help="of steady state, each")
-    parser.add_argument("--no-overhead", action="store_true", help="leave out dispatch alone")
+    parser.add_argument(
+        "--no-overhead", action="store_true", help="leave out dispatch and wrapper alone"
+    )
     parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--svg", type=Path, help="draw the results into this file")
     parser.add_argument("--markdown", type=Path, help="write the main table to this file")
@@ -43,7 +45,9 @@ def main() -> int:
             console.print(f"[dim]running {workload(name).title}[/]")
             results["workloads"][name] = run_workload(workload(name), systems, arguments.seconds)
         if not arguments.no_overhead:
-            results["overhead"] = run_overhead(systems, min(arguments.seconds, 2.0))
+            seconds = min(arguments.seconds, 2.0)
+            results["overhead"] = run_overhead("overhead", systems, seconds)
+            results["wrapper"] = run_overhead("wrapper", systems, seconds)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
     print_tables(console, results)

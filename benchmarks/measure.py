@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from benchmarks.workloads import Case, make_case
+from benchmarks.wrapper import wrapper
 
 SYSTEMS = ("eager", "plait", "torch.compile")
 
@@ -170,7 +171,7 @@ def _microseconds(function: Callable[..., Any], case: Case) -> list[float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("first-call", "steady", "overhead"))
+    parser.add_argument("what", choices=("first-call", "steady", "overhead", "wrapper"))
     parser.add_argument("--workload")
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--systems", default=",".join(SYSTEMS))
@@ -181,6 +182,8 @@ def main() -> int:
         facts = first_call(arguments.workload, systems[0])
     elif arguments.what == "steady":
         facts = steady(arguments.workload, systems, arguments.seconds)
+    elif arguments.what == "wrapper":
+        facts = wrapper(arguments.layers, systems, arguments.seconds)
     else:
         facts = overhead(arguments.layers, systems, arguments.seconds)
     print(json.dumps(facts))

@@ -39,13 +39,14 @@ def run_workload(workload: Workload, systems: Sequence[str], seconds: float) -> 
     return results
 
 
-def run_overhead(systems: Sequence[str], seconds: float) -> dict[str, Any]:
-    """Microseconds of guards and dispatch alone, by number of layers and system."""
+def run_overhead(what: str, systems: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Microseconds by number of layers and system: of guards and dispatch alone ("overhead"), or
+    of a forward and backward, with the autograd wrapper and without it ("wrapper")."""
     with fresh_caches() as environment:
         return {
             str(layers): _measure(
                 [
-                    *("overhead", "--layers", str(layers), "--systems", ",".join(systems)),
+                    *(what, "--layers", str(layers), "--systems", ",".join(systems)),
                     *("--seconds", str(seconds)),
                 ],
                 environment,

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.workloads import WORKLOADS
+from benchmarks.wrapper import SYSTEMS as WRAPPERS
 
 COLUMNS = (
     *("eager ms", "plait ms", "torch.compile ms", "over eager", "over torch.compile"),
@@ -81,14 +82,19 @@ def print_tables(console: Console, results: dict[str, Any]) -> None:
     )
     _print(console, "What plait captured", COLUMNS[15:], [(t, c[15:]) for t, c in rows])
     if results.get("overhead"):
-        _print(console, "Guards and dispatch alone, µs a call", *_overhead(results))
+        title = "Guards and dispatch alone, µs a call"
+        _print(console, title, *_overhead(results["overhead"], ("plait", "torch.compile")))
+    if results.get("wrapper"):
+        title = "Forward and backward of a tiny network, µs, by what runs the programs"
+        _print(console, title, *_overhead(results["wrapper"], WRAPPERS))
     for name, system, failure in failures(results):
         console.print(f"[red]{name}, {system}: {failure}[/]")
 
 
-def _overhead(results: dict[str, Any]) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    found = results["overhead"]
-    systems = [s for s in ("plait", "torch.compile") if any(s in each for each in found.values())]
+def _overhead(
+    found: dict[str, Any], columns: Sequence[str]
+) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    systems = [s for s in columns if any(s in each for each in found.values())]
     rows = [
         (f"{layers} Linear layers", [_number(facts.get(system)) for system in systems])
         for layers, facts in found.items()

@@ -61,14 +61,3 @@ class LateCompiler:
             made = stages.finish(module, Outcome.COMPILED, run)
         self._keeper.keep(made)
         return made.run
-
-    def later(self, aten: AtenGraph) -> Runner:
-        """What compiles a graph when it is first called."""
-        made: list[Runner] = []
-
-        def run(*inputs: object) -> object:
-            if not made:
-                made.append(self.compile(aten))
-            return made[0](*inputs)
-
-        return run

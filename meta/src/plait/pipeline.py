@@ -141,7 +141,7 @@ def compile_training_graph(
             joint,
             parts,
             program,
-            late.later(parts.backward),
+            None,
             captured,
             compile_part=late.compile,
             eager=in_user_frames(captured),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import fx
@@ -16,14 +16,14 @@ from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import tree_leaves
 
 from plait_fx_passes.aten_graph import AttributeInput, Computed, ResultView, UserInput
-from plait_fx_passes.training.freeing import check_versions, version_of
+from plait_fx_passes.training.freeing import check_versions, versions_of
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.picking import Picker, picker
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(NamedTuple):
     """What a program was called with, as far as its gradients depend on it: inputs that it does
     not write to, with their versions, copies of others, and states of random generators."""
 
@@ -60,18 +60,17 @@ class Again:
         """The inputs that are written to, though gradients depend on what they were."""
         self.kept = tuple(sorted(used - written))
         """The other inputs whose values gradients depend on; all others need not stay alive."""
+        self._count = joint.input_count
+        self._pick_kept: Picker[torch.Tensor] = picker(self.kept)
         self._others = {n: node.meta["val"] for n, node in enumerate(placeholders) if n not in used}
 
-    def remember(self, given: Sequence[torch.Tensor], states: list[torch.Tensor]) -> Before:
+    def remember(self, given: tuple[torch.Tensor, ...], states: Sequence[torch.Tensor]) -> Before:
         """What the program is called with: its inputs, then copies of those in ``copied``."""
-        count = self._joint.input_count
-        kept = tuple(given[n] for n in self.kept)
-        return Before(kept, tuple(given[count:]), tuple(map(version_of, kept)), states)
+        kept = self._pick_kept(given)
+        return Before(kept, given[self._count :], versions_of(kept), states)
 
     def states(self) -> list[torch.Tensor]:
-        """Of the random generators, where the program draws from them."""
-        if not self._joint.random:
-            return []
+        """Of the random generators, from which the program draws."""
         found = [torch.get_rng_state()]
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped
             found += torch.cuda.get_rng_state_all()
@@ -156,7 +155,7 @@ class Again:
     @contextmanager
     def _as_before(self, states: Sequence[torch.Tensor]) -> Iterator[None]:
         """Autocast and generators as they were when the compiled program ran."""
-        now = self.states()
+        now = self.states() if self._joint.random else []
         with ExitStack() as stack:
             for device in _AUTOCAST_DEVICES:
                 stack.enter_context(torch.autocast(device, enabled=False))

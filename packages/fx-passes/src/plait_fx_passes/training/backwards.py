@@ -12,10 +12,14 @@ import torch
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
+from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.pruning import prune
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
+
+_NONE = -1
+"""The place of the None behind all gradients."""
 
 _is_batched = torch._C._functorch.is_batchedtensor
 _is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
@@ -25,15 +29,16 @@ _is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
 class _Part:
     """What computes the gradients for some of the tangents.
 
-    ``run`` takes the saved tensors and tangents at ``saved`` and ``tangents``; ``gradients`` has,
-    for each input of the program, the position of its gradient in what that returns, or None.
+    ``run`` takes what ``saved`` picks of the saved tensors, then the ``tangents``, each of a shape
+    that is known. ``gradients`` picks, of what that returns with a None behind it, the gradient of
+    each input of the program.
     """
 
     run: Compiled
     plain: Compiled
-    saved: tuple[int, ...]
-    tangents: tuple[int, ...]
-    gradients: tuple[int | None, ...]
+    saved: Picker[torch.Tensor]
+    tangents: tuple[tuple[int, Tangent], ...]
+    gradients: Picker[torch.Tensor | None]
 
 
 class Backwards:
@@ -42,21 +47,24 @@ class Backwards:
     Args:
         joint: the joint graph; its flow says which gradients are None.
         parts: its partition.
-        whole: the compiled backward.
+        whole: the compiled backward; None where ``compile_part`` makes it when it first runs.
         compile_part: compiles a part of it; None for ATen's kernels.
+        extra: how many inputs the node has that get no gradient, behind the program's own.
     """
 
     def __init__(
         self,
         joint: JointGraph,
         parts: Partition,
-        whole: Compiled,
+        whole: Compiled | None,
         compile_part: Callable[[AtenGraph], Compiled] | None,
+        extra: int = 0,
     ) -> None:
         self._joint = joint
         self._parts = parts
         self._whole = whole
         self._compile = compile_part
+        self._extra = extra
         self._lock = threading.Lock()
         self._made: dict[tuple[bool, ...], _Part] = {}
         self._shapes = [
@@ -64,20 +72,28 @@ class Backwards:
         ]
 
     def run(
-        self, saved: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
+        self,
+        saved: tuple[torch.Tensor, ...],
+        tangents: Sequence[torch.Tensor | None],
+        pattern: tuple[bool, ...],
     ) -> Gradients:
-        """The gradient of each input, None for those that no given tangent reaches."""
-        given = tuple([each is not None for each in tangents])
-        part = self._made.get(given) or self._part(given)
-        values = [saved[n] for n in part.saved]
+        """The gradient of each input, None for those that no given tangent reaches.
+
+        Args:
+            saved: what the forward has saved.
+            tangents: the gradient of each differentiable result, or None.
+            pattern: for each of these whether it is given.
+        """
+        part = self._made.get(pattern) or self._part(pattern)
+        given: list[torch.Tensor] = []
         wrapped = False
-        for n in part.tangents:
+        for n, shape in part.tangents:
             tangent = tangents[n]
             assert tangent is not None, "a part takes the tangents that are given"
             wrapped = wrapped or _is_wrapped(tangent)
-            values.append(tangent if wrapped else self._shapes[n].conform(tangent))
-        found = part.plain(*values) if wrapped else part.run(*values)
-        return tuple([None if n is None else found[n] for n in part.gradients])
+            given.append(tangent if wrapped else shape.conform(tangent))
+        run = part.plain if wrapped else part.run
+        return part.gradients((*run(*part.saved(saved), *given), None))
 
     def _part(self, given: tuple[bool, ...]) -> _Part:
         with self._lock:
@@ -93,21 +109,25 @@ class Backwards:
             for index, place in enumerate(joint.gradients)
             if place is not None and index in reached
         }
+        run = self._whole
         if all(given) and len(wanted) == len(backward.results):
-            run, graph = self._whole, backward
+            graph = backward
             takes, gradients = tuple(range(saved + len(given))), tuple(range(len(wanted)))
         else:
             absent = {saved + n for n, is_given in enumerate(given) if not is_given}
             pruned = prune(backward, saved, absent, wanted)
             graph, takes, gradients = pruned.graph, pruned.placeholders, pruned.gradients
+            run = None
+        if run is None:
             run = graph.module() if self._compile is None else self._compile(graph)
         places = {wanted[gradient]: place for place, gradient in enumerate(gradients)}
+        order = [places.get(index, _NONE) for index in range(joint.input_count)]
         return _Part(
             run,
             _Lazily(graph),
-            saved=tuple(n for n in takes if n < saved),
-            tangents=tuple(n - saved for n in takes if n >= saved),
-            gradients=tuple(places.get(index) for index in range(joint.input_count)),
+            saved=picker([n for n in takes if n < saved]),
+            tangents=tuple((n - saved, self._shapes[n - saved]) for n in takes if n >= saved),
+            gradients=picker([*order, *[_NONE] * self._extra]),
         )
 
 

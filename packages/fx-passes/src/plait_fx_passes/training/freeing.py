@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from plait_fx_passes.training.flow import Flow
+
+Pattern: TypeAlias = tuple[bool, ...]
+"""For each tangent, whether it is given."""
 
 _will_run = torch._C._will_engine_execute_node
 
@@ -34,10 +37,15 @@ class Freeing:
         self._flow = flow
         self._all = frozenset(range(len(flow.steps)))
         self._separable = tuple(flow.is_separable(n) for n in range(len(flow.reached)))
-        self._known: dict[tuple[int, ...], frozenset[int]] = {}
+        self._known: dict[Pattern, frozenset[int]] = {}
+        self._nothing = Left(self._all, None)
 
-    def held(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
+    def held(self, ctx: Any, pattern: Pattern) -> tuple[torch.Tensor, ...]:
         """The saved tensors.
+
+        Args:
+            ctx: of the node.
+            pattern: for each tangent whether it is given.
 
         Raises:
             RuntimeError: autograd's, where the backward needs what was freed, or what was
@@ -46,31 +54,31 @@ class Freeing:
         left: Left | None = ctx.left
         if left is None:
             return tuple(ctx.saved_tensors)
-        if left.held is None or self._steps(ctx, tangents) & left.spent:
+        if left.held is None or self._steps(ctx, pattern) & left.spent:
             return tuple(ctx.saved_tensors)  # raises, in autograd's words
         check_versions(left.held, left.versions)
         return left.held
 
-    def free(
-        self, ctx: Any, held: tuple[torch.Tensor, ...], tangents: Sequence[torch.Tensor | None]
-    ) -> None:
+    def free(self, ctx: Any, held: tuple[torch.Tensor, ...], pattern: Pattern) -> None:
         """Forget what no other backward can need."""
-        spent = self._steps(ctx, tangents)
+        spent = self._known.get(pattern)
+        if spent is None:
+            spent = self._steps(ctx, pattern)
         if ctx.left is not None:
             spent |= ctx.left.spent
         if spent == self._all and spent:
             ctx.before = None
-            ctx.left = Left(spent, None)
+            ctx.left = self._nothing
         else:
-            ctx.left = Left(spent, held, tuple(map(version_of, held)))
+            ctx.left = Left(spent, held, versions_of(held))
 
-    def _steps(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> frozenset[int]:
-        given = tuple([n for n, tangent in enumerate(tangents) if tangent is not None])
-        known = self._known.get(given)
+    def _steps(self, ctx: Any, pattern: Pattern) -> frozenset[int]:
+        known = self._known.get(pattern)
         if known is not None:
             return known
+        given = [n for n, is_given in enumerate(pattern) if is_given]
         if not any(self._separable[n] for n in given):
-            return self._known.setdefault(given, self._flow.run(given, None))
+            return self._known.setdefault(pattern, self._flow.run(given, None))
         wanted = frozenset(
             n for n, (node, _) in enumerate(ctx.next_functions) if node and _is_wanted(node)
         )
@@ -88,6 +96,14 @@ def _is_wanted(node: torch.autograd.graph.Node) -> bool:
 def version_of(tensor: torch.Tensor) -> int:
     """How often the tensor was changed in place; -1 where nobody counts."""
     return -1 if tensor.is_inference() else int(tensor._version)
+
+
+def versions_of(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """How often each was changed in place; -1 where nobody counts."""
+    try:
+        return tuple([each._version for each in tensors])
+    except RuntimeError:  # an inference tensor
+        return tuple(map(version_of, tensors))
 
 
 def check_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> None:

@@ -15,17 +15,21 @@ from plait_fx_passes.training.backwards import Backwards
 from plait_fx_passes.training.freeing import Freeing
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition, SavedInput
+from plait_fx_passes.training.picking import Picker, picker
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+_transforms = torch._C._are_functorch_transforms_active
+_records = torch.is_grad_enabled
+_finds_anomalies = torch.is_anomaly_enabled
 
 
 def wrap_training(
     joint: JointGraph,
     parts: Partition,
     forward: Compiled,
-    backward: Compiled,
+    backward: Compiled | None,
     program: fx.GraphModule,
     *,
     compile_part: Callable[[AtenGraph], Compiled] | None = None,
@@ -37,7 +41,8 @@ def wrap_training(
         joint: what was partitioned.
         parts: the partition.
         forward: takes the program's inputs, returns its results and what is saved.
-        backward: takes what is saved and the tangents, returns the gradients.
+        backward: takes what is saved and the tangents, returns the gradients; None where
+            ``compile_part`` makes it when it first runs.
         program: the torch-level program, which is run again where gradients themselves are to
             be differentiated.
         compile_part: compiles what is left of the backward where gradients are given for some
@@ -49,8 +54,9 @@ def wrap_training(
         A function of the program's own arguments: aliasing, mutation and autograd's view of
         them are those of eager.
     """
-    backwards = Backwards(joint, parts, backward, compile_part)
-    run = wrap_runtime(joint.program, autograd_node(joint, parts, forward, backwards, program))
+    again = Again(joint, program)
+    backwards = Backwards(joint, parts, backward, compile_part, extra=len(again.copied))
+    run = wrap_runtime(joint.program, autograd_node(joint, parts, forward, backwards, again))
     watched: Callable[..., object] = program if eager is None else eager
 
     def call(*arguments: torch.Tensor) -> object:
@@ -64,18 +70,19 @@ def autograd_node(
     parts: Partition,
     forward: Compiled,
     backwards: Backwards,
-    program: fx.GraphModule,
+    again: Again,
 ) -> Compiled:
     """A function from the program's inputs to its results that autograd can differentiate."""
-    results, inputs = joint.result_count, joint.input_count
-    constant = tuple(n for n in range(results) if n not in joint.tangents)
-    again = Again(joint, program)
+    count, inputs = joint.result_count, joint.input_count
+    constant = tuple(n for n in range(count) if n not in joint.tangents)
     freeing = Freeing(joint.flow)
-    none = (None,) * len(again.copied)
-    saved = tuple(
-        (isinstance(each, SavedInput), each.input if isinstance(each, SavedInput) else each.result)
-        for each in parts.saved
+    pick_saved: Picker[torch.Tensor] = picker(
+        [
+            each.input if isinstance(each, SavedInput) else inputs + each.result
+            for each in parts.saved
+        ]
     )
+    only_tangents = joint.tangents == tuple(range(count))
 
     class CompiledProgram(torch.autograd.Function):
         """The forward and backward that were compiled for one graph."""
@@ -83,33 +90,41 @@ def autograd_node(
         @staticmethod
         def forward(ctx: Any, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
             ctx.set_materialize_grads(False)
-            states = again.states()
+            states = again.states() if joint.random else ()
+            own = given[:inputs]
             # A program may cut its results from one block of memory; no view is returned.
-            found = [each.data if each._is_view() else each for each in forward(*given[:inputs])]
+            found = [each.data if each._is_view() else each for each in forward(*own)]
             ctx.before = again.remember(given, states)
             ctx.left = None
-            ctx.save_for_backward(*[given[n] if is_input else found[n] for is_input, n in saved])
-            ctx.mark_non_differentiable(*[found[n] for n in constant])
-            return tuple(found[:results])
+            ctx.save_for_backward(*pick_saved((*own, *found)))
+            if constant:
+                ctx.mark_non_differentiable(*[found[n] for n in constant])
+            return tuple(found[:count])
 
         @staticmethod
         def backward(ctx: Any, *given: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-            tangents = [given[n] for n in joint.tangents]
-            held = freeing.held(ctx, tangents)
-            if torch.is_grad_enabled() or torch.is_anomaly_enabled():
+            tangents = given if only_tangents else tuple([given[n] for n in joint.tangents])
+            pattern = tuple([each is not None for each in tangents])
+            held = ctx.saved_tensors if ctx.left is None else freeing.held(ctx, pattern)
+            if _records() or _finds_anomalies():
                 found = again.gradients(ctx.before, given)
             else:
-                found = (*backwards.run(held, tangents), *none)
+                found = backwards.run(held, tangents, pattern)
             if not _keeps_graph():
-                freeing.free(ctx, held, tangents)
+                freeing.free(ctx, held, pattern)
             return found
 
-    return _entered(CompiledProgram.apply, joint, again.copied)
+    return _entered(CompiledProgram, joint, again.copied)
 
 
-def _entered(apply: Compiled, joint: JointGraph, copied: Sequence[int]) -> Compiled:
+def _entered(
+    node: type[torch.autograd.Function], joint: JointGraph, copied: Sequence[int]
+) -> Compiled:
     """The node, which is to know copies of some inputs besides, and no history of inputs that no
     gradient reaches: autograd would run, and free, what these come from."""
+    checked: Compiled = node.apply
+    # What `apply` itself ends in. The rest of it is for nodes that know functorch's transforms.
+    apply: Compiled = super(torch.autograd.Function, node).apply  # type: ignore[misc]  # in C
     placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
     apart = [
         n
@@ -117,14 +132,22 @@ def _entered(apply: Compiled, joint: JointGraph, copied: Sequence[int]) -> Compi
         if joint.gradients[n] is None and _can_have_history(node.meta["val"])
     ]
 
+    if not apart and not copied:
+
+        def enter_as_given(*given: torch.Tensor) -> Sequence[torch.Tensor]:
+            return checked(*given) if _transforms() else apply(*given)
+
+        return enter_as_given
+
     def enter(*given: torch.Tensor) -> Sequence[torch.Tensor]:
         inputs = list(given)
         for n in apart:
             if inputs[n].requires_grad:
                 inputs[n] = inputs[n].detach()
-        return apply(*inputs, *(given[n].clone() for n in copied))
+        inputs += [given[n].clone() for n in copied]
+        return checked(*inputs) if _transforms() else apply(*inputs)
 
-    return enter if apart or copied else apply
+    return enter
 
 
 def _can_have_history(value: torch.Tensor) -> bool:
