@@ -1,12 +1,14 @@
 """Backwards are compiled when they are first called, for the gradients that are given then.
 
 A model returns more than its loss, and most of that gets no gradient: what is compiled is the part
-of the backward that runs. A call that no backward follows costs none.
+of the backward that runs. A call that no backward follows costs none. A backward that is itself
+differentiated is a program with a backward of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
@@ -14,6 +16,9 @@ from plait.replay import protect
 from plait.stages import Stages, StageStopped
 
 if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
     from plait.codegen import Built
     from plait_fx_passes import AtenGraph
 
@@ -34,21 +39,27 @@ class LateCompiler:
     Args:
         stages: of the graph that they belong to.
         generate: makes code for one.
+        differentiable: compiles a torch-level program for calls that need gradients, from fake
+            inputs.
         keeper: gets the records.
     """
 
     def __init__(
-        self, stages: Stages, generate: Callable[[AtenGraph, Stages], Built], keeper: Keeper
+        self,
+        stages: Stages,
+        generate: Callable[[AtenGraph, Stages], Built],
+        differentiable: Callable[[fx.GraphModule, Sequence[torch.Tensor], Stages], CompiledGraph],
+        keeper: Keeper,
     ) -> None:
         self._stages = stages
         self._generate = generate
+        self._differentiable = differentiable
         self._keeper = keeper
-        self._count = 0
+        self._counts: Counter[str] = Counter()
 
     def compile(self, aten: AtenGraph) -> Runner:
         """Code for a graph; its ATen kernels where a stage refuses it."""
-        self._count += 1
-        stages = self._stages.part("backward" if self._count == 1 else f"backward-{self._count}")
+        stages = self._part("backward")
         stages.keep(aten=aten)
         module = aten.module()
         try:
@@ -61,3 +72,23 @@ class LateCompiler:
             made = stages.finish(module, Outcome.COMPILED, run)
         self._keeper.keep(made)
         return made.run
+
+    def gradients(self, program: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Runner | None:
+        """What runs the program of gradients that are differentiated themselves; None where a
+        stage refuses it."""
+        stages = self._part("gradients")
+        try:
+            made = self._differentiable(program, inputs, stages)
+        except StageStopped as stopped:
+            failure, reason = self._keeper.accept_failure(stages.name, stopped)
+            run = program.forward
+            made = stages.finish(program, Outcome.EAGER, run, failure=failure, reason=reason)
+            self._keeper.keep(made)
+            return None
+        self._keeper.keep(made)
+        return made.run
+
+    def _part(self, kind: str) -> Stages:
+        self._counts[kind] += 1
+        count = self._counts[kind]
+        return self._stages.part(kind if count == 1 else f"{kind}-{count}")

@@ -133,6 +133,9 @@ def compile_training_graph(
     late = LateCompiler(
         stages,
         lambda graph, part: _generated_and_compared(graph, "backward ", part, target, options),
+        lambda program, inputs, part: compile_training_graph(
+            program, inputs, stages=part, target=target, options=options, keeper=keeper
+        ),
         keeper,
     )
     run = protect(
@@ -144,6 +147,7 @@ def compile_training_graph(
             None,
             captured,
             compile_part=late.compile,
+            compile_gradients=late.gradients,
             eager=in_user_frames(captured),
         ),
         captured,

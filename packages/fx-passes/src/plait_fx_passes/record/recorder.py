@@ -43,6 +43,7 @@ _WITH_EMPTY_RESULTS = frozenset({aten._native_batch_norm_legit_no_training.defau
 # Composite, and with parts that do not check values where those are not known.
 _WHOLE = frozenset({aten.one_hot.default})
 _SIZED_VIEWS = frozenset({aten.view.default, aten.expand.default})
+_running_pass = torch._C._current_graph_task_id
 
 Rule = Callable[..., object]
 
@@ -81,6 +82,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.reshaped: set[int] = set()
         """The placeholders at whose memory a tensor looks that got another geometry in place."""
         self._in_backward = False
+        # Under which pass of autograd all this runs: backwards are compiled when they run.
+        self._outer_pass = _running_pass()
         self._draws = Draws()
         self._rules = rules
         self._decompositions = decompositions
@@ -202,7 +205,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """From now on autograd's backward is recorded.
 
         What runs there with gradients enabled is a checkpointed region that is run again: its
-        nodes say so (``meta["recomputed"]``), and its random numbers are those of the forward.
+        nodes say so (``meta["recomputed"]``), and its random numbers are those of the forward,
+        as in passes that the program itself makes.
         """
         self._in_backward = True
 
@@ -271,7 +275,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         value = fake_result(self.fake_mode, func, fakes, fake_kwargs)
         if not op_info(func).random:
             return self._register(func, nodes, node_kwargs, value)
-        if self._in_backward:
+        if self._in_backward or _running_pass() != self._outer_pass:
             return self._drawn_again(func, nodes, node_kwargs, value)
         drawn = self._register(func, nodes, node_kwargs, value)
         self._draws.note(next(iter(reversed(self.graph.nodes))))

@@ -15,8 +15,15 @@ from torch import fx
 from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import tree_leaves
 
-from plait_fx_passes.aten_graph import AttributeInput, Computed, ResultView, UserInput
+from plait_fx_passes.aten_graph import (
+    AttributeInput,
+    Computed,
+    ConstantInput,
+    ResultView,
+    UserInput,
+)
 from plait_fx_passes.training.freeing import check_versions, versions_of
+from plait_fx_passes.training.gradient_program import Uses
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.picking import Picker, picker
 
@@ -54,12 +61,14 @@ class Again:
         used = frozenset(
             n
             for n, node in enumerate(placeholders)
-            if node in read or (n in written and joint.gradients[n] is not None)
+            if not isinstance(joint.program.inputs[n], ConstantInput)  # the program has its own
+            and (node in read or (n in written and joint.gradients[n] is not None))
         )
         self.copied = tuple(sorted(written & used))
         """The inputs that are written to, though gradients depend on what they were."""
         self.kept = tuple(sorted(used - written))
         """The other inputs whose values gradients depend on; all others need not stay alive."""
+        self.uses = Uses(self.kept, self.copied, self._autocast)
         self._count = joint.input_count
         self._pick_kept: Picker[torch.Tensor] = picker(self.kept)
         self._others = {n: node.meta["val"] for n, node in enumerate(placeholders) if n not in used}
@@ -96,7 +105,7 @@ class Again:
             sources = _apart(zip(self.kept, before.kept, strict=True))
             sources |= _apart(zip(self.copied, before.copies, strict=True))
             sources |= {n: self._zeros(n, value) for n, value in self._others.items()}
-            with self._as_before(before.states):
+            with self.as_before(before.states, self._autocast):
                 results = self._results(self._inputs(sources))
         pairs = [
             (results[n], tangents[n])
@@ -153,13 +162,15 @@ class Again:
             return self._program(*arguments)
 
     @contextmanager
-    def _as_before(self, states: Sequence[torch.Tensor]) -> Iterator[None]:
-        """Autocast and generators as they were when the compiled program ran."""
+    def as_before(
+        self, states: Sequence[torch.Tensor], autocast: Sequence[tuple[str, torch.dtype]] = ()
+    ) -> Iterator[None]:
+        """Generators as they were when the compiled program ran, and this autocast alone."""
         now = self.states() if self._joint.random else []
         with ExitStack() as stack:
             for device in _AUTOCAST_DEVICES:
                 stack.enter_context(torch.autocast(device, enabled=False))
-            for device, dtype in self._autocast:
+            for device, dtype in autocast:
                 stack.enter_context(torch.autocast(device, dtype=dtype))
             _set_states(states)
             try:

@@ -90,7 +90,7 @@ class Backwards:
         for n, shape in part.tangents:
             tangent = tangents[n]
             assert tangent is not None, "a part takes the tangents that are given"
-            wrapped = wrapped or _is_wrapped(tangent)
+            wrapped = wrapped or is_wrapped(tangent)
             given.append(tangent if wrapped else shape.conform(tangent))
         run = part.plain if wrapped else part.run
         return part.gradients((*run(*part.saved(saved), *given), None))
@@ -144,7 +144,7 @@ class _Lazily:
         return self._module(*values)
 
 
-def _is_wrapped(tangent: torch.Tensor) -> bool:
+def is_wrapped(tangent: torch.Tensor) -> bool:
     """Whether operators, and not memory, say what a tensor holds, as under vmap."""
     return type(tangent) is not torch.Tensor or _is_batched(tangent) or _is_legacy_batched(tangent)
 

@@ -15,7 +15,7 @@ from typing import cast
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.node import Argument
 from torch.utils._pytree import tree_flatten
 
@@ -31,7 +31,7 @@ from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.training.flow import flow_of
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
-from plait_fx_passes.training.spent import differentiates, is_spent
+from plait_fx_passes.training.spent import differentiates, is_spent, uses_up
 from plait_utils.meta_kernels import call_meta_kernels_directly
 
 
@@ -131,7 +131,7 @@ def _record(
         results = finish_results(recorder, table, flat)
     if _detaches(table, results, leaves):
         raise AtenTraceError("the program detaches an input in place, which outlasts the call")
-    spent = _spent_results(table, results) if differentiates(gm) else frozenset()
+    spent = _spent_results(mode, table, results) if uses_up(gm) else frozenset()
     made = _made_leaves(table, flat)
     tangents = _add_tangents(recorder, table, results, spent) if for_training else []
     if made and tangents:
@@ -185,11 +185,11 @@ def _record(
     )
 
 
-def _spent_results(table: InputTable, results: Results) -> frozenset[int]:
+def _spent_results(mode: FakeTensorMode, table: InputTable, results: Results) -> frozenset[int]:
     """The results of which the program itself has used up autograd's graph."""
     inputs = [leaf for leaves in table.leaves.values() for leaf in leaves]
     tensors = enumerate(results.tensors)
-    return frozenset(position for position, tensor in tensors if is_spent(tensor, inputs))
+    return frozenset(position for position, tensor in tensors if is_spent(mode, tensor, inputs))
 
 
 def _made_leaves(table: InputTable, flat: Sequence[object]) -> tuple[int, ...]:

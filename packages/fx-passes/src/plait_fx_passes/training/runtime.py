@@ -13,6 +13,7 @@ from plait_fx_passes.runtime import wrap_runtime
 from plait_fx_passes.training.again import Again
 from plait_fx_passes.training.backwards import Backwards
 from plait_fx_passes.training.freeing import Freeing
+from plait_fx_passes.training.higher import CompileGradients, Higher
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition, SavedInput
 from plait_fx_passes.training.picking import Picker, picker
@@ -33,6 +34,7 @@ def wrap_training(
     program: fx.GraphModule,
     *,
     compile_part: Callable[[AtenGraph], Compiled] | None = None,
+    compile_gradients: CompileGradients | None = None,
     eager: Callable[..., object] | None = None,
 ) -> Callable[..., object]:
     """The program with compiled forward and backward.
@@ -43,10 +45,13 @@ def wrap_training(
         forward: takes the program's inputs, returns its results and what is saved.
         backward: takes what is saved and the tangents, returns the gradients; None where
             ``compile_part`` makes it when it first runs.
-        program: the torch-level program, which is run again where gradients themselves are to
-            be differentiated.
+        program: the torch-level program, from which gradients that are to be differentiated
+            themselves are computed anew.
         compile_part: compiles what is left of the backward where gradients are given for some
             of the results only, once for each choice of them; None for ATen's kernels.
+        compile_gradients: compiles the program of gradients that are to be differentiated,
+            from it and a fake tensor for each of its inputs, for calls that need gradients;
+            returns None where it cannot. Without it that program runs by ATen's kernels.
         eager: what runs in anomaly mode, which speaks of eager's own autograd nodes; by default
             the program.
 
@@ -56,7 +61,9 @@ def wrap_training(
     """
     again = Again(joint, program)
     backwards = Backwards(joint, parts, backward, compile_part, extra=len(again.copied))
-    run = wrap_runtime(joint.program, autograd_node(joint, parts, forward, backwards, again))
+    higher = Higher(joint, program, again, compile_gradients)
+    node = autograd_node(joint, parts, forward, backwards, again, higher)
+    run = wrap_runtime(joint.program, node)
     watched: Callable[..., object] = program if eager is None else eager
 
     def call(*arguments: torch.Tensor) -> object:
@@ -71,6 +78,7 @@ def autograd_node(
     forward: Compiled,
     backwards: Backwards,
     again: Again,
+    higher: Higher,
 ) -> Compiled:
     """A function from the program's inputs to its results that autograd can differentiate."""
     count, inputs = joint.result_count, joint.input_count
@@ -107,7 +115,7 @@ def autograd_node(
             pattern = tuple([each is not None for each in tangents])
             held = ctx.saved_tensors if ctx.left is None else freeing.held(ctx, pattern)
             if _records() or _finds_anomalies():
-                found = again.gradients(ctx.before, given)
+                found = higher.gradients(ctx.before, given)
             else:
                 found = backwards.run(held, tangents, pattern)
             if not _keeps_graph():

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 _SECOND_TIME = "a second time"
 _MESSAGE = (
@@ -26,14 +27,30 @@ def differentiates(gm: fx.GraphModule) -> bool:
     return any(node.target is torch.autograd.grad for node in gm.graph.nodes)
 
 
-def is_spent(output: torch.Tensor, inputs: Sequence[torch.Tensor]) -> bool:
+def uses_up(gm: fx.GraphModule) -> bool:
+    """Whether the program computes gradients that free autograd's graph."""
+    passes = [node for node in gm.graph.nodes if node.target is torch.autograd.grad]
+    return any(not _keeps(node) for node in passes)
+
+
+def _keeps(node: fx.Node) -> bool:
+    """Whether a call of ``torch.autograd.grad`` keeps the graph: as it is told, or as it makes
+    one of the gradients."""
+    given = dict(zip(("retain_graph", "create_graph"), node.args[3:5], strict=False))
+    given.update(node.kwargs)
+    kept = given.get("retain_graph")
+    return bool(given.get("create_graph", False) if kept is None else kept)
+
+
+def is_spent(mode: FakeTensorMode, output: torch.Tensor, inputs: Sequence[torch.Tensor]) -> bool:
     """Whether going backward from a fake tensor to the inputs raises, as its graph is freed."""
     if output.grad_fn is None or not inputs:
         return False
     try:
-        torch.autograd.grad(
-            [output], inputs, [torch.zeros_like(output)], retain_graph=True, allow_unused=True
-        )
+        with mode:  # its formulas make tensors
+            torch.autograd.grad(
+                [output], inputs, [torch.zeros_like(output)], retain_graph=True, allow_unused=True
+            )
     except RuntimeError as error:
         return _SECOND_TIME in str(error)
     return False

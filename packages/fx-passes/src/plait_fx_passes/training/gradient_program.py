@@ -1,0 +1,247 @@
+"""The first gradients of a program as a program of its own, which can be differentiated.
+
+It computes what the program computes, from inputs that are not written to, and asks autograd for
+gradients of that which autograd follows in turn. Recorded and compiled as any program that
+differentiates inside, it is what a backward under ``create_graph=True`` runs; its own gradients
+are the second ones, and its own gradient program gives the third.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import fx
+from torch.amp import autocast_mode
+from torch.fx.node import Argument, map_arg
+from torch.utils._pytree import tree_leaves
+
+from plait_fx_passes.aten_graph import (
+    AttributeInput,
+    Computed,
+    ConstantInput,
+    ResultView,
+    SyntheticBase,
+    UserInput,
+)
+from plait_fx_passes.record.fakes import fake_of
+from plait_fx_passes.training.joint_graph import JointGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """What gradients depend on of a program's inputs, by position.
+
+    ``kept`` are inputs whose values they depend on, ``copied`` those among them that the program
+    writes to, of which copies are given. Of all others only the geometry matters. ``autocast`` is
+    what the program runs under: devices with the dtypes to which they cast.
+    """
+
+    kept: tuple[int, ...]
+    copied: tuple[int, ...]
+    autocast: tuple[tuple[str, torch.dtype], ...]
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The inputs that are given, in order."""
+        return (*self.kept, *self.copied)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One kind of backward: the tangents that are given, by the results that they belong to, and
+    which of the inputs that are given, and then of these, need gradients themselves."""
+
+    tangents: tuple[int, ...]
+    follows: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GradientProgram:
+    """``program`` takes the inputs in use, then tangents, and returns the gradients of the
+    inputs ``gradients``, each a tensor or None."""
+
+    program: fx.GraphModule
+    examples: tuple[torch.Tensor, ...]
+    gradients: tuple[int, ...]
+
+
+def gradient_program(
+    joint: JointGraph, program: fx.GraphModule, uses: Uses, wanted: Wanted
+) -> GradientProgram | None:
+    """The torch-level program of a kind of backward; None where it cannot be written as one."""
+    if not _can_be_inlined(joint, program):
+        return None
+    writer = _Writer(joint, program, uses)
+    placeholders = [*uses.sources, *(None,) * len(wanted.tangents)]
+    values = _values(joint, uses, wanted)
+    for place, value, follows in zip(placeholders, values, wanted.follows, strict=True):
+        writer.placeholder(place, value, follows)
+    gradients = tuple(n for n, place in enumerate(joint.gradients) if place is not None)
+    graph = writer.finish(wanted, gradients)
+    return GradientProgram(fx.GraphModule(program, graph), tuple(values), gradients)
+
+
+def stand_in(
+    size: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+    requires_grad: bool,
+) -> torch.Tensor:
+    """Zeros in the place of an input whose values no gradient depends on."""
+    reach = [(each - 1) * step for each, step in zip(size, stride, strict=True)]
+    count = 0 if 0 in size else 1 + sum(reach)
+    memory = torch.zeros(count, dtype=dtype, device=device)
+    return memory.as_strided(tuple(size), tuple(stride)).requires_grad_(requires_grad)
+
+
+def base_of(tensor: torch.Tensor) -> torch.Tensor:
+    """What autograd takes the tensor for a view of; itself if of nothing."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def _can_be_inlined(joint: JointGraph, program: fx.GraphModule) -> bool:
+    """Whether the nodes of the program say all: modules that it calls read no parameters, what
+    it reaches for is what it names, and each output is a node or a constant."""
+    (output,) = program.graph.find_nodes(op="output")
+    if len(tree_leaves(output.args[0])) != len(joint.program.outputs):
+        return False
+    called = (node.target for node in program.graph.find_nodes(op="call_module"))
+    if any(_has_tensors(program.get_submodule(str(each))) for each in called):
+        return False
+    named = {id(_attribute(program, node)) for node in program.graph.find_nodes(op="get_attr")}
+    for source in joint.program.inputs:
+        if isinstance(source, AttributeInput) and id(source.tensor) not in named:
+            return False
+        if isinstance(source, SyntheticBase):
+            return False
+    return True
+
+
+def _attribute(program: fx.GraphModule, node: fx.Node) -> object:
+    found: object = program
+    for part in str(node.target).split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _has_tensors(module: torch.nn.Module) -> bool:
+    return any(True for _ in module.parameters()) or any(True for _ in module.buffers())
+
+
+def _values(joint: JointGraph, uses: Uses, wanted: Wanted) -> list[torch.Tensor]:
+    """A fake tensor for each placeholder, which autograd does not know."""
+    placeholders = joint.graph.find_nodes(op="placeholder")
+    nodes = [placeholders[n] for n in uses.sources]
+    nodes += [placeholders[joint.input_count + joint.tangents.index(n)] for n in wanted.tangents]
+    values = [cast(Any, node.meta["val"]) for node in nodes]
+    return [fake_of(value.fake_mode, value) for value in values]
+
+
+class _Writer:
+    """Writes the graph of a gradient program."""
+
+    def __init__(self, joint: JointGraph, program: fx.GraphModule, uses: Uses) -> None:
+        self._joint = joint
+        self._program = program
+        self._uses = uses
+        self._graph = fx.Graph()
+        self._inputs: dict[int, fx.Node] = {}
+        self._tangents: list[fx.Node] = []
+        self._copies: dict[fx.Node, fx.Node] = {}
+
+    def placeholder(self, place: int | None, value: torch.Tensor, follows: bool) -> None:
+        """For input ``place``, or the next tangent."""
+        name = f"tangent_{len(self._tangents)}" if place is None else f"input_{place}"
+        node = self._graph.placeholder(name)
+        node.meta = {"val": value, "requires_grad": follows}
+        if place is None:
+            self._tangents.append(node)
+        else:
+            self._inputs[place] = node
+
+    def finish(self, wanted: Wanted, gradients: Sequence[int]) -> fx.Graph:
+        """The graph, once all placeholders are there."""
+        sources = self._sources(gradients)
+        given = dict(sources)
+        for n in sources:
+            if n not in self._uses.kept:  # the program may write to it
+                given[n] = self._graph.call_method("clone", (given[n],))
+        results = self._results(self._inlined(given), given)
+        outputs = [results[n] for n in wanted.tangents]
+        found = self._graph.call_function(
+            torch.autograd.grad,
+            (outputs, [sources[n] for n in gradients], list(self._tangents)),
+            {"create_graph": True, "allow_unused": True},
+        )
+        count = range(len(gradients))
+        parts = [self._graph.call_function(operator.getitem, (found, n)) for n in count]
+        self._graph.output(tuple(parts))
+        return self._graph
+
+    def _sources(self, gradients: Collection[int]) -> dict[int, fx.Node]:
+        """What gradients are asked for, and the other inputs but the program's own constants."""
+        found = {}
+        placeholders = self._joint.graph.find_nodes(op="placeholder")
+        for n, (node, kind) in enumerate(
+            zip(placeholders, self._joint.program.inputs, strict=False)
+        ):
+            if isinstance(kind, ConstantInput):
+                continue
+            source = self._inputs.get(n)
+            if source is None:
+                value = node.meta["val"]
+                geometry = (tuple(value.shape), tuple(value.stride()))
+                options = (value.dtype, value.device, n in gradients)
+                found[n] = self._graph.call_function(stand_in, (*geometry, *options))
+            elif n in gradients:  # a view of its own, though the same tensor be given twice
+                found[n] = self._graph.call_method("view_as", (source, source))
+            else:
+                found[n] = source
+        return found
+
+    def _inlined(self, given: Mapping[int, fx.Node]) -> Argument:
+        """The program's nodes on these inputs; what it returns."""
+        modes = [self._entered(device, dtype) for device, dtype in self._uses.autocast]
+        by_argument, by_tensor = {}, {}
+        for n, node in given.items():
+            source = self._joint.program.inputs[n]
+            if isinstance(source, UserInput):
+                by_argument[source.index] = node
+            elif isinstance(source, AttributeInput):
+                by_tensor[id(source.tensor)] = node
+        returned: Argument = None
+        arguments = iter(range(len(by_argument)))
+        for node in self._program.graph.nodes:
+            if node.op == "placeholder":
+                self._copies[node] = by_argument[next(arguments)]
+            elif node.op == "get_attr" and id(_attribute(self._program, node)) in by_tensor:
+                self._copies[node] = by_tensor[id(_attribute(self._program, node))]
+            elif node.op == "output":
+                returned = map_arg(node.args[0], self._copies.__getitem__)
+            else:
+                self._copies[node] = self._graph.node_copy(node, self._copies.__getitem__)
+        for mode in reversed(modes):
+            self._graph.call_function(autocast_mode._exit_autocast, (mode,))
+        return returned
+
+    def _entered(self, device: str, dtype: torch.dtype) -> fx.Node:
+        arguments = (device, dtype, True, torch.is_autocast_cache_enabled())
+        return self._graph.call_function(autocast_mode._enter_autocast, arguments)
+
+    def _results(self, returned: Argument, given: Mapping[int, fx.Node]) -> dict[int, fx.Node]:
+        """The program's tensor for each result of the joint graph."""
+        program = self._joint.program
+        found: dict[int, fx.Node] = {}
+        for output, leaf in zip(program.outputs, tree_leaves(returned), strict=True):
+            if isinstance(output, Computed):
+                found[output.result] = leaf
+            elif isinstance(output, ResultView) and output.result not in found:
+                found[output.result] = self._graph.call_function(base_of, (leaf,))
+        for mutation in program.mutations:
+            found[mutation.result] = given[mutation.input]
+        return found

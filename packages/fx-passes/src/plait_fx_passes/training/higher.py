@@ -1,0 +1,125 @@
+"""Backwards that are differentiated in turn, compiled when they first run.
+
+Which gradients are given, and which values need gradients themselves, is a kind of backward; each
+kind is one program (:mod:`plait_fx_passes.training.gradient_program`), compiled as any other, with
+a backward of its own. Where there is no compiler for it, or it refuses the program, the program
+runs again under autograd.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import fx
+
+from plait_fx_passes.training.again import Again, Before
+from plait_fx_passes.training.backwards import Tangent, is_wrapped
+from plait_fx_passes.training.freeing import check_versions
+from plait_fx_passes.training.gradient_program import Wanted, gradient_program
+from plait_fx_passes.training.joint_graph import JointGraph
+
+Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
+CompileGradients: TypeAlias = (
+    "Callable[[fx.GraphModule, Sequence[torch.Tensor]], Callable[..., object] | None]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A kind of backward: what runs it, as which tensors it takes the tangents, and for which
+    of the gradients that are handed out, in order, it returns one."""
+
+    run: Callable[..., object]
+    tangents: tuple[Tangent, ...]
+    places: tuple[int, ...]
+
+
+class Higher:
+    """Gradients as differentiable functions.
+
+    Args:
+        joint: the joint graph of the program.
+        program: the torch-level program.
+        again: runs it eagerly.
+        compile_gradients: compiles the program of a kind of backward for calls that need
+            gradients, from it and a fake tensor for each of its inputs; it returns None where it
+            cannot. None for no compiler at all.
+    """
+
+    def __init__(
+        self,
+        joint: JointGraph,
+        program: fx.GraphModule,
+        again: Again,
+        compile_gradients: CompileGradients | None,
+    ) -> None:
+        self._joint = joint
+        self._program = program
+        self._again = again
+        self._compile = compile_gradients
+        self._lock = threading.Lock()
+        self._made: dict[Wanted, _Compiled | None] = {}
+
+    def gradients(self, before: Before, tangents: Sequence[torch.Tensor | None]) -> Gradients:
+        """What :meth:`Again.gradients` returns and raises."""
+        given = [(n, tangent) for n, tangent in enumerate(tangents) if n in self._joint.tangents]
+        here = [(n, tangent) for n, tangent in given if tangent is not None]
+        sources = (*before.kept, *before.copies, *(tangent for _, tangent in here))
+        if self._compile is None or not _is_plain(sources):
+            return self._again.gradients(before, tangents)
+        wanted = Wanted(tuple(n for n, _ in here), tuple(each.requires_grad for each in sources))
+        compiled = self._compiled(wanted)
+        if compiled is None:
+            return self._again.gradients(before, tangents)
+        check_versions(before.kept, before.versions)
+        count = len(before.kept) + len(before.copies)
+        values = [
+            *sources[:count],
+            *(t.conform(each) for t, each in zip(compiled.tangents, sources[count:], strict=True)),
+        ]
+        with self._again.as_before(before.states):
+            found = compiled.run(*values)
+        assert isinstance(found, (tuple, list)), "a gradient program returns a tuple"
+        gradients: list[torch.Tensor | None] = [None] * (
+            self._joint.input_count + len(before.copies)
+        )
+        for place, gradient in zip(compiled.places, found, strict=True):
+            gradients[place] = gradient
+        return tuple(gradients)
+
+    def _compiled(self, wanted: Wanted) -> _Compiled | None:
+        with self._lock:
+            if wanted not in self._made:
+                self._made[wanted] = self._make(wanted)
+            return self._made[wanted]
+
+    def _make(self, wanted: Wanted) -> _Compiled | None:
+        assert self._compile is not None, "asked only where there is a compiler"
+        uses = self._again.uses
+        made = gradient_program(self._joint, self._program, uses, wanted)
+        if made is None:
+            return None
+        with self._again.as_before(()), torch.enable_grad():
+            run = self._compile(made.program, made.examples)
+        if run is None:
+            return None
+        shapes = tuple(Tangent(each) for each in made.examples[len(uses.sources) :])
+        copied = {n: self._joint.input_count + k for k, n in enumerate(uses.copied)}
+        return _Compiled(run, shapes, tuple(copied.get(n, n) for n in made.gradients))
+
+
+def _is_plain(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether a compiled program can take these, where nothing but itself is switched on."""
+    switched = (
+        not torch.is_grad_enabled()
+        or torch.is_anomaly_enabled()
+        or torch.is_autocast_enabled("cpu")
+        or torch.is_autocast_enabled("cuda")
+    )
+    return not switched and not any(
+        is_wrapped(each) for each in tensors if type(each) is not torch.nn.Parameter
+    )
