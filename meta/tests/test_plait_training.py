@@ -294,3 +294,20 @@ def test_a_function_that_tells_gradients_apart_is_given_none():
     x = torch.ones(3, requires_grad=True)
     (gradient,) = torch.autograd.grad(plait.compile(program)(x)[0], x)
     assert torch.equal(gradient, torch.full((3,), 5.0))
+
+
+def test_backward_hooks_of_modules_are_compiled() -> None:
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+        model[1].register_full_backward_pre_hook(lambda module, grads: (grads[0].clamp(-1, 1),))
+        model[1].register_full_backward_hook(lambda module, grads, outs: (grads[0] * outs[0],))
+        models.append(model)
+    fast = plait.compile(models[1], fullgraph=True)
+    x = torch.randn(5, 3, dtype=torch.float64)
+    for model in (models[0], fast):
+        model(x).square().sum().backward()
+    for p, q in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(q.grad, p.grad)
+    assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}

@@ -148,3 +148,31 @@ def test_functions_that_only_compute_are_gone_through() -> None:
     fast(x)
     assert torch.equal(x.grad, torch.full((3,), 12.0))
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_backward_hooks_of_modules_that_compute_are_in_the_graph(is_inside: bool) -> None:
+    one, other = _twins()
+    for model in (one, other):
+        model[1].register_full_backward_pre_hook(lambda module, grads: (grads[0].clamp(-1, 1),))
+        model[1].register_full_backward_hook(lambda module, grads, outs: (grads[0] * outs[0],))
+
+    def step_of(model: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+        def step(x: torch.Tensor) -> torch.Tensor:
+            loss: torch.Tensor = model(x).square().sum()
+            if is_inside:
+                loss.backward()
+            return loss
+
+        return step
+
+    eager, (fast, graphs) = step_of(one), _compiled(step_of(other), fullgraph=True)
+    for _ in range(2):
+        x = torch.randn(4, 3)
+        for call in (eager, fast):
+            loss = call(x)
+            if not is_inside:
+                loss.backward()
+        for p, q in zip(one.parameters(), other.parameters(), strict=True):
+            assert torch.equal(p.grad, q.grad)
+    assert len(graphs) == 1 + is_inside  # a gradient that is there is added to

@@ -19,6 +19,7 @@ from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.binding import call_with_values
+from plait_bytecode_tracer.tensors.module_hooks import hook_inputs, hook_outputs
 from plait_bytecode_tracer.tensors.transforms import register_hook
 from plait_bytecode_tracer.values.variables import Known, Variable
 from plait_utils import PlaitError, get_logger
@@ -241,7 +242,11 @@ def is_pure(node: fx.Node) -> bool:
     if node.op not in ("call_function", "call_method"):
         return False
     target: Any = node.target
-    if target is register_hook:  # nobody sees the tensors of a graph that fails
+    if target in (
+        register_hook,
+        hook_inputs,
+        hook_outputs,
+    ):  # nobody sees the tensors of a graph that fails
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if "dropout" in name and _keeps_all(node):

@@ -71,8 +71,12 @@ class TraceState:
     locks: Locks = field(default_factory=Locks)
     to_the_end: bool = True
     """Whether what no break may come after is traced: locks, weak references. Else it breaks."""
+    not_to_the_end: str = ""
+    """Why not, where a trace of that kind has ended before."""
     needs_end: bool = False
     """Whether something of that kind has been traced."""
+    half_hooked: list[bool] = field(default_factory=list)
+    """For each module whose hooks are on its inputs only, what `needs_end` was before."""
     grad_enabled: bool = True
     grad_enabled_before: bool = True
     ambient: Ambient = field(default_factory=Ambient)

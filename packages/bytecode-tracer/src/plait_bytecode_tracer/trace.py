@@ -152,17 +152,19 @@ def trace(
                 state.release()
 
 
-def _to_the_end(attempt: Callable[[bool], Capture]) -> Capture:
+def _to_the_end(attempt: Callable[[bool, str], Capture]) -> Capture:
     """A trace with what no break may come after; without, where one does."""
     try:
-        capture = attempt(True)
+        capture = attempt(True, "")
     except WholeCallEagerError as error:
         if error.state is None or not error.state.needs_end:
             raise
+        found: GraphBreak | None = error.graph_break
     else:
         if not capture.state.needs_end or _is_whole(capture):
             return capture
-    return attempt(False)
+        found = capture.graph_break
+    return attempt(False, "" if found is None else found.reason)
 
 
 def _is_whole(capture: Capture) -> bool:
@@ -184,6 +186,7 @@ def _trace(
     arrived: Sequence[int],
     states: list[TraceState],
     to_the_end: bool,
+    not_to_the_end: str,
 ) -> Capture:
     """`trace`, with what no break may come after traced, or breaking the graph there.
 
@@ -197,6 +200,7 @@ def _trace(
             undecided=undecided,
             policy=policy(),
             to_the_end=to_the_end,
+            not_to_the_end=not_to_the_end,
         )
         states.append(state)
         try:
@@ -208,6 +212,8 @@ def _trace(
             return _finish(function, frame, state, result)
         except BreakHere as here:
             assert reason is not None
+            if state.half_hooked:  # traced again, it breaks at the hooks
+                raise WholeCallEagerError(reason, state) from None
             try:
                 return _finish_at_break(function, here.frame, state, reason, known)
             except Exception as error:  # a call that cannot be resumed here may be further out

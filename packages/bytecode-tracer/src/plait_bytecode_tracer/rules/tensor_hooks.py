@@ -21,6 +21,7 @@ from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors import transforms
 from plait_bytecode_tracer.tensors.gradients import is_leaf
 from plait_bytecode_tracer.tensors.hook_bodies import trace_hook
+from plait_bytecode_tracer.tensors.module_hooks import unnumbered
 from plait_bytecode_tracer.values.variables import HookHandle, TensorVariable, Variable
 
 _AFTER_ACCUMULATION = "register_post_accumulate_grad_hook"
@@ -72,7 +73,8 @@ def _in_the_graph(frame: Frame, owner: TensorVariable, function: Variable) -> Ho
     hook = trace_hook(frame, function, owner)
     fakes = [tensor.fake for tensor in hook.free]
     given = (owner.fake, hook.module, fakes)
-    real = state.run("call_function", transforms.register_hook, given, {})
+    with unnumbered():
+        real = state.run("call_function", transforms.register_hook, given, {})
     scope = state.scope
     free = tuple(scope.local(tensor.node) for tensor in hook.free)
     body = scope.add(hook.module)

@@ -9,7 +9,9 @@ hands over has any: a function that does not do the same for both is not traced.
 
 from __future__ import annotations
 
+import functools
 import types
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,19 +64,44 @@ class HookBody:
 
 def trace_hook(frame: Frame, function: Variable, tensor: TensorVariable) -> HookBody:
     """Trace a hook of a tensor. Raises TraceBreakError where it does more than compute."""
+    return trace_body(frame, [tensor.fake], functools.partial(_hook_result, function))
+
+
+def trace_body(
+    frame: Frame, tensors: Sequence[torch.Tensor], run: Callable[[Tracing, list[Variable]], Any]
+) -> HookBody:
+    """Trace what `run` calls with gradients of these fake tensors.
+
+    It returns tensors of the trace, and None, in lists and tuples.
+    """
     state = frame.state
     refuse_modes(state, "a hook of gradients")
-    _refuse_surroundings(state, tensor)
-    one = _Tracing(frame, grad_enabled=False).trace(function, _gradient(state, tensor, plain=True))
-    other = _Tracing(frame, grad_enabled=True).trace(
-        function, _gradient(state, tensor, plain=False)
-    )
-    if one.module.code != other.module.code:
+    _refuse_surroundings(state, tensors)
+    made = [
+        Tracing(frame, grad_enabled=not plain).trace(
+            [_gradient(state, tensor, plain=plain) for tensor in tensors], run
+        )
+        for plain in (True, False)
+    ]
+    if made[0].module.code != made[1].module.code:
         raise TraceBreakError("GB0002", "a hook of gradients that depends on their layout")
-    return one
+    return made[0]
 
 
-def _refuse_surroundings(state: TraceState, tensor: TensorVariable) -> None:
+def _hook_result(function: Variable, tracing: Tracing, gradients: list[Variable]) -> Any:
+    return returned(tracing.call(tracing.lift(function), gradients))
+
+
+def returned(result: Variable) -> TensorVariable | None:
+    """A gradient that a hook returns, or None."""
+    if isinstance(result, TensorVariable) and result.cls is torch.Tensor:
+        return result
+    if isinstance(result, Known) and result.value is None:
+        return None
+    raise TraceBreakError("GB0009", f"a {describe(result)} that a hook of gradients returns")
+
+
+def _refuse_surroundings(state: TraceState, tensors: Sequence[torch.Tensor]) -> None:
     ambient = state.ambient
     if ambient.values or ambient.devices or ambient.plain or ambient.inference:
         raise TraceBreakError("GB0002", "a hook of gradients where modes are switched")
@@ -82,15 +109,15 @@ def _refuse_surroundings(state: TraceState, tensor: TensorVariable) -> None:
         raise TraceBreakError("GB0002", "a hook of gradients under autocast")
     if state.scope.parent is not None or ambient.is_undecided:
         raise TraceBreakError("GB0002", "a hook of gradients inside a transform")
-    if tensor.fake._has_symbolic_sizes_strides:
+    if any(tensor._has_symbolic_sizes_strides for tensor in tensors):
         raise TraceBreakError("GB0009", "a hook on the gradient of a tensor of any size")
 
 
-def _gradient(state: TraceState, tensor: TensorVariable, *, plain: bool) -> torch.Tensor:
+def _gradient(state: TraceState, tensor: torch.Tensor, *, plain: bool) -> torch.Tensor:
     """A gradient as autograd may hand it over: contiguous, or of another layout."""
-    shape, dim = list(tensor.fake.shape), tensor.fake.dim()
+    shape, dim = list(tensor.shape), tensor.dim()
     with state.fake_mode, torch.set_grad_enabled(not plain):
-        made = tensor.fake.new_empty(shape)
+        made = tensor.new_empty(shape)
         if plain:
             return made
         if dim in (4, 5):
@@ -102,7 +129,7 @@ def _gradient(state: TraceState, tensor: TensorVariable, *, plain: bool) -> torc
 
 
 @dataclass(slots=True)
-class _Tracing:
+class Tracing:
     """One trace of a hook, in a state of its own."""
 
     frame: Frame
@@ -112,6 +139,8 @@ class _Tracing:
     """What stands for values of the call, by their ids."""
     free: list[TensorVariable] = field(default_factory=list)
     cells: list[tuple[CellVariable, Variable | None]] = field(default_factory=list)
+    versions: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+    """The tensors that it is given, with how often they had been changed."""
 
     def __post_init__(self) -> None:
         outer = self.frame.state
@@ -125,45 +154,49 @@ class _Tracing:
         self.state.grad_enabled = self.state.grad_enabled_before = self.grad_enabled
         self.state.ambient.is_undecided = True
 
-    def trace(self, function: Variable, gradient: torch.Tensor) -> HookBody:
-        state, graph = self.state, self.state.graph
+    def trace(
+        self, gradients: list[torch.Tensor], run: Callable[[Tracing, list[Variable]], Any]
+    ) -> HookBody:
+        """What `run` does with the gradients, as a graph."""
+        state = self.state
         try:
-            node = graph.placeholder("gradient")
-            node.meta["val"] = gradient
-            called = self._lift(function)
-            fakes = [gradient, *(tensor.fake for tensor in self.free)]
-            versions = [_version(fake) for fake in fakes]
-            result = self._call(called, TensorVariable(node, gradient))
-            self._refuse_effects(fakes, versions)
-            graph.output(self._returned(result))
+            given = [*map(self._placeholder, range(len(gradients)), gradients)]
+            result = run(self, [*given])
+            self._refuse_effects()
+            state.graph.output(self._nodes(result))
             self._take_guards()
         finally:
             state.release()
-        module = fx.GraphModule(state.scope.holder, graph, "Hook")
+        module = fx.GraphModule(state.scope.holder, state.graph, "Hook")
         return HookBody(module, tuple(self.free), tuple(self.cells))
 
-    def _call(self, function: Variable, gradient: TensorVariable) -> Variable:
+    def _placeholder(self, place: int, gradient: torch.Tensor) -> TensorVariable:
+        node = self.state.graph.placeholder(f"gradient{place or ''}")
+        node.meta["val"] = gradient
+        self.versions.append((gradient, _version(gradient)))
+        return TensorVariable(node, gradient)
+
+    def call(self, function: Variable, args: list[Variable]) -> Variable:
+        """What a hook returns. Raises TraceBreakError where it cannot be traced, or raises."""
         from plait_bytecode_tracer.frames.calls import call
 
         frame = Frame(self.state, self.frame.function, {}, self.frame.depth + 1)
         try:
-            return call(frame, function, [gradient], {})
+            return call(frame, function, args, {})
         except TraceBreakError as error:  # where it ends is told by the frames of the call
             text = f"a hook of gradients ({error.reason})"
             raise TraceBreakError(error.kind.code, text) from None
         except PythonError as error:
             raise TraceBreakError("GB0006", f"{error} is raised in a hook of gradients") from None
 
-    def _returned(self, result: Variable) -> Any:
-        if isinstance(result, TensorVariable) and result.cls is torch.Tensor:
+    def _nodes(self, result: Any) -> Any:
+        if isinstance(result, TensorVariable):
             return self.state.scope.local(result.node)
-        if isinstance(result, Known) and result.value is None:
-            return None
-        raise TraceBreakError("GB0009", f"a {describe(result)} that a hook of gradients returns")
+        return None if result is None else type(result)(map(self._nodes, result))
 
     # What it takes from the call.
 
-    def _lift(self, value: Variable) -> Variable:
+    def lift(self, value: Variable) -> Variable:
         """What stands for a value of the call in the hook's trace."""
         known = self.lifted.get(id(value))
         if known is None:
@@ -175,26 +208,27 @@ class _Tracing:
             case TensorVariable() if value.attributes is None:
                 node = self.state.graph.placeholder(f"free{len(self.free)}")
                 node.meta["val"] = value.fake
+                self.versions.append((value.fake, _version(value.fake)))
                 self.free.append(value)
                 return TensorVariable(node, value.fake, cls=value.cls)
             case Known(found) if is_constant(found) or isinstance(found, _DEFINITIONS):
                 if not self.frame.state.made.depends(found):
                     return Known(found)
             case SequenceVariable(items, kind) if kind is tuple and value.source is None:
-                return SequenceVariable([self._lift(item) for item in items], tuple)
-            case FunctionVariable() if value.source is None:
+                return SequenceVariable([self.lift(item) for item in items], tuple)
+            case FunctionVariable() if value.source is None or not value.closure:
                 return self._function(value)
             case PartialVariable(function, args, kwargs) if type(value) is PartialVariable:
-                positional = SequenceVariable([self._lift(arg) for arg in args.items])
-                keywords = type(kwargs)({n: self._lift(v) for n, v in kwargs.items.items()})
-                return PartialVariable(self._lift(function), positional, keywords)
+                positional = SequenceVariable([self.lift(arg) for arg in args.items])
+                keywords = type(kwargs)({n: self.lift(v) for n, v in kwargs.items.items()})
+                return PartialVariable(self.lift(function), positional, keywords)
         raise TraceBreakError("GB0002", f"a hook of gradients that uses a {describe(value)}")
 
     def _function(self, value: FunctionVariable) -> FunctionVariable:
         made = FunctionVariable(
             *(value.code, value.globals, value.name),
-            defaults=[self._lift(each) for each in value.defaults],
-            keyword_defaults={n: self._lift(v) for n, v in value.keyword_defaults.items()},
+            defaults=[self.lift(each) for each in value.defaults],
+            keyword_defaults={n: self.lift(v) for n, v in value.keyword_defaults.items()},
         )
         self.lifted[id(value)] = value, made  # it may hold itself
         made.closure = [self._cell(cell) for cell in value.closure]
@@ -209,12 +243,12 @@ class _Tracing:
         made = CellVariable()
         self.lifted[id(cell)] = cell, made
         self.cells.append((cell, cell.content))
-        made.content = self._lift(cell.content)
+        made.content = self.lift(cell.content)
         return made
 
     # What it must not do.
 
-    def _refuse_effects(self, fakes: list[torch.Tensor], versions: list[int]) -> None:
+    def _refuse_effects(self) -> None:
         state = self.state
         if (
             state.effects() != TraceState().effects()
@@ -222,7 +256,8 @@ class _Tracing:
             or state.derivatives.requiring
         ):
             raise TraceBreakError("GB0002", "a hook of gradients that changes objects")
-        changed = [_version(fake) for fake in fakes] != versions or bool(state.versions_before)
+        changed = any(_version(fake) != version for fake, version in self.versions)
+        changed |= bool(state.versions_before)
         own = [node for node in state.graph.nodes if node.op == "get_attr" or not is_pure(node)]
         if changed or own or state.ambient.is_switched or state.symbols is not None:
             raise TraceBreakError("GB0002", "a hook of gradients that does more than compute")

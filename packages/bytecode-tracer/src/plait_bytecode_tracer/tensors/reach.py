@@ -53,8 +53,11 @@ def reach_of(outputs: Iterable[torch.Tensor]) -> Reach:
 
 
 def _is_python(node: Any) -> bool:
-    """Whether a node runs a program's Python; the formula of a custom operator only computes."""
+    """Whether a node runs a program's Python; the formula of a custom operator only computes, and
+    the hooks of modules among fake tensors were traced."""
     if not isinstance(node, torch._C._FunctionBase):
         return False
     made_by: Any = getattr(type(node), "_forward_cls", None)
+    if made_by is torch.nn.modules._functions.BackwardHookFunction:
+        return False
     return getattr(made_by, "__module__", "") != "torch._library.autograd"
