@@ -129,7 +129,10 @@ def compile_training_graph(
 
     stages.dump("saved.txt", lambda: fx_passes.print_saved(parts))
     stages.keep(aten=parts.forward, partition=parts)
-    forward = _generated_and_compared(parts.forward, "forward ", stages, target, options)
+    # What is compared must not have changed its inputs already.
+    direct = not options.verify and _writes_inputs(parts.forward, target)
+    written = fx_passes.writable_in_training(joint, parts) if direct else {}
+    forward = _generated_and_compared(parts.forward, "forward ", stages, target, options, written)
     late = LateCompiler(
         stages,
         lambda graph, part: _generated_and_compared(graph, "backward ", part, target, options),
@@ -149,6 +152,7 @@ def compile_training_graph(
             compile_part=late.compile,
             compile_gradients=late.gradients,
             eager=in_user_frames(captured),
+            written=written,
         ),
         captured,
         stages.name,

@@ -23,7 +23,9 @@ from plait_ir_lowering import (
     as_index,
 )
 from plait_scheduler import (
+    ArenaStorage,
     CopyBack,
+    ExternStorage,
     Launch,
     ProgramError,
     SchedulerOptions,
@@ -159,3 +161,21 @@ def test_launches_beside_each_other_share_no_memory():
     lone = tuple(replace(s, together=True) if s is first else s for s in program.steps)
     with pytest.raises(ProgramError, match="follows it"):
         verify_program(replace(program, steps=lone))
+
+
+def test_what_is_copied_back_alone_is_a_temporary():
+    """Its memory is not handed out, and lives until the copy."""
+    graph = KEPT_APART["before a call"]
+    program = check(graph, [torch.randn(6)])
+    assert [step.source.buffer for step in copies(program)] == ["y"]
+    storage = {buffer.name: buffer.storage for buffer in program.buffers}
+    assert isinstance(storage["y"], ArenaStorage)
+    assert isinstance(storage["z"], ExternStorage)
+
+
+def test_a_copy_that_was_to_be_in_place_lives_until_the_end():
+    """Fuel stops the decision after the plan."""
+    program = schedule(updates(), options=SchedulerOptions(fuel=0))
+    verify_program(program)
+    assert len(copies(program)) == 3
+    assert program.arena_nbytes.as_int() == 3 * 64

@@ -23,7 +23,7 @@ from plait_cpp_codegen.outputs import split_outputs
 from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_ir_lowering import post_order
-from plait_scheduler import Launch, Program, load_python, render_python
+from plait_scheduler import CopyBack, Launch, Program, load_python, render_python
 from plait_utils import CacheError, DiskCache, Profile, stable_hash, warn_once
 
 _NO_NATIVE_CODE = (
@@ -35,7 +35,11 @@ _NO_NATIVE_CODE = (
 
 @dataclass(frozen=True)
 class Executable:
-    """A program that can be called with its input tensors."""
+    """A program that can be called with its input tensors.
+
+    It overwrites inputs that the program changes without telling autograd, whose version counters
+    the caller raises (`torch.autograd.graph.increment_version`).
+    """
 
     program: Program
     source: str | None
@@ -61,7 +65,8 @@ def render(program: Program, vector_bytes: int = 32) -> str:
     kernels = {kernel.name: render_kernel(kernel, vector_bytes) for kernel in program.kernels}
     host = HostWriter(program, kernels).write()
     together = any(isinstance(step, Launch) and step.together for step in program.steps)
-    parts = ("parts.h",) if together else ()
+    parts = ["parts.h"] if together else []
+    parts += ["copies.h"] if any(isinstance(step, CopyBack) for step in program.steps) else []
     head = [source_text(name) for name in ("abi.h", "vector.h", "math.h", *parts)]
     return "\n".join([*head, *(kernel.source for kernel in kernels.values()), host])
 

@@ -15,6 +15,7 @@ from plait_scheduler import (
     Allocate,
     ArenaStorage,
     CallExtern,
+    CopyBack,
     ExternStorage,
     Free,
     InputStorage,
@@ -25,6 +26,7 @@ from plait_scheduler import (
     Return,
     SharedStorage,
     Step,
+    is_whole,
 )
 
 
@@ -90,6 +92,8 @@ class HostWriter:
                 f"char* const arena = (char*)api.allocate({c_index(arena)});",
                 "if (!arena) return OUT_OF_MEMORY;",
             ]
+        elif any(isinstance(each.storage, ArenaStorage) for each in self.program.buffers):
+            lines.append("char* const arena = 0;")  # for buffers without elements
         for buffer in self.program.buffers:
             start = "0"
             if isinstance(buffer.storage, InputStorage):
@@ -126,6 +130,8 @@ class HostWriter:
                 return self._launch(step)
             case CallExtern():
                 return self._call(step)
+            case CopyBack(target, source):
+                return self._copy(target, source)
             case Free(name):
                 return self._free(self._buffer(name))
             case Return(outputs):
@@ -164,6 +170,13 @@ class HostWriter:
             owner = _owner(buffer.name)
             return [f"api.delete_tensor({owner}); {owner} = 0;"]
         return []
+
+    def _copy(self, target: str, source: TensorRef) -> list[str]:
+        """Elements that lie in memory as in the input that they go to."""
+        if not is_whole(source, self.buffers, target):
+            raise UnsupportedProgramError("a copy into another layout")
+        nbytes = c_index(self._buffer(target).nbytes)
+        return [f"copy_bytes({_data(target)}, {_data(source.buffer)}, {nbytes}, api);"]
 
     def _launch(self, launch: Launch) -> list[str]:
         pointers = ", ".join(_data(name) for name in launch.buffers) or "0"

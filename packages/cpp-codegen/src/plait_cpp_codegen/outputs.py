@@ -1,15 +1,15 @@
 """What the native host leaves to Python at the end of a program.
 
 The native program returns each memory once. Outputs that are views of it, inputs or constants
-are put together here, and inputs that the program changes are overwritten, which counts as a
-change of theirs for autograd.
+are put together here, and inputs whose new elements lie otherwise in memory than their own are
+overwritten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import TypeGuard, cast
 
 import torch
 from torch import Tensor
@@ -25,6 +25,8 @@ from plait_scheduler import (
     ProgramBuffer,
     Return,
     SharedStorage,
+    Step,
+    is_whole,
 )
 
 _Maker = Callable[[Sequence[Tensor], Sequence[Tensor]], object]
@@ -62,16 +64,21 @@ def split_outputs(program: Program) -> tuple[Program, OutputPlan | None]:
     if not isinstance(returned, Return):
         raise UnsupportedProgramError("a program that does not return")
     splitter = _Splitter({buffer.name: buffer for buffer in program.buffers})
-    copies = [step for step in program.steps if isinstance(step, CopyBack)]
+    copies = [step for step in program.steps if _is_by_torch(step, splitter)]
     if not copies and splitter.are_plain(returned.outputs):
         return program, None
     plan = OutputPlan(
         tuple(splitter.maker(out) for out in returned.outputs),
         tuple((splitter.position(copy.input), splitter.maker(copy.source)) for copy in copies),
     )
-    native = [step for step in program.steps[:-1] if not isinstance(step, CopyBack)]
+    native = [step for step in program.steps[:-1] if step not in copies]
     native.append(Return(tuple(map(TensorRef, splitter.roots))))
     return replace(program, steps=tuple(native)), plan
+
+
+def _is_by_torch(step: Step, splitter: _Splitter) -> TypeGuard[CopyBack]:
+    """Whether a step copies elements that lie otherwise in memory than where they go."""
+    return isinstance(step, CopyBack) and not is_whole(step.source, splitter.buffers, step.input)
 
 
 @dataclass(slots=True)

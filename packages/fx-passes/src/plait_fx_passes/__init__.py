@@ -52,7 +52,7 @@ from plait_fx_passes.training.partition import (
     keep_all,
     partition,
 )
-from plait_fx_passes.training.runtime import wrap_training
+from plait_fx_passes.training.runtime import wrap_training, writable_in_training
 from plait_fx_passes.training.saved import Held, SavedTensor, print_saved
 from plait_fx_passes.training.spent import differentiates
 from plait_fx_passes.verify import verify
@@ -124,4 +124,5 @@ __all__ = [
     "wrap_runtime",
     "wrap_training",
     "writable",
+    "writable_in_training",
 ]

@@ -47,6 +47,7 @@ from plait_scheduler.text import (
     print_value,
 )
 from plait_scheduler.verifier import verify_kernel, verify_program
+from plait_scheduler.writeback import is_whole
 
 __all__ = [
     "Access",
@@ -87,6 +88,7 @@ __all__ = [
     "__version__",
     "explain",
     "first_wrong_decision",
+    "is_whole",
     "load_python",
     "memory_report",
     "parse_kernel",

@@ -49,7 +49,7 @@ from plait_scheduler.program import (
 from plait_scheduler.sizes import buffer_bytes
 from plait_scheduler.text.print import print_kernel
 from plait_scheduler.together import stages_of
-from plait_scheduler.writeback import written_in_place
+from plait_scheduler.writeback import copied_whole, written_in_place
 
 
 def assemble(
@@ -67,6 +67,9 @@ class _Assembly:
     log: DecisionLog
     buffers: dict[str, Buffer] = field(init=False)
     kept: frozenset[str] = field(init=False)
+    """Buffers that are needed at the end."""
+    copied: frozenset[str] = field(init=False)
+    """Those of them that are temporaries: copied to inputs at the end, and not handed out."""
     arena_device: Device = field(init=False)
     last_use: dict[str, int] = field(default_factory=dict)
     """The last stage that reads or computes each buffer."""
@@ -94,6 +97,9 @@ class _Assembly:
                     self.last_use[name] = number
         if self.options.write_in_place:
             self.in_place = written_in_place(self.graph, self.stages, self.buffers)
+        self.copied = copied_whole(self.graph, self.buffers)
+        for name in self.copied - self.in_place.keys():
+            self.last_use[name] = len(self.stages)
 
     def _definitions(self, unit: Unit) -> list[Definition]:
         return [self.graph.definitions[place] for place in unit.places]
@@ -123,6 +129,7 @@ class _Assembly:
             for name, source in self.graph.mutations
             if source.buffer not in self.in_place
         ]
+        steps += [Free(name) for name in first if name in self.copied - self.in_place.keys()]
         steps.append(Return(self.graph.outputs))
         names = [b.name for b in self.graph.inputs] + list(first)
         return self._finished(names, steps, arena)
@@ -159,7 +166,7 @@ class _Assembly:
             self.owner[name] = name
         if points(group.outer) is as_index(0):
             for name in stored:
-                self.in_place.pop(name, None)
+                self._copy_instead(name)
             return stored, None
         built = build_kernel(group, stored, self.buffers, self.options)
         built = self._write_inputs(built, stored)
@@ -192,8 +199,13 @@ class _Assembly:
                 self.storage[source] = SharedStorage(target)
                 self.owner[source] = target
             else:
-                del self.in_place[source]
+                self._copy_instead(source)
         return built
+
+    def _copy_instead(self, name: str) -> None:
+        """A result is not computed in an input's memory after all."""
+        if self.in_place.pop(name, None) is not None and name in self.copied:
+            self.last_use[name] = len(self.stages)
 
     def _reuse_in_place(
         self, built: BuiltKernel, stored: Sequence[str], number: int
@@ -251,7 +263,7 @@ class _Assembly:
 
         The arena is on one device, so temporaries on others have memory of their own.
         """
-        if name in self.kept or self.buffers[name].device != self.arena_device:
+        if name in self.kept - self.copied or self.buffers[name].device != self.arena_device:
             return OutputStorage()
         return ArenaStorage(as_index(0))
 

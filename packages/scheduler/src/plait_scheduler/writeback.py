@@ -22,6 +22,8 @@ from plait_ir_lowering import (
 from plait_scheduler.fusion import Unit
 from plait_scheduler.groups import Group
 from plait_scheduler.nodes import reads_of
+from plait_scheduler.program import ProgramBuffer
+from plait_scheduler.sizes import extent_of
 
 _DIVISIONS = frozenset(("floordiv", "rem", "truncdiv", "fmod"))
 
@@ -61,6 +63,22 @@ def written_in_place(
         and _is_last(readers.get(target, ()), *makers[source])
         and _reads_its_own(makers[source][1].group, source, target)
     }
+
+
+def copied_whole(graph: Graph, buffers: Mapping[str, Buffer]) -> frozenset[str]:
+    """Buffers that nothing but copies of all their memory to inputs needs at the end."""
+    refs = [ref for ref in graph.outputs if isinstance(ref, TensorRef)]
+    refs += [ref for target, ref in graph.mutations if not is_whole(ref, buffers, target)]
+    other = {ref.buffer for ref in refs} | {buffer.name for buffer in graph.inputs}
+    return frozenset(ref.buffer for _, ref in graph.mutations if ref.buffer not in other)
+
+
+def is_whole(source: TensorRef, buffers: Mapping[str, Buffer | ProgramBuffer], target: str) -> bool:
+    """Whether a copy to a buffer is one of all its bytes, as they lie in memory."""
+    made, owner = buffers[source.buffer], buffers[target]
+    alike = (made.dtype, made.device, made.layout) == (owner.dtype, owner.device, owner.layout)
+    whole = source.view is None and source.dtype is None
+    return alike and whole and extent_of(made.layout) is made.layout.numel
 
 
 def _wanted(graph: Graph, buffers: Mapping[str, Buffer]) -> dict[str, str]:

@@ -55,15 +55,7 @@ class Again:
         )
         written = {mutation.input for mutation in joint.program.mutations}
         placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
-        read = _ancestors(joint.program.results[joint.result_count :])
-        # An input that is written to without gradients has no part in the first gradients, but
-        # autograd follows what becomes of it in the second.
-        used = frozenset(
-            n
-            for n, node in enumerate(placeholders)
-            if not isinstance(joint.program.inputs[n], ConstantInput)  # the program has its own
-            and (node in read or (n in written and joint.gradients[n] is not None))
-        )
+        used = inputs_of_gradients(joint)
         self.copied = tuple(sorted(written & used))
         """The inputs that are written to, though gradients depend on what they were."""
         self.kept = tuple(sorted(used - written))
@@ -95,7 +87,7 @@ class Again:
 
         Args:
             before: what the program was called with.
-            tangents: for each result of the program its gradient, or None.
+            tangents: for each differentiable result of the program its gradient, or None.
 
         Raises:
             RuntimeError: an input that gradients depend on was written to since.
@@ -108,9 +100,9 @@ class Again:
             with self.as_before(before.states, self._autocast):
                 results = self._results(self._inputs(sources))
         pairs = [
-            (results[n], tangents[n])
-            for n in self._joint.tangents
-            if tangents[n] is not None and results[n].requires_grad
+            (results[n], tangent)
+            for n, tangent in zip(self._joint.tangents, tangents, strict=True)
+            if tangent is not None and results[n].requires_grad
         ]
         found = _differentiated(pairs, sources)
         if not torch.is_grad_enabled():
@@ -177,6 +169,21 @@ class Again:
                 yield
             finally:
                 _set_states(now)
+
+
+def inputs_of_gradients(joint: JointGraph) -> frozenset[int]:
+    """The inputs, by placeholder, whose values gradients of any order depend on."""
+    written = {mutation.input for mutation in joint.program.mutations}
+    placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
+    read = _ancestors(joint.program.results[joint.result_count :])
+    # An input that is written to without gradients has no part in the first gradients, but
+    # autograd follows what becomes of it in the second.
+    return frozenset(
+        n
+        for n, node in enumerate(placeholders)
+        if not isinstance(joint.program.inputs[n], ConstantInput)  # the program has its own
+        and (node in read or (n in written and joint.gradients[n] is not None))
+    )
 
 
 def _apart(inputs: Iterable[tuple[int, torch.Tensor]]) -> dict[int, torch.Tensor]:

@@ -66,7 +66,7 @@ class Higher:
 
     def gradients(self, before: Before, tangents: Sequence[torch.Tensor | None]) -> Gradients:
         """What :meth:`Again.gradients` returns and raises."""
-        given = [(n, tangent) for n, tangent in enumerate(tangents) if n in self._joint.tangents]
+        given = zip(self._joint.tangents, tangents, strict=True)
         here = [(n, tangent) for n, tangent in given if tangent is not None]
         sources = (*before.kept, *before.copies, *(tangent for _, tangent in here))
         if self._compile is None or not _is_plain(sources):

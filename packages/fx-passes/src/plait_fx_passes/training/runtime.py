@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 
 from plait_fx_passes.aten_graph import AtenGraph
-from plait_fx_passes.runtime import wrap_runtime
-from plait_fx_passes.training.again import Again
+from plait_fx_passes.runtime import wrap_runtime, writable
+from plait_fx_passes.training.again import Again, inputs_of_gradients
 from plait_fx_passes.training.backwards import Backwards
 from plait_fx_passes.training.freeing import Freeing
 from plait_fx_passes.training.higher import CompileGradients, Higher
 from plait_fx_passes.training.joint_graph import JointGraph
-from plait_fx_passes.training.partition import Partition, SavedInput
+from plait_fx_passes.training.partition import Partition, SavedInput, SavedResult
 from plait_fx_passes.training.picking import Picker, picker
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
@@ -36,6 +36,7 @@ def wrap_training(
     compile_part: Callable[[AtenGraph], Compiled] | None = None,
     compile_gradients: CompileGradients | None = None,
     eager: Callable[..., object] | None = None,
+    written: Mapping[int, int] | None = None,
 ) -> Callable[..., object]:
     """The program with compiled forward and backward.
 
@@ -54,6 +55,8 @@ def wrap_training(
             returns None where it cannot. Without it that program runs by ATen's kernels.
         eager: what runs in anomaly mode, which speaks of eager's own autograd nodes; by default
             the program.
+        written: results that ``forward`` does not return but writes to an input, by position,
+            each with that input; of those that :func:`writable_in_training` says.
 
     Returns:
         A function of the program's own arguments: aliasing, mutation and autograd's view of
@@ -62,14 +65,31 @@ def wrap_training(
     again = Again(joint, program)
     backwards = Backwards(joint, parts, backward, compile_part, extra=len(again.copied))
     higher = Higher(joint, program, again, compile_gradients)
-    node = autograd_node(joint, parts, forward, backwards, again, higher)
-    run = wrap_runtime(joint.program, node)
+    node = autograd_node(joint, parts, forward, backwards, again, higher, written or {})
+    run = wrap_runtime(joint.program, node, written)
     watched: Callable[..., object] = program if eager is None else eager
 
     def call(*arguments: torch.Tensor) -> object:
         return watched(*arguments) if torch.is_anomaly_enabled() else run(*arguments)
 
     return call
+
+
+def writable_in_training(joint: JointGraph, parts: Partition) -> dict[int, int]:
+    """Results that a compiled forward may write to an input's memory itself, with that input.
+
+    Those of :func:`writable` that no backward needs, old or new, and of which autograd need not
+    know whose gradients flow on through them.
+    """
+    kept = inputs_of_gradients(joint)
+    saved = {each.result for each in parts.saved if isinstance(each, SavedResult)}
+    saved |= set(joint.tangents)
+    kept |= {each.input for each in parts.saved if isinstance(each, SavedInput)}
+    return {
+        result: index
+        for result, index in writable(joint.program).items()
+        if result not in saved and index not in kept and joint.gradients[index] is None
+    }
 
 
 def autograd_node(
@@ -79,18 +99,26 @@ def autograd_node(
     backwards: Backwards,
     again: Again,
     higher: Higher,
+    written: Mapping[int, int],
 ) -> Compiled:
-    """A function from the program's inputs to its results that autograd can differentiate."""
-    count, inputs = joint.result_count, joint.input_count
-    constant = tuple(n for n in range(count) if n not in joint.tangents)
+    """A function from the program's inputs to its results that autograd can differentiate.
+
+    It returns those that ``forward`` returns, all but the ``written`` ones.
+    """
+    inputs = joint.input_count
+    left = [n for n in range(len(parts.forward.results)) if n not in written]
+    places = {old: new for new, old in enumerate(left)}
+    count = sum(n < joint.result_count for n in left)
+    differentiable = tuple(places[n] for n in joint.tangents)
+    constant = tuple(n for n in range(count) if n not in differentiable)
+    only_tangents = not constant and differentiable == tuple(range(count))
     freeing = Freeing(joint.flow)
     pick_saved: Picker[torch.Tensor] = picker(
         [
-            each.input if isinstance(each, SavedInput) else inputs + each.result
+            each.input if isinstance(each, SavedInput) else inputs + places[each.result]
             for each in parts.saved
         ]
     )
-    only_tangents = joint.tangents == tuple(range(count))
 
     class CompiledProgram(torch.autograd.Function):
         """The forward and backward that were compiled for one graph."""
@@ -111,11 +139,11 @@ def autograd_node(
 
         @staticmethod
         def backward(ctx: Any, *given: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-            tangents = given if only_tangents else tuple([given[n] for n in joint.tangents])
+            tangents = given if only_tangents else tuple([given[n] for n in differentiable])
             pattern = tuple([each is not None for each in tangents])
             held = ctx.saved_tensors if ctx.left is None else freeing.held(ctx, pattern)
             if _records() or _finds_anomalies():
-                found = higher.gradients(ctx.before, given)
+                found = higher.gradients(ctx.before, tangents)
             else:
                 found = backwards.run(held, tangents, pattern)
             if not _keeps_graph():
