@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -92,6 +93,30 @@ def test_gradient_that_is_there_is_added_to_in_place() -> None:
     assert len(graphs) == 2
 
 
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_gradients_with_a_graph_are_part_of_the_graph() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        (x**3).sum().backward(create_graph=True)
+        penalty = x.grad.square().sum()
+        x.grad = None
+        penalty.backward()
+        return penalty.detach()
+
+    fast, graphs = _compiled(step, fullgraph=True)
+    x = torch.ones(3, requires_grad=True)
+    assert fast(x).item() == 27
+    assert torch.equal(x.grad, torch.full((3,), 36.0))
+    assert len(graphs) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_pass_whose_warning_is_an_error_breaks() -> None:
+    fast, _ = _compiled(lambda x: (x**2).sum().backward(create_graph=True))
+    with contextlib.suppress(UserWarning):  # it is given once in a process
+        fast(torch.ones(3, requires_grad=True))
+    assert compiled_function_of(fast).breaks[0].code == "GB0005"
+
+
 def test_hook_that_comes_later_is_noticed() -> None:
     def backward(x: torch.Tensor) -> None:
         (x * x).sum().backward()
@@ -109,7 +134,6 @@ def test_hook_that_comes_later_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("why", "function"),
     [
-        ("a graph of the gradients", lambda x: (x**2).sum().backward(create_graph=True)),
         ("sparse", lambda x: nn.functional.embedding(_ROWS, x, sparse=True).sum().backward()),
         ("history from before", lambda x: (_BEFORE * x).sum().backward()),
     ],

@@ -9,10 +9,10 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.graph.arguments import map_variables
-from plait_bytecode_tracer.objects.containers import hold
+from plait_bytecode_tracer.objects.containers import hold, plain_value
 from plait_bytecode_tracer.objects.statics import guard_class, static_attribute
 from plait_bytecode_tracer.outside.tensors import guard_requires_grad
-from plait_bytecode_tracer.rules.function_backwards import has_changed_objects
+from plait_bytecode_tracer.rules.function_backwards import has_changed_objects, trace_backward
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.bodies import result_of
@@ -185,8 +185,20 @@ def grad(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
         _refuse_code(frame, [*args, *kwargs.values()])
     if state.derivatives.hooks or any(_hooked(i.real) for i in state.tensor_inputs):
         raise TraceBreakError("GB0002", "torch.autograd.grad of tensors with hooks")
+    _trace_formulas(frame, args, kwargs)
     node, result = state.emit("call_function", torch.autograd.grad, args, kwargs)
     return result_of(state, node, result)
+
+
+def _trace_formulas(frame: Frame, args: tuple[Variable, ...], kwargs: dict[str, Variable]) -> None:
+    """Where the gradients get a graph, learn what functions of the program put into it."""
+    created = args[4] if len(args) > 4 else kwargs.get("create_graph", constant(False))
+    if plain_value(created) is False:
+        return
+    outputs = args[0] if args else kwargs["outputs"]
+    fakes = map_variables([outputs], lambda tensor: tensor.fake, lambda number: None)
+    for call in reach_of(tensors_in(fakes)).calls:
+        trace_backward(frame, call, create_graph=True)
 
 
 def _refuse_code(frame: Frame, given: list[Variable]) -> None:

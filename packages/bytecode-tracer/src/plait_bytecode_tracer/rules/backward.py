@@ -2,24 +2,27 @@
 
 The graph computes the gradients of all leaves that the pass reaches. A leaf without a gradient
 gets a new one, which is an effect of the trace; to one that is there the new one is added in
-place, in the graph.
+place, in the graph, or, where gradients are differentiated themselves, to a new one.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.rules.function_backwards import trace_backward
 from plait_bytecode_tracer.rules.modes import set_grad_enabled
 from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.rules.warnings_ import action_for
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.tensors.accumulation import first_gradient
+from plait_bytecode_tracer.tensors.accumulation import first_gradient, warn_of_cycle
 from plait_bytecode_tracer.tensors.bodies import result_of
 from plait_bytecode_tracer.tensors.gradients import (
     gradient,
@@ -35,6 +38,11 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
     is_none,
+)
+
+_WARNING = (
+    "Using backward() with create_graph=True will create a reference cycle between the parameter "
+    "and its gradient which can cause a memory leak."
 )
 
 
@@ -66,15 +74,13 @@ def backward(
     _refuse_surroundings(state)
     if grad_variables is not None and not is_none(grad_variables):
         raise TraceBreakError("GB0002", "backward() with the name that grad_tensors had")
-    if create_graph is not None and plain_value(create_graph) not in (None, False):
-        text = "backward() that makes a graph of the gradients, of which autograd warns"
-        raise TraceBreakError("GB0002", text)
+    creates = create_graph is not None and bool(plain_value(create_graph))
     outputs = _tensors(frame, tensors)
     reach = reach_of(output.fake for output in outputs)
     if reach.runs_python:
         raise TraceBreakError("GB0002", "backward() through Python that the trace does not know")
     for call in reach.calls:
-        trace_backward(frame, call)
+        trace_backward(frame, call, create_graph=creates)
     leaves = [leaf_of(state, fake) for fake in reach.leaves]
     guard_leaves(state, leaves)
     if inputs is not None and not is_none(inputs):
@@ -83,9 +89,12 @@ def backward(
     given = [SequenceVariable(list(outputs), list), SequenceVariable(list(leaves), list)]
     if grad_tensors is not None:
         options["grad_outputs"] = grad_tensors
+    if creates:
+        options["create_graph"] = constant(True)
+        _warn_of_cycles(state)
     known = {id(node.meta.get("val")) for node in state.graph.nodes}
     node, found = state.emit("call_function", torch.autograd.grad, given, options)
-    _accumulate(frame, leaves, result_of(state, node, found), known)
+    _accumulate(frame, leaves, result_of(state, node, found), known, creates)
     return constant(None)
 
 
@@ -97,6 +106,15 @@ def _refuse_surroundings(state: TraceState) -> None:
     if state.derivatives.hooks:  # they are there only after the graph has run
         raise TraceBreakError("GB0002", "backward() after hooks of the caller's tensors were set")
     guard_no_anomaly(state)
+
+
+def _warn_of_cycles(state: TraceState) -> None:
+    """Autograd's warning of such passes, which it gives once, from torch's own code."""
+    ask = functools.partial(action_for, _WARNING, UserWarning, torch.autograd.graph.__name__, 0)
+    if ask() == "error":
+        raise TraceBreakError("GB0005", "backward() with create_graph warns, which is an error")
+    state.require(None, Kind.MODE, Mode(ask, ask()), "what is done with backward()'s warning")
+    state.deferred.append((constant(warn_of_cycle), [], {}))
 
 
 def _tensors(frame: Frame, value: Variable) -> list[TensorVariable]:
@@ -119,9 +137,14 @@ def _chosen(
 
 
 def _accumulate(
-    frame: Frame, leaves: Sequence[TensorVariable], found: Variable, known: set[int]
+    frame: Frame,
+    leaves: Sequence[TensorVariable],
+    found: Variable,
+    known: set[int],
+    creates: bool,
 ) -> None:
-    """Make gradients those of their leaves, as autograd does with gradients off."""
+    """Make gradients those of their leaves, as autograd does in a pass that makes a graph of them
+    or none."""
     state = frame.state
     assert isinstance(found, SequenceVariable)
     pairs = [
@@ -132,15 +155,18 @@ def _accumulate(
     if any(new.fake.layout is not torch.strided for _, new in pairs):
         raise TraceBreakError("GB0002", "backward() with sparse gradients")
     enabled = state.grad_enabled
-    set_grad_enabled(frame, constant(False))
+    set_grad_enabled(frame, constant(creates))
     for leaf, new in pairs:
         old = gradient(frame, leaf)
-        if isinstance(old, TensorVariable):
+        if not isinstance(old, TensorVariable):
+            shared = constant(creates or id(new.fake) in known)
+            node, made = state.emit("call_function", first_gradient, [new, leaf, shared], {})
+        elif creates:
+            node, made = state.emit("call_function", torch.add, [old, new], {})
+        else:
             state.mutates_tensors = True
             state.emit("call_method", "add_", [old, new], {})
             continue
-        shared = constant(id(new.fake) in known)
         known.add(id(new.fake))
-        node, made = state.emit("call_function", first_gradient, [new, leaf, shared], {})
         set_gradient(frame, leaf, TensorVariable(node, made))
     set_grad_enabled(frame, constant(enabled))

@@ -31,6 +31,14 @@ def first_gradient(gradient: torch.Tensor, leaf: torch.Tensor, is_shared: bool) 
     return made.copy_(gradient)
 
 
+def warn_of_cycle() -> None:
+    """Let autograd warn, if it has not, that a gradient with a graph and its leaf hold each other:
+    by a pass of its own, over nothing."""
+    leaf = torch.zeros(0, requires_grad=True)
+    with torch.enable_grad():
+        torch.autograd.backward([leaf * 2], [torch.zeros(0)], create_graph=True)
+
+
 def _lies_right(gradient: torch.Tensor, leaf: torch.Tensor, is_dense: bool) -> bool:
     if not is_dense:
         return gradient.is_contiguous()
