@@ -41,4 +41,5 @@ def test_compiling_never_loads_torchs_compiler():
     )
     # torch itself imports parts of torch._functorch; what matters is what plait adds.
     own = ("torch._dynamo", "torch._inductor", "torch._functorch")
-    assert not [name for name in loaded if name.startswith(own)]
+    heavy = ("sympy", "torch.distributed.tensor")  # what its meta kernels ask for when sizes change
+    assert not [name for name in loaded if name.startswith(own + heavy)]

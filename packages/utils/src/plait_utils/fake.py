@@ -19,6 +19,7 @@ from torch._decomp import decomposition_table
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_impls import (
     _is_tensor_constructor,
+    _like_tensor_constructors,
     has_meta,
     op_implementations_checks,
 )
@@ -35,9 +36,12 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from plait_utils.fake_cache import call_key, recall, remember
+from plait_utils.fake_bare import BareArguments
+from plait_utils.fake_cache import call_key, is_describable, recall, remember
 from plait_utils.fake_kernels import OWN_KERNELS
+from plait_utils.lazy_symbols import symbols_when_needed
 from plait_utils.meta_kernels import call_meta_kernels_directly
+from plait_utils.promotion import promote_without_sympy
 
 if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -50,6 +54,16 @@ _UNUSUAL_TAGS = (
 
 _DECOMPOSED = frozenset({torch.ops.aten.constant_pad_nd.default})
 """Operators whose meta kernels take no symbolic numbers, and whose decompositions do."""
+
+_BARE = frozenset(
+    {
+        *_like_tensor_constructors,
+        torch.ops.aten.copy_.default,
+        *(torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default),
+        *(torch.ops.aten.slice.Tensor, torch.ops.aten.select.int),
+    }
+)
+"""Operators whose meta kernels do, for bare meta tensors, what torch's rules do for fake ones."""
 
 
 class _Silence(logging.Filter):
@@ -88,6 +102,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         self, shape_env: ShapeEnv | None = None, *, allow_non_fake_inputs: bool = False
     ) -> None:
         call_meta_kernels_directly()
+        promote_without_sympy()
+        symbols_when_needed()
         TorchDispatchMode.__init__(self)  # type: ignore[no-untyped-call]  # torch's
         self.allow_fallback_kernels = True
         self.propagate_real_tensors = False
@@ -205,7 +221,10 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             known = recall(self, key, args)
             if known is not None:
                 return known
-        result = self._dispatch_anew(func, types, args, kwargs)
+        bare = key is not None or (
+            _writes_elements(func) and is_describable(self, [*args, *kwargs.values()])
+        )
+        result = self._dispatch_anew(func, types, args, kwargs, bare=bare)
         if key is not None:
             remember(key, args, result)
         return result
@@ -231,6 +250,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         types: Sequence[type],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
+        *,
+        bare: bool,
     ) -> Any:
         own = OWN_KERNELS.get(func)
         if own is not None:
@@ -238,7 +259,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
                 return own(*args, **kwargs)
         flat = pytree.arg_tree_leaves(*args, **kwargs)
         if self._is_plain(func, flat):
-            return self._run_plain(func, types, args, kwargs, flat)
+            return self._run_plain(func, types, args, kwargs, flat, bare=bare)
         return super().dispatch(func, types, args, kwargs)
 
     def _dispatch_impl(
@@ -273,8 +294,11 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         flat: list[Any],
+        *,
+        bare: bool = False,
     ) -> Any:
-        for implementation in _implementations(func):
+        """Run the meta kernel of a builtin op on the fake tensors, or on bare meta tensors."""
+        for implementation in () if bare and func in _BARE else _implementations(func):
             result = implementation(self, func, *args, **kwargs)
             if result is not NotImplemented:
                 return result
@@ -286,7 +310,11 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         on_meta = {**kwargs, "device": _META} if kwargs.get("device") is not None else kwargs
         try:
             with in_kernel_invocation_manager(self):
-                outputs = func(*args, **on_meta)
+                if bare:
+                    plain = BareArguments(args, on_meta)
+                    outputs = plain.restore(func(*plain.args, **plain.kwargs))
+                else:
+                    outputs = func(*args, **on_meta)
         except NotImplementedError:
             return super()._dispatch_impl(func, types, args, kwargs)
         return self.wrap_meta_outputs_with_default_device_logic(
@@ -337,6 +365,19 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
 def _implementations(func: OpOverload) -> tuple[Callable[..., Any], ...]:
     """What torch does for an operator in place of its meta kernel."""
     return tuple(made for applies, made in op_implementations_checks if applies(func))
+
+
+@cache
+def _writes_elements(func: OpOverload) -> bool:
+    """Whether an operator writes to arguments, whose sizes, strides and storages stay."""
+    name, schema = func._schema.name.rpartition("::")[2], func._schema
+    return (
+        schema.is_mutable
+        and func.namespace == "aten"
+        and torch.Tag.inplace_view not in func.tags
+        and not any(argument.is_out for argument in schema.arguments)
+        and not any(word in name for word in ("resize", "set_", "detach", "requires_grad"))
+    )
 
 
 def _strided(

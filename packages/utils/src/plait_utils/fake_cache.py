@@ -8,7 +8,7 @@ dtypes of results can depend on the default dtype, which is part of the key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -67,6 +67,15 @@ def call_key(
     return func, given, named, torch.get_default_dtype()
 
 
+def is_describable(mode: FakeTensorMode, values: Sequence[Any]) -> bool:
+    """Whether metadata say all about the arguments of a call, as they must for a key."""
+    try:
+        _part(mode, list(values))
+    except _UnfitError:
+        return False
+    return True
+
+
 @cache
 def _is_fit(func: OpOverload) -> bool:
     schema = func._schema
@@ -115,13 +124,11 @@ def _made(mode: FakeTensorMode, known: _Result, args: Sequence[Any]) -> FakeTens
     with in_kernel_invocation_manager(mode):
         meta: torch.Tensor
         if known.is_view:
-            meta = _as_strided(args[0], known.shape, known.stride, known.offset)
+            meta = torch.empty(0, dtype=known.dtype, device="meta")
+            meta.set_(args[0].untyped_storage(), known.offset, known.shape, known.stride)
         else:
             meta = torch.empty_strided(known.shape, known.stride, dtype=known.dtype, device="meta")
     return FakeTensor(mode, meta, known.device)
-
-
-_as_strided: Callable[..., torch.Tensor] = torch.ops.aten.as_strided.default
 
 
 def remember(key: object, args: Sequence[Any], result: object) -> None:

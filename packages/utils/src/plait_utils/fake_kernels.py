@@ -1,4 +1,5 @@
-"""Shapes of operators whose kernels in torch for tensors without data differ from the real ones."""
+"""Shapes of operators whose kernels in torch for tensors without data differ from the real ones,
+or cost more."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch._refs
 from torch._ops import OpOverload
 
 _ALIGNMENT = 16
@@ -63,7 +65,11 @@ def _check_strides(matrix: torch.Tensor) -> None:
 
 
 def _table() -> dict[OpOverload, Callable[..., Any]]:
-    named: dict[str, Callable[..., Any]] = {"aten._grouped_mm.default": grouped_mm}
+    named: dict[str, Callable[..., Any]] = {
+        "aten._grouped_mm.default": grouped_mm,
+        # torch's own rule is this too, but without the mode: each step finds it from its arguments
+        "aten.native_layer_norm.default": torch._refs.native_layer_norm,
+    }
     made = {}
     for name, kernel in named.items():
         try:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch.autograd.graph import Node, get_gradient_edge
 
+from plait_utils.fake import is_fake
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -71,7 +73,7 @@ def flow_of(results: Sequence[torch.Tensor], leaves: Mapping[int, Sequence[torch
         leaves: the tensors that gradients are asked for, by placeholder.
     """
     ends = {
-        get_gradient_edge(leaf).node: index
+        _accumulator_of(leaf): index
         for index in leaves
         for leaf in leaves[index]
         if leaf.requires_grad  # which the program may have ended, in place
@@ -96,6 +98,15 @@ def flow_of(results: Sequence[torch.Tensor], leaves: Mapping[int, Sequence[torch
         reached=tuple(_members(0 if start is None else below[start]) for start in starts),
         steps=tuple(Step(_members(tangents), _members(inputs)) for tangents, inputs in kinds),
     )
+
+
+def _accumulator_of(leaf: torch.Tensor) -> Node:
+    """Where gradients of a leaf end."""
+    if not is_fake(leaf):
+        return get_gradient_edge(leaf).node
+    with leaf.fake_mode:  # type: ignore[attr-defined]  # fake tensors have it
+        # torch takes a view: found through the tensor, its kernel loads torch.distributed
+        return get_gradient_edge(leaf).node
 
 
 def _node_of(result: torch.Tensor) -> Node | None:

@@ -1,0 +1,147 @@
+"""Fake tensors load neither sympy nor torch.distributed for what is not symbolic."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="an optional dependency of plait-utils")
+
+WORK = """
+import sys, torch, torch.nn.functional as F
+from plait_utils.fake import FakeMode
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+    torch.nn.Flatten(2), torch.nn.LayerNorm(9), torch.nn.Linear(9, 8), torch.nn.GELU(),
+)
+mode = FakeMode()
+state = {name: mode.from_tensor(each) for name, each in model.state_dict(keep_vars=True).items()}
+x = mode.from_tensor(torch.randn(2, 3, 8, 8))
+with mode:
+    y = torch.func.functional_call(model, state, (x,))
+    heads = y[:, None].expand(2, 3, 4, 8)
+    attended = F.scaled_dot_product_attention(heads, heads, heads).mean((1, 2))
+    loss = F.cross_entropy(attended, torch.zeros(2, dtype=torch.int64))
+    loss.to(torch.float64).backward()
+    with torch.no_grad():
+        v = torch.cat([y.transpose(0, 1).reshape(-1), torch.zeros_like(y).view(-1)]).double()
+        v = torch.empty(5).copy_(v.sqrt().log_softmax(0)[:5]) + torch.full_like(v, 2)[3]
+assert loss.shape == () and v.shape == (5,)
+"""
+
+
+def run(*lines: str) -> None:
+    subprocess.run([sys.executable, "-c", WORK + "\n".join(lines)], check=True, timeout=300)
+
+
+def test_plain_work_loads_nothing_of_symbols():
+    run(
+        "assert 'sympy' not in sys.modules",
+        "assert 'torch.distributed.tensor' not in sys.modules",
+    )
+
+
+def test_symbols_are_there_when_they_are_asked_for():
+    run(
+        "name = 'torch.fx.experimental.symbolic_shapes'",
+        "from torch.fx.experimental.symbolic_shapes import guard_or_false, ShapeEnv",
+        "import torch.fx.experimental.symbolic_shapes as symbols",
+        "assert 'sympy' in sys.modules",
+        "assert symbols.ShapeEnv is ShapeEnv and sys.modules[name] is symbols",
+        "assert torch.fx.experimental.symbolic_shapes is symbols",
+        "mode = FakeMode(ShapeEnv())",
+        "from torch._subclasses.fake_tensor import FakeTensorMode",
+        "theirs = FakeTensorMode(shape_env=ShapeEnv())",
+        "x = theirs.from_tensor(torch.randn(3, 4))",
+        "assert type(x.shape[0] + 1).__name__ == 'SymInt'",
+        "assert guard_or_false(x.shape[0] == 3) is True",
+        "with theirs:",
+        "    assert str(torch.cat([x, x]).exp().shape[0])",
+    )
+
+
+def test_torchs_compiler_loads_after_it():
+    run(
+        "stand_in = sys.modules['torch.fx.experimental.symbolic_shapes']",
+        "import torch._dynamo",
+        "real = sys.modules['torch.fx.experimental.symbolic_shapes']",
+        "assert real is not stand_in and stand_in.ShapeEnv is real.ShapeEnv",
+        "f = torch.compile(lambda a: (a @ a.T).gelu() if 0 else torch.softmax(a, -1),",
+        "                  backend='eager', dynamic=True)",
+        "for n in (3, 4, 5):",
+        "    a = torch.randn(n, 4)",
+        "    assert torch.equal(f(a), torch.softmax(a, -1))",
+    )
+
+
+def test_threads_get_the_same_symbols():
+    run(
+        "import threading",
+        "stand_in = sys.modules['torch.fx.experimental.symbolic_shapes']",
+        "found = []",
+        "def look(): found.append(stand_in.ShapeEnv)",
+        "threads = [threading.Thread(target=look) for _ in range(8)]",
+        "for thread in threads: thread.start()",
+        "for thread in threads: thread.join()",
+        "assert len(found) == 8 and len(set(found)) == 1",
+    )
+
+
+VALUES = [
+    *(True, False, 0, 1, -3, 2.5, None, "x"),
+    (1, 2),
+    [1, 2],
+    (1, (2, 3)),
+    [],
+    torch.Size([1]),
+]
+
+
+@pytest.mark.filterwarnings("ignore:guard_size_oblivious")  # of torch's own function
+def test_the_stand_in_answers_as_the_module_does():
+    """For plain values it gives the same; for all else it leaves the answer to the module."""
+    import torch.fx.experimental.symbolic_shapes as real
+
+    from plait_utils.lazy_symbols import _ANSWERS, _UnfitError
+
+    answered = 0
+    for name, answer in _ANSWERS.items():
+        function = getattr(real, name, None)
+        for arguments in [(v,) for v in VALUES] + [(v, w) for v in VALUES for w in VALUES]:
+            try:
+                found = answer(*arguments)
+            except (_UnfitError, TypeError):
+                continue
+            if function is not None:
+                expected = function(*arguments)
+                assert (type(found), found) == (type(expected), expected), (name, arguments)
+                answered += 1
+    assert answered > 50
+
+
+@pytest.mark.parametrize("kind", ["DEFAULT", "INT_TO_FLOAT", "ALWAYS_BOOL", "NO_OPMATH"])
+def test_types_are_promoted_alike_without_sympy(kind):
+    program = (
+        "import sys, itertools, torch",
+        "import torch._prims_common as common",
+        "from plait_utils.promotion import promote_without_sympy",
+        "own = common.elementwise_dtypes",
+        "assert promote_without_sympy() > 0 and common.elementwise_dtypes is not own",
+        f"kind = common.ELEMENTWISE_TYPE_PROMOTION_KIND.{kind}",
+        "values = [torch.ones(2), torch.ones(2).half(), torch.ones((), dtype=torch.int32),",
+        "          torch.ones(1, dtype=torch.bool), 1, 2.5, True, 1j, None]",
+        "def ask(function, pair):",
+        "    try:",
+        "        return function(*pair, type_promotion_kind=kind)",
+        "    except (RuntimeError, ValueError, AssertionError) as error:",
+        "        return type(error), str(error)",
+        "pairs = list(itertools.product(values, values)) + [('text',), (1, object)]",
+        "lean = [ask(common.elementwise_dtypes, pair) for pair in pairs]",
+        "assert 'sympy' not in sys.modules",
+        "assert lean == [ask(own, pair) for pair in pairs]",
+        "import sympy",
+        "assert ask(common.elementwise_dtypes, (sympy.Integer(3), 1)) == ask(own, (3, 1))",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(program)], check=True, timeout=300)
