@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from plait.errors import OptionError
 from plait.options import CompileRequest, check_arguments
+from plait_utils.garbage import postponed_collections
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer import CompiledFunction
@@ -82,6 +83,7 @@ def compile(
     return _compile_object(model, request)
 
 
+@postponed_collections()  # it imports the tracer, which can set one off
 def _compile_object(model: Any, request: CompileRequest) -> Any:
     from plait_bytecode_tracer import UncompilableError, compile_object
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.replay import protect
 from plait.stages import Stages, StageStopped
+from plait_utils.garbage import postponed_collections
 
 if TYPE_CHECKING:
     import torch
@@ -57,6 +58,7 @@ class LateCompiler:
         self._keeper = keeper
         self._counts: Counter[str] = Counter()
 
+    @postponed_collections()
     def compile(self, aten: AtenGraph) -> Runner:
         """Code for a graph; its ATen kernels where a stage refuses it."""
         stages = self._part("backward")

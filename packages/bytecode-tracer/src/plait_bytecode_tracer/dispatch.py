@@ -34,6 +34,7 @@ from plait_bytecode_tracer.tensors.requiring import requiring
 from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, eager_capture, trace
 from plait_bytecode_tracer.watching import line_watcher
 from plait_utils import Profile, get_logger
+from plait_utils.garbage import postponed_collections
 
 Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor], Capture], Any]
 """Makes a graph callable: it takes the graph's inputs and returns its outputs."""
@@ -271,7 +272,8 @@ class CompiledFunction:
                 get_logger("tracer").info("recompiling %s: %s", self.__name__, reason)
             self._compiling.active = True
             try:
-                entry = self._compile(values)
+                with postponed_collections():
+                    entry = self._compile(values)
             finally:
                 self._compiling.active = False
             self._publish((*self.entries, entry))

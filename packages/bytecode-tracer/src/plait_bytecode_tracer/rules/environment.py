@@ -9,6 +9,7 @@ import inspect
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -37,6 +38,7 @@ from plait_bytecode_tracer.values.variables import (
     Variable,
     is_constant,
 )
+from plait_utils.garbage import collection_threshold
 
 
 @builtin(print)
@@ -169,15 +171,18 @@ def filters_mutated(frame: Frame) -> Variable:
     return constant(None)
 
 
-def _ask(function: Any) -> Builtin:
-    """The rule of a function that tells a setting of the interpreter, which is guarded."""
+def _ask(function: Any, answer: Callable[[], Any]) -> Builtin:
+    """The rule of a function that tells a setting of the interpreter, which is guarded.
+
+    `answer` tells it while something is compiled.
+    """
 
     def rule(frame: Frame) -> Variable:
-        value = function()
+        value = answer()
         if not is_constant(value):
             raise TraceBreakError("GB0002", f"a call of {function.__name__}")
         text = f"{function.__name__}() is {value!r}"
-        frame.state.require(None, Kind.MODE, Mode(function, value), text)
+        frame.state.require(None, Kind.MODE, Mode(answer, value), text)
         return constant(value)
 
     return rule
@@ -185,10 +190,11 @@ def _ask(function: Any) -> Builtin:
 
 _SETTINGS = (
     *(sys.getrecursionlimit, sys.getswitchinterval, sys.get_int_max_str_digits),
-    *(gc.isenabled, gc.get_threshold, gc.get_debug, _thread.get_ident, os.getpid, os.getcwd),
+    *(gc.isenabled, gc.get_debug, _thread.get_ident, os.getpid, os.getcwd),
 )
 for _setting in _SETTINGS:
-    builtin(_setting)(_ask(_setting))
+    builtin(_setting)(_ask(_setting, _setting))
+builtin(gc.get_threshold)(_ask(gc.get_threshold, collection_threshold))
 
 
 @builtin(globals)

@@ -1,0 +1,65 @@
+"""Full collections of garbage, put off while something is compiled.
+
+A full collection visits every object of the process: with torch loaded it takes tenths of a
+second, and a compile makes enough objects to set off several. Young objects are still collected.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_NEVER = 1_000_000_000
+"""Collections of the middle generation before a full one: more than there ever are."""
+
+Threshold = tuple[int, int, int]
+
+
+class _Postponed:
+    """How many threads put collections off, and what the threshold was before the first."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.depth = 0
+        self.before: Threshold = (0, 0, 0)
+        self.meanwhile: Threshold = (0, 0, 0)
+
+    def enter(self) -> None:
+        with self.lock:
+            self.depth += 1
+            if self.depth == 1:
+                self.before = young, middle, _ = gc.get_threshold()
+                self.meanwhile = young, middle, _NEVER
+                gc.set_threshold(*self.meanwhile)
+
+    def leave(self) -> None:
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0 and gc.get_threshold() == self.meanwhile:
+                gc.set_threshold(*self.before)  # else the program has set another: that stays
+
+
+_POSTPONED = _Postponed()
+
+
+@contextmanager
+def postponed_collections() -> Iterator[None]:
+    """Put full collections off, in all threads, until the last such block is left.
+
+    `gc.isenabled()` and the young generations stay as they are. A threshold that the program
+    sets meanwhile is kept.
+    """
+    _POSTPONED.enter()
+    try:
+        yield
+    finally:
+        _POSTPONED.leave()
+
+
+def collection_threshold() -> Threshold:
+    """`gc.get_threshold()` as it is outside of `postponed_collections`."""
+    found = gc.get_threshold()
+    with _POSTPONED.lock:
+        return _POSTPONED.before if _POSTPONED.depth and found == _POSTPONED.meanwhile else found
