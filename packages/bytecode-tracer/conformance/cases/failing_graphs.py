@@ -129,3 +129,54 @@ def singular(matrix, x, seen):
     except RuntimeError as error:
         return type(error).__name__, x
     return inverse @ x, x
+
+
+def _seeded():
+    for number, args in enumerate(_places()):
+        torch.manual_seed(number)
+        yield args
+
+
+@case(_seeded)
+def handled_after_random_numbers(x, place, table, seen):
+    y = torch.rand(3)
+    try:
+        z = table[place]
+    except IndexError:
+        seen.append("out of range")
+        z = table.sum()
+    return y + z, torch.rand(2)
+
+
+@case(_seeded)
+def noted_between_random_numbers(x, place, table, seen):
+    seen.append(torch.rand(2))
+    y = torch.nn.functional.dropout(table, 0.5)[place]
+    seen.append(torch.randn(2))
+    return y
+
+
+@case(_seeded, then=lambda result: torch.rand(2))
+def drawn_into_what_is_made(x, place, table, seen):
+    made = torch.nn.Linear(3, 2)
+    print("made", tuple(made.weight.shape))
+    return torch.nn.functional.embedding(place, made.weight) + torch.rand(())
+
+
+@case(_seeded)
+def drawn_into_an_argument(x, place, table, seen):
+    x.uniform_()
+    try:
+        return table[place] + x
+    except IndexError:
+        return x
+
+
+@case(_seeded)
+def attention_that_draws(x, place, table, seen):
+    q = table.reshape(1, 1, 4, 1).expand(1, 1, 4, 2)
+    y = torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.5)
+    try:
+        return y[0, 0, place], torch.rand(2)
+    except IndexError:
+        return torch.rand(2)

@@ -17,7 +17,14 @@ from plait_bytecode_tracer.breaking.breaks import WATCHES, Known, Target
 from plait_bytecode_tracer.breaking.resume import is_chain, lines_at, origin_of
 from plait_bytecode_tracer.entries import MISS, Entry, Parts, Recompile, failed_guard, make_entry
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
-from plait_bytecode_tracer.failing import Failed, Watched, after_failure, is_fallible, telling_run
+from plait_bytecode_tracer.failing import (
+    Failed,
+    Watched,
+    after_failure,
+    is_fallible,
+    rewinding,
+    telling_run,
+)
 from plait_bytecode_tracer.frames.binding import Binder, arguments_of, make_binder, parameter_names
 from plait_bytecode_tracer.graph.changes import changed_inputs, may_change_unseen
 from plait_bytecode_tracer.guards import TensorValue, same_constant
@@ -405,14 +412,23 @@ class CompiledFunction:
         state, graph = capture.state, capture.graph_module.graph
         places = changed_inputs(state)
         if not state.mutates_tensors or not (places or may_change_unseen(state)):
-            return run, after_failure(self.function, graph, None)
+            return self._rewound(run, graph, None)
         may_fail = any(is_fallible(node.target, node.args) for node in graph.nodes)
         telling = telling_run(run, graph) if may_fail else None
         if telling is None:
             return run, None
         watched = Watched(telling, places)
-        failed = after_failure(self.function, graph, watched.is_unchanged)
-        return (run, None) if failed is None else (watched, failed)
+        found, failed = self._rewound(watched, graph, watched.is_unchanged)
+        return (run, None) if failed is None else (found, failed)
+
+    def _rewound(
+        self, run: Any, graph: torch.fx.Graph, is_unchanged: Callable[[Exception], bool] | None
+    ) -> tuple[Any, Failed | None]:
+        """A graph's call, which can be undone where it draws random numbers."""
+        random = rewinding(run, graph)
+        rewind = None if random is None else random.rewind
+        failed = after_failure(self.function, graph, is_unchanged, rewind)
+        return (run if random is None else random), failed
 
     def _continuation(self, target: Target) -> CompiledFunction:
         """The compiled function that goes on at a place."""

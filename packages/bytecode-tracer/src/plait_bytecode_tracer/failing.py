@@ -4,7 +4,8 @@ Fake tensors do not tell every error: a matrix may be singular, an index out of 
 the graph fails, nothing of the call has happened yet, so the call is made as plain Python: it
 handles or raises the error where the program does, after the effects that come before it.
 That is not possible where the graph has changed tensors of the caller's before it fails, draws
-random numbers or calls functions that are not torch's own; there the graph's error is the call's.
+random numbers of other devices than the CPU, or calls functions that are not torch's own; there the
+graph's error is the call's.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.binding import call_with_values
+from plait_bytecode_tracer.rewinding import Rewinding, draws, is_of_the_cpu
 from plait_bytecode_tracer.tensors.module_hooks import hook_inputs, hook_outputs
 from plait_bytecode_tracer.tensors.transforms import register_hook
 from plait_bytecode_tracer.values.variables import Known, Variable
@@ -28,8 +30,6 @@ Failed: TypeAlias = Callable[..., Any]
 """Takes the graph's exception and the call's values; returns or raises what the call does."""
 
 _ERRORS_OF_OPERATORS = (RuntimeError, ValueError, TypeError, IndexError)
-_RANDOM = ("rand", "normal", "dropout", "bernoulli", "multinomial", "poisson", "rrelu", "seed")
-_RANDOM_IN_PLACE = ("uniform", "exponential", "geometric", "cauchy", "gumbel", "binomial")
 _CHANGES = frozenset(
     {
         *("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul"),
@@ -39,6 +39,7 @@ _CHANGES = frozenset(
 """Functions of `operator` that change what they are given."""
 _UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm")
 """Parts of the names of functions that may change tensors past the versions of fake ones."""
+_OF_GRADIENTS = (register_hook, hook_inputs, hook_outputs)
 _PURE_MODULES = ("torch", "_operator", "operator", "math")
 _FALLIBLE = frozenset(
     {
@@ -64,8 +65,9 @@ def require_retraceable(
 ) -> None:
     """Break before an operator that may fail where the call could then not be made as Python.
 
-    That is so where tensors of the caller's have been changed, or random numbers drawn. What
-    is printed before would never come, and no handler would see the error.
+    That is so where tensors of the caller's have been changed, or random numbers drawn that
+    cannot be drawn again. What is printed before would never come, and no handler would see the
+    error.
     """
     if is_fallible(target, args) and (is_changed or any(map(_leaves_traces, nodes))):
         raise _not_retraceable(target)
@@ -121,7 +123,12 @@ def is_change(target: Any) -> bool:
 
 def _leaves_traces(node: fx.Node) -> bool:
     """Whether more than a result may show of a node that has run, past the versions of tensors."""
-    return not is_pure(node) or changes_unseen(node)
+    return not _is_undone(node) or changes_unseen(node)
+
+
+def _is_undone(node: fx.Node) -> bool:
+    """Whether a call may be made anew after this node has run: what it draws is drawn again."""
+    return is_pure(node) or (_is_of_torch(node) and is_of_the_cpu(node))
 
 
 def changes_unseen(node: fx.Node) -> bool:
@@ -143,14 +150,17 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def after_failure(
-    function: types.FunctionType, graph: fx.Graph, is_unchanged: Callable[[Exception], bool] | None
+    function: types.FunctionType,
+    graph: fx.Graph,
+    is_unchanged: Callable[[Exception], bool] | None,
+    rewind: Callable[[Exception], None] | None,
 ) -> Failed | None:
     """What to do where the graph of a call of `function` fails; None: it raises that error.
 
     `is_unchanged` tells whether a graph that failed has changed none of its inputs; None where
-    it never changes any.
+    it never changes any. `rewind` undoes what the graph has drawn.
     """
-    if not all(map(is_pure, graph.nodes)):
+    if not all(map(is_pure if rewind is None else _is_undone, graph.nodes)):
         return None
 
     def failed(error: Exception, *values: Any) -> Any:
@@ -158,6 +168,8 @@ def after_failure(
             raise error
         if is_unchanged is not None and not is_unchanged(error):
             raise error
+        if rewind is not None:
+            rewind(error)
         result = call_with_values(function, values)
         get_logger("tracer").info(
             "%s ran as plain Python, as its graph failed: %s", function.__name__, error
@@ -165,6 +177,13 @@ def after_failure(
         return result
 
     return failed
+
+
+def rewinding(run: Callable[..., Any], graph: fx.Graph) -> Rewinding | None:
+    """A graph's call that can be undone, where it draws and then may fail."""
+    may_fail = any(is_fallible(node.target, node.args) for node in graph.nodes)
+    is_random = may_fail and any(_is_of_torch(node) and draws(node) for node in graph.nodes)
+    return Rewinding(run) if is_random and all(map(_is_undone, graph.nodes)) else None
 
 
 def _version(tensor: torch.Tensor) -> int | None:
@@ -237,32 +256,22 @@ def runs_torch_alone(graph: fx.Graph) -> bool:
 
 def is_pure(node: fx.Node) -> bool:
     """Whether nothing shows of a node's run but its result; in-place operations apart."""
+    return _is_of_torch(node) and not draws(node)
+
+
+def _is_of_torch(node: fx.Node) -> bool:
+    """Whether nothing shows of a node's run but its result and the random numbers it draws."""
     if node.op in ("placeholder", "output", "get_attr"):
         return True
     if node.op not in ("call_function", "call_method"):
         return False
     target: Any = node.target
-    if target in (
-        register_hook,
-        hook_inputs,
-        hook_outputs,
-    ):  # nobody sees the tensors of a graph that fails
+    if target in _OF_GRADIENTS:  # nobody sees the tensors of a graph that fails
         return True
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    if "dropout" in name and _keeps_all(node):
-        return True
-    if any(word in name for word in (*_RANDOM, *_RANDOM_IN_PLACE)):
-        return False
     module = "torch" if isinstance(target, str) else getattr(target, "__module__", None) or ""
     if module.startswith(("torch.distributed", "torch.autograd", "torch._ops", "torch.utils")):
         return False
     return module.partition(".")[0] in _PURE_MODULES or _is_of_tensor(target)
-
-
-def _keeps_all(node: fx.Node) -> bool:
-    """Whether a dropout of `torch.nn.functional` does nothing, as outside of training."""
-    training = node.args[2] if len(node.args) > 2 else node.kwargs.get("training", True)
-    return training is False
 
 
 def _is_of_tensor(target: object) -> bool:
