@@ -14,6 +14,7 @@ from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.pruning import prune
+from plait_utils.garbage import postponed_collections
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
@@ -101,6 +102,7 @@ class Backwards:
                 self._made[given] = self._make(given)
             return self._made[given]
 
+    @postponed_collections()
     def _make(self, given: tuple[bool, ...]) -> _Part:
         joint, backward, saved = self._joint, self._parts.backward, len(self._parts.saved)
         reached = joint.flow.inputs([n for n, is_given in enumerate(given) if is_given])
