@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.exceptions.raising import fails
+from plait_bytecode_tracer.exceptions.raising import PythonError, fails
 from plait_bytecode_tracer.frames.arity import refuse, refuse_python
 from plait_bytecode_tracer.frames.frame import Frame, Function, constant
 from plait_bytecode_tracer.graph.changes import mark_changed
@@ -23,6 +23,7 @@ from plait_bytecode_tracer.objects.folding import FOLDED, fold, has_tensor
 from plait_bytecode_tracer.objects.getters import GETTERS, call_getter, known_getter
 from plait_bytecode_tracer.objects.instances import call_class, new_instance
 from plait_bytecode_tracer.objects.methods import call_method_variable, constant_method
+from plait_bytecode_tracer.objects.named_classes import require_own_name
 from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.objects.specials import call_folded, canonical
 from plait_bytecode_tracer.objects.statics import (
@@ -116,7 +117,13 @@ def call(
     """`function(*args, **kwargs)`."""
     match function:
         case Known():
-            return _call_known(frame, function, args, kwargs)
+            try:
+                return _call_known(frame, function, args, kwargs)
+            except PythonError as error:
+                if not is_a(function.value, types.FunctionType):
+                    name = getattr(function.value, "__qualname__", "a call")
+                    require_own_name(name, error, [*args, *kwargs.values()])
+                raise
         case FunctionVariable():
             return _inline_traced(frame, function, args, kwargs)
         case BoundVariable():

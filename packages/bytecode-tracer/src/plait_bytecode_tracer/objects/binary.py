@@ -186,7 +186,7 @@ def container_operator(frame: Frame, owner: Variable, name: str, other: Variable
         case SequenceVariable():
             if name in ("__add__", "__iadd__"):
                 return concatenate(frame, owner, name, other, given)
-            return repeat(frame, owner, name, other)
+            return repeat(frame, owner, name, given)
         case DictVariable() if name in ("__or__", "__ror__", "__ior__"):
             return _merge(frame, owner, name, other)
         case SetVariable() if isinstance(other, SetVariable):

@@ -185,9 +185,9 @@ def _missing_key(frame: Frame, container: DictVariable, key: Variable, wanted: A
 
 def _place(frame: Frame, key: Variable) -> Any:
     """The index or slice that a key of a sequence stands for."""
-    from plait_bytecode_tracer.objects.indices import with_index
+    from plait_bytecode_tracer.objects.indices import plain_index
 
-    return plain_value(with_index(frame, key))
+    return plain_index(frame, key)
 
 
 def _sequence_item(container: SequenceVariable, key: Any) -> Variable:
@@ -401,7 +401,7 @@ def _iterator_contains(frame: Frame, iterator: IteratorVariable, item: Variable)
 
 def extend(frame: Frame, target: DictVariable, other: Variable) -> None:
     """`target.update(other)`."""
-    from plait_bytecode_tracer.objects.iteration import elements
+    from plait_bytecode_tracer.objects.iteration import elements, require_iterable
 
     if isinstance(other, DictVariable):
         for key, value in list(other.items.items()):
@@ -423,7 +423,7 @@ def extend(frame: Frame, target: DictVariable, other: Variable) -> None:
                 dict_set(frame, target, _key(frame, name), get_item(frame, other, name))
             return
     for place, pair in enumerate(elements(frame, other)):
-        items = list(elements(frame, pair))
+        items = list(elements(frame, require_iterable(pair)))
         if len(items) != 2:
             text = f"dictionary update sequence element #{place} has length {len(items)}"
             fails(ValueError, f"{text}; 2 is required")

@@ -186,6 +186,8 @@ def _value_method(
     """A method of a string or number that an instance of a class inherits."""
     if descriptor.__name__ == "__iter__":
         return iterate(frame, value)
+    if descriptor.__name__ == "__format__" and _is_empty(args):
+        return _text(frame, str, owner)
     if descriptor.__name__ == "__index__":  # an index that is a number is taken as it is
         return value
     plain = [(storage_of(frame, arg) if isinstance(arg, ObjectVariable) else None) for arg in args]
@@ -200,6 +202,10 @@ def _value_method(
         raise
     unchanged = descriptor is str.__mod__ and isinstance(made, Known) and made.value is value.value
     return owner if unchanged else made
+
+
+def _is_empty(args: list[Variable]) -> bool:
+    return len(args) == 1 and isinstance(args[0], Known) and args[0].value == ""
 
 
 _COMPARED = frozenset(name for name, _ in COMPARISONS.values())
@@ -242,22 +248,30 @@ def _refuse_class(owner: Variable, method: str) -> None:
 
 def _setattr(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
     _refuse_class(owner, "__setattr__")
-    generic_store(frame, owner, plain_value(name), value)
+    generic_store(frame, owner, _attribute_name(name), value)
     return constant(None)
 
 
 def _delattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
     _refuse_class(owner, "__delattr__")
-    delete_attribute(frame, owner, plain_value(name))
+    delete_attribute(frame, owner, _attribute_name(name))
     return constant(None)
 
 
 def _getattribute(frame: Frame, owner: Variable, name: Variable) -> Variable:
-    found = generic_attribute(frame, owner, plain_value(name))
+    plain = _attribute_name(name)
+    found = generic_attribute(frame, owner, plain)
     if found is None:
-        text = f"{class_of(owner).__name__!r} object has no attribute {plain_value(name)!r}"
-        fails_attribute(text, owner, plain_value(name))
+        text = f"{class_of(owner).__name__!r} object has no attribute {plain!r}"
+        fails_attribute(text, owner, plain)
     return found
+
+
+def _attribute_name(name: Variable) -> str:
+    plain = plain_value(name)
+    if type(plain) is not str:
+        raise TraceBreakError("GB0006", "an attribute's name that is no text")
+    return plain
 
 
 def _eq(frame: Frame, owner: Variable, other: Variable) -> Variable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.objects.containers import plain_value
@@ -26,13 +27,13 @@ def with_index(frame: Frame, value: Variable) -> Variable:
     )
     if not is_object:
         return value
-    inner = value.base if isinstance(value, ObjectVariable) else None
-    if isinstance(inner, Known) and isinstance(inner.value, int):  # an int is asked for nothing
-        return inner
     from plait_bytecode_tracer.frames.calls import call
-    from plait_bytecode_tracer.objects.objects import special_method
+    from plait_bytecode_tracer.objects.objects import special_method, storage_of
     from plait_bytecode_tracer.values.classes import type_of
 
+    inner = storage_of(frame, value)
+    if isinstance(inner, Known) and isinstance(inner.value, int):  # an int is asked for nothing
+        return inner
     method = special_method(frame, value, "__index__")
     if method is None:
         return value
@@ -42,9 +43,23 @@ def with_index(frame: Frame, value: Variable) -> Variable:
     return found
 
 
+def plain_index(frame: Frame, value: Variable) -> Any:
+    """An index or slice as Python has it; what is none as it is, for an error to say so.
+
+    Breaks at objects of the program's own that are none, which the error would have to name.
+    """
+    index = with_index(frame, value)
+    if isinstance(index, ObjectVariable):
+        raise TraceBreakError("GB0008", f"a {index.cls.__name__} as an index")
+    return plain_value(index)
+
+
 def as_index(frame: Frame, value: Variable) -> int:
     """`operator.index(value)`."""
-    found: Any = plain_value(with_index(frame, value))
+    index = with_index(frame, value)
+    if isinstance(index, ObjectVariable):  # what it stores would be named, of another class
+        fails(TypeError, f"'{index.cls.__name__}' object cannot be interpreted as an integer")
+    found: Any = plain_value(index)
     try:
         return operator.index(found)
     except TypeError as error:

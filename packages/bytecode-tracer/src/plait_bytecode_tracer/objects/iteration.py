@@ -12,7 +12,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import describe
-from plait_bytecode_tracer.objects.statics import static_attribute
+from plait_bytecode_tracer.objects.statics import MISSING, static_attribute
 from plait_bytecode_tracer.outside.iterators import outside_iterator
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.patches import refuse_modes, require_own
@@ -192,6 +192,14 @@ def _by_position(frame: Frame, value: Variable, getter: Variable) -> IteratorVar
         return Remake(iter, [value], state=position)
 
     return IteratorVariable(step, _SEQUENCE_ITERATOR, again)
+
+
+def require_iterable(value: Variable) -> Variable:
+    """What Python iterates over; breaks at what it does not, which it words in many ways."""
+    cls = type_of(value)
+    if all(static_attribute(cls, name) is MISSING for name in ("__iter__", "__getitem__")):
+        raise TraceBreakError("GB0006", f"a {cls.__name__}, which is not iterable")
+    return value
 
 
 def elements(frame: Frame, value: Variable) -> Iterator[Variable]:

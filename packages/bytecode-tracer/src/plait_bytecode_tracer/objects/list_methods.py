@@ -10,8 +10,15 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import changed, dict_clear, plain_value
 from plait_bytecode_tracer.objects.folding import fold, has_tensor
 from plait_bytecode_tracer.objects.operations import element_equal
+from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.values.hints import sized_elements
-from plait_bytecode_tracer.values.variables import DictVariable, SequenceVariable, Variable
+from plait_bytecode_tracer.values.variables import (
+    DictVariable,
+    Known,
+    SequenceVariable,
+    Variable,
+    is_constant,
+)
 
 
 def _append(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
@@ -66,18 +73,32 @@ def copy_container(frame: Frame, owner: SequenceVariable | DictVariable) -> Vari
     return SequenceVariable(owner.items.copy(), owner.kind)
 
 
-def _search(frame: Frame, owner: SequenceVariable, name: str, value: Variable) -> Variable:
-    if has_tensor([owner, value]):
-        raise TraceBreakError("GB0003", f"{name}() of a sequence of tensors")
-    return fold(getattr(owner.kind, name), [owner, value], {})
-
-
 def _index(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
-    return _search(frame, owner, "index", value)
+    found = _fixed_search(owner, "index", value)
+    if found is not None:
+        return found
+    for place, item in enumerate(owner.items):
+        if element_equal(frame, item, value):
+            return constant(place)
+    if issubclass(owner.kind, tuple):
+        return fails(ValueError, "tuple.index(x): x not in tuple")
+    return fails(ValueError, f"{represent(frame, value)} is not in list")
 
 
 def _count(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
-    return _search(frame, owner, "count", value)
+    found = _fixed_search(owner, "count", value)
+    if found is not None:
+        return found
+    return constant(sum(element_equal(frame, item, value) for item in owner.items))
+
+
+def _fixed_search(owner: SequenceVariable, name: str, value: Variable) -> Variable | None:
+    """What a method answers where nothing of the program's is asked; else None."""
+    if has_tensor([owner, value]):
+        raise TraceBreakError("GB0003", f"{name}() of a sequence of tensors")
+    if all(isinstance(each, Known) and is_constant(each.value) for each in (value, *owner.items)):
+        return fold(getattr(owner.kind, name), [owner, value], {})
+    return None
 
 
 def _remove(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:

@@ -14,7 +14,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.folding import fold, fold_in
 from plait_bytecode_tracer.objects.indices import with_index
 from plait_bytecode_tracer.objects.iteration import elements
-from plait_bytecode_tracer.objects.objects import special_method
+from plait_bytecode_tracer.objects.objects import special_method, storage_of
 from plait_bytecode_tracer.objects.operations import apply, apply_function, truth
 from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.objects.standins import fails_for_real, stand_in
@@ -25,6 +25,7 @@ from plait_bytecode_tracer.values.variables import (
     DictVariable,
     IteratorVariable,
     Known,
+    MethodVariable,
     ObjectVariable,
     SequenceVariable,
     SetVariable,
@@ -53,7 +54,7 @@ SPECIALS: dict[Any, tuple[str, ...]] = {
     hex: _INDEX,
     oct: _INDEX,
     chr: _INDEX,
-    bytes: ("__bytes__",),
+    bytes: ("__bytes__", "__index__"),
     math.floor: ("__floor__", *_REAL),
     math.ceil: ("__ceil__", *_REAL),
     math.trunc: ("__trunc__",),
@@ -111,12 +112,20 @@ def call_folded(
         found = _hash_of_tuple(frame, args[0])
         if found is not None:
             return found
+    if type(getattr(function, "__self__", None)) in (str, bytes):
+        from plait_bytecode_tracer.objects.text_methods import text_method
+
+        of_objects = text_method(frame, function, args, kwargs)
+        if of_objects is not None:
+            return of_objects
+    receiver = getattr(function, "__self__", None)
+    if type(receiver) is tuple and any(takes_object([arg]) for arg in args) and not kwargs:
+        items: list[Variable] = [constant(item) for item in receiver]
+        bound = MethodVariable(SequenceVariable(items, tuple), function.__name__)
+        return call(frame, bound, args, {})
     if (takes_object(args) or _shows_itself(function, args)) and not kwargs:
         return call_special(frame, function, args)
     if function is bytes and len(args) == 1 and isinstance(args[0], IteratorVariable):
-        args = [SequenceVariable(list(elements(frame, args[0])), list)]
-    owner = getattr(function, "__self__", None)
-    if isinstance(owner, str | bytes) and function.__name__ == "join" and len(args) == 1:
         args = [SequenceVariable(list(elements(frame, args[0])), list)]
     return fold_in(frame, function, args, kwargs)
 
@@ -172,6 +181,8 @@ _OF_INTEGERS = frozenset(
 
 def _of_numbers(frame: Frame, function: Any, args: list[Variable]) -> Variable:
     """A builtin function of the numbers that objects stand for."""
+    if not is_a(getattr(function, "__self__", None), types.ModuleType | type | None):
+        raise TraceBreakError("GB0009", f"{function.__qualname__} of an object")
     numbers = [_number(frame, function, arg) for arg in args]
     if any(takes_object([number]) for number in numbers):
         raise TraceBreakError("GB0009", f"{getattr(function, '__name__', function)} of an object")
@@ -183,8 +194,9 @@ def _number(frame: Frame, function: Any, value: Variable) -> Variable:
 
     if not takes_object([value]):
         return value
-    if isinstance(value, ObjectVariable) and isinstance(value.base, Known):
-        return value.base
+    stored = storage_of(frame, value)
+    if isinstance(stored, Known):
+        return stored
     if function not in _OF_INTEGERS and special_method(frame, value, "__float__") is not None:
         return call(frame, constant(float), [value], {})
     return with_index(frame, value)

@@ -9,7 +9,7 @@ from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.calls import call
 from plait_bytecode_tracer.frames.frame import NULL, Frame
 from plait_bytecode_tracer.objects.containers import hold, plain_value
-from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.objects.iteration import elements, require_iterable
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.variables import (
@@ -75,7 +75,7 @@ def call_function_ex(frame: Frame, instruction: Instruction) -> None:
         raise TraceBreakError("GB0002", "a call with keywords of a class of their own")
     if not all(isinstance(name, str) for name in kwargs):
         fails(TypeError, "keywords must be strings")
-    args = list(elements(frame, frame.pop()))
+    args = list(elements(frame, require_iterable(frame.pop())))
     function = frame.pop()
     if function is NULL:  # from 3.13
         function = frame.pop()

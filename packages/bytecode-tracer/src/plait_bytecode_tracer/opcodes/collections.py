@@ -10,7 +10,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.objects.containers import changed, dict_set, extend, hold, plain_value
-from plait_bytecode_tracer.objects.iteration import elements, iterate
+from plait_bytecode_tracer.objects.iteration import elements, iterate, require_iterable
 from plait_bytecode_tracer.objects.statics import MISSING, static_attribute
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.values.classes import type_of
@@ -77,7 +77,7 @@ def _filled(frame: Frame, instruction: Instruction, kind: type[Filled]) -> Fille
 
 @opcode("LIST_EXTEND")
 def list_extend(frame: Frame, instruction: Instruction) -> None:
-    values = sized_elements(frame, frame.pop())
+    values = sized_elements(frame, require_iterable(frame.pop()))
     _filled(frame, instruction, SequenceVariable).items.extend(values)
 
 
@@ -114,7 +114,7 @@ def map_add(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("DICT_MERGE")
 def dict_merge(frame: Frame, instruction: Instruction) -> None:
-    other = frame.stack[-1]
+    other = _require_mapping(frame.stack[-1])
     target = hold(frame.stack[-1 - (instruction.arg or 1)], DictVariable)
     keys = [plain_value(key) for key in elements(frame, other)]
     if any(key in target.items or not isinstance(key, str) for key in keys):
@@ -124,8 +124,16 @@ def dict_merge(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("DICT_UPDATE")
 def dict_update(frame: Frame, instruction: Instruction) -> None:
-    other = frame.pop()
+    other = _require_mapping(frame.pop())
     extend(frame, hold(frame.stack[-(instruction.arg or 1)], DictVariable), other)
+
+
+def _require_mapping(value: Variable) -> Variable:
+    """What stands after `**`; breaks where Python says so that it cannot stand there."""
+    cls = type_of(value)
+    if static_attribute(cls, "keys") is MISSING and static_attribute(cls, "__getattr__") is MISSING:
+        raise TraceBreakError("GB0006", f"a {cls.__name__} after **")
+    return value
 
 
 def _unpacked(frame: Frame, value: Variable) -> IteratorVariable:

@@ -15,6 +15,8 @@ from plait_bytecode_tracer.objects.indices import as_index
 from plait_bytecode_tracer.objects.iteration import elements, iterate, iterator_of, next_item
 from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.objects.operations import _call, apply, element_equal, truth
+from plait_bytecode_tracer.objects.standins import fails_for_real
+from plait_bytecode_tracer.objects.statics import MISSING, static_attribute
 from plait_bytecode_tracer.rules.objects import callable_, len_
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.classes import type_of
@@ -194,6 +196,8 @@ def _reversed_object(frame: Frame, values: Variable) -> Variable:
     method = special_method(frame, values, "__reversed__")
     if method is not None:
         return _call(frame, method, [])
+    if static_attribute(type_of(values), "__getitem__") is MISSING:
+        fails_for_real(reversed, [values])
     position = plain_value(len_(frame, values)) - 1
     ended = False
 

@@ -15,7 +15,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import plain_value
-from plait_bytecode_tracer.objects.indices import as_index, with_index
+from plait_bytecode_tracer.objects.indices import as_index, plain_index
 from plait_bytecode_tracer.objects.iteration import elements, iterate
 from plait_bytecode_tracer.objects.operations import _call, apply, truth
 from plait_bytecode_tracer.rules.registry import builtin
@@ -88,7 +88,7 @@ def _chained(parts: list[IteratorVariable]) -> IteratorVariable:
 
 @builtin(itertools.islice)
 def islice(frame: Frame, iterable: Variable, *bounds: Variable) -> Variable:
-    values = [plain_value(with_index(frame, bound)) for bound in bounds]
+    values = [plain_index(frame, bound) for bound in bounds]
     check_arguments(itertools.islice, (), *values)
     source = iterate(frame, iterable)
     start, stop, stride = _bounds(values)
