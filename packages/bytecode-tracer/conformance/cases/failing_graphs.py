@@ -180,3 +180,30 @@ def attention_that_draws(x, place, table, seen):
         return y[0, 0, place], torch.rand(2)
     except IndexError:
         return torch.rand(2)
+
+
+def _dtypes():
+    kinds = (torch.float32, torch.int64, torch.float64, torch.bool, torch.complex64)
+    return [(t(2, 2).to(kind), [t(2), t(2)], []) for kind in (*kinds, torch.float32)]
+
+
+@case(_dtypes)
+def products_of_dtypes(x, changed, seen):
+    seen.append("begun")
+    torch._foreach_mul_(changed, 2.0)
+    y = torch.nn.functional.linear(x, t(2, 2))
+    seen.append("done")
+    return y
+
+
+@case(_dtypes)
+def kernels_of_dtypes(x, changed, seen):
+    found = []
+    functions = (torch.relu, torch.neg, lambda v: v.softmax(0), lambda v: v & v, torch.var)
+    for function in functions:
+        torch._foreach_add_(changed, 1.0)
+        try:
+            found.append(function(x))
+        except (RuntimeError, NotImplementedError) as error:
+            found.append(type(error).__name__)
+    return found

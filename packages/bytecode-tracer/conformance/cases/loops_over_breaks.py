@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import torch
+
 from conformance.declare import case, scenario, t
 
 BREAKS_MEANT = True
@@ -175,3 +177,78 @@ def lists_of_the_caller_that_grow(x, log, n):
 @case(lambda: [(t(2), 3), (t(2), 9), (t(2), 12), (t(2), 3)])
 def comprehensions_over_a_break(x, n):
     return [x * k + (time.sleep(0) or 1) for k in range(n)], [*map(lambda k: k + n, range(n))]
+
+
+def _same(value):
+    return value
+
+
+class _Called:
+    def run(self, function, value):
+        return function(value)
+
+
+class _CalledBySuper(_Called):
+    def run(self, function, value):
+        return super().run(function, value)
+
+
+_RISKY = (torch.neg, _same, torch.neg, torch.sum)
+"""Of bools, the negation fails in torch itself."""
+
+
+def _bools():
+    return [(t(2),), (t(2) > 0,), (t(3) > 0,), (t(2),)]
+
+
+@case(_bools)
+def set_in_a_handler_of_a_loop(x):
+    for number, function in enumerate(_RISKY):
+        try:
+            found = function(x)
+        except RuntimeError as error:
+            message, at = str(error)[:8], number
+    return found, locals().get("message"), locals().get("at")
+
+
+@case(_bools)
+def appended_over_a_handler(x):
+    found = []
+    for function in _RISKY:
+        try:
+            found.append(function(x))
+        except RuntimeError as error:
+            found.append(type(error).__name__)
+    return found
+
+
+@case(_bools)
+def called_by_super_over_a_handler(x):
+    found = []
+    called = _CalledBySuper()
+    for function in _RISKY:
+        with torch.no_grad():
+            try:
+                found.append(called.run(function, x))
+            except RuntimeError:
+                found.append(torch.is_grad_enabled())
+                continue
+            finally:
+                last = len(found)
+        found.append(last)
+    return found
+
+
+@case(_bools)
+def tried_again(x):
+    tries = []
+    while True:
+        try:
+            made = _RISKY[len(tries)](x)
+            if len(tries) > 2:
+                break
+            tries.append(made)
+        except RuntimeError:
+            tries.append(None)
+            failed = len(tries)
+    return made, tries, locals().get("failed")

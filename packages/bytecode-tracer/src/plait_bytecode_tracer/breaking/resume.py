@@ -144,6 +144,10 @@ class _Body:
         self.kept.append(item)
         return item
 
+    def copy(self, item: Any) -> Any:
+        """Another instruction that does the same, and comes from the same one."""
+        return self.tag(item.copy(), self.tags.get(id(item), -1))
+
     def load(self, name: str) -> Instr:
         """Load what a variable holds."""
         if name in self.items.cellvars:
@@ -355,11 +359,16 @@ def break_function(
     instance of that class, made of the stack as the instruction leaves it, the locals, the
     cells and the number of the exit; or what the user's function returns, where an exception
     handler of the user's led there.
+
+    The instructions run as copies beside those of the user's code. What goes on in a handler
+    may come by there again, in a loop, with other variables than the rest of the function
+    takes: it does not stop.
     """
     body = _Body(place)
     kept = stack[: len(stack) - exits.operands]
-    last = body.position(place.offset)
-    broken = body.items[last]
+    start, last = body.position(first), body.position(place.offset)
+    copies = [body.copy(item) for item in body.items[start : last + 1]]
+    broken = copies[-1]
     ends = [Label() for _ in exits.results]
     blocks: list[Any] = []
     for number, (end, results) in enumerate(zip(ends, exits.results, strict=True)):
@@ -370,11 +379,11 @@ def break_function(
     if len(ends) > 1:
         forward = broken.name.replace("BACKWARD", "FORWARD")
         location = broken.location
-        body.items[last] = body.tag(Instr(forward, ends[1], location=location), place.offset)
+        copies[-1] = body.tag(Instr(forward, ends[1], location=location), place.offset)
     if ends:
-        body.items.insert(last + 1, Instr("JUMP_FORWARD", ends[0]))
-    target = Label()
-    body.items.insert(body.position(first), target)
+        copies.append(Instr("JUMP_FORWARD", ends[0]))
+    target, original = Label(), Label()
+    body.items[start:start] = [Instr("JUMP_FORWARD", original), target, *copies, original]
     passed, cells = body.enter(target, stack, handled=True)
     body.items += blocks
     pushed = 4 + len(stack) + sum(exits.results) + len(place.locals) + len(cells)

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.failing import (
 from plait_bytecode_tracer.graph.arguments import map_variables
 from plait_bytecode_tracer.graph.changes import changed_inputs, is_changed
 from plait_bytecode_tracer.graph.failures import failing_operation
+from plait_bytecode_tracer.tensors.dtypes import is_doubtful, require_kernel
 from plait_bytecode_tracer.tensors.in_place import require_possible, require_unhooked
 from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operation
 from plait_bytecode_tracer.values.variables import Known, TensorVariable
@@ -100,6 +101,9 @@ def run(state: TraceState, kind: str, target: Any, args: Any, kwargs: Any) -> An
     """Run an operation on fake tensors, under the modes of the trace."""
     try:
         require_possible(target, args, kwargs)
+        if is_doubtful(target, args, kwargs):
+            with state.ambient.applied():
+                require_kernel(target, args, kwargs)
     except Exception as error:
         raise failing_operation(target, error) from error
     with (

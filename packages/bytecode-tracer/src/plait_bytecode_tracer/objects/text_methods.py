@@ -52,8 +52,8 @@ def text_method(
     if type(text) is str and name == "format_map" and len(args) == 1 and not kwargs:
         return _Format(frame, [], args[0]).text(text, _DEEPEST)
     if name == "join" and len(args) == 1 and not kwargs:
-        items = elements(frame, require_iterable(args[0]))
-        items = [_inner(frame, item, type(text)) for item in items]
+        found = elements(frame, require_iterable(args[0]))
+        items = [_inner(frame, item, type(text)) for item in found]
         return fold(method, [SequenceVariable(items, list)], {})
     if not any(map(_is_object, given)):
         return None

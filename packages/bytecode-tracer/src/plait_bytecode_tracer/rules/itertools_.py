@@ -14,7 +14,6 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
-from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.indices import as_index, plain_index
 from plait_bytecode_tracer.objects.iteration import elements, iterate
 from plait_bytecode_tracer.objects.operations import _call, apply, truth
