@@ -14,6 +14,7 @@ from plait_utils import SettingError, Settings, get_logger, setting, shown
 
 if TYPE_CHECKING:
     from plait_cpp_codegen import CppOptions
+    from plait_fx_passes import Pass
     from plait_scheduler import SchedulerOptions
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -84,6 +85,12 @@ class CompileOptions(Settings):
     def disabled(self) -> frozenset[str]:
         """The names in `disabled_passes`."""
         return frozenset(name.strip() for name in self.disabled_passes.split(",") if name.strip())
+
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes over ATen graphs, in order; `disabled` ones are among them."""
+        from plait_fx_passes import DEFAULT_PASSES, LAYOUT_PASSES, NUMERIC_PASSES
+
+        return (*(NUMERIC_PASSES if self.numeric_rewrites else DEFAULT_PASSES), *LAYOUT_PASSES)
 
     def scheduler_options(self) -> SchedulerOptions:
         """The scheduler's options."""
@@ -232,9 +239,9 @@ def _check_stages(options: CompileOptions) -> None:
     if options.cpp:
         options.cpp_options()
     if options.disabled:
-        from plait_fx_passes import NUMERIC_PASSES
+        from plait_fx_passes import LAYOUT_PASSES, NUMERIC_PASSES
 
-        known = [each.name for each in NUMERIC_PASSES]
+        known = [each.name for each in (*NUMERIC_PASSES, *LAYOUT_PASSES)]
         for name in sorted(options.disabled):
             if name not in known:
                 raise unknown_name("pass", name, known)

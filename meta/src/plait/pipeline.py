@@ -176,7 +176,7 @@ def _improved(recorded: AtenGraph, stages: Stages, options: CompileOptions) -> A
     import plait_fx_passes as fx_passes
 
     with stages.stage("passes"):
-        chosen = fx_passes.NUMERIC_PASSES if options.numeric_rewrites else fx_passes.DEFAULT_PASSES
+        chosen = options.passes()
         improved = fx_passes.run_passes(
             recorded,
             chosen,

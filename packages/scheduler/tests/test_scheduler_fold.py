@@ -57,3 +57,36 @@ def test_comparisons_fold_only_to_what_every_point_gives(
 )
 def test_rules(value: Value, expected: Value | None) -> None:
     assert fold(value) is expected
+
+
+POSITIONS = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "rem": lambda a, b: a % b,
+    "floordiv": lambda a, b: a // b,
+}
+
+
+@given(
+    st.sampled_from(sorted(POSITIONS)), st.integers(-3, 3), st.integers(-9, 9), st.integers(1, 9)
+)
+def test_arithmetic_on_positions_is_exact_at_every_point(
+    name: str, factor: int, offset: int, other: int
+) -> None:
+    expr = I0.expr * factor + offset
+    found = fold(Op(name, [IndexValue(expr), Const(other, DType.i64)]))
+    assert isinstance(found, IndexValue)
+    for i in range(10):
+        at = {"i0": i}
+        assert evaluate(found.expr, at) == POSITIONS[name](evaluate(expr, at), other)
+
+
+@pytest.mark.parametrize("name", ["rem", "floordiv"])
+@pytest.mark.parametrize("divisor", [0, -2])
+def test_other_divisions_of_positions_stay(name: str, divisor: int) -> None:
+    assert fold(Op(name, [IndexValue(I0.expr), Const(divisor, DType.i64)])) is None
+
+
+def test_products_of_two_positions_stay() -> None:
+    assert fold(Op("mul", [IndexValue(I0.expr), IndexValue(I0.expr + 1)])) is None

@@ -7,7 +7,7 @@ import torch
 from scheduler_checks import kernel_count, run
 from scheduler_graphs import Builder, transformer
 
-from plait_ir_lowering import Const, DType, IndexValue, Load, Masked, Op
+from plait_ir_lowering import Const, DType, IndexValue, Load, Masked, Op, as_index
 from plait_scheduler import (
     Access,
     DecisionKind,
@@ -272,6 +272,31 @@ def test_large_reductions_are_split(b: Builder, kind: str, size: tuple[int, ...]
     assert kernel_count(schedule) == 2
     assert min(k.outer[0].extent.as_int() for k in schedule.program.kernels if k.outer) >= 3
     assert [d.accepted for d in schedule.decisions if d.kind is DecisionKind.SPLIT] == [True]
+
+
+def test_sums_of_neighbours_are_split_where_one_task_would_compute_them_all(b: Builder) -> None:
+    last = b.input(torch.randn(4, 128, 160, 32))
+    schedule = run(b, b.reduce("sum", last, [0, 1, 2]))
+    assert kernel_count(schedule) == 2
+    first = schedule.program.kernels[0]
+    (partial,) = (param for param in first.params if param.access is Access.WRITE)
+    assert partial.layout.numel.as_int() >= 8 * 32
+    strides = dict(zip(partial.layout.size, partial.layout.stride, strict=True))
+    assert strides[as_index(32)].as_int() == 1  # the sums of one chunk lie side by side
+
+
+def test_sums_along_rows_of_as_many_are_not_split(b: Builder) -> None:
+    first = b.input(torch.randn(32, 4 * 128 * 160))
+    assert kernel_count(run(b, b.reduce("sum", first, [1]))) == 1
+
+
+def test_what_a_reader_at_other_coordinates_needs_is_computed_there_up_the_chain(
+    b: Builder,
+) -> None:
+    x, row, scale = (b.input(torch.randn(*size)) for size in ((32, 64), (64,), (64,)))
+    moved = b.unary("abs", b.binary("add", b.binary("mul", row, scale), 1.0))
+    (kernel,) = run(b, b.binary("sub", x, moved)).program.kernels
+    assert len(kernel.params) == 4
 
 
 @pytest.mark.parametrize("kind", ["any", "all"])

@@ -42,8 +42,7 @@ def blame_stage(
     flat = recorded.flat() if isinstance(recorded, fx_passes.JointGraph) else recorded
     if not is_right(by_kernels(flat)):
         return f"the stage {'joint' if is_joint else 'aten'!r}: its graph is wrong as recorded"
-    every = fx_passes.NUMERIC_PASSES if options.numeric_rewrites else fx_passes.DEFAULT_PASSES
-    passes = tuple(each for each in every if each.name not in options.disabled)
+    passes = tuple(each for each in options.passes() if each.name not in options.disabled)
     culprit = fx_passes.find_bad_rewrite(flat, lambda graph: is_right(by_kernels(graph)), passes)
     if culprit is not None:
         return f"rewrite {culprit.rewrite} of the passes, made by {culprit.pass_name!r}"

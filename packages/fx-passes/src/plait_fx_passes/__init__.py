@@ -36,7 +36,13 @@ from plait_fx_passes.errors import (
 )
 from plait_fx_passes.passes.base import Fuel, Pass, PassContext
 from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
-from plait_fx_passes.passes.manager import DEFAULT_PASSES, NUMERIC_PASSES, PassRecord, run_passes
+from plait_fx_passes.passes.manager import (
+    DEFAULT_PASSES,
+    LAYOUT_PASSES,
+    NUMERIC_PASSES,
+    PassRecord,
+    run_passes,
+)
 from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, rule_pass
 from plait_fx_passes.printer import print_aten
 from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime, writable
@@ -59,6 +65,7 @@ from plait_fx_passes.verify import verify
 
 __all__ = [
     "DEFAULT_PASSES",
+    "LAYOUT_PASSES",
     "NUMERIC_PASSES",
     "Anything",
     "AtenGraph",

@@ -1,7 +1,8 @@
-"""Conditions that the variables' extents decide.
+"""Conditions that the variables' extents decide, and arithmetic on positions.
 
 Concatenation, padding and triangular masks compare indices with constants; where all
-points of the loops agree, the comparison and what hangs on it go.
+points of the loops agree, the comparison and what hangs on it go. Sums, products and remainders
+of positions are positions, which loops count without computing with wide integers.
 """
 
 from __future__ import annotations
@@ -68,6 +69,35 @@ def _decided(name: str, low: int | None, high: int | None) -> Value | None:
     return _TRUE if yes else _FALSE if no else None
 
 
+def _arithmetic(name: str) -> Callable[[Value, Value], Value | None]:
+    def rule(left: Value, right: Value) -> Value | None:
+        if not isinstance(left, IndexValue) and not isinstance(right, IndexValue):
+            return None
+        first, second = _index_of(left), _index_of(right)
+        if first is None or second is None:
+            return None
+        found = _calculated(name, first, second)
+        return None if found is None else IndexValue(found)
+
+    return rule
+
+
+def _calculated(name: str, first: IndexExpr, second: IndexExpr) -> IndexExpr | None:
+    """The position, where the operation is exact: one factor, or the divisor, is known."""
+    match name:
+        case "add":
+            return first + second
+        case "sub":
+            return first - second
+        case "mul" if first.is_constant or second.is_constant:
+            return first * second
+        case "rem" if second.is_constant and second.as_int() > 0:
+            return first % second
+        case "floordiv" if second.is_constant and second.as_int() > 0:
+            return first // second
+    return None
+
+
 def _and(left: Value, right: Value) -> Value | None:
     if _FALSE in (left, right):
         return _FALSE
@@ -102,6 +132,7 @@ def _where(mask: Value, left: Value, right: Value) -> Value | None:
 
 _RULES: dict[str, Callable[..., Value | None]] = {
     **{name: _compared(name) for name in ("lt", "le", "gt", "ge")},
+    **{name: _arithmetic(name) for name in ("add", "sub", "mul", "rem", "floordiv")},
     "logical_and": _and,
     "logical_or": _or,
     "logical_not": _not,

@@ -50,7 +50,7 @@ def inline_producers(graph: Graph, options: SchedulerOptions, log: DecisionLog) 
         return graph
     inliner = _Inliner(graph, options, log)
     for place in range(len(graph.definitions)):
-        inliner.consider(place)
+        inliner.consider_chain(place)
     changed = replace(graph, definitions=tuple(inliner.definitions))
     return prune(changed)
 
@@ -78,46 +78,66 @@ class _Inliner:
     readers: dict[str, dict[int, None]] = field(init=False)
     reductions: set[str] = field(init=False)
     kept: frozenset[str] = field(init=False)
+    producer: dict[str, int] = field(init=False)
+    """The place of the definition of each buffer."""
 
     def __post_init__(self) -> None:
         self.definitions = list(self.graph.definitions)
         self.nodes = [node_of(place, d) for place, d in enumerate(self.definitions)]
         self.buffers = {b.name: b for b in self.graph.inputs}
         self.readers = {}
+        self.producer = {}
         self.reductions = set()
         for place, definition in enumerate(self.definitions):
             for buffer in definition.buffers:
                 self.buffers[buffer.name] = buffer
+                self.producer[buffer.name] = place
                 if isinstance(definition.body, Reduction):
                     self.reductions.add(buffer.name)
             for name in reads_of(definition):
                 self.readers.setdefault(name, {})[place] = None
         self.kept = frozenset(final_reads(self.graph))
 
-    def consider(self, place: int) -> None:
-        """Inline one definition into its readers, if that pays."""
+    def consider_chain(self, place: int) -> None:
+        """Inline one definition into its readers, if that pays, and then what it reads, which
+        is read at other coordinates now."""
+        waiting = [place]
+        while waiting:
+            place = waiting.pop()
+            producer = self.nodes[place]
+            if producer is not None and self.consider(place):
+                names = dict.fromkeys(load.buffer for load in producer.loads)
+                if producer.name not in self.kept and not self.readers[producer.name]:
+                    for name in names:  # nobody needs it any more, and so what it reads
+                        del self.readers[name][place]
+                waiting += [self.producer[name] for name in names if name in self.producer]
+
+    def consider(self, place: int) -> bool:
+        """Inline one definition into its readers, if that pays; whether it was."""
         producer = self.nodes[place]
         if producer is None or producer.kind is not None:
-            return
+            return False
         uses = list(self._uses(producer))
         if not uses:
-            return
+            return False
         must_exist = producer.name in self.kept or any(
             self.nodes[reader] is None for reader in self.readers[producer.name]
         )
         work = work_of(producer.value)
         free = work.loads == 0 and not work.expensive
         if not free and (must_exist or all(self._is_pointwise(use, producer) for use in uses)):
-            return
+            return False
         obstacle = self._obstacle(producer, uses, work)
         places = dict.fromkeys(use.reader.place for use in uses)
         names = "+".join(self._name(at) for at in places)
         saved = buffer_bytes(producer.buffer) * (len(places) + (not must_exist))
         reason = "computing it where it is read costs less than storing it"
         both = (producer.name, names)
-        if self.log.settle(DecisionKind.INLINE, both, obstacle, reason, saved):
-            for at in places:
-                self._inline(producer, at)
+        if not self.log.settle(DecisionKind.INLINE, both, obstacle, reason, saved):
+            return False
+        for at in places:
+            self._inline(producer, at)
+        return True
 
     def _name(self, place: int) -> str:
         return self.definitions[place].buffers[0].name

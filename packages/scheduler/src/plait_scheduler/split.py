@@ -27,11 +27,18 @@ from plait_ir_lowering import (
     Scalar,
     Value,
     Var,
+    as_index,
+    loads_of,
     rewrite,
+    row_major,
+    stride_of,
 )
 from plait_scheduler.decisions import DecisionKind, DecisionLog
-from plait_scheduler.domains import Substitution, at_position, move, points
+from plait_scheduler.domains import Substitution, at_position, move, plain, points
 from plait_scheduler.options import SchedulerOptions
+
+_NEIGHBOURS = 64
+"""How many results next to each other a task computes at most: a few vectors of them."""
 
 _MOST_CHUNKS = 4
 """How many times the chunks aimed for there may be."""
@@ -41,12 +48,17 @@ def split_reductions(graph: Graph, options: SchedulerOptions, log: DecisionLog) 
     """`graph` with large reductions to few elements in two stages."""
     if not options.split_reductions:
         return graph
-    taken = {b.name for d in graph.definitions for b in d.buffers}
-    taken.update(b.name for b in graph.inputs)
+    layouts = {b.name: b.layout for b in graph.inputs}
+    layouts |= {b.name: b.layout for d in graph.definitions for b in d.buffers}
+    taken = set(layouts)
     definitions: list[Definition] = []
     for definition in graph.definitions:
         body = definition.body
-        if not isinstance(body, Reduction) or not _is_large(body, options):
+        if not isinstance(body, Reduction):
+            definitions.append(definition)
+            continue
+        width = _neighbours(body, layouts)
+        if not _is_large(body, width, options):
             definitions.append(definition)
             continue
         (buffer,) = definition.buffers
@@ -54,18 +66,36 @@ def split_reductions(graph: Graph, options: SchedulerOptions, log: DecisionLog) 
         rows, columns = points(body.ranges), points(body.reduction_ranges)
         reason = f"{columns} elements for each of {rows} results run in parallel"
         if log.settle(DecisionKind.SPLIT, (buffer.name, ""), obstacle, reason):
-            definitions += _two_stages(definition, body, taken, options)
+            definitions += _two_stages(definition, body, width, taken, options)
         else:
             definitions.append(definition)
     return replace(graph, definitions=tuple(definitions))
 
 
-def _is_large(body: Reduction, options: SchedulerOptions) -> bool:
+def _is_large(body: Reduction, width: int, options: SchedulerOptions) -> bool:
     rows, columns = points(body.ranges), points(body.reduction_ranges)
-    if not rows.is_constant or not columns.is_constant:
+    if not rows.is_constant or not columns.is_constant or not rows.as_int():
         return False
-    few = 0 < rows.as_int() < options.min_parallel_points
+    few = -(-rows.as_int() // width) < options.min_parallel_points
     return few and rows.as_int() * columns.as_int() >= options.min_split_elements
+
+
+def _neighbours(body: Reduction, layouts: dict[str, Layout]) -> int:
+    """How many results one task computes: those next to each other in memory, as the channels
+    of images with channels last, are computed together."""
+    strides: dict[Var, int] = {}
+    for load in loads_of([body.value]):
+        at = plain(load.index)
+        if at is None or load.buffer not in layouts:
+            continue
+        offset = layouts[load.buffer].linear(at)
+        if any(stride_of(offset, var) is as_index(1) for var in body.reduction_ranges):
+            return 1
+        for var in body.ranges:
+            if stride_of(offset, var) is as_index(1):
+                strides[var] = strides.get(var, 0) + 1
+    extents = [var.extent.as_int() for var in strides if var.extent.is_constant]
+    return min(max(extents, default=1), _NEIGHBOURS)
 
 
 def _obstacle(body: Reduction, buffer: Buffer) -> str | None:
@@ -88,21 +118,35 @@ class _Chunks:
 
 
 def _two_stages(
-    definition: Definition, body: Reduction, taken: set[str], options: SchedulerOptions
+    definition: Definition,
+    body: Reduction,
+    width: int,
+    taken: set[str],
+    options: SchedulerOptions,
 ) -> Iterator[Definition]:
     (buffer,) = definition.buffers
-    chunks = _chunks(body, options)
+    chunks = _chunks(body, width, options)
     value = rewrite(body.value, lambda _: None, lambda expr: move(expr, chunks.values))
     if chunks.exists is not None:
         value = Masked(chunks.exists, value, Const(neutral(body.kind, value.dtype), value.dtype))
     ranges = body.ranges + chunks.over
-    size = [var.extent for var in ranges]
-    partial = Buffer(_fresh(buffer.name, taken), buffer.dtype, buffer.device, Layout.of(size))
+    layout = _chunks_first(body.ranges, chunks.over) if width > 1 else Layout.of(_sizes(ranges))
+    partial = Buffer(_fresh(buffer.name, taken), buffer.dtype, buffer.device, layout)
     first = Reduction(ranges, chunks.within, body.kind, value)
     yield Definition((partial,), first, definition.origin)
     load = Load(partial.name, [var.expr for var in ranges], partial.dtype)
     second = Reduction(body.ranges, chunks.over, body.kind, load)
     yield Definition((buffer,), second, definition.origin)
+
+
+def _sizes(variables: Sequence[Var]) -> list[IndexExpr]:
+    return [var.extent for var in variables]
+
+
+def _chunks_first(kept: Sequence[Var], chunks: Sequence[Var]) -> Layout:
+    """The layout of partial results where those of one chunk lie next to each other."""
+    dense = row_major(_sizes((*chunks, *kept)))
+    return Layout.of(_sizes((*kept, *chunks)), (*dense[len(chunks) :], *dense[: len(chunks)]))
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -113,9 +157,9 @@ def _fresh(name: str, taken: set[str]) -> str:
     return partial
 
 
-def _chunks(body: Reduction, options: SchedulerOptions) -> _Chunks:
+def _chunks(body: Reduction, width: int, options: SchedulerOptions) -> _Chunks:
     """Whole leading dimensions and a part of the next one; else chunks with a rest."""
-    rows = points(body.ranges).as_int()
+    rows = -(-points(body.ranges).as_int() // width)
     goal = -(-options.split_points // rows)
     over: list[Var] = []
     within: list[Var] = []

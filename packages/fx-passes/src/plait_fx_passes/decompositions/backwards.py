@@ -157,6 +157,40 @@ def batch_norm_backward(
     return to_x, to_weight, to_bias
 
 
+def convolution_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    wanted: Sequence[bool],
+) -> object:
+    """The bias's gradient is a sum, which runs together with what makes or reads the images."""
+    if not wanted[2] or x.dim() < 3 or grad.numel() == 0:
+        return NotImplemented
+    to_x = to_weight = None
+    if wanted[0] or wanted[1]:
+        to_x, to_weight, _ = aten.convolution_backward.default(
+            grad,
+            x,
+            weight,
+            None,
+            stride,
+            padding,
+            dilation,
+            transposed,
+            output_padding,
+            groups,
+            [wanted[0], wanted[1], False],
+        )
+    return to_x, to_weight, grad.sum([axis for axis in range(grad.dim()) if axis != 1])
+
+
 TABLE: dict[OpOverload, Rule] = {
     op: unrounded(rule)
     for op, rule in (
@@ -172,4 +206,4 @@ TABLE: dict[OpOverload, Rule] = {
         (aten.native_layer_norm_backward.default, layer_norm_backward),
         (aten.native_batch_norm_backward.default, batch_norm_backward),
     )
-}
+} | {aten.convolution_backward.default: convolution_backward}

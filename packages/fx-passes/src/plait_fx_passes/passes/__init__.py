@@ -6,6 +6,7 @@ from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.constants import FOLD_CONSTANTS
 from plait_fx_passes.passes.manager import (
     DEFAULT_PASSES,
+    LAYOUT_PASSES,
     NUMERIC_PASSES,
     PassRecord,
     run_passes,
@@ -18,6 +19,7 @@ __all__ = [
     "DEAD_CODE",
     "DEFAULT_PASSES",
     "FOLD_CONSTANTS",
+    "LAYOUT_PASSES",
     "MERGE_VIEWS",
     "NUMERIC_PASSES",
     "REMOVE_NOOPS",

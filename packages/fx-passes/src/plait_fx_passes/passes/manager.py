@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import PassError, VerificationError
 from plait_fx_passes.passes.base import Fuel, Memory, Pass, PassContext, names
+from plait_fx_passes.passes.channels_last import CHANNELS_LAST
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.constants import FOLD_CONSTANTS
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
@@ -37,6 +38,10 @@ NUMERIC_PASSES: tuple[Pass, ...] = (
     replace(DEAD_CODE, name="dead-code-after-rules"),
 )
 """Also recognize attention and other composites; these round differently than eager."""
+
+LAYOUT_PASSES: tuple[Pass, ...] = (CHANNELS_LAST,)
+"""Where in memory values lie: last, and for programs whose loops and calls are compiled for it.
+Inputs and results lie as before; a convolution rounds as oneDNN does in that layout."""
 
 
 @dataclass(frozen=True, slots=True)
