@@ -14,6 +14,19 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+ASKING_FOR_DEVICE = frozenset(
+    {
+        *("aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c"),
+        *("aten::_linalg_svd", "aten::linalg_eig", "aten::histc", "aten::nonzero_static"),
+        *("aten::median", "aten::nanmedian", "aten::mode"),
+        *("aten::reflection_pad2d", "aten::replication_pad2d", "aten::pixel_shuffle"),
+        *("aten::_embedding_bag", "aten::_embedding_bag_forward_only"),
+        *("aten::_scaled_dot_product_flash_attention", "aten::_scaled_mm", "aten::_scaled_mm_v2"),
+    }
+)
+"""Operators whose meta kernels place elements as the device of their fake tensors does, and take
+bare meta tensors for those of a GPU."""
+
 
 class BareArguments:
     """Arguments of a kernel with meta tensors for the fake ones, whose storages they share.
