@@ -56,6 +56,13 @@ def compile_graph(
     with stages.profile.phase("import"):
         import plait_fx_passes as fx_passes
 
+    with stages.stage("aten"):
+        flat = fx_passes.flattened(captured, example_inputs)
+    if flat is not None:
+        made = compile_graph(
+            flat.program, flat.examples, stages=stages, target=target, options=options
+        )
+        return replace(made, run=flat.wrap(made.run))
     stages.dump("captured.py", lambda: captured.code)
 
     with stages.stage("aten"):
@@ -108,6 +115,18 @@ def compile_training_graph(
     with stages.profile.phase("import"):
         import plait_fx_passes as fx_passes
 
+    with stages.stage("joint"):
+        flat = fx_passes.flattened(captured, example_inputs)
+    if flat is not None:
+        made = compile_training_graph(
+            flat.program,
+            flat.examples,
+            stages=stages,
+            target=target,
+            options=options,
+            keeper=keeper,
+        )
+        return replace(made, run=flat.wrap(made.run))
     stages.dump("captured.py", lambda: captured.code)
 
     with stages.stage("joint"):

@@ -313,6 +313,8 @@ class Describer:
             parts.append(f"strides {value.stride()}")
         if value.is_inference():
             parts.append("inference")
+        if hasattr(type(value), "__tensor_flatten__"):  # its parts follow, as attributes
+            return " ".join([*parts, f"version {value._version}"])
         dense = value.detach().to_dense() if value.layout is not torch.strided else value.detach()
         parts.append(str(dense.tolist()))
         return " ".join(parts)

@@ -140,8 +140,8 @@ BREAKS = _table(
         "GB0009",
         "object that cannot be traced",
         "Pass tensors, numbers, plain containers or objects of Python classes.",
-        "An object of a class that C defines, a tensor subclass, or a live value that cannot be "
-        "made again after the graph.",
+        "An object of a class that C defines, a tensor subclass of which the trace cannot tell "
+        "what its code depends on, or a live value that cannot be made again after the graph.",
         """
         import array
 

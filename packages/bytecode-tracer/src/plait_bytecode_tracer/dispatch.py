@@ -38,6 +38,7 @@ from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.surroundings import call_under, hindrance, modes_around, put_aside
 from plait_bytecode_tracer.tensors.ambient import marking, restoring
 from plait_bytecode_tracer.tensors.requiring import requiring
+from plait_bytecode_tracer.tensors.wrappers import has_changed
 from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, eager_capture, trace
 from plait_bytecode_tracer.watching import line_watcher
 from plait_utils import Profile, get_logger
@@ -309,6 +310,8 @@ class CompiledFunction:
         if any(n.op not in ("placeholder", "output") for n in capture.graph_module.graph.nodes):
             inputs = capture.example_inputs
             compiled = self._settings.backend(capture.graph_module, inputs, capture)
+            if has_changed(capture.state.class_codes.values()):
+                compiled = capture.graph_module.forward  # its backward has effects
             compiled, failed = self._watched(capture, compiled)
             required = capture.required
             if required:

@@ -17,6 +17,7 @@ from plait_bytecode_tracer.graph import changes, nodes, results
 from plait_bytecode_tracer.guards import GuardSet
 from plait_bytecode_tracer.making.made import Made
 from plait_bytecode_tracer.outside import assumptions, wrapping
+from plait_bytecode_tracer.outside.class_code import ClassCode
 from plait_bytecode_tracer.outside.locks import Locks
 from plait_bytecode_tracer.outside.tensors import GraphInput
 from plait_bytecode_tracer.outside.world import World
@@ -25,9 +26,7 @@ from plait_bytecode_tracer.tensors.ambient import Ambient
 from plait_bytecode_tracer.tensors.derivatives import Derivatives
 from plait_bytecode_tracer.tensors.scopes import Scope
 from plait_bytecode_tracer.values.sources import Constants
-from plait_bytecode_tracer.values.variables import (
-    Variable,
-)
+from plait_bytecode_tracer.values.variables import TensorVariable, Variable
 from plait_utils.fake import FakeMode
 
 if TYPE_CHECKING:
@@ -92,6 +91,10 @@ class TraceState:
     is_plain_forward: bool = False
     """Whether the guards say that calling the module calls what is traced, and no more."""
     guards: GuardSet = field(init=False)
+    class_codes: dict[type, ClassCode] = field(default_factory=dict)
+    """What the code of tensor subclasses reads that the trace runs."""
+    inner: dict[tuple[fx.Node, str], TensorVariable] = field(default_factory=dict)
+    """What wrappers hold that the trace has read, by their nodes and the attribute."""
     class_guards: set[tuple[int, str]] = field(default_factory=set)
     """The attributes of classes that are guarded."""
     code_guards: set[types.FunctionType] = field(default_factory=set)
@@ -128,7 +131,7 @@ class TraceState:
         """Let go of the call's objects once it is captured; guards keep what they compare."""
         for part in (self.world, self.frames, self.derivatives, self.made):
             part.clear()
-        for table in (self.deferred, self.representing):
+        for table in (self.deferred, self.representing, self.inner):
             table.clear()
         self.outside = None
         for graph_input in self.inputs:

@@ -46,6 +46,7 @@ from plait_fx_passes.passes.manager import (
 from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, rule_pass
 from plait_fx_passes.printer import print_aten
 from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime, writable
+from plait_fx_passes.subclasses.program import Flattened, flattened
 from plait_fx_passes.to_aten import to_aten
 from plait_fx_passes.training.choose import PartitionCosts
 from plait_fx_passes.training.joint import to_joint
@@ -76,6 +77,7 @@ __all__ = [
     "ConstantInput",
     "Culprit",
     "Detached",
+    "Flattened",
     "Followed",
     "Fuel",
     "Geometry",
@@ -117,6 +119,7 @@ __all__ = [
     "default_decompositions",
     "differentiates",
     "find_bad_rewrite",
+    "flattened",
     "is_direct",
     "keep_all",
     "memory_efficient",

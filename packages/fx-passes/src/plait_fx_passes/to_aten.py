@@ -23,6 +23,7 @@ from plait_fx_passes.record.numbers import NumberReadError, is_number
 from plait_fx_passes.record.outputs import finish
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
+from plait_fx_passes.subclasses.ends import enters_wrappers
 from plait_fx_passes.training.joint import record_differentiating
 from plait_fx_passes.training.spent import differentiates
 from plait_utils.meta_kernels import call_meta_kernels_directly
@@ -55,7 +56,7 @@ def to_aten(
         NumberReadError: what the program does depends on a number that each call gives anew.
         ProgramRaisesError: the program raises for inputs of these dtypes and shapes.
     """
-    if differentiates(gm):
+    if differentiates(gm) or enters_wrappers(gm):
         return record_differentiating(gm, example_inputs, decompositions)
     extra = default_decompositions() if decompositions is None else decompositions
     call_meta_kernels_directly()

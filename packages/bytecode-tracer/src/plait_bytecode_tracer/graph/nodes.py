@@ -24,6 +24,7 @@ from plait_bytecode_tracer.graph.failures import failing_operation
 from plait_bytecode_tracer.tensors.dtypes import is_doubtful, require_kernel
 from plait_bytecode_tracer.tensors.in_place import require_possible, require_unhooked
 from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operation
+from plait_bytecode_tracer.tensors.wrappers import watched
 from plait_bytecode_tracer.values.variables import Known, TensorVariable
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ def run(state: TraceState, kind: str, target: Any, args: Any, kwargs: Any) -> An
         torch.set_grad_enabled(state.grad_enabled),
     ):
         try:
+            if state.class_codes:
+                return watched(state.class_codes.values(), kind, target, args, kwargs)
             if kind == "call_method":
                 return getattr(args[0], target)(*args[1:], **kwargs)
             return target(*args, **kwargs)

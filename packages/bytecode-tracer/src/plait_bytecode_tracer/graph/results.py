@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.tensors.wrappers import class_of
 from plait_bytecode_tracer.values.variables import (
     Known,
     SequenceVariable,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _PARTS = (torch.Tensor, *_SYMBOLIC)
+_FAKES = (FakeTensor, torch.Tensor)
 
 
 class NamedResult(SequenceVariable):
@@ -36,6 +39,8 @@ class NamedResult(SequenceVariable):
 def tensor_result(state: TraceState, node: fx.Node, result: Any) -> Variable:
     """What a torch call returned, as a variable; elements of tuples become nodes."""
     if isinstance(result, torch.Tensor):
+        if type(result) not in _FAKES:
+            return TensorVariable(node, result, cls=class_of(result))
         return TensorVariable(node, result)
     if isinstance(result, _SYMBOLIC):
         return _number_result(state, node, result)

@@ -29,6 +29,7 @@ from plait_bytecode_tracer.objects.statics import (
     is_python,
     static_attribute,
 )
+from plait_bytecode_tracer.objects.wrapper_attributes import is_wrapper_class, new_wrapper
 from plait_bytecode_tracer.twins.registry import MADE
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.hints import sized_elements
@@ -51,6 +52,8 @@ def call_class(
 ) -> Variable:
     """`cls(*args, **kwargs)`."""
     cls: type = function.value
+    if is_wrapper_class(cls):
+        return new_wrapper(frame, function, args, kwargs)
     if cls in FOLDED:
         return _fold_class(frame, cls, args, kwargs)
     if cls in MADE:

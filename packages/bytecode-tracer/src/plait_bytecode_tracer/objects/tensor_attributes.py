@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from typing import cast
 
 import torch
 
@@ -10,6 +11,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects.statics import MISSING, guard_class, is_python, static_attribute
+from plait_bytecode_tracer.objects.wrapper_attributes import NOT_OWN, wrapper_attribute
 from plait_bytecode_tracer.outside.tensors import guard_requires_grad, input_tensor
 from plait_bytecode_tracer.shapes.attributes import symbolic_attribute
 from plait_bytecode_tracer.tensors.gradients import gradient, gradient_function, is_leaf
@@ -31,6 +33,7 @@ _TENSOR_CONSTANTS = frozenset(
         *("is_sparse", "is_quantized", "itemsize", "nbytes", "is_nested", "is_mps", "is_xpu"),
     }
 )
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _OF_LAYOUT = ("layout", "is_sparse")
 _TENSOR_TENSORS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 
@@ -55,7 +58,11 @@ def tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variable
         intercepted = _intercepted_attribute(frame, owner, name)
         if intercepted is not None:
             return intercepted
-    if name != "__class__":
+    if owner.cls not in _PLAIN:
+        found = wrapper_attribute(frame, owner, name)
+        if found is not NOT_OWN:
+            return cast("Variable | None", found)
+    elif name != "__class__":
         guard_class(frame, owner.cls, name)
     if not is_own(static := static_attribute(owner.cls, name)):
         if is_python(static):
@@ -111,7 +118,7 @@ def _intercepted_attribute(frame: Frame, owner: TensorVariable, name: str) -> Va
 
 def store_on_tensor(frame: Frame, owner: TensorVariable, name: str, value: Variable) -> None:
     """`tensor.name = value`, for a name that tensors do not define."""
-    if is_defined(owner.cls, name) or not name.isidentifier():
+    if owner.cls not in _PLAIN or is_defined(owner.cls, name) or not name.isidentifier():
         raise TraceBreakError("GB0007", f"a write to the attribute {name!r} of a tensor")
     if owner.attributes is None:
         owner.attributes = {}

@@ -8,11 +8,13 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.graph.changes import is_changed
 from plait_bytecode_tracer.guards import Distinct, Kind, StoragePattern, storage_pattern
 from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.tensors.wrappers import memory_of
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.sources import Access, Source
 from plait_bytecode_tracer.values.variables import (
@@ -30,11 +32,22 @@ from plait_bytecode_tracer.values.variables import (
 
 def guard_shared_storage(state: TraceState) -> None:
     """With in-place operations, the same inputs must share storage as when traced."""
-    inputs = state.tensor_inputs
+    inputs = _memory(state)
     if inputs:
-        pattern = storage_pattern(tuple(i.real for i in inputs))
-        expected = StoragePattern(tuple(i.source for i in inputs), pattern)
+        pattern = storage_pattern(tuple(real for _, real, _ in inputs))
+        expected = StoragePattern(tuple(source for source, _, _ in inputs), pattern)
         state.require(None, Kind.STORAGE_PATTERN, expected, "which inputs share storage")
+
+
+def _memory(state: TraceState) -> list[tuple[Source, torch.Tensor, fx.Node]]:
+    """The tensors with memory among the inputs, how to read them, and nodes of the inputs."""
+    if not state.class_codes:
+        return [(each.source, each.real, each.node) for each in state.tensor_inputs]
+    return [
+        (source, real, each.node)
+        for each in state.tensor_inputs
+        for source, real in memory_of(each.real, each.source)
+    ]
 
 
 def apart(*tensors: torch.Tensor) -> bool:
@@ -67,13 +80,13 @@ def guard_memory(state: TraceState) -> None:
     Breaks the whole call where one does now: the graph takes them for different tensors.
     """
     arrays = [v for v in state.world.wrapped.values() if isinstance(v, ArrayVariable) and v.tensor]
-    inputs = state.tensor_inputs
+    inputs = _memory(state)
     if not state.mutates_tensors or not arrays or len(inputs) < 2:
         return
-    if not apart(*(i.real for i in inputs)):
+    if not apart(*(real for _, real, _ in inputs)):
         raise TraceBreakError("GB0016", "a write where arrays share memory")
     check = state.constants.name(apart)
-    sources = ", ".join(i.source.code for i in inputs)
+    sources = ", ".join(source.code for source, _, _ in inputs)
     state.guard(None, f"{check}({sources})", "arrays share no memory with other inputs")
 
 
@@ -101,11 +114,12 @@ def changes_shared_history(state: TraceState) -> bool:
     Then both get another history and may come to require gradients, which fake tensors that
     share nothing do not show.
     """
-    inputs = state.tensor_inputs
-    pattern = storage_pattern(tuple(i.real for i in inputs))
+    inputs = _memory(state)
+    pattern = storage_pattern(tuple(real for _, real, _ in inputs))
     groups = collections.Counter(first for first, _ in pattern)
-    shared = [i for i, (first, _) in zip(inputs, pattern, strict=True) if groups[first] > 1]
-    if not any(is_changed(state, i.node) for i in shared):
+    shared = [node for (_, _, node), (first, _) in zip(inputs, pattern, strict=True)
+              if groups[first] > 1]  # fmt: skip
+    if not any(is_changed(state, node) for node in shared):
         return False
     values = [node.meta.get("val") for node in state.graph.nodes]
     return any(isinstance(v, torch.Tensor) and v.requires_grad for v in values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind, TensorFacts, tensor_facts
 from plait_bytecode_tracer.outside.assumptions import guard_class_attribute, guard_same
 from plait_bytecode_tracer.tensors.scopes import without_transforms
+from plait_bytecode_tracer.tensors.wrappers import refuse_symbols, require_apart, wrap_wrapper
 from plait_bytecode_tracer.values.plain import is_plain_subclass, plain_tensor
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import SubclassVariable, TensorVariable, Variable
+from plait_utils.wrappings import is_wrapper
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState
@@ -46,13 +49,25 @@ def wrap_tensor(state: TraceState, value: torch.Tensor, source: Source) -> Varia
     if is_plain_subclass(type(value)):
         return _wrap_subclass(state, value, source)
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        if is_wrapper(value):
+            place = functools.partial(_place, state, value, source)
+            return wrap_wrapper(state, value, source, place)
         raise TraceBreakError(
             "GB0009", f"{source.text} is a {type(value).__name__}, a tensor subclass"
         )
     if value.layout is not torch.strided or value.is_conj() or value.is_neg():
         raise TraceBreakError("GB0009", f"{source.text} is not a plain strided tensor")
+    if state.class_codes:
+        require_apart(state, value, source)
     with without_transforms():
         fake = _fake(state, value, source)
+    return _place(state, value, source, fake)
+
+
+def _place(
+    state: TraceState, value: torch.Tensor, source: Source, fake: torch.Tensor
+) -> TensorVariable:
+    """An input of the graph."""
     node = state.scope.root.graph.placeholder(f"arg{len(state.inputs)}")
     node.meta["val"] = fake
     state.mark(node)
@@ -90,6 +105,7 @@ def _fake(state: TraceState, value: torch.Tensor, source: Source) -> torch.Tenso
         _guard_tensor(state, value, source, facts)
         return state.fake_mode.with_sizes(value)
     symbols = state.need_symbols()
+    refuse_symbols(state)
     from plait_bytecode_tracer.shapes.inputs import symbolic_sizes
 
     made = symbolic_sizes(symbols, state.policy, value, source, chosen)
@@ -115,6 +131,8 @@ def _guard_tensor(
 def guard_requires_grad(state: TraceState) -> None:
     """The inputs keep whether they require grad, though gradients are off at the call."""
     for graph_input in state.tensor_inputs:
+        if type(graph_input.real) not in (torch.Tensor, torch.nn.Parameter):
+            continue  # a wrapper, guarded as a whole
         facts = state.guards.find(graph_input.source, Kind.TENSOR).expected
         assert isinstance(facts, TensorFacts)
         facts = replace(facts, requires_grad=graph_input.real.requires_grad)
@@ -124,6 +142,8 @@ def guard_requires_grad(state: TraceState) -> None:
 def guard_storage_offsets(state: TraceState) -> None:
     """All inputs keep the offset at which they begin in their storage."""
     for graph_input in state.tensor_inputs:
+        if is_wrapper(graph_input.real):
+            continue  # guarded as a whole
         offset = graph_input.real.storage_offset()
         text = f"{graph_input.source.text} begins at element {offset} of its storage"
         state.guard(graph_input.source, f"{{}}.storage_offset() == {offset}", text)

@@ -72,6 +72,8 @@ def backward(
     """`torch.autograd.backward(...)`, where nothing but operators runs in it."""
     state = frame.state
     _refuse_surroundings(state)
+    if state.class_codes:
+        raise TraceBreakError("GB0002", "backward() where tensor subclasses are about")
     if grad_variables is not None and not is_none(grad_variables):
         raise TraceBreakError("GB0002", "backward() with the name that grad_tensors had")
     creates = create_graph is not None and bool(plain_value(create_graph))

@@ -41,6 +41,7 @@ from plait_bytecode_tracer.values.variables import (
     Variable,
     is_fixed,
 )
+from plait_utils.wrappings import is_wrapper
 
 _PLAIN = frozenset({"abc", "typing", "enum", "torch", "builtins", "typing_extensions"})
 """Top modules whose checks are called as they are."""
@@ -197,6 +198,8 @@ def _is_instance(frame: Frame, value: Variable, cls: Any) -> bool:
             return _by_protocol(frame, value, cls)
         raise TraceBreakError("GB0009", "a protocol asked of an object")
     try:
+        if isinstance(value, TensorVariable) and is_wrapper(value.fake):
+            return isinstance(value.fake, cls)
         if isinstance(value, TensorVariable):
             sample = torch.empty(0, dtype=value.fake.dtype)
             if value.cls is torch.nn.Parameter:

@@ -15,6 +15,7 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.values.variables import HookHandle
+from plait_utils.wrappings import is_wrapper
 
 _BINARY = (
     *("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide"),
@@ -64,9 +65,13 @@ def require_possible(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     if not args or not isinstance(args[0], torch.Tensor):
         return
     if name not in _TRIED:
+        if is_wrapper(args[0]):
+            return
         if name == "setitem" or (name.endswith("_") and not name.endswith("__")):
             _require_own_elements(target, args, kwargs)
         return
+    if any(map(is_wrapper, (*args, *kwargs.values()))):
+        return  # its class decides
     tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
     if any(x.device.type != "cpu" or x.layout is not torch.strided for x in tensors):
         return

@@ -18,6 +18,7 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
 )
+from plait_utils.wrappings import is_wrapper
 
 UNKNOWN = object()
 """That a value is known only when the graph has run."""
@@ -166,6 +167,8 @@ def _size(node: fx.Node) -> int:
 
 def _is_decided(node: fx.Node) -> bool:
     value = node.meta.get("val")
+    if is_wrapper(value):
+        return False
     if node.op == "placeholder":
         return isinstance(value, torch.Tensor) and not (
             value.is_floating_point() or value.is_complex()

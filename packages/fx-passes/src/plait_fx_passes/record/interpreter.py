@@ -24,7 +24,7 @@ from plait_fx_passes.record.recorder import Recorder
 from plait_utils.fake import FakeMode
 
 # Metadata of a torch-level node that its ATen nodes inherit.
-_INHERITED = ("source_line", "stack_trace")
+_INHERITED = ("source_line", "stack_trace", "is_anchor")
 
 
 def fake_mode_of(example_inputs: Sequence[torch.Tensor]) -> FakeTensorMode:

@@ -34,6 +34,7 @@ from plait_fx_passes.record.mutations import change_metadata, mutate
 from plait_fx_passes.record.numbers import NumberNode, is_number
 from plait_fx_passes.record.numbers import node_of as number_node
 from plait_fx_passes.record.views import UNSAFE_VIEWS, canonical_view, part_steps
+from plait_utils.wrappings import is_plain
 
 aten = torch.ops.aten
 _DEVICE = torch.ops.prim.device.default
@@ -219,6 +220,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
+        if not all(map(is_plain, types)):
+            return NotImplemented  # the class's own method, which comes back with what it holds
         if func is _DEVICE:
             return cast(FakeTensor, args[0]).fake_device
         kwargs = kwargs or {}

@@ -6,8 +6,8 @@ formulas. It runs on the same inputs, under the same autocast, and draws the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import torch
@@ -26,8 +26,7 @@ from plait_fx_passes.training.freeing import check_versions, versions_of
 from plait_fx_passes.training.gradient_program import Uses
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.picking import Picker, picker
-
-_AUTOCAST_DEVICES = ("cpu", "cuda")
+from plait_fx_passes.training.surroundings import as_before, autocast_now, random_states
 
 
 class Before(NamedTuple):
@@ -48,11 +47,7 @@ class Again:
         self._program = program
         self._attributes = {name for name, _ in program.named_parameters()}
         self._attributes |= {name for name, _ in program.named_buffers()}
-        self._autocast = tuple(
-            (device, torch.get_autocast_dtype(device))
-            for device in _AUTOCAST_DEVICES
-            if torch.is_autocast_enabled(device)
-        )
+        self._autocast = autocast_now()
         written = {mutation.input for mutation in joint.program.mutations}
         placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
         used = inputs_of_gradients(joint)
@@ -72,10 +67,7 @@ class Again:
 
     def states(self) -> list[torch.Tensor]:
         """Of the random generators, from which the program draws."""
-        found = [torch.get_rng_state()]
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            found += torch.cuda.get_rng_state_all()
-        return found
+        return random_states()
 
     def gradients(
         self, before: Before, tangents: Sequence[torch.Tensor | None]
@@ -153,22 +145,11 @@ class Again:
         with _reparametrize_module(self._program, attributes):
             return self._program(*arguments)
 
-    @contextmanager
     def as_before(
         self, states: Sequence[torch.Tensor], autocast: Sequence[tuple[str, torch.dtype]] = ()
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Generators as they were when the compiled program ran, and this autocast alone."""
-        now = self.states() if self._joint.random else []
-        with ExitStack() as stack:
-            for device in _AUTOCAST_DEVICES:
-                stack.enter_context(torch.autocast(device, enabled=False))
-            for device, dtype in autocast:
-                stack.enter_context(torch.autocast(device, dtype=dtype))
-            _set_states(states)
-            try:
-                yield
-            finally:
-                _set_states(now)
+        return as_before(states, autocast, draws=self._joint.random)
 
 
 def inputs_of_gradients(joint: JointGraph) -> frozenset[int]:
@@ -182,7 +163,11 @@ def inputs_of_gradients(joint: JointGraph) -> frozenset[int]:
         n
         for n, node in enumerate(placeholders)
         if not isinstance(joint.program.inputs[n], ConstantInput)  # the program has its own
-        and (node in read or (n in written and joint.gradients[n] is not None))
+        and (
+            node in read
+            or (n in written and joint.gradients[n] is not None)
+            or node.meta.get("is_anchor")  # through it gradients are differentiated
+        )
     )
 
 
@@ -207,13 +192,6 @@ def _differentiated(
         allow_unused=True,
     )
     return dict(zip(wanted, found, strict=True))
-
-
-def _set_states(states: Sequence[torch.Tensor]) -> None:
-    if states:
-        torch.set_rng_state(states[0])
-        for index, state in enumerate(states[1:]):
-            torch.cuda.set_rng_state(state, index)
 
 
 def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:

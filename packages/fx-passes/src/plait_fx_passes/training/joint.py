@@ -33,6 +33,7 @@ from plait_fx_passes.training.flow import flow_of
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
 from plait_fx_passes.training.spent import differentiates, is_spent, uses_up
 from plait_utils.meta_kernels import call_meta_kernels_directly
+from plait_utils.wrappings import is_plain
 
 
 def to_joint(
@@ -338,6 +339,8 @@ def _add_gradients(
     sums: dict[int, torch.Tensor] = {}
     for (index, _), gradient in zip(wanted, found, strict=True):
         if gradient is not None:
+            if not is_plain(type(gradient)):
+                raise AtenTraceError("the gradient of a plain tensor is of a tensor subclass")
             with torch.no_grad(), recorder:
                 sums[index] = sums[index] + gradient if index in sums else gradient
     positions: list[int | None] = [None] * len(table.sources)
