@@ -217,7 +217,8 @@ def needs_gradients(captured: fx.GraphModule) -> bool:
     made_leaves = (torch.nn.Parameter, "requires_grad_")
     if any(node.target in made_leaves for node in captured.graph.nodes):
         return True  # what comes out is a parameter, also where gradients are off
-    if not torch.is_grad_enabled():
+    switches = captured.graph.find_nodes(op="call_function", target=torch._C._set_grad_enabled)
+    if not torch.is_grad_enabled() and not any(node.args[0] is True for node in switches):
         return False
     return any(
         isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None

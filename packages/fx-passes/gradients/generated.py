@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradients.observe import Seen, difference, observe
 from gradients.score import Outcome, Verdict
-from gradients.ways import Compiler, Program, RefusedError
+from gradients.ways import Compiled, Program, RefusedError, Way, compiled
 
 VIEWS = (
     *("{a}.t()", "{a}.view(-1, 2)", "{a}.reshape(-1)", "{a}.unsqueeze(0)", "{a}.squeeze()"),
@@ -151,7 +151,7 @@ def _runs(case: Case, lines: list[str]) -> bool:
     return isinstance(size, int) and size <= LARGEST
 
 
-def check(number: int, compiler: Compiler) -> Verdict:
+def check(number: int, way: Way) -> Verdict:
     """The random program of that number, compiled, against eager."""
     case = sensible(generate(number))
     if case is None:
@@ -159,19 +159,22 @@ def check(number: int, compiler: Compiler) -> Verdict:
     described = f"program {number} ({', '.join(case.needs)}; inputs share: {case.aliasing})"
     wanted = _observed(case, case.program())
     try:
-        run = compiler(case.program(), case.inputs()[1])
+        made = compiled(way, case.program(), case.inputs()[1])
     except RefusedError as error:
         return Verdict(described, Outcome.REFUSED, str(error))
-    except (RuntimeError, IndexError, ValueError) as error:
-        run = _raising(error)
-    got = _observed(case, run)
+    except RAISED as error:
+        made = Compiled(_raising(error))
+    got = _observed(case, made.run)
     if isinstance(wanted, str) or isinstance(got, str):
         wrong = None if _like(got, wanted) else f"{_short(got)}, in eager {_short(wanted)}"
     else:
         wrong = difference(got, wanted, TOLERANCE)
     if wrong:
         return Verdict(described, Outcome.WRONG, f"{wrong}\n{case.text}")
-    return Verdict(described, Outcome.EAGER_RAISES if isinstance(wanted, str) else Outcome.EQUAL)
+    if isinstance(wanted, str):
+        return Verdict(described, Outcome.EAGER_RAISES)
+    left = made.left()
+    return Verdict(described, Outcome.EAGERLY if left else Outcome.EQUAL, left)
 
 
 def _raising(error: Exception) -> Program:
@@ -185,7 +188,7 @@ def _observed(case: Case, run: Program) -> Seen | str:
     leaves, inputs = case.inputs()
     try:
         return observe(run, leaves, inputs, twice=case.twice)
-    except (RuntimeError, IndexError, ValueError) as error:
+    except RAISED as error:
         return str(error)
 
 
@@ -196,6 +199,7 @@ def _like(got: Seen | str, wanted: Seen | str) -> bool:
     return any(reason in got and reason in wanted for reason in REASONS) or got == wanted
 
 
+RAISED = (RuntimeError, IndexError, ValueError)
 REASONS = (
     "a leaf Variable",
     "a view of a leaf",

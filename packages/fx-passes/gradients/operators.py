@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from gradients.observe import difference, observe
 from gradients.score import Outcome, Verdict
-from gradients.ways import Compiler, Program, RefusedError
+from gradients.ways import Program, RefusedError, Way, compiled
 
 REFUSALS_OF_EAGER = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 UNDEFINED = {
@@ -48,16 +48,21 @@ class Sample:
 def prepare() -> None:
     """Quiet, and without the seeding that samplers of random operators do inside of the call."""
     warnings.simplefilter("ignore")
-    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+    for name in ("torch._subclasses.fake_tensor", "plait"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 
-def operators(only: str | None, part: tuple[int, int]) -> Iterator[Any]:
-    """The operators that support autograd, or a part of them."""
-    index, count = part
-    for op in database.op_db[index::count]:
+def operators(only: str | None) -> Iterator[Any]:
+    """The operators that support autograd, or one of them."""
+    for op in database.op_db:
         if op.supports_autograd and op.name not in UNDEFINED and (only in (None, op.name)):
             yield op
+
+
+def name_of(op: Any) -> str:
+    """The operator's name, with the variant's."""
+    return ".".join(filter(None, (op.name, op.variant_test_name)))
 
 
 def samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[Sample]:
@@ -65,7 +70,6 @@ def samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[Sample]:
     if dtype not in op.supported_dtypes("cpu"):
         return
     found = op.sample_inputs("cpu", dtype, requires_grad=True)
-    name = ".".join(filter(None, (op.name, op.variant_test_name)))
     for number, sample in enumerate(itertools.islice(found, count)):
         flat, spec = tree_flatten((sample.input, sample.args, sample.kwargs))
         places = [index for index, value in enumerate(flat) if isinstance(value, Tensor)]
@@ -82,25 +86,28 @@ def samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[Sample]:
             first, args, kwargs = tree_unflatten(values, spec)
             return op.op(first, *args, **kwargs)
 
-        yield Sample(f"{name}[{number}]", program, tensors)
+        yield Sample(f"{name_of(op)}[{number}]", program, tensors)
 
 
-def check(sample: Sample, dtype: torch.dtype, compiler: Compiler, *, twice: bool) -> Verdict:
+def check(sample: Sample, dtype: torch.dtype, way: Way) -> Verdict:
     """One sample, compiled, against eager."""
     leaves = sample.inputs()
     try:
-        wanted = observe(sample.program, leaves, leaves, twice=twice)
+        wanted = observe(sample.program, leaves, leaves, twice=False)
     except REFUSALS_OF_EAGER as error:
         return Verdict(sample.name, Outcome.EAGER_RAISES, str(error))
-    if not wanted.first or (twice and not wanted.second):
+    if not wanted.first:
         return Verdict(sample.name, Outcome.NOTHING)
     leaves = sample.inputs()
     try:
-        run = compiler(sample.program, leaves)
-        got = observe(run, leaves, leaves, twice=twice)
+        made = compiled(way, sample.program, leaves)
+        got = observe(made.run, leaves, leaves, twice=False)
+        left = made.left()
     except RefusedError as error:
         return Verdict(sample.name, Outcome.REFUSED, str(error))
     except Exception as error:  # whatever comes here is the compiler's fault, and the score's
         return Verdict(sample.name, Outcome.WRONG, f"{type(error).__name__}: {error}"[:300])
     wrong = difference(got, wanted, TOLERANCE[dtype])
-    return Verdict(sample.name, Outcome.WRONG if wrong else Outcome.EQUAL, wrong or "")
+    if wrong:
+        return Verdict(sample.name, Outcome.WRONG, wrong)
+    return Verdict(sample.name, Outcome.EAGERLY if left else Outcome.EQUAL, left)

@@ -9,13 +9,20 @@ from enum import Enum
 
 
 class Outcome(Enum):
-    """How a case ended; only `WRONG` is a defect."""
+    """How a case ended."""
 
     EQUAL = "equal to eager"
-    REFUSED = "refused, so run eagerly"
+    EAGERLY = "equal, and run eagerly in part or as a whole"
     EAGER_RAISES = "eager raises too"
     NOTHING = "nothing to differentiate"
+    REFUSED = "refused, and not run since plait is not installed"
+    UNFINISHED = "unfinished"
     WRONG = "wrong"
+
+
+RIGHT = (Outcome.EQUAL, Outcome.EAGERLY)
+COMPARED = (*RIGHT, Outcome.REFUSED, Outcome.UNFINISHED, Outcome.WRONG)
+SHOWN = (Outcome.UNFINISHED, Outcome.WRONG)
 
 
 @dataclass(frozen=True)
@@ -28,17 +35,18 @@ class Verdict:
 
 
 def report(name: str, verdicts: Iterable[Verdict], *, reasons: int = 0) -> bool:
-    """Print the score, and what is wrong; whether nothing is."""
+    """Print the score, and what is wrong; whether all that was compared is right."""
     found = list(verdicts)
     counts = Counter(each.outcome for each in found)
     for each in found:
-        if each.outcome is Outcome.WRONG:
-            print(f"WRONG {each.case}: {each.detail}")
-    refused = Counter(each.detail for each in found if each.outcome is Outcome.REFUSED)
-    for detail, number in refused.most_common(reasons):
-        print(f"{number:5} refused: {detail[:150]}")
-    compared = counts[Outcome.EQUAL] + counts[Outcome.REFUSED] + counts[Outcome.WRONG]
+        if each.outcome in SHOWN:
+            print(f"{each.outcome.value.upper()} {each.case}: {each.detail}")
+    causes = (Outcome.EAGERLY, Outcome.REFUSED)
+    eager = Counter(each.detail for each in found if each.outcome in causes)
+    for detail, number in eager.most_common(reasons):
+        print(f"{number:5} eagerly: {detail[:150]}")
+    compared = sum(counts[kind] for kind in COMPARED)
+    right = sum(counts[kind] for kind in RIGHT)
     listed = ", ".join(f"{counts[kind]} {kind.value}" for kind in Outcome if counts[kind])
-    right = compared - counts[Outcome.WRONG]
     print(f"{name}: {right}/{compared} right ({listed})", flush=True)
-    return not counts[Outcome.WRONG]
+    return right == compared

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 
 from gradients.operators import REFUSALS_OF_EAGER, Sample
 from gradients.score import Outcome, Verdict
-from gradients.ways import Compiler, RefusedError
+from gradients.ways import RefusedError, Way, compiled
 
 OPERATORS = (
     *("add", "mul", "div", "sub", "pow", "exp", "log", "sin", "tanh", "sigmoid", "sqrt", "rsqrt"),
@@ -27,7 +27,7 @@ LARGEST = 64
 """Elements of all inputs together, since each is moved on its own."""
 
 
-def check_second(sample: Sample, compiler: Compiler) -> Verdict:
+def check_second(sample: Sample, way: Way) -> Verdict:
     """The second derivatives of a small sample in float64."""
     leaves = sample.inputs()
     if sum(each.numel() for each in leaves) > LARGEST:
@@ -35,11 +35,13 @@ def check_second(sample: Sample, compiler: Compiler) -> Verdict:
     if not _passes(sample.program, sample.inputs()):
         return Verdict(sample.name, Outcome.EAGER_RAISES)
     try:
-        run = compiler(sample.program, leaves)
+        made = compiled(way, sample.program, leaves)
     except RefusedError as error:
         return Verdict(sample.name, Outcome.REFUSED, str(error))
-    right = _passes(run, leaves)
-    return Verdict(sample.name, Outcome.EQUAL if right else Outcome.WRONG)
+    if not _passes(made.run, leaves):
+        return Verdict(sample.name, Outcome.WRONG)
+    left = made.left()
+    return Verdict(sample.name, Outcome.EAGERLY if left else Outcome.EQUAL, left)
 
 
 def _passes(run: object, leaves: list[Tensor]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import fx, nn
@@ -20,7 +21,15 @@ from plait_fx_passes import (
 )
 
 Program = Callable[..., object]
-Compiler = Callable[[Program, Sequence[torch.Tensor]], Program]
+Way = Callable[[Program, Sequence[torch.Tensor]], "Compiled"]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program, and what it says, once it has run, of the parts that run eagerly."""
+
+    run: Program
+    left: Callable[[], str] = str
 
 
 class RefusedError(Exception):
@@ -35,7 +44,7 @@ def graph_of(program: Program, inputs: Sequence[torch.Tensor]) -> fx.GraphModule
     return fx.GraphModule(nn.Module(), graph)
 
 
-def through_joint_graph(program: Program, inputs: Sequence[torch.Tensor]) -> Program:
+def through_joint_graph(program: Program, inputs: Sequence[torch.Tensor]) -> Compiled:
     """Both halves of the optimized joint graph, run by ATen's kernels.
 
     Where autograd only sees views of inputs, there is one graph, and the views are taken outside.
@@ -50,23 +59,60 @@ def through_joint_graph(program: Program, inputs: Sequence[torch.Tensor]) -> Pro
     verify(recorded.flat())
     joint = recorded.replace_graph(run_passes(recorded.flat(), verify_each=True).graph)
     parts = partition(joint)
-    return wrap_training(joint, parts, parts.forward.module(), parts.backward.module(), gm)
+    return Compiled(
+        wrap_training(joint, parts, parts.forward.module(), parts.backward.module(), gm)
+    )
 
 
-def _without_gradients(gm: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Program:
+def _without_gradients(gm: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Compiled:
     try:
         graph = run_passes(to_aten(gm, inputs), verify_each=True)
     except AtenTraceError as error:
         raise RefusedError(str(error).splitlines()[0]) from error
-    return wrap_runtime(graph, torch.no_grad()(graph.module()))
+    return Compiled(wrap_runtime(graph, torch.no_grad()(graph.module())))
 
 
-def through_plait(program: Program, inputs: Sequence[torch.Tensor]) -> Program:
-    """The whole compiler; graphs that a stage refuses run as captured."""
+def load_compiler() -> bool:
+    """Import the whole compiler, which this package does without; whether it is there."""
+    try:
+        import plait.pipeline
+        import plait_cpp_codegen
+        import plait_ir_lowering
+        import plait_scheduler
+    except ImportError:
+        return False
+    return bool(plait and plait_ir_lowering and plait_scheduler and plait_cpp_codegen)
+
+
+def through_plait(program: Program, inputs: Sequence[torch.Tensor]) -> Compiled:
+    """The whole compiler; what it breaks at, and graphs that a stage refuses, run eagerly."""
     import plait
 
     # Its cases are programs of one call each, so nothing is compiled for changing sizes.
-    return plait.compile(program, dynamic=False)
+    run = plait.compile(program, dynamic=False)
+
+    def left() -> str:
+        report = plait.report(run)
+        broken = [f"[{each.code}] {each.reason}" for each in report.breaks]
+        refused = [str(each.reason) for each in report.graphs if each.reason is not None]
+        return "; ".join(dict.fromkeys([*refused, *broken]))
+
+    return Compiled(run, left)
 
 
-WAYS: dict[str, Compiler] = {"joint": through_joint_graph, "plait": through_plait}
+WAYS: dict[str, Way] = {"joint": through_joint_graph, "plait": through_plait}
+
+
+def compiled(way: Way, program: Program, inputs: Sequence[torch.Tensor]) -> Compiled:
+    """The program, compiled; what the way refuses goes through the whole compiler, which runs
+    it as captured and says so.
+
+    Raises RefusedError where that is not installed.
+    """
+    try:
+        return way(program, inputs)
+    except RefusedError as error:
+        if not load_compiler():
+            raise
+        refusal = str(error)
+        return Compiled(through_plait(program, inputs).run, lambda: refusal)

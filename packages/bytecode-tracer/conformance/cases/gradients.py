@@ -668,3 +668,30 @@ def frozen_in_the_call():
         return made(x).sum()
 
     return function, made
+
+
+# Views whose geometry is changed in place.
+
+
+def _leaf_and_history():
+    return [(t(2, 3, grad=True),), (t(2, 3, grad=True) * 2,), (t(2, 3),)]
+
+
+@case(_leaf_and_history, then=_backward)
+def geometry_of_a_view_changed_in_place(x):
+    try:
+        x[0].unsqueeze_(0)
+    except RuntimeError as error:
+        return x * 2, str(error)
+    y = x * 2
+    z = y[0].unsqueeze_(0)
+    return y * 3, z.shape
+
+
+@case(lambda: [(t(2, 3, grad=True),), (t(2, 3, grad=True)[:1],)])
+def geometry_of_a_view_of_a_view_of_a_leaf(x):
+    try:
+        x[:1].t_()
+    except RuntimeError as error:
+        return x * 2, str(error)
+    return x

@@ -500,6 +500,13 @@ def tuples_with_fields_made_here(x, n):
     return made.values, made.indices, when.tm_zone, when[0]
 
 
+@case(lambda: [(t(3, 2),), (t(2, 3),)])
+def parts_of_tuples_with_fields_are_plain(x):
+    found = x.max(0)
+    parts = found[:1], found[::-1], found[:], found + (1,)
+    return x, parts, [type(each) for each in parts]
+
+
 # The interpreter itself
 
 

@@ -198,7 +198,8 @@ def _sequence_item(container: SequenceVariable, key: Any) -> Variable:
     if isinstance(found, list):
         if container.kind is tuple and len(found) == len(container.items) and key.step in (None, 1):
             return container
-        return SequenceVariable(found, container.kind)
+        named = issubclass(container.kind, tuple) and hasattr(container.kind, "n_sequence_fields")
+        return SequenceVariable(found, tuple if named else container.kind)
     item: Variable = found
     return item
 

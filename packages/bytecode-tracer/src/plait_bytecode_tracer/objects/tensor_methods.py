@@ -172,9 +172,18 @@ def _change_metadata(
     if owner.source is not None:
         raise TraceBreakError("GB0002", f"{name}() of a tensor that the caller holds")
     state = frame.state
+    if state.grad_enabled and _may_be_of_a_leaf(owner):
+        raise TraceBreakError("GB0002", f"{name}() of a view of a tensor that the caller holds")
     node, result = state.emit("call_method", name.removesuffix("_"), [owner, *args], kwargs)
     owner.node, owner.fake = node, result
     return owner
+
+
+def _may_be_of_a_leaf(owner: TensorVariable) -> bool:
+    """Whether the tensor is a view of an input that needs gradients: if that is a leaf, or a view
+    of one, autograd lets nobody change the tensor in place."""
+    base = owner.fake._base
+    return base is not None and base.requires_grad and base.grad_fn is None
 
 
 def _is_detached(state: TraceState, owner: TensorVariable) -> bool:

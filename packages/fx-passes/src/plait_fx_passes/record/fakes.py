@@ -37,8 +37,9 @@ def fake_result(
         KernelRefusal: eager's kernel raises.
     """
     if _has_fake_of_its_own(func):
-        # Those programs call composite operators, and expect autograd to take them apart.
-        with torch._C._SetExcludeDispatchKeyGuard(_AUTOGRAD, False):
+        # Those programs call composite operators, and expect autograd to take them apart; it is
+        # not to follow them.
+        with torch.no_grad(), torch._C._SetExcludeDispatchKeyGuard(_AUTOGRAD, False):
             result = mode.dispatch(func, _FAKE, args, kwargs)
     else:
         result = mode.dispatch(func, _FAKE, args, kwargs)

@@ -84,6 +84,7 @@ def _add_outputs(
 ) -> None:
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     shared = _shared_storages(recorder, tensors)
+    needing = {id(recorder.alias_of(leaf).storage) for leaf in tensors if leaf.requires_grad}
     direct: dict[int, int] = {}
     bases: dict[int, int] = {}
     # Results that the caller gets as they are come first, so that a program without aliasing
@@ -94,7 +95,8 @@ def _add_outputs(
         storage = alias.storage
         if storage.placeholder is not None or id(leaf) in direct or id(storage) in bases:
             continue
-        if not _is_view(alias, shared):
+        is_cut = not leaf.requires_grad and id(storage) in needing
+        if not _is_view(alias, shared, is_cut):
             position = direct[id(leaf)] = results.add(_laid_out(recorder, alias), leaf)
             if alias.parent is None:
                 bases.setdefault(id(storage), position)
@@ -122,10 +124,11 @@ def _shared_storages(recorder: Recorder, tensors: Sequence[torch.Tensor]) -> set
     return shared
 
 
-def _is_view(alias: Alias, shared: set[int]) -> bool:
-    """Whether the output is to be rebuilt from its base rather than returned itself."""
+def _is_view(alias: Alias, shared: set[int], is_cut: bool) -> bool:
+    """Whether the output is to be rebuilt from its base rather than returned itself; `is_cut` off
+    from the gradients of another output over its memory, it cannot be that base."""
     if id(alias.storage) in shared:
-        return alias.parent is not None
+        return alias.parent is not None or is_cut
     return alias.parent is not None and not is_dense(alias.value)
 
 

@@ -27,9 +27,11 @@ from plait_fx_passes.aten_graph import Detached, ViewStep
 from plait_fx_passes.errors import AtenTraceError, ValuesCheckedError
 from plait_fx_passes.op_info import OpInfo, OpKind, op_info, run_composite
 from plait_fx_passes.record.aliases import Alias, Lineage, new_base, read, with_layout
+from plait_fx_passes.record.checks import ask_to_check
 from plait_fx_passes.record.draws import Draws
 from plait_fx_passes.record.fakes import fake_result, permuted
 from plait_fx_passes.record.kernels import ask_kernel
+from plait_fx_passes.record.known import known_answer
 from plait_fx_passes.record.mutations import change_metadata, mutate
 from plait_fx_passes.record.numbers import NumberNode, is_number
 from plait_fx_passes.record.numbers import node_of as number_node
@@ -85,6 +87,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._in_backward = False
         # Under which pass of autograd all this runs: backwards are compiled when they run.
         self._outer_pass = _running_pass()
+        self._composites = 0
+        """Of how many operators the parts are being recorded, one inside of the other."""
         self._draws = Draws()
         self._rules = rules
         self._decompositions = decompositions
@@ -256,25 +260,33 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     ) -> object:
         """What the operator is made of; the operator itself where a part only checks values."""
         if func not in _WHOLE:
+            self._composites += 1
             try:
                 with self:
                     return run_composite(func, args, kwargs)
             except ValuesCheckedError:
                 if info.kind is not OpKind.FUNCTIONAL:
                     raise
+            finally:
+                self._composites -= 1
         return self._functional(func, args, kwargs)
 
     def _functional(
         self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
+        fakes, nodes = self._operands(args)
+        fake_kwargs, node_kwargs = self._keywords(kwargs)
         if not func._schema.returns:
+            if not self._composites and ask_to_check(func, nodes):
+                return None
             raise ValuesCheckedError(
                 f"{func} only checks values, and a graph computes",
                 where=self.where,
                 hint="run it eagerly",
             )
-        fakes, nodes = self._operands(args)
-        fake_kwargs, node_kwargs = self._keywords(kwargs)
+        known = known_answer(func, nodes)
+        if known is not None:
+            return known
         value = fake_result(self.fake_mode, func, fakes, fake_kwargs)
         if not op_info(func).random:
             return self._register(func, nodes, node_kwargs, value)

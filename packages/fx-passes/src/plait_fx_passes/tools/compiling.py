@@ -15,6 +15,7 @@ from plait_fx_passes.runtime import wrap_runtime
 from plait_fx_passes.to_aten import to_aten
 from plait_fx_passes.training.joint import to_joint
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.modes import records_gradients
 from plait_fx_passes.training.partition import Partition, partition
 from plait_fx_passes.training.runtime import wrap_training
 
@@ -60,7 +61,7 @@ def joint_of(
     gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor]
 ) -> tuple[JointGraph, Partition] | None:
     """The joint graph after the default passes, and its partition; None without gradients."""
-    if not torch.is_grad_enabled() or not _may_need_gradients(gm, example_inputs):
+    if not records_gradients(gm) or not _may_need_gradients(gm, example_inputs):
         return None
     try:
         recorded = to_joint(gm, example_inputs)

@@ -36,7 +36,10 @@ _ATEN = (
     *("made_leaves", "differentiates"),
 )
 _PARTITION = ("saved", "kept", "saved_bytes", "operations")
-_JOINT = ("result_count", "tangents", "gradients", "random", "flow")
+_JOINT = (
+    *("result_count", "tangents", "gradients", "random", "flow"),
+    "begins_without_gradients",
+)
 
 
 @dataclass(frozen=True, slots=True)

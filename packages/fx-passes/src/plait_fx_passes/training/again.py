@@ -140,10 +140,11 @@ class Again:
             for source, tensor in given
             if isinstance(source, AttributeInput) and source.name in self._attributes
         }
-        if not attributes:
-            return self._program(*arguments)
-        with _reparametrize_module(self._program, attributes):
-            return self._program(*arguments)
+        with torch.set_grad_enabled(not self._joint.begins_without_gradients):
+            if not attributes:
+                return self._program(*arguments)
+            with _reparametrize_module(self._program, attributes):
+                return self._program(*arguments)
 
     def as_before(
         self, states: Sequence[torch.Tensor], autocast: Sequence[tuple[str, torch.dtype]] = ()

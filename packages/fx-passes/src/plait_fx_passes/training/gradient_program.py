@@ -105,8 +105,11 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _can_be_inlined(joint: JointGraph, program: fx.GraphModule) -> bool:
-    """Whether the nodes of the program say all: modules that it calls read no parameters, what
-    it reaches for is what it names, and each output is a node or a constant."""
+    """Whether the nodes of the program say all: it begins with gradients, modules that it calls
+    read no parameters, what it reaches for is what it names, and each output is a node or a
+    constant."""
+    if joint.begins_without_gradients:
+        return False
     (output,) = program.graph.find_nodes(op="output")
     if len(tree_leaves(output.args[0])) != len(joint.program.outputs):
         return False

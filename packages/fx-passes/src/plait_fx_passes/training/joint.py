@@ -31,6 +31,7 @@ from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.training.flow import flow_of
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
+from plait_fx_passes.training.modes import turns_gradients_on
 from plait_fx_passes.training.spent import differentiates, is_spent, uses_up
 from plait_utils.meta_kernels import call_meta_kernels_directly
 from plait_utils.wrappings import is_plain
@@ -85,10 +86,12 @@ def _recorded(
 ) -> JointGraph:
     extra = default_decompositions() if decompositions is None else decompositions
     call_meta_kernels_directly()
-    enabled = for_training or torch.is_grad_enabled()
+    # A program that turns gradients on by itself begins as its caller is; others, asked for
+    # gradients, begin with them.
+    begins = torch.is_grad_enabled() or (for_training and not turns_gradients_on(gm))
     try:
         # Anomaly mode would look at the values of gradients, which there are none of here.
-        with torch.set_grad_enabled(enabled), torch.autograd.set_detect_anomaly(False):
+        with torch.set_grad_enabled(begins), torch.autograd.set_detect_anomaly(False):
             try:
                 return _record(gm, example_inputs, extra, for_training, leaves=True)
             except AtenTraceError as error:
@@ -183,6 +186,7 @@ def _record(
         gradients=gradients.positions,
         random=any(is_random(node) for node in recorder.graph.nodes),
         flow=flow,
+        begins_without_gradients=not grad_mode,
     )
 
 
@@ -249,7 +253,8 @@ def _require_gradients(
             continue
         leaf = fake_of(recorder.fake_mode, fake).requires_grad_()
         table.leaves[index] = (leaf,)
-        argument = leaf.clone()
+        with torch.enable_grad():
+            argument = leaf.clone()
         if argument.stride() != fake.stride():
             raise AtenTraceError("an input that is written to has gaps or overlaps in memory")
         table.arguments[index] = cast(FakeTensor, argument)

@@ -26,7 +26,8 @@ class JointGraph:
     for each tangent, the position of the result that it belongs to; ``gradients``, for each of
     the program's placeholders, the position of its gradient among the results, or None.
     ``random`` says whether the program draws random numbers. ``flow`` says which gradients each
-    tangent leads to, and what a second backward would meet.
+    tangent leads to, and what a second backward would meet. ``begins_without_gradients`` says that
+    the program is called with gradients off, and turns them on by itself.
     """
 
     program: AtenGraph
@@ -35,6 +36,7 @@ class JointGraph:
     gradients: tuple[int | None, ...]
     random: bool
     flow: Flow
+    begins_without_gradients: bool = False
 
     @property
     def graph(self) -> fx.Graph:

@@ -72,7 +72,13 @@ def wrap_training(
     def call(*arguments: torch.Tensor) -> object:
         return watched(*arguments) if torch.is_anomaly_enabled() else run(*arguments)
 
-    return call
+    def call_turning_gradients_on(*arguments: torch.Tensor) -> object:
+        if torch.is_anomaly_enabled():
+            return watched(*arguments)
+        with torch.enable_grad():
+            return run(*arguments)
+
+    return call_turning_gradients_on if joint.begins_without_gradients else call
 
 
 def writable_in_training(joint: JointGraph, parts: Partition) -> dict[int, int]:
@@ -157,15 +163,17 @@ def _entered(
     node: type[torch.autograd.Function], joint: JointGraph, copied: Sequence[int]
 ) -> Compiled:
     """The node, which is to know copies of some inputs besides, and no history of inputs that no
-    gradient reaches: autograd would run, and free, what these come from."""
+    gradient reaches: autograd would run, and free, what these come from. One that the gradient of
+    nothing reaches, as that of a count of what is not zero, is reached all the same."""
     checked: Compiled = node.apply
     # What `apply` itself ends in. The rest of it is for nodes that know functorch's transforms.
     apply: Compiled = super(torch.autograd.Function, node).apply  # type: ignore[misc]  # in C
     placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
+    reached = frozenset().union(*joint.flow.reached)
     apart = [
         n
         for n, node in enumerate(placeholders)
-        if joint.gradients[n] is None and _can_have_history(node.meta["val"])
+        if n not in reached and _can_have_history(node.meta["val"])
     ]
 
     if not apart and not copied:

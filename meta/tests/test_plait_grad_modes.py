@@ -1,0 +1,74 @@
+"""Programs that switch gradients themselves, also where a break lies between the switches."""
+
+import pytest
+import torch
+
+import plait
+
+
+def breaks():
+    torch.zeros(1).untyped_storage()
+
+
+def after_a_break_without_gradients(x):
+    with torch.no_grad():
+        breaks()
+        scale = x.sum()
+    return x.tanh() * scale
+
+
+def written_after_a_break(x):
+    y = x * 2
+    with torch.no_grad():
+        breaks()
+        y.mul_(2)
+    y.mul_(x)
+    return y, y[:1]
+
+
+def enabled_inside(x):
+    with torch.enable_grad():
+        y = x.tanh()
+    return y, x * 2, y.detach() * 3
+
+
+def disabled_again_after_a_break(x):
+    with torch.no_grad():
+        breaks()
+        with torch.enable_grad():
+            y = x.sin()
+        z = y * 2
+    return y, z, z + x
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize(
+    "program",
+    [
+        after_a_break_without_gradients,
+        written_after_a_break,
+        enabled_inside,
+        disabled_again_after_a_break,
+    ],
+)
+def test_gradients_to_any_order_are_those_of_eager(program, enabled):
+    fast = plait.compile(program, backend="python")
+    seen = []
+    for run in (program, fast, fast):
+        with torch.set_grad_enabled(True):
+            x = torch.linspace(-1, 1, 6, dtype=torch.float64).view(2, 3).requires_grad_()
+            given = x * 1
+        with torch.set_grad_enabled(enabled):
+            outputs = run(given)
+            assert torch.is_grad_enabled() is enabled
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        flags = [each.requires_grad for each in outputs]
+        needing = [each.sin().sum() for each in outputs if each.requires_grad]
+        first, second = None, None
+        if needing:
+            (first,) = torch.autograd.grad(sum(needing), x, create_graph=True)
+            (second,) = torch.autograd.grad(first.sin().sum(), x)
+        seen.append((flags, [each.detach() for each in outputs], first, second))
+    for each in seen[1:]:
+        assert each[0] == seen[0][0]
+        torch.testing.assert_close(each[1:], seen[0][1:])
