@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import abc
+import collections
 import copy
 import logging
 import time
+import typing
 
 import pytest
 import torch
@@ -238,3 +240,20 @@ def test_a_list_that_grows_in_a_loop_over_a_break_costs_a_bounded_number_of_comp
         expected, found = program(torch.ones(2), n), made(torch.ones(2), n)
         assert all(map(torch.equal, found, expected))
     assert sum(entries(made)) <= 6
+
+
+def test_named_tuples_made_before_a_break_do_not_compile_again():
+    def program(x, n):
+        class Typed(typing.NamedTuple):
+            first: typing.Any
+            second: int = 2
+
+        Plain = collections.namedtuple("Plain", "a b")
+        p, q = Plain(x, 1), Typed(x)
+        time.sleep(0)
+        return p._replace(b=3).b * q.first + p.a * q.second, type(p) is Plain, type(q) is Typed
+
+    made = compiled(program)
+    for n in range(4):
+        assert torch.equal(made(torch.full((2,), n), 0)[0], program(torch.full((2,), n), 0)[0])
+    assert entries(made) == [1, 1]

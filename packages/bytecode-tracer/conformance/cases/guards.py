@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import math
+import typing
 
 import torch
 from torch import nn
@@ -476,3 +477,27 @@ def tensor_method_patched(x):
 @case(_around(torch.Tensor, "softmax", lambda self, dim: self - dim))
 def inherited_tensor_method_patched(x):
     return x.softmax(1)
+
+
+class _Fields(typing.NamedTuple):
+    first: typing.Any
+    second: int
+
+
+class _FieldsOfItsOwn(_Fields):
+    @property
+    def second(self):
+        return tuple.__getitem__(self, 1) + 100
+
+
+def _with_fields():
+    kept = _Fields.second
+    for replaced in (kept, _Fields.first, property(lambda self: 7), kept):
+        _Fields.second = replaced
+        yield (_Fields(t(2), 2), _FieldsOfItsOwn(t(2), 3))
+    _Fields.second = kept
+
+
+@case(lambda: _with_fields())
+def fields_that_are_replaced(p, q):
+    return p.first * p.second, q.first * q.second, _Fields(p.first, 5).second

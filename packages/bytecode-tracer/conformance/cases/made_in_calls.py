@@ -520,3 +520,57 @@ def generic_classes_of_the_call(x, n):
 
     time.sleep(0)
     return Holder(x).value + n, Holder.__parameters__ == (T,)
+
+
+@case(_numbers)
+def named_tuples_of_the_call(x, n):
+    Point = collections.namedtuple("Point", "a b", defaults=[n])
+    p = Point(x)
+    time.sleep(0)
+    moved = p._replace(b=p.b + 1)
+    same = type(p) is Point, type(moved) is Point, isinstance(moved, tuple), p == Point(x, n)
+    a, b = moved
+    return p.a * b, same[:3], moved._asdict(), Point._fields, Point._make([a, 1]), repr(p.b)
+
+
+@case(_numbers)
+def typed_named_tuples_of_the_call(x, n):
+    class Pair(typing.NamedTuple):
+        first: typing.Any
+        second: int = n
+
+        def total(self):
+            return self.first + self.second
+
+    p = Pair(x)
+    time.sleep(0)
+    q = Pair(x, 2)
+    return p.total(), q.total(), type(p) is type(q), p, Pair, Pair._field_defaults
+
+
+@case(_numbers)
+def named_tuples_of_one_name(x, n):
+    first = collections.namedtuple("Made", "a b")
+    second = collections.namedtuple("Made", "b a" if n > 1 else "a b")
+    p, q = first(x, 1), second(x, n)
+    if n == 3:
+        first.a = second.a
+    time.sleep(0)
+    return p.b, q.b, p.a, isinstance(p, second), first is second, type(q)._fields
+
+
+@case(_numbers)
+def named_tuple_that_inherits(x, n):
+    class Base(collections.namedtuple("Base", "a b")):
+        def scaled(self):
+            return self.a * self.b
+
+    class Named(Base):
+        __slots__ = ()
+
+        def __new__(cls, a, b=n):
+            return super().__new__(cls, a, b)
+
+    made = Named(x)
+    time.sleep(0)
+    return made.scaled(), made, Named(x, 3).scaled(), made._replace(b=2), isinstance(made, Base)

@@ -11,11 +11,12 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.objects import bind_attribute
-from plait_bytecode_tracer.objects.statics import MISSING, is_python, static_attribute
+from plait_bytecode_tracer.objects.standins import HEAP_TYPE
+from plait_bytecode_tracer.objects.statics import MISSING, guard_class, is_python, static_attribute
 from plait_bytecode_tracer.outside.tables import own_dict
 from plait_bytecode_tracer.twins.registry import proxy_of
 from plait_bytecode_tracer.values.lookup import is_defined
-from plait_bytecode_tracer.values.plain import is_named_tuple
+from plait_bytecode_tracer.values.plain import TUPLE_GETTER, is_named_tuple
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
@@ -62,8 +63,12 @@ def container_attribute(
     if name == "__class__":
         return constant(kind)
     if isinstance(owner, SequenceVariable):
+        if is_named_tuple(kind) and is_python(static_attribute(kind, "__getattribute__")):
+            raise TraceBreakError("GB0007", "a named tuple with a __getattribute__ of its own")
         position = _field_position(kind, name)
         if position is not None:
+            if kind.__flags__ & HEAP_TYPE:
+                guard_class(frame, kind, name)
             return owner.items[position]
         if isinstance(static_attribute(kind, name), types.MemberDescriptorType):
             return _hidden_field(frame, owner, name)
@@ -130,12 +135,10 @@ def _attribute_of_ordered(frame: Frame, owner: DictVariable, name: str) -> Varia
 
 def _field_position(kind: Any, name: str) -> int | None:
     """The position of a named field of a NamedTuple or torch.return_types class."""
-    if name in getattr(kind, "_fields", ()):
-        return int(kind._fields.index(name))
-    if name in getattr(kind, "__match_args__", ()):
-        return int(kind.__match_args__.index(name))
-    is_field = isinstance(static_attribute(kind, name), types.MemberDescriptorType)
-    if hasattr(kind, "n_sequence_fields") and is_field:
+    static = static_attribute(kind, name)
+    if type(static) is TUPLE_GETTER:
+        return int(static.__reduce__()[1][0])
+    if hasattr(kind, "n_sequence_fields") and isinstance(static, types.MemberDescriptorType):
         place = getattr(kind(range(kind.n_fields)), name)
         return place if isinstance(place, int) and place < kind.n_sequence_fields else None
     return None

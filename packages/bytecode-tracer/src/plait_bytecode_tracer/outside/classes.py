@@ -11,12 +11,14 @@ import _abc  # type: ignore[import-not-found]  # it has no stub
 import abc
 import collections.abc
 import enum
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.outside.functions import is_made_for_calls, is_passed, wrap_function
 from plait_bytecode_tracer.values.lookup import is_a
+from plait_bytecode_tracer.values.plain import TUPLE_GETTER, is_named_tuple
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable, is_constant
 
@@ -31,7 +33,7 @@ _CALLED_ON_THEIR_OWN = ("__del__", "__getattribute__", "__init_subclass__", "__s
 
 def is_class_of_call(cls: type, source: Source) -> bool:
     """Whether a class may well be another object in the next call: a local one, passed."""
-    if "<locals>" not in cls.__qualname__ or not is_passed(source):
+    if not is_passed(source) or not _is_local(cls):
         return False
     if str(cls.__module__).partition(".")[0] == "torch" or isinstance(cls, enum.EnumMeta):
         return False
@@ -40,6 +42,16 @@ def is_class_of_call(cls: type, source: Source) -> bool:
     return all(_is_metaclass(type(base)) for base in cls.__mro__) and all(
         _is_known(value) and name not in _CALLED_ON_THEIR_OWN for name, value in vars(cls).items()
     )
+
+
+def _is_local(cls: type) -> bool:
+    """Whether a class was defined by a call: named tuples do not say where they were made."""
+    if "<locals>" in cls.__qualname__:
+        return True
+    if not is_named_tuple(cls):
+        return False
+    module = sys.modules.get(cls.__module__)
+    return module is None or vars(module).get(cls.__qualname__) is not cls
 
 
 _OF_C = (object, type, dict, list, tuple, set, frozenset, str, int, float, complex, bytes)
@@ -72,7 +84,7 @@ def _is_known(value: Any) -> bool:
         return all(part is None or isinstance(part, types.FunctionType) for part in parts)
     if is_a(value, types.FunctionType | _OF_CLASSES) or is_constant(value):
         return True
-    return not hasattr(type(value), "__get__")
+    return type(value) is TUPLE_GETTER or not hasattr(type(value), "__get__")
 
 
 def wrap_class(state: TraceState, cls: type, source: Source) -> Variable:
@@ -104,23 +116,29 @@ def wrap_class(state: TraceState, cls: type, source: Source) -> Variable:
         list(bases.items)  # each is guarded
     table = source.attribute("__dict__")
     for name, value in vars(cls).items():
-        _part(state, value, table.item(repr(name), name))
+        _part(state, cls, value, table.item(repr(name), name))
     return adopted
 
 
-def _part(state: TraceState, value: Any, source: Source) -> None:
+def _part(state: TraceState, cls: type, value: Any, source: Source) -> None:
     """Guard what a class holds under a name, and remember what is not the same in each call."""
     if is_a(value, types.FunctionType):
-        local = is_made_for_calls(value, source)
+        owner = value.__qualname__.rpartition(".")[0]
+        made_with_it = owner in (cls.__qualname__, cls.__name__)  # the latter of named tuples
+        local = made_with_it or is_made_for_calls(value, source)
         made = wrap_function(state, value, source) if local else state.wrap(value, source)
         state.made.variables[id(value)] = made
     elif isinstance(value, staticmethod | classmethod):
         state.guard_type(source, value)
-        _part(state, value.__func__, source.attribute("__func__"))
+        _part(state, cls, value.__func__, source.attribute("__func__"))
     elif isinstance(value, property):
         state.guard_type(source, value)
         for name in ("fget", "fset", "fdel"):
-            _part(state, getattr(value, name), source.attribute(name))
+            _part(state, cls, getattr(value, name), source.attribute(name))
+    elif type(value) is TUPLE_GETTER:
+        state.guard_type(source, value)
+        read = Source(f"{source.code}.__reduce__()[1]", source.text, source)
+        state.guard_constant(value.__reduce__()[1], read)
     elif isinstance(value, _OF_CLASSES) or type(value) is _ABC_DATA:
         state.guard_type(source, value)
     elif is_constant(value):

@@ -6,6 +6,7 @@ globals, its defaults and what its closure holds decide what it does: these are 
 
 from __future__ import annotations
 
+import sys
 import types
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -58,8 +59,7 @@ def wrap_function(state: TraceState, value: types.FunctionType, source: Source) 
         state.guard(source.attribute("__code__"), f"{{}} == {state.constants.name(code)}", text)
     else:
         state.require(source.attribute("__code__"), Kind.IDENTITY, code, text)
-    text = f"{source.text} has the globals of {value.__qualname__}"
-    state.require(source.attribute("__globals__"), Kind.IDENTITY, value.__globals__, text)
+    _guard_globals(state, value, source.attribute("__globals__"))
     made = FunctionVariable(code, value.__globals__, value.__name__, source=source, original=value)
     state.world.wrapped[id(value)] = made  # its closure may hold it
     state.world.kept.append(value)
@@ -78,6 +78,21 @@ def wrap_function(state: TraceState, value: types.FunctionType, source: Source) 
     if isinstance(named, DictVariable):
         made.keyword_defaults = dict(named.items.items())
     return made
+
+
+def _guard_globals(state: TraceState, value: types.FunctionType, source: Source) -> None:
+    """A function's globals stay what they are: those of a module, or what it reads of its own."""
+    table, names = value.__globals__, value.__code__.co_names
+    has_own = all(name in table for name in names) and not any(
+        isinstance(each, types.CodeType) for each in value.__code__.co_consts
+    )
+    if has_own and table.get("__name__") not in sys.modules:  # of a named tuple's `__new__`
+        for name in names:
+            text = f"the global {name} of {value.__qualname__}"
+            state.require(source.item(repr(name), text), Kind.IDENTITY, table[name], text)
+        return
+    text = f"the globals of {value.__qualname__}"
+    state.require(source, Kind.IDENTITY, table, text)
 
 
 def outside_attribute(frame: Frame, owner: FunctionVariable, name: str) -> Variable | None:

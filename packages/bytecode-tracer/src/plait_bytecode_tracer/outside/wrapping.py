@@ -98,7 +98,10 @@ def _wrap_object(state: TraceState, value: Any, source: Source) -> Variable:
         state.guard_type(source, value)
         return CellVariable(None, value, source.cell_content(source.text))
     if type(value) in STORED_KINDS or is_named_tuple(type(value)):
-        state.guard_type(source, value)
+        if state.goes_on and is_class_of_call(type(value), source):
+            state.wrap(type(value), class_source(source))
+        else:
+            state.guard_type(source, value)
         return wrap_container(state, value, type(value), source)
     if type(value) is collections.deque:
         return wrap_deque(state, value, source)

@@ -20,6 +20,9 @@ STORED_KINDS: frozenset[type] = frozenset(
 VALUE_BASES: tuple[type, ...] = (str, int, float, complex, bytes)
 """Builtin classes of constants, from which classes inherit."""
 
+TUPLE_GETTER = type(vars(collections.namedtuple("_One", "one"))["one"])
+"""The class of what finds a field of a named tuple."""
+
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """The attributes of a module that hold what its call does besides `forward`."""
 
