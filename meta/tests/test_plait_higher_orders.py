@@ -162,6 +162,12 @@ def through_hooks(run):
     return derivatives([run(x, w)], [x, w], 2)
 
 
+@case(lambda x, w: (torch.fft.rfft(x * w).abs(), x.cumprod(-1), w.prod(-1).sin()))
+def of_spectra_and_products(run):
+    x, w = double(2, 5), double(2, 5)
+    return derivatives(run(x, w), [x, w], 2)
+
+
 @case(lambda x: (x.sin() * x).view(2, 2).t())
 def with_gradients_that_lie_otherwise(run):
     x = double(4)

@@ -205,6 +205,8 @@ def _reduced(kind: str, x: torch.Tensor, dims: Sequence[int], keepdim: bool) -> 
     if kind in ("argmax", "argmin", "prod"):
         rest = [d for d in range(x.dim()) if d not in dims]
         flat = x.permute(*rest, *dims).flatten(len(rest))
+        if flat.dtype is torch.bool:  # which torch orders nowhere
+            flat = flat.to(torch.uint8)
         out = getattr(flat, kind)(-1)
         shape = [1 if d in dims else x.shape[d] for d in range(x.dim())]
         return out.reshape(shape) if keepdim else out

@@ -7,7 +7,18 @@ import torch
 from scheduler_checks import kernel_count, run
 from scheduler_graphs import Builder, transformer
 
-from plait_ir_lowering import Const, DType, IndexValue, Load, Masked, Op, as_index
+from plait_ir_lowering import (
+    Const,
+    DType,
+    IndexValue,
+    Load,
+    Masked,
+    Op,
+    as_index,
+    interpret,
+    parse_graph,
+    to_torch_dtype,
+)
 from plait_scheduler import (
     Access,
     DecisionKind,
@@ -16,7 +27,11 @@ from plait_scheduler import (
     Reduce,
     SchedulerOptions,
     Store,
+    load_python,
+    plan,
     print_kernel,
+    render_python,
+    verify_program,
 )
 
 UNFUSED = SchedulerOptions(
@@ -335,6 +350,82 @@ def test_arg_reductions_keep_the_order_of_their_rows(b: Builder) -> None:
     x = b.input(torch.randn(4, 6, 5))
     e = b.unary("exp", x)
     run(b, b.reduce("argmin", e, [2, 0]), b.reduce("sum", e, [0, 2]), b.reduce("argmax", e, [0, 2]))
+
+
+def test_arg_reductions_take_bools(b: Builder) -> None:
+    x = b.input(torch.tensor([[0.0, 2.0, 3.0], [1.0, -1.0, 0.0]]))
+    y = b.reduce("argmax", b.binary("gt", x, 0.5), [1])
+    assert run(b, y).program.kernels
+    assert y.value.flatten().tolist() == [1, 0]
+
+
+SPANNING = """\
+graph t()
+  input a: f64[3, 5] on cpu
+  input b: f64[3, 5] on cpu
+  input c: f64[3, 5] on cpu
+  input eq_1: bool[3, 5] on cpu
+  input n1: bool[3, 5] on cpu
+  input full_2: f64[] on cpu
+  input full_1: f64[3, 5] on cpu
+  input ne: bool[3, 5] on cpu
+  input n3: bool[3, 5] on cpu
+  input n2: bool[3, 5] on cpu
+  input full_4: f64[] on cpu
+  input where_4: f64[3, 1] on cpu
+  input d: f64[3, 5] on cpu
+  input e: f64[3, 5] on cpu
+  define mul_7: f64[3, 5] on cpu
+    for i0: 3, i1: 5 = mul(a[i0, i1], b[i0, i1])
+  define where: f64[3, 5] on cpu
+    for i0: 3, i1: 5 = where(n1[i0, i1], full_2[()], mul_7[i0, i1])
+  define flip_3: f64[3, 5] on cpu
+    for i0: 3, i1: 5 = where[i0, -i1 + 4]
+  define cumsum_1: f64[3, 5] on cpu
+    call new aten::cumsum(flip_3, 1, None)
+  define flip_4: f64[3, 5] on cpu
+    for i0: 3, i1: 5 = cumsum_1[i0, -i1 + 4]
+  define div: f64[3, 5] on cpu
+    for i0: 3, i1: 5 = div(flip_4[i0, i1], c[i0, i1])
+  define where_1: f64[3, 5] on cpu
+    for i0: 3, i1: 5 = where(eq_1[i0, i1], div[i0, i1], full_1[i0, i1])
+  define where_3: f64[3, 5] on cpu
+    for i0: 3, i1: 5 = where(ne[i0, i1], full_2[()], b[i0, i1])
+  define where_2: f64[3, 5] on cpu
+    for i0: 3, i1: 5 = where(n2[i0, i1], full_4[()], c[i0, i1])
+  define cumprod_2: f64[3, 5] on cpu
+    call new aten::cumprod(where_2, 1, None)
+  define mul_8: f64[3, 5] on cpu
+    for i0: 3, i1: 5 = mul(cumprod_2[i0, i1], where_3[i0, i1])
+  define sum_2_sum: f64[3, 1] on cpu
+    reduce sum for i0: 3, i1: 1 over r0: 5 = mul_8[i0, r0]
+  define mul_9: f64[3, 1] on cpu
+    for i0: 3, i1: 1 = mul(sum_2_sum[i0, 0], where_4[i0, 0])
+  define where_5: f64[3, 5] on cpu
+    for i0: 3, i1: 5 = where(n3[i0, i1], mul_9[i0, 0], where_1[i0, i1])
+  define flip_5: f64[3, 4] on cpu
+    for i0: 3, i1: 4 = where_5[i0, -i1 + 4]
+  define padded: f64[3, 5] on cpu
+    call new aten::slice_backward(flip_5, [3, 5], 1, 1, 5, 1)
+  define add: f64[3, 5] on cpu
+    for i0: 3, i1: 5 = add(padded[i0, i1], d[i0, i1])
+  define add_1: f64[3, 5] on cpu
+    for i0: 3, i1: 5 = add(add[i0, i1], e[i0, i1])
+  return add_1
+"""
+
+
+def test_groups_that_span_others_make_no_cycle() -> None:
+    graph = parse_graph(SPANNING)
+    schedule = plan(graph)
+    verify_program(schedule.program)
+    torch.manual_seed(0)
+    given = [
+        torch.randn([size.as_int() for size in each.layout.size]).to(to_torch_dtype(each.dtype))
+        for each in graph.inputs
+    ]
+    (got,) = load_python(render_python(schedule.program))(given)
+    torch.testing.assert_close(got, interpret(graph, given)[0])
 
 
 def test_identical_graphs_give_identical_programs() -> None:

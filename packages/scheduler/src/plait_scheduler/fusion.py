@@ -35,9 +35,19 @@ class Unit:
 
 def fuse(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> list[Unit]:
     """The units that carry out `graph`, in an order that respects dependencies."""
-    fuser = _Fuser(graph, options, log)
+    fuel, taken = log.fuel, len(log.decisions)
+    units = _fused(_Fuser(graph, options, log))
+    if sum(len(unit.places) for unit in units) == len(graph.definitions):
+        return units
+    # Groups that span others led around the search for cycles: anew, looking everywhere.
+    log.fuel, log.decisions[taken:] = fuel, []
+    return _fused(_Fuser(graph, options, log, everywhere=True))
+
+
+def _fused(fuser: _Fuser) -> list[Unit]:
+    options = fuser.options
     if options.fuse_pointwise or options.fuse_reductions:
-        for place in range(len(graph.definitions)):
+        for place in range(len(fuser.graph.definitions)):
             fuser.join_producers(place)
     if options.fuse_siblings:
         fuser.join_siblings()
@@ -51,6 +61,9 @@ class _Fuser:
     graph: Graph
     options: SchedulerOptions
     log: DecisionLog
+    everywhere: bool = False
+    """Whether cycles are looked for behind both groups, too: a path may lead there and back through
+    a group that begins before them."""
     buffers: dict[str, Buffer] = field(init=False)
     producer: dict[str, int] = field(init=False)
     """The place of the definition of each buffer."""
@@ -248,6 +261,8 @@ class _Fuser:
     def _cycle(self, first: int, second: int) -> str | None:
         """Whether a path leads from one group to the other through a third."""
         limit = max(self._last_place(first), self._last_place(second))
+        if self.everywhere:
+            limit = len(self.graph.definitions)
         pair = {first, second}
         for start in (first, second):
             seen = {start}

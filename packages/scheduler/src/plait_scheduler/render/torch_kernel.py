@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plait_ir_lowering import IndexExpr, Load, Op, ReductionKind, Value, Var
+from plait_ir_lowering import DType, IndexExpr, Load, Op, ReductionKind, Value, Var
 from plait_scheduler.program import Access, Domain, Kernel, Let, Reduce, Statement, Store
 from plait_scheduler.render.values import TORCH_DTYPES, ValueWriter, strided_dimensions
+
+_POSITIONAL = (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,10 @@ def _statement(statement: Statement, kernel: Kernel, writer: ValueWriter) -> str
             sizes = _sizes(kernel.outer + kernel.inner)
             dtype = TORCH_DTYPES[statement.value.dtype]
             rows = f"rows({value}, {sizes}, {len(kernel.inner)}, {dtype})"
+            if (
+                statement.value.dtype is DType.bool_ and kind in _POSITIONAL
+            ):  # torch orders no bools
+                rows = f"{rows}.to(torch.uint8)"
             return f"{name} = {_reduction(kind, rows, dtype)}.reshape({_kept(kernel)})"
         case Store(param, index, domain, _):
             return _store(param, index, domain, value, kernel, writer)
