@@ -207,3 +207,121 @@ def kernels_of_dtypes(x, changed, seen):
         except (RuntimeError, NotImplementedError) as error:
             found.append(type(error).__name__)
     return found
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+class Looked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, table, place):
+        return table[place] * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.sum().expand(4), None
+
+
+@torch.library.custom_op("conformance::refusing", mutates_args=())
+def refusing(place: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    if int(place) > 3:
+        raise ValueError("out of range")
+    return table[place]
+
+
+@refusing.register_fake
+def _(place, table):
+    return table.new_empty(place.shape)
+
+
+def _with_gradients():
+    return [(t(3, grad=True), place, t(4, grad=True), seen) for _, place, _, seen in _places()]
+
+
+@case(_with_gradients)
+def handled_before_a_function(x, place, table, seen):
+    try:
+        y = table[place]
+    except IndexError:
+        seen.append("out of range")
+        y = table.sum()
+    return Doubled.apply(x) + y
+
+
+@case(_with_gradients)
+def handled_around_a_function(x, place, table, seen):
+    try:
+        return Looked.apply(table, place) + x
+    except IndexError:
+        seen.append("out of range")
+        return x
+
+
+@case(_with_gradients)
+def handled_before_a_transform(x, place, table, seen):
+    try:
+        y = table[place]
+    except IndexError:
+        seen.append("out of range")
+        y = table.sum()
+    return torch.vmap(lambda row: row * 2)(x) + y
+
+
+@case(_places)
+def handled_around_an_operator(x, place, table, seen):
+    try:
+        return refusing(place, table) + x
+    except ValueError as error:
+        seen.append(str(error))
+        return x
+
+
+@case(_places)
+def handled_before_an_operator(x, place, table, seen):
+    try:
+        y = table[place]
+    except IndexError:
+        seen.append("out of range")
+        y = table.sum()
+    return refusing(torch.tensor(1), table) + y
+
+
+class Noting:
+    def __init__(self, seen):
+        self.seen = seen
+
+    def __enter__(self):
+        self.seen.append("entered")
+
+    def __exit__(self, kind, error, traceback):
+        self.seen.append(kind is None)
+        return kind is ValueError
+
+
+@case(_places)
+def left_by_an_operator(x, place, table, seen):
+    with Noting(seen):
+        return refusing(place, table) + x
+    return x
+
+
+@case(_places)
+def mode_left_by_an_operator(x, place, table, seen):
+    with torch.no_grad():
+        return refusing(place, table) + x
+
+
+@case(_places)
+def mode_of_before_a_break_left_by_an_operator(x, place, table, seen):
+    with torch.autocast("cpu"):
+        y = x + 1
+        if float(y.sum()) > 1000:
+            return y
+        return refusing(place, table) + x

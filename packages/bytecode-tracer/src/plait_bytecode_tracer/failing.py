@@ -40,6 +40,9 @@ _CHANGES = frozenset(
 _UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm")
 """Parts of the names of functions that may change tensors past the versions of fake ones."""
 _OF_GRADIENTS = (register_hook, hook_inputs, hook_outputs)
+IS_PURE = "is_pure"
+"""In the meta of a call of a traced function: whether nothing shows of it but its result."""
+_OPERATORS = ("torch._ops.aten", "torch._ops.prims")
 _PURE_MODULES = ("torch", "_operator", "operator", "math")
 _FALLIBLE = frozenset(
     {
@@ -80,6 +83,19 @@ def require_unchanged(nodes: Iterable[fx.Node], target: Any, args: Sequence[Any]
     """
     if is_fallible(target, args) or any(is_fallible(n.target, n.args) for n in nodes):
         raise _not_retraceable(target)
+
+
+def require_handled(target: Any, is_handled: bool) -> None:
+    """Break before an operator of which nothing is known where the code has a handler."""
+    if is_handled and is_opaque(target):
+        raise TraceBreakError("GB0008", f"{_name(target)}, which may fail, in code with a handler")
+
+
+def require_undone(node: fx.Node) -> None:
+    """Break before what cannot be undone where an operator may fail that code has a handler for."""
+    if _leaves_traces(node):
+        node.graph.erase_node(node)
+        raise _not_retraceable(node.target)
 
 
 def _not_retraceable(target: Any) -> TraceBreakError:
@@ -123,10 +139,10 @@ def is_change(target: Any) -> bool:
 
 def _leaves_traces(node: fx.Node) -> bool:
     """Whether more than a result may show of a node that has run, past the versions of tensors."""
-    return not _is_undone(node) or changes_unseen(node)
+    return not is_undone(node) or changes_unseen(node)
 
 
-def _is_undone(node: fx.Node) -> bool:
+def is_undone(node: fx.Node) -> bool:
     """Whether a call may be made anew after this node has run: what it draws is drawn again."""
     return is_pure(node) or (_is_of_torch(node) and is_of_the_cpu(node))
 
@@ -160,7 +176,7 @@ def after_failure(
     `is_unchanged` tells whether a graph that failed has changed none of its inputs; None where
     it never changes any. `rewind` undoes what the graph has drawn.
     """
-    if not all(map(is_pure if rewind is None else _is_undone, graph.nodes)):
+    if not all(map(is_pure if rewind is None else is_undone, graph.nodes)):
         return None
 
     def failed(error: Exception, *values: Any) -> Any:
@@ -179,11 +195,23 @@ def after_failure(
     return failed
 
 
+def mark_body(node: fx.Node, body: fx.Graph) -> None:
+    """Note whether the call of a function that was traced into a graph leaves traces."""
+    node.meta[IS_PURE] = all(is_pure(each) and not changes_unseen(each) for each in body.nodes)
+
+
+def is_opaque(target: Any) -> bool:
+    """Whether a node calls an operator that is not torch's own, which may do and raise anything."""
+    if not isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return False
+    return getattr(target, "__module__", "") not in _OPERATORS
+
+
 def rewinding(run: Callable[..., Any], graph: fx.Graph) -> Rewinding | None:
     """A graph's call that can be undone, where it draws and then may fail."""
     may_fail = any(is_fallible(node.target, node.args) for node in graph.nodes)
     is_random = may_fail and any(_is_of_torch(node) and draws(node) for node in graph.nodes)
-    return Rewinding(run) if is_random and all(map(_is_undone, graph.nodes)) else None
+    return Rewinding(run) if is_random and all(map(is_undone, graph.nodes)) else None
 
 
 def _version(tensor: torch.Tensor) -> int | None:
@@ -244,7 +272,7 @@ def runs_torch_alone(graph: fx.Graph) -> bool:
     for node in graph.nodes:
         target: Any = node.target
         if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-            if getattr(target, "__module__", "") not in ("torch._ops.aten", "torch._ops.prims"):
+            if is_opaque(target):
                 return False
         elif callable(target) and not isinstance(target, str):
             module = getattr(target, "__module__", None) or ""
@@ -263,6 +291,8 @@ def _is_of_torch(node: fx.Node) -> bool:
     """Whether nothing shows of a node's run but its result and the random numbers it draws."""
     if node.op in ("placeholder", "output", "get_attr"):
         return True
+    if IS_PURE in node.meta:
+        return bool(node.meta[IS_PURE])
     if node.op not in ("call_function", "call_method"):
         return False
     target: Any = node.target

@@ -80,6 +80,8 @@ class TraceState:
     grad_enabled_before: bool = True
     ambient: Ambient = field(default_factory=Ambient)
     mutates_tensors: bool = False
+    must_be_undone: bool = False
+    """Whether an operator of the graph may fail where code of the call handles the error."""
     versions: dict[fx.Node, int] = field(default_factory=dict)
     """How often the tensor of a node had been changed when the node came."""
     versions_before: dict[fx.Node, int] = field(default_factory=dict)

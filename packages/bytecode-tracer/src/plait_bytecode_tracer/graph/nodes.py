@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,9 +14,12 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.failing import (
     is_change,
     is_fallible,
+    is_opaque,
     is_printed,
+    require_handled,
     require_retraceable,
     require_unchanged,
+    require_undone,
 )
 from plait_bytecode_tracer.graph.arguments import map_variables
 from plait_bytecode_tracer.graph.changes import changed_inputs, is_changed
@@ -29,6 +32,7 @@ from plait_bytecode_tracer.values.variables import Known, TensorVariable
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState
+    from plait_bytecode_tracer.tensors.scopes import Scope
 
 
 def emit(
@@ -49,9 +53,14 @@ def emit(
     node_args = _node_arguments(state, tuple(args))
     node_kwargs = _node_arguments(state, kwargs)
     fake_args, fake_kwargs = _fake_arguments(state, tuple(args)), _fake_arguments(state, kwargs)
-    if is_fallible(target, fake_args) and _is_watched(state):
+    may_fail = is_fallible(target, fake_args)
+    if may_fail and _is_watched(state):
         changed = bool(changed_inputs(state))
-        require_retraceable(state.graph.nodes, target, fake_args, is_changed=changed)
+        require_retraceable(_nodes(state), target, fake_args, is_changed=changed)
+    if may_fail or is_opaque(target):
+        is_handled = _is_handled(state)
+        require_handled(target, is_handled)
+        state.must_be_undone |= is_handled
     try:
         result = state.run(kind, target, fake_args, fake_kwargs)
     except TraceBreakError as error:
@@ -74,10 +83,12 @@ def emit(
     state.pace.note_operation()
     require_unhooked(state.derivatives.hooks)
     if is_change(target) and _is_watched(state) and changed_inputs(state):
-        require_unchanged(state.graph.nodes, target, fake_args)
+        require_unchanged(_nodes(state), target, fake_args)
     node = state.graph.create_node(kind, target, node_args, node_kwargs)
     node.meta["val"] = result
     state.mark(node)
+    if state.must_be_undone:
+        require_undone(node)
     if not state.mutates_tensors:
         state.mutates_tensors = any(map(functools.partial(is_changed, state), node.all_input_nodes))
     return node, result
@@ -96,6 +107,21 @@ def _is_watched(state: TraceState) -> bool:
     """Whether somebody would miss an error that only the graph's run raises."""
     prints = any(is_printed(function) for function, _, _ in state.deferred)
     return prints or any(frame.is_handling() for frame in state.frames.running)
+
+
+def _is_handled(state: TraceState) -> bool:
+    """Whether code handles an error that only the graph's run raises."""
+    from plait_bytecode_tracer.frames.handlers import sees_errors
+
+    return any(map(sees_errors, state.frames.running))
+
+
+def _nodes(state: TraceState) -> Iterator[fx.Node]:
+    """The nodes of the graph that is being built, and of those around it."""
+    scope: Scope | None = state.scope
+    while scope is not None:
+        yield from scope.graph.nodes
+        scope = scope.parent
 
 
 def run(state: TraceState, kind: str, target: Any, args: Any, kwargs: Any) -> Any:

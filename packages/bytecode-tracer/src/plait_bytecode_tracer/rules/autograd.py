@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.failing import mark_body, require_undone
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.graph.arguments import map_variables
 from plait_bytecode_tracer.objects.containers import hold, plain_value
@@ -163,6 +164,9 @@ def _call(state: TraceState, call: FunctionCall, kwargs: dict[str, Variable]) ->
     node = scope.graph.call_module(name, tuple(local), named)
     state.pace.note_operation()
     state.mark(node)
+    mark_body(node, call.scope.graph)
+    if state.must_be_undone:
+        require_undone(node)
     if len(call.outputs) > 1 and "materialize_grads" in call.context.attributes:
         node.meta["tells_gradients_apart"] = True
     value = results if is_tuple else results[0]

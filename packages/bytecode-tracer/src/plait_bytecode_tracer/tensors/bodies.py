@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError
+from plait_bytecode_tracer.failing import mark_body, require_undone
 from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.state import TraceState
@@ -179,6 +180,9 @@ def emit_transform(
     node = state.graph.call_function(target, made)
     node.meta["val"] = result
     state.mark(node)
+    mark_body(node, body.module.graph)
+    if state.must_be_undone:
+        require_undone(node)
     return result_of(state, node, result)
 
 

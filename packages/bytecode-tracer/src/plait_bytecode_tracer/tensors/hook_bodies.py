@@ -45,6 +45,7 @@ _DEFINITIONS = (
     *(types.WrapperDescriptorType, types.ModuleType, type),
 )
 """Classes of what names stand for that programs define once."""
+_OF_MODULES = ("get_attr", "call_module")
 _OF_DEFINITIONS = frozenset(
     {Kind.FUNCTION, Kind.CLASS_ATTRIBUTE, Kind.MODE, Kind.NO_ATTRIBUTE, Kind.LACKS, Kind.HAS}
 )
@@ -258,7 +259,7 @@ class Tracing:
             raise TraceBreakError("GB0002", "a hook of gradients that changes objects")
         changed = any(_version(fake) != version for fake, version in self.versions)
         changed |= bool(state.versions_before)
-        own = [node for node in state.graph.nodes if node.op == "get_attr" or not is_pure(node)]
+        own = [node for node in state.graph.nodes if node.op in _OF_MODULES or not is_pure(node)]
         if changed or own or state.ambient.is_switched or state.symbols is not None:
             raise TraceBreakError("GB0002", "a hook of gradients that does more than compute")
         if state.inputs:
