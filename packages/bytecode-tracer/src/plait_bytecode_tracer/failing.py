@@ -37,7 +37,7 @@ _CHANGES = frozenset(
     }
 )
 """Functions of `operator` that change what they are given."""
-_UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm")
+_UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm", "_amp_")
 """Parts of the names of functions that may change tensors past the versions of fake ones."""
 _OF_GRADIENTS = (register_hook, hook_inputs, hook_outputs)
 IS_PURE = "is_pure"

@@ -357,7 +357,7 @@ def _call_torch(
         or _renormalizes(_argument(real, "max_norm", args, kwargs))
     ):
         state.mutates_tensors = True
-        mark_changed(state, args)
+        mark_changed(state, args, all_of_them="_amp_" in name)
     if not args and not kwargs and not _creates_tensor(name):
         return _read_setting(frame, real, name)
     node, result = state.emit("call_function", real, args, kwargs)

@@ -25,10 +25,13 @@ def mark(state: TraceState, node: fx.Node) -> None:
         node.meta["source_file"] = state.frames.files[-1]
 
 
-def mark_changed(state: TraceState, args: Sequence[Variable]) -> None:
-    """Tensors in lists are written to: that of fake tensors does not change their version."""
+def mark_changed(state: TraceState, args: Sequence[Variable], *, all_of_them: bool = False) -> None:
+    """Tensors in lists are written to: that of fake tensors does not change their version.
+
+    `all_of_them` says the same of tensors outside of lists, as operators of gradient scaling do.
+    """
     for given in args:
-        for item in given.items if isinstance(given, SequenceVariable) else ():
+        for item in given.items if isinstance(given, SequenceVariable) else [given] * all_of_them:
             if isinstance(item, TensorVariable):
                 state.versions_before.setdefault(item.node, state.versions.get(item.node, -1))
                 state.versions[item.node] = -2

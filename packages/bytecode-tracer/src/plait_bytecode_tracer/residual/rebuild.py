@@ -44,6 +44,7 @@ from plait_bytecode_tracer.values.variables import (
     GeneratorVariable,
     GetterVariable,
     HookHandle,
+    IdVariable,
     IteratorVariable,
     Known,
     MethodVariable,
@@ -153,6 +154,8 @@ class Rebuilder:
                 if type(value).__module__ == "numpy":  # each call makes a new one
                     return self.assign(f"{name}.copy()")
                 return name
+            case IdVariable(source=source) if source is not None:
+                return self.writer.value(source)
             case SymbolVariable():
                 return self._number(variable)
             case SequenceVariable():

@@ -28,6 +28,7 @@ from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.keys import keep_distinct
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import is_empty
+from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     CallableVariable,
@@ -205,4 +206,10 @@ def id_(frame: Frame, value: Variable) -> Variable:
     if isinstance(value, Known) and is_constant(value.value):  # which may be another object later
         raise TraceBreakError("GB0009", "the id of an object")
     keep_distinct(frame, value)
-    return IdVariable(settled(frame.state, value))
+    held = settled(frame.state, value)
+    source = getattr(held, "source", None)
+    real = held.value if isinstance(held, Known) else getattr(held, "original", None)
+    if source is None or real is None:
+        return IdVariable(held)
+    code = f"{frame.state.constants.name(id)}({source.code})"
+    return IdVariable(held, Source(code, f"id({source.text})", source), id(real))

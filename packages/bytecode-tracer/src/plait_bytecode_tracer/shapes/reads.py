@@ -195,6 +195,8 @@ def _past_of(state: TraceState, tensor: TensorVariable) -> Past | None:
 def _follow(state: TraceState, past: Past, node: fx.Node, storage: int) -> bool:
     """Take in what a node does to a tensor; whether that is known."""
     target = node.target
+    if "_amp_" in getattr(target, "__name__", ""):
+        return False  # operators of gradient scaling change what they take
     if target in _OF_LISTS:
         tensors, given = node.args[0], list(node.args[1:])
         if not isinstance(tensors, list | tuple):

@@ -72,11 +72,23 @@ class IdKey(ObjectKey):
         super().__init__(variable)
         self.inner = inner
 
+    @property
+    def number(self) -> int | None:
+        """The id, where it is that of an object from outside."""
+        assert isinstance(self.variable, IdVariable)
+        return self.variable.original
+
     def __hash__(self) -> int:
-        return hash(self.inner)
+        return hash(self.inner if self.number is None else self.number)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, IdKey) and self.inner == other.inner
+        if type(other) is int:
+            return self.number == other
+        if not isinstance(other, IdKey):
+            return False
+        if self.number is None or other.number is None:
+            return self.inner == other.inner
+        return self.number == other.number
 
 
 class HashedKey(ObjectKey):

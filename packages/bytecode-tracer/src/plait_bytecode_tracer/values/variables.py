@@ -431,13 +431,17 @@ class ThunkVariable(PartialVariable):
 class IdVariable(Variable):
     """`id(value)`, as long as it is only compared, or a key.
 
-    It does not keep an object of the trace: another may get the id of one that is gone.
+    It does not keep an object of the trace: another may get the id of one that is gone. That of an
+    object from outside is a number: ``original``, read in each call by ``source``.
     """
 
-    __slots__ = ("_held", "_reference")
+    __slots__ = ("_held", "_reference", "original", "source")
     __match_args__ = ("value",)
 
-    def __init__(self, value: Variable) -> None:
+    def __init__(
+        self, value: Variable, source: Source | None = None, original: int | None = None
+    ) -> None:
+        self.source, self.original = source, original
         is_outside = isinstance(value, Known) or getattr(value, "source", None) is not None
         self._held = value if is_outside else None
         self._reference = weakref.ref(value)
