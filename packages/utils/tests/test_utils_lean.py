@@ -9,6 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="an optional dependency of plait-utils")
 
+import torch.nn.functional as F  # noqa: E402
+
+from plait_utils.fake import FakeMode  # noqa: E402
+from plait_utils.fake_cache import forget_results  # noqa: E402
+
 WORK = """
 import sys, torch, torch.nn.functional as F
 from plait_utils.fake import FakeMode
@@ -145,3 +150,31 @@ def test_types_are_promoted_alike_without_sympy(kind):
         "assert ask(common.elementwise_dtypes, (sympy.Integer(3), 1)) == ask(own, (3, 1))",
     )
     subprocess.run([sys.executable, "-c", "\n".join(program)], check=True, timeout=300)
+
+
+DEVICE_DEPENDENT = [
+    lambda x: torch.linalg.svd(x, full_matrices=False),
+    lambda x: torch.fft.rfft(x),
+    lambda x: torch.median(x, 1),
+    lambda x: torch.mode(x, 1),
+    lambda x: F.conv2d(x[None, None], x[:3, :3][None, None]),
+    lambda x: F.pixel_shuffle(x.reshape(1, 4, 3, 2), 2),
+    lambda x: F.pad(x[None, None], (1, 1, 1, 1), mode="reflect"),
+    lambda x: torch.linalg.eig(x[:4, :4]).eigenvalues.abs(),
+    lambda x: x[1:3].select(1, 2).expand(3, 2).reshape(6, 1).squeeze(1),
+]
+
+
+@pytest.mark.parametrize("operation", DEVICE_DEPENDENT, ids=range(len(DEVICE_DEPENDENT)))
+def test_results_that_depend_on_the_device_are_those_of_torchs_own_fake_tensors(operation):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    forget_results()
+    described = []
+    for mode in (FakeTensorMode(), FakeMode(), FakeMode()):
+        x = mode.from_tensor(torch.randn(4, 6))
+        with mode, torch.no_grad():
+            found = operation(x)
+        tensors = [found] if isinstance(found, torch.Tensor) else found
+        described.append([(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
+    assert described[0] == described[1] == described[2]

@@ -36,7 +36,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from plait_utils.fake_bare import ASKING_FOR_DEVICE, BareArguments
+from plait_utils.fake_bare import BareArguments, takes_bare
 from plait_utils.fake_cache import call_key, is_describable, recall, remember
 from plait_utils.fake_kernels import OWN_KERNELS
 from plait_utils.lazy_symbols import symbols_when_needed
@@ -221,7 +221,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             known = recall(self, key, args)
             if known is not None:
                 return known
-        bare = func._schema.name not in ASKING_FOR_DEVICE and (
+        bare = (func in _BARE or takes_bare(func)) and (
             key is not None
             or (_writes_elements(func) and is_describable(self, [*args, *kwargs.values()]))
         )

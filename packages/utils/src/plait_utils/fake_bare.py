@@ -8,24 +8,68 @@ most of a second and 40 MB for nothing. A meta tensor answers by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
-ASKING_FOR_DEVICE = frozenset(
-    {
-        *("aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c"),
-        *("aten::_linalg_svd", "aten::linalg_eig", "aten::histc", "aten::nonzero_static"),
-        *("aten::median", "aten::nanmedian", "aten::mode"),
-        *("aten::reflection_pad2d", "aten::replication_pad2d", "aten::pixel_shuffle"),
-        *("aten::_embedding_bag", "aten::_embedding_bag_forward_only"),
-        *("aten::_scaled_dot_product_flash_attention", "aten::_scaled_mm", "aten::_scaled_mm_v2"),
-    }
-)
-"""Operators whose meta kernels place elements as the device of their fake tensors does, and take
-bare meta tensors for those of a GPU."""
+_OF_FAKES = frozenset({"FakeTensor", "device_hint", "fake_device", "fake_mode"})
+"""Names by which a kernel tells fake tensors from meta tensors."""
+_HARMLESS = frozenset({"handle_noncontiguous_outputs"})
+"""Functions that do so for the sake of Habana's devices alone."""
+
+
+@cache
+def takes_bare(func: OpOverload) -> bool:
+    """Whether an operator's meta kernel gives the same for meta tensors as for fake ones.
+
+    torch's kernels in C++ cannot tell them apart. Those in Python may ask a fake tensor for the
+    device that it stands for; which do is read from their code and that of what they call.
+    """
+    kernel = func.py_kernels.get(torch._C.DispatchKey.Meta)
+    waiting = [kernel] if isinstance(kernel, FunctionType) else []
+    if kernel is not None and not waiting:
+        return False
+    seen: set[int] = set()
+    while waiting:
+        function = waiting.pop()
+        if id(function) in seen or function.__name__ in _HARMLESS:
+            continue
+        seen.add(id(function))
+        names = set(_names(function.__code__))
+        if names & _OF_FAKES:
+            return False
+        waiting += _called(function, names)
+    return True
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Global names and attributes that a function's code, and code in it, uses."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _called(function: FunctionType, names: set[str]) -> Iterator[FunctionType]:
+    """torch's functions that a function may call: globals, of modules, and in its closure."""
+    scope = function.__globals__
+    found: list[object] = [scope[name] for name in names if name in scope]
+    modules = [each for each in found if isinstance(each, ModuleType)]
+    private = [each for each in modules if each.__name__.startswith("torch._")]
+    found += [vars(module)[name] for module in private for name in names if name in vars(module)]
+    for cell in function.__closure__ or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:  # a cell that is not filled yet
+            continue
+    for each in found:
+        if isinstance(each, FunctionType) and each.__module__.startswith("torch."):
+            yield each
 
 
 class BareArguments:
