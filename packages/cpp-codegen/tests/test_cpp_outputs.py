@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from cpp_calls import call, extern_graph
-from cpp_graphs import pointwise_graph
+from cpp_graphs import buffer, loads, pointwise_graph
 
 from plait_cpp_codegen import build
-from plait_ir_lowering import Graph, Layout, Op, TensorRef
-from plait_scheduler import load_python, render_python, schedule
+from plait_ir_lowering import (
+    Definition,
+    ExternCall,
+    Graph,
+    Layout,
+    Op,
+    Pointwise,
+    TensorRef,
+    Var,
+    as_index,
+)
+from plait_scheduler import SharedStorage, load_python, render_python, schedule
 
 X = torch.randn(4, 6)
 WHOLE = Layout.of([4, 6], [6, 1])
@@ -105,3 +117,26 @@ def test_large_inputs_are_overwritten_in_parallel(size, threads):
     finally:
         torch.set_num_threads(before)
     assert torch.equal(x, expected)
+
+
+def test_a_result_lives_on_in_the_memory_of_what_it_took_over():
+    """Of a temporary, and of an external call's result: as the program's own, call after call."""
+    x = torch.randn(300, 300)
+    for op, overload, out, given, wanted in (
+        ("aten::mm", "out", True, (TensorRef("x0"), TensorRef("x0")), x @ x),
+        ("aten::tril", "", False, (TensorRef("x0"), as_index(0)), x.tril()),
+    ):
+        x0, h, y = (replace(buffer("x0", x), name=name) for name in ("x0", "h", "y"))
+        ranges = Var("i0", 300), Var("i1", 300)
+        body = Pointwise(ranges, Op("exp", loads([h], ranges)))
+        first = Definition((h,), ExternCall(op, overload, given, out))
+        graph = Graph("g", (x0,), (first, Definition((y,), body)), (TensorRef("y"),))
+        executable = build(schedule(graph))
+        assert executable.fallback_reason is None, executable.fallback_reason
+        storages = {b.name: b.storage for b in executable.program.buffers}
+        assert storages["y"] == SharedStorage("h")
+        results = [executable(x * scale)[0] for scale in (1.0, 1.0, 0.0)]
+        assert len({r.data_ptr() for r in results}) == 3
+        torch.testing.assert_close(results[0], wanted.exp())
+        assert torch.equal(results[0], results[1])
+        assert torch.equal(results[2], torch.ones(300, 300))

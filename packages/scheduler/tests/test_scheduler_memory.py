@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,14 +30,19 @@ from plait_ir_lowering import (
 from plait_scheduler import (
     Access,
     ArenaStorage,
+    ExternStorage,
+    Free,
     InputStorage,
     Lifetime,
     OutputStorage,
+    ProgramError,
     SchedulerOptions,
     SharedStorage,
+    memory_of,
     memory_report,
     plan,
     plan_arena,
+    verify_program,
 )
 
 lifetimes = st.lists(
@@ -113,6 +121,46 @@ def test_a_dying_temporary_is_overwritten_in_place() -> None:
     assert len(shared) == 1
     (kernel,) = program.kernels
     assert [p.access for p in kernel.params] == [Access.READ_WRITE]
+
+
+HAND_OUT = SchedulerOptions(hand_out_bytes=0)
+
+
+def test_a_result_takes_over_a_dying_temporary() -> None:
+    b = Builder()
+    x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
+    h = b.mm(x, w)
+    y = b.binary("add", h, b.mm(b.unary("sin", h), w))
+    program = run(b, y, options=HAND_OUT).program
+    buffers = {p.name: p for p in program.buffers}
+    assert isinstance(buffers[y.buffer].storage, SharedStorage)
+    assert buffers[memory_of(buffers, y.buffer)].storage == OutputStorage()
+    assert memory_report(program).outputs.as_int() == 16 * 16 * 4
+    assert memory_report(program).peak.as_int() == 3 * 16 * 16 * 4
+    assert memory_report(run(b, y).program).peak.as_int() == 4 * 16 * 16 * 4
+
+
+def test_a_result_takes_over_what_an_external_call_made() -> None:
+    b = Builder()
+    x = b.input(torch.randn(16, 16))
+    call = [TensorRef(x.buffer), as_index(0)]
+    made = b.extern("aten::tril", "", call, x.value.tril(), out=False)
+    y = b.unary("exp", made)
+    program = run(b, y, options=HAND_OUT).program
+    storage = {p.name: p.storage for p in program.buffers}
+    assert storage[y.buffer] == SharedStorage(made.buffer)
+    assert storage[made.buffer] == ExternStorage()
+    assert not any(isinstance(step, Free) for step in program.steps)
+    freed = replace(program, steps=(*program.steps[:-1], Free(made.buffer), program.steps[-1]))
+    with pytest.raises(ProgramError, match="in the memory of"):
+        verify_program(freed)
+
+
+def test_small_results_share_the_kernels_of_temporaries() -> None:
+    b = Builder()
+    x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
+    program = run(b, b.unary("exp", b.mm(x, w))).program
+    assert not any(isinstance(p.storage, SharedStorage) for p in program.buffers)
 
 
 def test_a_value_named_before_it_is_overwritten_keeps_its_value() -> None:

@@ -69,5 +69,7 @@ def graphs(draw: st.DrawFn) -> tuple[Builder, list[T]]:
 def test_any_schedule_computes_the_same(made: tuple[Builder, list[T]], off: list[str]) -> None:
     b, outputs = made
     run(b, *outputs, options=SchedulerOptions(**dict.fromkeys(off, False)))
-    small = SchedulerOptions(min_parallel_points=8, split_points=4, min_split_elements=4)
+    small = SchedulerOptions(
+        min_parallel_points=8, split_points=4, min_split_elements=4, hand_out_bytes=0
+    )
     run(b, *outputs, options=small)

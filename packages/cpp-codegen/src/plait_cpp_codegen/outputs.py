@@ -24,9 +24,9 @@ from plait_scheduler import (
     Program,
     ProgramBuffer,
     Return,
-    SharedStorage,
     Step,
     is_whole,
+    memory_of,
 )
 
 _Maker = Callable[[Sequence[Tensor], Sequence[Tensor]], object]
@@ -64,9 +64,10 @@ def split_outputs(program: Program) -> tuple[Program, OutputPlan | None]:
     if not isinstance(returned, Return):
         raise UnsupportedProgramError("a program that does not return")
     splitter = _Splitter({buffer.name: buffer for buffer in program.buffers})
+    returned = Return(tuple(map(splitter.in_own_memory, returned.outputs)))
     copies = [step for step in program.steps if _is_by_torch(step, splitter)]
     if not copies and splitter.are_plain(returned.outputs):
-        return program, None
+        return replace(program, steps=(*program.steps[:-1], returned)), None
     plan = OutputPlan(
         tuple(splitter.maker(out) for out in returned.outputs),
         tuple((splitter.position(copy.input), splitter.maker(copy.source)) for copy in copies),
@@ -86,6 +87,17 @@ class _Splitter:
     buffers: dict[str, ProgramBuffer]
     roots: dict[str, int] = field(default_factory=dict)
     """Position among the native outputs of each memory."""
+
+    def in_own_memory(self, out: OutputRef) -> OutputRef:
+        """The same output, of the buffer whose memory it took over, if it took over some."""
+        if not isinstance(out, TensorRef):
+            return out
+        buffer = self.buffers[out.buffer]
+        owner = self.buffers[memory_of(self.buffers, out.buffer)]
+        own = isinstance(owner.storage, OutputStorage | ExternStorage)
+        if not own or (owner.dtype, owner.layout) != (buffer.dtype, buffer.layout):
+            return out
+        return replace(out, buffer=owner.name)
 
     def are_plain(self, outputs: Sequence[OutputRef]) -> bool:
         """Whether each output is a tensor in memory of its own."""
@@ -109,9 +121,7 @@ class _Splitter:
         if not isinstance(out, TensorRef):
             return lambda made, inputs: out
         buffer = self.buffers[out.buffer]
-        root = buffer
-        while isinstance(root.storage, SharedStorage):
-            root = self.buffers[root.storage.buffer]
+        root = self.buffers[memory_of(self.buffers, out.buffer)]
         if out.dtype not in (None, root.dtype) or buffer.dtype is not root.dtype:
             raise UnsupportedProgramError("an output that shows memory as another element type")
         layout = out.view or buffer.layout

@@ -30,6 +30,7 @@ from plait_scheduler.program import (
     Step,
     Storage,
     Store,
+    memory_of,
 )
 from plait_scheduler.render import (
     KernelRenderer,
@@ -90,6 +91,7 @@ __all__ = [
     "first_wrong_decision",
     "is_whole",
     "load_python",
+    "memory_of",
     "memory_report",
     "parse_kernel",
     "parse_program",

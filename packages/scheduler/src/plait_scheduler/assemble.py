@@ -81,7 +81,9 @@ class _Assembly:
     in_place: dict[str, str] = field(default_factory=dict)
     """Results that may be computed in the memory of an input that they are written back to."""
     owner: dict[str, str] = field(default_factory=dict)
-    """For temporaries in the arena, the buffer whose memory they use."""
+    """For temporaries and results, the buffer whose memory they use."""
+    handed_out: set[str] = field(default_factory=set)
+    """Temporaries whose memory a result of the program takes over."""
 
     def __post_init__(self) -> None:
         self.buffers = {b.name: b for b in self.graph.inputs}
@@ -123,6 +125,7 @@ class _Assembly:
                 work += [] if step is None else [step]
             steps += work
             steps += [Free(name) for name in self._dying(number)]
+        steps = [s for s in steps if not (isinstance(s, Free) and s.buffer in self.handed_out)]
         arena = self._place(first)
         steps += [
             CopyBack(name, source)
@@ -210,25 +213,51 @@ class _Assembly:
     def _reuse_in_place(
         self, built: BuiltKernel, stored: Sequence[str], number: int
     ) -> BuiltKernel:
-        """Let outputs of the kernel take over temporaries that die in it."""
+        """Let what the kernel computes take over temporaries that die in it.
+
+        A temporary that becomes a result of the program gets memory of its own from the start.
+        """
         dying = [
             name for name in self._dying(number) if name not in stored and name not in self.in_place
         ]
         for target in stored:
-            if not isinstance(self.storage[target], ArenaStorage):
-                continue
-            for source in dying:
-                if not isinstance(self.storage[source], ArenaStorage | SharedStorage):
-                    continue
+            if isinstance(self.storage[target], SharedStorage):
+                continue  # an input that it is written back to
+            for source in self._replaceable(dying, target):
                 changed = overwrite(built, source, target, self.buffers)
                 if changed is None or not self._may_overwrite(source, target):
                     continue
                 built = changed
                 dying.remove(source)
+                if isinstance(self.storage[target], OutputStorage):
+                    self._hand_out(self.owner[source])
                 self.storage[target] = SharedStorage(source)
                 self.owner[target] = self.owner[source]
                 break
         return built
+
+    def _replaceable(self, dying: Sequence[str], target: str) -> list[str]:
+        """The temporaries whose memory a buffer may get: in the arena, then, for what the program
+        returns, results of external calls."""
+        kinds: list[type[Storage]] = [ArenaStorage]
+        if isinstance(self.storage[target], OutputStorage):
+            if buffer_bytes(self.buffers[target]) < self.options.hand_out_bytes:
+                return []
+            kinds.append(ExternStorage)
+        device = self.buffers[target].device
+        return [
+            name
+            for kind in kinds
+            for name in dying
+            if isinstance(self.storage[self.owner[name]], kind)
+            and self.buffers[name].device == device
+        ]
+
+    def _hand_out(self, owner: str) -> None:
+        """Memory of the program becomes the caller's at the end."""
+        self.handed_out.add(owner)
+        if isinstance(self.storage[owner], ArenaStorage):
+            self.storage[owner] = OutputStorage()
 
     def _may_overwrite(self, source: str, target: str) -> bool:
         reason = f"{source} is not used again, and each point reads only what it writes"
@@ -292,6 +321,8 @@ class _Assembly:
                 continue
             if isinstance(self.storage[name], ArenaStorage | SharedStorage):
                 owner = self.owner[name]
+                if owner in self.handed_out:
+                    continue
                 begin, end = spans.get(owner, (start, start))
                 spans[owner] = (min(begin, start), max(end, self.last_use[name]))
         lifetimes = [Lifetime(name, self._nbytes(name), *span) for name, span in spans.items()]

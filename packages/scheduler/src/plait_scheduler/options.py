@@ -29,7 +29,10 @@ class SchedulerOptions(Settings):
         True, "let temporaries whose lifetimes do not meet share arena memory"
     )
     reuse_in_place: bool = setting(True, "let a kernel overwrite a temporary that dies in it")
-
+    hand_out_bytes: int = setting(
+        1 << 16,
+        "fewest bytes of a result that may take over a temporary",
+    )
     write_in_place: bool = setting(
         True, "compute what is written back to an input right in its memory, where that is safe"
     )

@@ -27,6 +27,7 @@ launched with different arguments.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -165,6 +166,14 @@ class ProgramBuffer:
     def nbytes(self) -> IndexExpr:
         """Bytes from the data pointer to the end of the last element (0 if empty)."""
         return extent_of(self.layout) * self.dtype.itemsize
+
+
+def memory_of(buffers: Mapping[str, ProgramBuffer], name: str) -> str:
+    """The buffer whose memory the buffer `name` is in: itself where it has its own."""
+    storage = buffers[name].storage
+    while isinstance(storage, SharedStorage):
+        name, storage = storage.buffer, buffers[storage.buffer].storage
+    return name
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import torch
@@ -37,6 +37,7 @@ from plait_scheduler.program import (
     Return,
     SharedStorage,
     Step,
+    memory_of,
 )
 from plait_scheduler.render.torch_kernel import RenderedKernel, torch_kernel
 from plait_scheduler.render.values import TORCH_DTYPES
@@ -196,6 +197,8 @@ class _Host:
         return lines
 
     def _output(self, out: OutputRef) -> str:
+        if isinstance(out, TensorRef):
+            out = replace(out, buffer=memory_of(self.buffers, out.buffer))
         return str(out) if isinstance(out, IndexExpr) else self._argument(out)
 
     def _argument(self, arg: ExternArg, kind: str = "") -> str:

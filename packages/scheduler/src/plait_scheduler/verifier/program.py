@@ -26,6 +26,7 @@ from plait_scheduler.program import (
     Return,
     SharedStorage,
     Step,
+    memory_of,
 )
 from plait_scheduler.sizes import collapsed, extent_of
 from plait_scheduler.text.print import print_step
@@ -79,8 +80,10 @@ class _ProgramCheck:
         last = program.steps[-1] if program.steps else None
         self._require(isinstance(last, Return), "the last step returns")
         for name in self.alive:
-            temporary = isinstance(self.buffers[name].storage, ArenaStorage | SharedStorage)
-            self._require(not temporary, f"{name} is freed before the end")
+            storage = self.buffers[self._root(name)].storage
+            temporary = isinstance(storage, ArenaStorage | InputStorage)
+            given = isinstance(self.buffers[name].storage, InputStorage)
+            self._require(given or not temporary, f"{name} is freed before the end")
 
     def _step(self, step: Step) -> None:
         match step:
@@ -101,6 +104,9 @@ class _ProgramCheck:
                 given = isinstance(self.buffers[name].storage, InputStorage | OutputStorage)
                 self._require(not given, f"{name} is not an input or an output")
                 del self.alive[name]
+                if isinstance(self.buffers[name].storage, ExternStorage):
+                    users = [other for other in self.alive if self._root(other) == name]
+                    self._require(not users, f"nothing alive is in the memory of {name}")
                 self.written.discard(name)
                 self.gone.add(name)
             case Return(outputs):
@@ -108,8 +114,11 @@ class _ProgramCheck:
                 for out in outputs:
                     if isinstance(out, TensorRef):
                         self._reads(out)
-                        storage = self.buffers[out.buffer].storage
-                        temporary = isinstance(storage, ArenaStorage | SharedStorage)
+                        storage = self.buffers[self._root(out.buffer)].storage
+                        shared = isinstance(self.buffers[out.buffer].storage, SharedStorage)
+                        temporary = isinstance(storage, ArenaStorage) or (
+                            shared and isinstance(storage, InputStorage)
+                        )
                         self._require(not temporary, f"{out.buffer} is not temporary memory")
 
     def _allocate(self, buffer: ProgramBuffer) -> None:
@@ -200,10 +209,7 @@ class _ProgramCheck:
 
     def _root(self, name: str) -> str:
         """The buffer whose memory this one is in; the arena's parts do not overlap while alive."""
-        storage = self.buffers[name].storage
-        while isinstance(storage, SharedStorage):
-            name, storage = storage.buffer, self.buffers[storage.buffer].storage
-        return name
+        return memory_of(self.buffers, name)
 
     def _write(self, name: str) -> None:
         """`name` is computed; what shared its memory before is lost."""
