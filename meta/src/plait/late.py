@@ -8,7 +8,7 @@ differentiated is a program with a backward of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
@@ -17,11 +17,8 @@ from plait.stages import Stages, StageStopped
 from plait_utils.garbage import postponed_collections
 
 if TYPE_CHECKING:
-    import torch
-    from torch import fx
-
     from plait.codegen import Built
-    from plait_fx_passes import AtenGraph
+    from plait_fx_passes import AtenGraph, GradientProgram
 
 
 class Keeper(Protocol):
@@ -40,8 +37,7 @@ class LateCompiler:
     Args:
         stages: of the graph that they belong to.
         generate: makes code for one.
-        differentiable: compiles a torch-level program for calls that need gradients, from fake
-            inputs.
+        differentiable: compiles the program of gradients for calls that need gradients.
         keeper: gets the records.
     """
 
@@ -49,7 +45,7 @@ class LateCompiler:
         self,
         stages: Stages,
         generate: Callable[[AtenGraph, Stages], Built],
-        differentiable: Callable[[fx.GraphModule, Sequence[torch.Tensor], Stages], CompiledGraph],
+        differentiable: Callable[[GradientProgram, Stages], CompiledGraph],
         keeper: Keeper,
     ) -> None:
         self._stages = stages
@@ -75,16 +71,18 @@ class LateCompiler:
         self._keeper.keep(made)
         return made.run
 
-    def gradients(self, program: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Runner | None:
+    def gradients(self, gradients: GradientProgram) -> Runner | None:
         """What runs the program of gradients that are differentiated themselves; None where a
         stage refuses it."""
         stages = self._part("gradients")
         try:
-            made = self._differentiable(program, inputs, stages)
+            made = self._differentiable(gradients, stages)
         except StageStopped as stopped:
             failure, reason = self._keeper.accept_failure(stages.name, stopped)
-            run = program.forward
-            made = stages.finish(program, Outcome.EAGER, run, failure=failure, reason=reason)
+            program = gradients.program
+            made = stages.finish(
+                program, Outcome.EAGER, program.forward, failure=failure, reason=reason
+            )
             self._keeper.keep(made)
             return None
         self._keeper.keep(made)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
     from torch import fx
 
-    from plait_fx_passes import AtenGraph, JointGraph
+    from plait_fx_passes import AtenGraph, JointGraph, Known
 
 
 def compile_graph(
@@ -107,10 +107,12 @@ def compile_training_graph(
     target: Target,
     options: CompileOptions,
     keeper: Keeper,
+    known: Known | None = None,
 ) -> CompiledGraph:
     """Compile one captured graph for calls that need gradients, and its backward when it runs.
 
-    Arguments and errors are those of :func:`compile_graph`; `keeper` gets what is compiled later.
+    Arguments and errors are those of :func:`compile_graph`; `keeper` gets what is compiled later,
+    and `known` says what some placeholders hold of what the graph computes.
     """
     with stages.profile.phase("import"):
         import plait_fx_passes as fx_passes
@@ -141,6 +143,8 @@ def compile_training_graph(
         return _compiled(recorded.program, captured, stages, target, options)
 
     joint = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
+    if known is not None:
+        joint = known.used_in(joint)
     with stages.stage("partition"):
         parts = fx_passes.partition(joint, options.memory_budget)
     stages.check("partition", lambda: fx_passes.verify(parts.forward))
@@ -155,8 +159,14 @@ def compile_training_graph(
     late = LateCompiler(
         stages,
         lambda graph, part: _generated_and_compared(graph, "backward ", part, target, options),
-        lambda program, inputs, part: compile_training_graph(
-            program, inputs, stages=part, target=target, options=options, keeper=keeper
+        lambda gradients, part: compile_training_graph(
+            gradients.program,
+            gradients.examples,
+            stages=part,
+            target=target,
+            options=options,
+            keeper=keeper,
+            known=gradients.known,
         ),
         keeper,
     )

@@ -49,8 +49,10 @@ from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime, writab
 from plait_fx_passes.subclasses.program import Flattened, flattened
 from plait_fx_passes.to_aten import to_aten
 from plait_fx_passes.training.choose import PartitionCosts
+from plait_fx_passes.training.gradient_program import GradientProgram
 from plait_fx_passes.training.joint import to_joint
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.known import Known
 from plait_fx_passes.training.memory import memory_efficient
 from plait_fx_passes.training.partition import (
     Partition,
@@ -81,12 +83,14 @@ __all__ = [
     "Followed",
     "Fuel",
     "Geometry",
+    "GradientProgram",
     "GraphTextError",
     "Held",
     "InputItself",
     "InputSource",
     "InputView",
     "JointGraph",
+    "Known",
     "Literal",
     "Match",
     "MetadataMutation",

@@ -25,6 +25,7 @@ from plait_fx_passes.aten_graph import (
 from plait_fx_passes.training.freeing import check_versions, versions_of
 from plait_fx_passes.training.gradient_program import Uses
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.known import COMPUTED_FROM
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.surroundings import as_before, autocast_now, random_states
 
@@ -158,6 +159,10 @@ def inputs_of_gradients(joint: JointGraph) -> frozenset[int]:
     written = {mutation.input for mutation in joint.program.mutations}
     placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
     read = _ancestors(joint.program.results[joint.result_count :])
+    # What the joint graph is given besides, the program computes itself.
+    known = {node for node in placeholders if COMPUTED_FROM in node.meta}
+    read |= {each for node in known & read for each in node.meta[COMPUTED_FROM]}
+    read -= known
     # An input that is written to without gradients has no part in the first gradients, but
     # autograd follows what becomes of it in the second.
     return frozenset(

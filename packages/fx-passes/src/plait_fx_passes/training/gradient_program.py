@@ -29,6 +29,7 @@ from plait_fx_passes.aten_graph import (
 )
 from plait_fx_passes.record.fakes import fake_of
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.known import Known
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +62,34 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class GradientProgram:
-    """``program`` takes the inputs in use, then tangents, and returns the gradients of the
-    inputs ``gradients``, each a tensor or None."""
+    """``program`` takes the inputs in use, then tangents, then what else is known, and returns the
+    gradients of the inputs ``gradients``, each a tensor or None.
+
+    ``known`` says what is known, which the program does not use: its joint graph may.
+    """
 
     program: fx.GraphModule
     examples: tuple[torch.Tensor, ...]
     gradients: tuple[int, ...]
+    known: Known
 
 
 def gradient_program(
-    joint: JointGraph, program: fx.GraphModule, uses: Uses, wanted: Wanted
+    joint: JointGraph,
+    program: fx.GraphModule,
+    uses: Uses,
+    wanted: Wanted,
+    saved: Sequence[fx.Node],
 ) -> GradientProgram | None:
-    """The torch-level program of a kind of backward; None where it cannot be written as one."""
+    """The torch-level program of a kind of backward; None where it cannot be written as one.
+
+    Args:
+        joint: the program's joint graph.
+        program: the torch-level program.
+        uses: what gradients depend on.
+        wanted: the kind.
+        saved: nodes of the joint graph whose values are given, too.
+    """
     if not _can_be_inlined(joint, program):
         return None
     writer = _Writer(joint, program, uses)
@@ -80,9 +97,18 @@ def gradient_program(
     values = _values(joint, uses, wanted)
     for place, value, follows in zip(placeholders, values, wanted.follows, strict=True):
         writer.placeholder(place, value, follows)
+    first = len(values)
+    for number, node in enumerate(saved):
+        values.append(fake_of(node.meta["val"].fake_mode, node.meta["val"]))
+        writer.known(number, values[-1])
     gradients = tuple(n for n, place in enumerate(joint.gradients) if place is not None)
     graph = writer.finish(wanted, gradients)
-    return GradientProgram(fx.GraphModule(program, graph), tuple(values), gradients)
+    inputs = joint.graph.find_nodes(op="placeholder")
+    known = Known(
+        {place: inputs[n] for place, n in enumerate(uses.sources)},
+        {first + number: node for number, node in enumerate(saved)},
+    )
+    return GradientProgram(fx.GraphModule(program, graph), tuple(values), gradients, known)
 
 
 def stand_in(
@@ -166,6 +192,10 @@ class _Writer:
             self._tangents.append(node)
         else:
             self._inputs[place] = node
+
+    def known(self, number: int, value: torch.Tensor) -> None:
+        """For a value that this program has no use for."""
+        self._graph.placeholder(f"known_{number}").meta = {"val": value, "requires_grad": False}
 
     def finish(self, wanted: Wanted, gradients: Sequence[int]) -> fx.Graph:
         """The graph, once all placeholders are there."""

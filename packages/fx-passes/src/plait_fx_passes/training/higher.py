@@ -9,7 +9,7 @@ runs again under autograd.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,13 +19,13 @@ from torch import fx
 from plait_fx_passes.training.again import Again, Before
 from plait_fx_passes.training.backwards import Tangent, is_wrapped
 from plait_fx_passes.training.freeing import check_versions
-from plait_fx_passes.training.gradient_program import Wanted, gradient_program
+from plait_fx_passes.training.gradient_program import GradientProgram, Wanted, gradient_program
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.known import is_alike
+from plait_fx_passes.training.partition import Partition, SavedResult
 
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
-CompileGradients: TypeAlias = (
-    "Callable[[fx.GraphModule, Sequence[torch.Tensor]], Callable[..., object] | None]"
-)
+CompileGradients: TypeAlias = "Callable[[GradientProgram], Callable[..., object] | None]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Higher:
         joint: the joint graph of the program.
         program: the torch-level program.
         again: runs it eagerly.
+        parts: its partition; what it saves need not be computed again.
         compile_gradients: compiles the program of a kind of backward for calls that need
-            gradients, from it and a fake tensor for each of its inputs; it returns None where it
-            cannot. None for no compiler at all.
+            gradients; it returns None where it cannot. None for no compiler at all.
     """
 
     def __init__(
@@ -55,17 +55,24 @@ class Higher:
         joint: JointGraph,
         program: fx.GraphModule,
         again: Again,
+        parts: Partition,
         compile_gradients: CompileGradients | None,
     ) -> None:
         self._joint = joint
         self._program = program
         self._again = again
         self._compile = compile_gradients
+        self._known = tuple(_known(joint, parts))
         self._lock = threading.Lock()
         self._made: dict[Wanted, _Compiled | None] = {}
 
-    def gradients(self, before: Before, tangents: Sequence[torch.Tensor | None]) -> Gradients:
-        """What :meth:`Again.gradients` returns and raises."""
+    def gradients(
+        self,
+        before: Before,
+        tangents: Sequence[torch.Tensor | None],
+        held: Sequence[torch.Tensor],
+    ) -> Gradients:
+        """What :meth:`Again.gradients` returns and raises; ``held`` is what was saved."""
         given = zip(self._joint.tangents, tangents, strict=True)
         here = [(n, tangent) for n, tangent in given if tangent is not None]
         sources = (*before.kept, *before.copies, *(tangent for _, tangent in here))
@@ -80,6 +87,7 @@ class Higher:
         values = [
             *sources[:count],
             *(t.conform(each) for t, each in zip(compiled.tangents, sources[count:], strict=True)),
+            *(held[place] for place, _ in self._known),
         ]
         with self._again.as_before(before.states):
             found = compiled.run(*values)
@@ -100,16 +108,28 @@ class Higher:
     def _make(self, wanted: Wanted) -> _Compiled | None:
         assert self._compile is not None, "asked only where there is a compiler"
         uses = self._again.uses
-        made = gradient_program(self._joint, self._program, uses, wanted)
+        nodes = [node for _, node in self._known]
+        made = gradient_program(self._joint, self._program, uses, wanted, nodes)
         if made is None:
             return None
         with self._again.as_before(()), torch.enable_grad():
-            run = self._compile(made.program, made.examples)
+            run = self._compile(made)
         if run is None:
             return None
-        shapes = tuple(Tangent(each) for each in made.examples[len(uses.sources) :])
+        first, count = len(uses.sources), len(wanted.tangents)
+        shapes = tuple(Tangent(each) for each in made.examples[first : first + count])
         copied = {n: self._joint.input_count + k for k, n in enumerate(uses.copied)}
         return _Compiled(run, shapes, tuple(copied.get(n, n) for n in made.gradients))
+
+
+def _known(joint: JointGraph, parts: Partition) -> Iterator[tuple[int, fx.Node]]:
+    """What is saved of the forward's results as the joint graph computes it: positions, nodes."""
+    nodes = {node.name: node for node in joint.graph.nodes if node.op == "call_function"}
+    placeholders = parts.backward.placeholders
+    for place, (saved, given) in enumerate(zip(parts.saved, placeholders, strict=False)):
+        node = nodes.get(given.name)
+        if isinstance(saved, SavedResult) and node is not None and is_alike(given, node):
+            yield place, node
 
 
 def _is_plain(tensors: Sequence[torch.Tensor]) -> bool:

@@ -50,9 +50,9 @@ def wrap_training(
             themselves are computed anew.
         compile_part: compiles what is left of the backward where gradients are given for some
             of the results only, once for each choice of them; None for ATen's kernels.
-        compile_gradients: compiles the program of gradients that are to be differentiated,
-            from it and a fake tensor for each of its inputs, for calls that need gradients;
-            returns None where it cannot. Without it that program runs by ATen's kernels.
+        compile_gradients: compiles the program of gradients that are to be differentiated, for
+            calls that need gradients; returns None where it cannot. Without it that program runs
+            by ATen's kernels.
         eager: what runs in anomaly mode, which speaks of eager's own autograd nodes; by default
             the program.
         written: results that ``forward`` does not return but writes to an input, by position,
@@ -64,7 +64,7 @@ def wrap_training(
     """
     again = Again(joint, program)
     backwards = Backwards(joint, parts, backward, compile_part, extra=len(again.copied))
-    higher = Higher(joint, program, again, compile_gradients)
+    higher = Higher(joint, program, again, parts, compile_gradients)
     node = autograd_node(joint, parts, forward, backwards, again, higher, written or {})
     run = wrap_runtime(joint.program, node, written)
     watched: Callable[..., object] = program if eager is None else eager
@@ -149,7 +149,7 @@ def autograd_node(
             pattern = tuple([each is not None for each in tangents])
             held = ctx.saved_tensors if ctx.left is None else freeing.held(ctx, pattern)
             if _records() or _finds_anomalies():
-                found = higher.gradients(ctx.before, tangents)
+                found = higher.gradients(ctx.before, tangents, held)
             else:
                 found = backwards.run(held, tangents, pattern)
             if not _keeps_graph():
