@@ -212,7 +212,7 @@ def _trace(
             return _finish(function, frame, state, result)
         except BreakHere as here:
             assert reason is not None
-            if state.half_hooked:  # traced again, it breaks at the hooks
+            if state.half_hooked or state.derivatives.retained:  # traced again, it breaks there
                 raise WholeCallEagerError(reason, state) from None
             try:
                 return _finish_at_break(function, here.frame, state, reason, known)

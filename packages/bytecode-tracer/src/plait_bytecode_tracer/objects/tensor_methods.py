@@ -167,11 +167,20 @@ def _change_metadata(
     kwargs: dict[str, Variable],
 ) -> Variable:
     """A method that makes the tensor a view of itself: the same object, with another node."""
-    if name == "detach_" and _is_detached(frame.state, owner):
+    state = frame.state
+    if name == "detach_" and _is_detached(state, owner):
+        return owner
+    if name == "detach_" and owner.source is not None and _is_own_leaf(state, owner):
+        require_before(state, owner, False)
         return owner
     if owner.source is not None:
         raise TraceBreakError("GB0002", f"{name}() of a tensor that the caller holds")
-    state = frame.state
+    if name == "detach_" and (
+        owner.fake._is_view() or (owner.fake.requires_grad and owner.node.users)
+    ):
+        state.mutates_tensors = True  # autograd may refuse it, or a pass through who has used it
+        state.emit("call_method", name, [owner], {})
+        return owner
     if state.grad_enabled and _may_be_of_a_leaf(owner):
         raise TraceBreakError("GB0002", f"{name}() of a view of a tensor that the caller holds")
     node, result = state.emit("call_method", name.removesuffix("_"), [owner, *args], kwargs)
@@ -188,8 +197,13 @@ def _may_be_of_a_leaf(owner: TensorVariable) -> bool:
 
 def _is_detached(state: TraceState, owner: TensorVariable) -> bool:
     """Whether a tensor of the caller's has no history, and is no view, which cannot lose any."""
+    return not owner.fake.requires_grad and _is_own_leaf(state, owner)
+
+
+def _is_own_leaf(state: TraceState, owner: TensorVariable) -> bool:
+    """Whether a tensor of the caller's is a leaf and no view."""
     real = owner.original
-    if owner.source is None or real is None or owner.fake.requires_grad or real._is_view():
+    if owner.source is None or real is None or real._is_view():
         return False
     guard_requires_grad(state)
     state.guard(owner.source, "not {}._is_view()", f"{owner.source.text} is no view")

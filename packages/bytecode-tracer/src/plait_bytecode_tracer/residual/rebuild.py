@@ -138,6 +138,8 @@ class Rebuilder:
             case TensorVariable(node, _, source):
                 if source is not None:
                     return self.writer.value(source)
+                if id(variable.fake) in self.state.derivatives.retained:
+                    raise TraceBreakError("GB0009", "a tensor that keeps its gradient")
                 name = self.output(node)
                 if any(variable is tensor for tensor in self.state.derivatives.requiring):
                     self.lines.append(f"{name}.requires_grad_()")

@@ -187,6 +187,8 @@ def grad(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
     guard_no_anomaly(state)
     if state.effects() != TraceState().effects():
         _refuse_code(frame, [*args, *kwargs.values()])
+    if state.derivatives.retained:
+        raise TraceBreakError("GB0002", "torch.autograd.grad where tensors keep their gradients")
     if state.derivatives.hooks or any(_hooked(i.real) for i in state.tensor_inputs):
         raise TraceBreakError("GB0002", "torch.autograd.grad of tensors with hooks")
     _trace_formulas(frame, args, kwargs)

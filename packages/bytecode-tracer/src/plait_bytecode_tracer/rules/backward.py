@@ -87,8 +87,14 @@ def backward(
     guard_leaves(state, leaves)
     if inputs is not None and not is_none(inputs):
         leaves = _chosen(frame, inputs, leaves)
+    retained = list(state.derivatives.retained.values())
+    if retained and (creates or (inputs is not None and not is_none(inputs))):
+        text = "backward() to some inputs, or with a graph, where tensors keep their gradients"
+        raise TraceBreakError("GB0002", text)
+    if any(each.fake._backward_hooks for each in retained):  # what they give is kept
+        raise TraceBreakError("GB0002", "backward() where hooked tensors keep their gradients")
     options = {"retain_graph": retain_graph or constant(None), "allow_unused": constant(True)}
-    given = [SequenceVariable(list(outputs), list), SequenceVariable(list(leaves), list)]
+    given = [SequenceVariable(list(outputs), list), SequenceVariable([*leaves, *retained], list)]
     if grad_tensors is not None:
         options["grad_outputs"] = grad_tensors
     if creates:
@@ -96,8 +102,29 @@ def backward(
         _warn_of_cycles(state)
     known = {id(node.meta.get("val")) for node in state.graph.nodes}
     node, found = state.emit("call_function", torch.autograd.grad, given, options)
-    _accumulate(frame, leaves, result_of(state, node, found), known, creates)
+    made = result_of(state, node, found)
+    assert isinstance(made, SequenceVariable)
+    _retain(frame, retained, made.items[len(leaves) :])
+    _accumulate(frame, leaves, made.items[: len(leaves)], known, creates)
     return constant(None)
+
+
+def _retain(frame: Frame, tensors: Sequence[TensorVariable], gradients: Sequence[Variable]) -> None:
+    """Give tensors that are no leaves their gradients: a copy of the first, or a sum."""
+    state = frame.state
+    enabled = state.grad_enabled
+    set_grad_enabled(frame, constant(False))
+    for tensor, new in zip(tensors, gradients, strict=True):
+        if not isinstance(new, TensorVariable):
+            continue
+        old = gradient(frame, tensor)
+        if isinstance(old, TensorVariable):
+            node, made = state.emit("call_function", torch.add, [old, new], {})
+        else:
+            contiguous = {"memory_format": constant(torch.contiguous_format)}
+            node, made = state.emit("call_method", "clone", [new], contiguous)
+        state.derivatives.gradients[id(tensor.fake)] = TensorVariable(node, made)
+    set_grad_enabled(frame, constant(enabled))
 
 
 def _refuse_surroundings(state: TraceState) -> None:
@@ -141,17 +168,16 @@ def _chosen(
 def _accumulate(
     frame: Frame,
     leaves: Sequence[TensorVariable],
-    found: Variable,
+    found: Sequence[Variable],
     known: set[int],
     creates: bool,
 ) -> None:
     """Make gradients those of their leaves, as autograd does in a pass that makes a graph of them
     or none."""
     state = frame.state
-    assert isinstance(found, SequenceVariable)
     pairs = [
         (leaf, new)
-        for leaf, new in zip(leaves, found.items, strict=True)
+        for leaf, new in zip(leaves, found, strict=True)
         if isinstance(new, TensorVariable)
     ]
     if any(new.fake.layout is not torch.strided for _, new in pairs):

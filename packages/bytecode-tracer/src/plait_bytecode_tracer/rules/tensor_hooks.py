@@ -41,11 +41,21 @@ def register(frame: Frame, owner: TensorVariable, name: str, function: Variable)
 
 
 def retain_grad(frame: Frame, owner: TensorVariable) -> Variable:
-    """`owner.retain_grad()`: a leaf does so anyway."""
-    if owner.source is None or not owner.fake.requires_grad:
-        raise TraceBreakError("GB0002", "the tensor method retain_grad()")
-    if is_leaf(frame.state, owner):
-        guard_requires_grad(frame.state)
+    """`owner.retain_grad()`: a leaf does so anyway.
+
+    What the call makes and keeps to itself gets its gradients from passes of the call alone.
+    """
+    state = frame.state
+    if not owner.fake.requires_grad:
+        raise TraceBreakError("GB0002", "retain_grad() of a tensor that needs no gradient")
+    if is_leaf(state, owner):
+        guard_requires_grad(state)
+        return constant(None)
+    if owner.source is None:
+        if not state.to_the_end or state.scope.parent is not None or owner.cls is not torch.Tensor:
+            raise TraceBreakError("GB0002", "retain_grad() of a tensor that outlives the call")
+        state.needs_end = True
+        state.derivatives.retained[id(owner.fake)] = owner
         return constant(None)
     _after_the_graph(frame.state, owner, "retain_grad", [])
     return constant(None)

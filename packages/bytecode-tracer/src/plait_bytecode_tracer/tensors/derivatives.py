@@ -28,6 +28,8 @@ class Derivatives:
     """The variables that hooks in the graph would see change, with what they hold."""
     gradients: dict[int, Variable] = field(default_factory=dict)
     """The gradients of leaves that the call has made, by the ids of their fake tensors."""
+    retained: dict[int, TensorVariable] = field(default_factory=dict)
+    """Tensors that keep their gradients though they are no leaves, by the ids of their fakes."""
     reads: int = 0
     """How often the trace has read the gradient of a tensor."""
     known_leaves: set[int] = field(default_factory=set)
@@ -39,3 +41,4 @@ class Derivatives:
         """Let go of the call's tensors."""
         for table in (self.requiring, self.required, self.hooks, self.late, self.gradients):
             table.clear()
+        self.retained.clear()

@@ -30,6 +30,8 @@ def gradient(frame: Frame, owner: TensorVariable) -> Variable:
     """`owner.grad`, of a leaf: of others Python warns."""
     state = frame.state
     state.derivatives.reads += 1
+    if id(owner.fake) in state.derivatives.retained:
+        return state.derivatives.gradients.get(id(owner.fake), constant(None))
     if not is_leaf(state, owner):
         raise TraceBreakError("GB0007", "the attribute 'grad' of a tensor that is no leaf")
     if owner.original is None or owner.source is None:
@@ -53,9 +55,10 @@ def set_gradient(frame: Frame, owner: TensorVariable, value: Variable) -> None:
     """`owner.grad = value`, written after the graph has run."""
     if not (is_none(value) or _fits(owner, value)):
         raise TraceBreakError("GB0007", "a write to the attribute 'grad' of a tensor")
-    if not is_leaf(frame.state, owner):
-        raise TraceBreakError("GB0007", "a write to 'grad' of a tensor that is no leaf")
     state = frame.state
+    is_retained = id(owner.fake) in state.derivatives.retained
+    if not is_retained and not is_leaf(state, owner):
+        raise TraceBreakError("GB0007", "a write to 'grad' of a tensor that is no leaf")
     if owner.original is None:
         state.derivatives.gradients[id(owner.fake)] = value
         return
