@@ -35,6 +35,10 @@ from plait_scheduler import (
 _ACCUMULATORS = 4
 _STACK_SCRATCH_BYTES = 65536
 _COLUMNS_PER_TASK = 8192
+_FEW_VECTORS = 8
+"""Up to how many vectors of columns what is left of them matters."""
+_NARROWEST = 4
+"""Lanes of the narrowest vectors."""
 _WORK_PER_TASK = 16384
 _INDENT = "  "
 _DIVISIONS = frozenset({"floordiv", "rem", "truncdiv", "fmod"})
@@ -207,9 +211,22 @@ class _Writer:
                 if lanes > 1
                 else []
             ),
+            *(f"  {line}" for line in self._narrow_columns(columns, blocks)),
             "  for (; at < last; ++at) point(Lanes<1>{}, at);",
             "}",
         ]
+
+    def _narrow_columns(self, columns: int, blocks: int) -> list[str]:
+        """Narrower vectors for what whole ones leave of few columns, as 8 of 24 channels."""
+        lanes = self.plan.lanes
+        if blocks > 1 or columns > _FEW_VECTORS * lanes:
+            return []
+        rest, lines = columns % lanes, []
+        while lanes > _NARROWEST:
+            lanes //= 2
+            if rest & lanes:
+                lines.append(f"point(Lanes<{lanes}>{{}}, at); at += {lanes};")
+        return lines
 
     def _column_row(self) -> list[str]:
         locals_: dict[str, str] = {}

@@ -18,8 +18,26 @@ template <> INLINE vec<double, 1> splat<double, 1>(double x) { return vec<double
 
 template <int L, class T> INLINE vec<T, L> spread(vec<T, 1> x) { return splat<T, L>(x[0]); }
 
+// A vector of which the compiler does not see where it comes from. GCC takes conversions of bytes
+// that are loaded or stored apart, lane by lane; so it converts them by one instruction.
+template <class V> INLINE V opaque(V x) {
+#if defined(__GNUC__) && !defined(__clang__) && defined(__SSE2__)
+#if defined(__AVX512VL__)
+  if constexpr (sizeof(V) >= 4 && sizeof(V) <= 64) asm("" : "+v"(x));
+#elif defined(__AVX__)
+  if constexpr (sizeof(V) >= 4 && sizeof(V) <= 32) asm("" : "+x"(x));
+#else
+  if constexpr (sizeof(V) >= 4 && sizeof(V) <= 16) asm("" : "+x"(x));
+#endif
+#endif
+  return x;
+}
 template <class R, class T, int L> INLINE vec<R, L> convert(vec<T, L> x) {
-  return __builtin_convertvector(x, vec<R, L>);
+  constexpr bool to_float = (R)0.5 != (R)0;
+  if constexpr (L > 1 && sizeof(T) == 1 && to_float) return convert<R, int32_t, L>(convert<int32_t, T, L>(x));
+  else if constexpr (L > 1 && (sizeof(R) >= 4 * sizeof(T) || sizeof(T) >= 4 * sizeof(R)))
+    return __builtin_convertvector(opaque(x), vec<R, L>);
+  else return __builtin_convertvector(x, vec<R, L>);
 }
 
 // Memory holds M; registers hold R (float for the 16-bit floats, masks for bool).
