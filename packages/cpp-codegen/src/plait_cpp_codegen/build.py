@@ -15,7 +15,7 @@ from plait_cpp_codegen.errors import (
 )
 from plait_cpp_codegen.external import PythonCalls
 from plait_cpp_codegen.host import HostWriter
-from plait_cpp_codegen.kernels import render_kernel
+from plait_cpp_codegen.kernels import kernel_functions, render_kernel
 from plait_cpp_codegen.kernels.types import is_supported
 from plait_cpp_codegen.native_runtime import load_runtime, source_text
 from plait_cpp_codegen.options import CppOptions
@@ -62,13 +62,15 @@ def render(program: Program, vector_bytes: int = 32) -> str:
     """The C++ source of a program. Raises UnsupportedProgramError."""
     program, _ = split_outputs(program)
     _check_types(program)
-    kernels = {kernel.name: render_kernel(kernel, vector_bytes) for kernel in program.kernels}
+    functions, kernels = kernel_functions(
+        [render_kernel(kernel, vector_bytes) for kernel in program.kernels]
+    )
     host = HostWriter(program, kernels).write()
     together = any(isinstance(step, Launch) and step.together for step in program.steps)
     parts = ["parts.h"] if together else []
     parts += ["copies.h"] if any(isinstance(step, CopyBack) for step in program.steps) else []
     head = [source_text(name) for name in ("abi.h", "vector.h", "math.h", *parts)]
-    return "\n".join([*head, *(kernel.source for kernel in kernels.values()), host])
+    return "\n".join([*head, *functions, host])
 
 
 def build(

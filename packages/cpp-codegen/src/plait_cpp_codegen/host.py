@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.external import ExternWriter
-from plait_cpp_codegen.kernels.emit import RenderedCppKernel
+from plait_cpp_codegen.kernels import RenderedCppKernel
 from plait_cpp_codegen.kernels.index import c_index
 from plait_cpp_codegen.tables import Tables
 from plait_ir_lowering import Origin, TensorRef
@@ -28,6 +28,9 @@ from plait_scheduler import (
     Step,
     is_whole,
 )
+
+_LONG = 100
+"""Steps of a program whose host is compiled without optimization."""
 
 
 @dataclass(slots=True)
@@ -61,7 +64,8 @@ class HostWriter:
                 f"static void* plait_functions[{max(len(functions), 1)}];",
                 f"static const char* const plait_function_names[] = {{{names}}};",
                 *self.tables.lines,
-                "static int plait_run(void* const* inputs, Output* outputs, const Api* api_) {",
+                f"{_plain(self.program)}static int plait_run(void* const* inputs, Output* outputs, "
+                "const Api* api_) {",
                 "  const Api& api = *api_; int32_t error = 0; int code = 0;",
                 *(f"  {line}" for line in self._declarations()),
                 *(f"  {line}" for line in body),
@@ -179,13 +183,23 @@ class HostWriter:
         return [f"copy_bytes({_data(target)}, {_data(source.buffer)}, {nbytes}, api);"]
 
     def _launch(self, launch: Launch) -> list[str]:
+        kernel = self.kernels[launch.kernel]
+        if kernel.tasks == 0:
+            return []
         pointers = ", ".join(_data(name) for name in launch.buffers) or "0"
+        given = f"{{p, &error, {self._sizes(kernel)}}}"
+        run = f"{kernel.range}(0, {kernel.tasks}, (void*)&arguments);"
+        if kernel.tasks > kernel.grain:
+            run = (
+                f"api.parallel_for(0, {kernel.tasks}, {kernel.grain}, {kernel.range}, "
+                "(void*)&arguments);"
+            )
         lines = [
             f"// {_comment(launch.origin)}",
-            f"{{ void* const p[] = {{{pointers}}}; const Arguments arguments = {{p, &error}};",
-            f"  {launch.kernel}(arguments, api);" + " }",
+            f"{{ void* const p[] = {{{pointers}}}; const Arguments arguments = {given};",
+            f"  {run}" + " }",
         ]
-        if self.kernels[launch.kernel].can_fail:
+        if kernel.can_fail:
             lines.append("if (error) { code = error; goto done; }")
         return lines
 
@@ -200,10 +214,8 @@ class HostWriter:
             kernel = self.kernels[launch.kernel]
             end += -(-kernel.tasks // kernel.grain)
             work += kernel.tasks / kernel.grain
-            arguments = f"{{p + {first}, &error}}"
-            parts.append(
-                f"{{{kernel.name}_range, {arguments}, {end}, {kernel.grain}, {kernel.tasks}}}"
-            )
+            arguments = f"{{p + {first}, &error, {self._sizes(kernel)}}}"
+            parts.append(f"{{{kernel.range}, {arguments}, {end}, {kernel.grain}, {kernel.tasks}}}")
             first += len(launch.buffers)
         lines += [
             f"{{ void* const p[] = {{{', '.join(pointers) or '0'}}};",
@@ -213,6 +225,9 @@ class HostWriter:
         if any(self.kernels[launch.kernel].can_fail for launch in launches):
             lines.append("if (error) { code = error; goto done; }")
         return lines
+
+    def _sizes(self, kernel: RenderedCppKernel) -> str:
+        return self.tables.array(kernel.sizes) if kernel.sizes else "0"
 
     def _return(self, outputs: Sequence[object]) -> list[str]:
         lines = []
@@ -243,6 +258,12 @@ class HostWriter:
                 "",
             ]
         )
+
+
+def _plain(program: Program) -> str:
+    """For the host of a long program: it only hands pointers on, of which there are thousands,
+    and compilers would take longer for them than for all kernels."""
+    return "UNOPTIMIZED " if len(program.steps) > _LONG else ""
 
 
 def _runs(steps: Sequence[Step]) -> list[list[Step]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -172,11 +173,20 @@ class Mode:
 def storage_pattern(tensors: tuple[torch.Tensor, ...]) -> tuple[tuple[int, int], ...]:
     """For each tensor, the first that shares its storage, and how far behind it begins (bytes)."""
     pointers = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-    firsts = [pointers.index(pointer) for pointer in pointers]
+    if len(set(pointers)) == len(pointers):
+        return _all_apart(len(pointers))
+    firsts: dict[int, int] = {}
+    for index, pointer in enumerate(pointers):
+        firsts.setdefault(pointer, index)
     return tuple(
         (first, tensor.data_ptr() - tensors[first].data_ptr())
-        for first, tensor in zip(firsts, tensors, strict=True)
+        for first, tensor in zip(map(firsts.__getitem__, pointers), tensors, strict=True)
     )
+
+
+@lru_cache(64)
+def _all_apart(count: int) -> tuple[tuple[int, int], ...]:
+    return tuple((index, 0) for index in range(count))
 
 
 def array_format(value: Any) -> str | None:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plait_cpp_codegen.kernels.index import c_index
+from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, plan_loops
+from plait_cpp_codegen.kernels.sizes import RenderedCppKernel, size
 from plait_cpp_codegen.kernels.types import MEMORY, REGISTER
 from plait_cpp_codegen.kernels.values import ValueEmitter, literal
 from plait_ir_lowering import (
@@ -44,26 +45,13 @@ _INDENT = "  "
 _DIVISIONS = frozenset({"floordiv", "rem", "truncdiv", "fmod"})
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedCppKernel:
-    """C++ of one kernel: `void <name>(const Arguments&, const Api&)` and what it calls."""
-
-    name: str
-    source: str
-    can_fail: bool
-    """Whether it may set the error: an index out of range, an integer divided by 0."""
-    tasks: int = 0
-    """How many parts its points are divided into, from 0; `<name>_range` runs a range of them."""
-    grain: int = 1
-    """How many tasks are worth a thread."""
-
-
 def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
-    """The C++ source of a kernel, for vectors of `vector_bytes`."""
+    """The C++ of a kernel, for vectors of `vector_bytes`."""
     plan = plan_loops(kernel, vector_bytes)
     writer = _Writer(plan)
     tasks, grain = writer.tasks()
-    return RenderedCppKernel(kernel.name, writer.write(), _can_fail(kernel), tasks, grain)
+    comment, body = writer.loops(), writer.body()
+    return RenderedCppKernel(kernel.name, comment, body, _can_fail(kernel), tasks, grain)
 
 
 def _can_fail(kernel: Kernel) -> bool:
@@ -90,23 +78,14 @@ class _Writer:
     def kernel(self) -> Kernel:
         return self.plan.kernel
 
-    def write(self) -> str:
+    def body(self) -> str:
+        """What runs a range of tasks, with marked sizes."""
         body = self._row_mode() if self.plan.along_rows else self._column_mode()
-        name = self.kernel.name
-        lines = [
-            f"// {self._loops()}",
-            f"static void {name}_range(int64_t begin, int64_t end, void* context) {{",
-            *_indented(["const Arguments& arguments = *(const Arguments*)context;"]),
-            *_indented(self._parameters()),
-            *_indented(body),
-            "}",
-            f'extern "C" void {name}(const Arguments& arguments, const Api& api) {{',
-            *_indented(self._launch()),
-            "}",
-        ]
-        return "\n".join(lines) + "\n"
+        return "\n".join(_indented([*self._parameters(), *body]))
 
-    def _loops(self) -> str:
+    def loops(self) -> str:
+        """What the kernel runs over, for people."""
+
         def spell(variables: Sequence[Var]) -> str:
             return ", ".join(f"{v.name}: {v.extent}" for v in variables) or "one point"
 
@@ -157,15 +136,6 @@ class _Writer:
         per_task = max(points * work / max(self.plan.lanes / 2, 1), 1)
         return tasks, max(int(_WORK_PER_TASK / per_task), 1)
 
-    def _launch(self) -> list[str]:
-        tasks, grain = self.tasks()
-        if tasks == 0:
-            return ["(void)arguments; (void)api;"]
-        name = self.kernel.name
-        if tasks <= grain:
-            return [f"(void)api; {name}_range(0, {tasks}, (void*)&arguments);"]
-        return [f"api.parallel_for(0, {tasks}, {grain}, {name}_range, (void*)&arguments);"]
-
     def _decode(self, variables: Sequence[Var], from_: str) -> list[str]:
         lines = []
         for position, var in enumerate(variables):
@@ -196,15 +166,19 @@ class _Writer:
         return [
             *self._scratch(lanes),
             "for (int64_t task = begin; task < end; ++task) {",
-            *_indented([f"const int64_t row = task / {blocks}, block = task % {blocks};"]),
+            *_indented(
+                [f"const int64_t row = task / {size(blocks)}, block = task % {size(blocks)};"]
+            ),
             *_indented(self._decode(outer[:-1], "row")),
             *_indented(["(void)row; (void)block;"]),
             f"  auto point = [&](auto lanes, int64_t {vector}) __attribute__((always_inline)) {{",
             "    constexpr int L = decltype(lanes)::value;",
             *_indented(self._column_row(), 2),
             "  };",
-            f"  const int64_t first = block * {width};",
-            f"  const int64_t last = first + {width} < {columns} ? first + {width} : {columns};",
+            f"  const int64_t first = block * {size(width)};",
+            f"  const int64_t end_of_block = first + {size(width)};",
+            f"  const int64_t last = end_of_block < {size(columns)} ? end_of_block : "
+            f"{size(columns)};",
             "  int64_t at = first;",
             *(
                 [f"  for (; at + {lanes} <= last; at += {lanes}) point(Lanes<{lanes}>{{}}, at);"]
@@ -251,7 +225,8 @@ class _Writer:
             return ["{", *_indented(body), "}"]
         lines = body
         for var in reversed(variables):
-            head = f"for (int64_t {var.name} = 0; {var.name} < {c_index(var.extent)}; ++{var.name})"
+            name, count = var.name, kernel_index(var.extent)
+            head = f"for (int64_t {name} = 0; {name} < {count}; ++{name})"
             lines = [f"{head} {{", *_indented(lines), "}"]
         return lines
 
@@ -337,16 +312,20 @@ class _Writer:
                     call(lanes, f"{at} + {copy * lanes}", str(copy)) for copy in range(copies)
                 )
                 stride = copies * lanes
-                loop.append(f"for (; at + {stride} <= {extent}; at += {stride}) {{ {unrolled} }}")
-            loop.append(f"for (; at + {lanes} <= {extent}; at += {lanes}) {call(lanes, at, '0')}")
-        loop.append(f"for (; at < {extent}; ++at) {call(1, at, 'tail')}")
+                loop.append(
+                    f"for (; at + {stride} <= {size(extent)}; at += {stride}) {{ {unrolled} }}"
+                )
+            loop.append(
+                f"for (; at + {lanes} <= {size(extent)}; at += {lanes}) {call(lanes, at, '0')}"
+            )
+        loop.append(f"for (; at < {size(extent)}; ++at) {call(1, at, 'tail')}")
         around = self.kernel.inner[:-1]
         if not around:
             return ["{", *_indented(loop), "}"]
         # The step's own parameter shadows nothing: outer inner variables are in scope by name.
         lines = loop
         for var in reversed(around):
-            name, count = var.name, c_index(var.extent)
+            name, count = var.name, kernel_index(var.extent)
             head = f"for ({name} = 0; {name} < {count}; ++{name})"
             lines = [f"{head} {{", *_indented(lines), "}"]
         return lines
@@ -415,7 +394,9 @@ class _Writer:
     def _inner_position(self) -> str:
         text = "0"
         for var in self.kernel.inner:
-            text = f"({text}) * {c_index(var.extent)} + {var.name}" if text != "0" else var.name
+            text = (
+                f"({text}) * {kernel_index(var.extent)} + {var.name}" if text != "0" else var.name
+            )
         return text
 
     def _register(self, name: str) -> str:

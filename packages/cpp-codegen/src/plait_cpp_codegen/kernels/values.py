@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from plait_cpp_codegen.kernels.index import c_index
+from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.plan import is_number
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_ir_lowering import (
@@ -111,17 +111,17 @@ class ValueEmitter:
 
     def _positions(self, expr: IndexExpr) -> str:
         stride = as_index(0) if self.vector is None else stride_of(expr, self.vector)
-        start = f"splat<int64_t, L>({c_index(expr)})"
+        start = f"splat<int64_t, L>({kernel_index(expr)})"
         if stride is not None:
             if stride.is_constant and stride.as_int() == 0:
                 return start
-            return f"{start} + iota<L>() * ({c_index(stride)})"
+            return f"{start} + iota<L>() * ({kernel_index(stride)})"
         return f"gather_index<L>([&](int64_t l) {{ return {self._at_lane(expr)}; }})"
 
     def _at_lane(self, expr: IndexExpr) -> str:
         """`expr` at lane l, by shadowing the vector variable."""
         name = "" if self.vector is None else self.vector.name
-        return f"[&](int64_t {name}) {{ return {c_index(expr)}; }}({name} + l)"
+        return f"[&](int64_t {name}) {{ return {kernel_index(expr)}; }}({name} + l)"
 
     def _load(self, load: Load) -> str:
         layout = self.layouts[load.buffer]
@@ -138,20 +138,22 @@ class ValueEmitter:
         self, name: str, offset: IndexExpr, indirect: list[tuple[str, IndexExpr, bool]]
     ) -> str:
         fixed = "".join(
-            f" + {index}[0] * ({c_index(stride)})"
+            f" + {index}[0] * ({kernel_index(stride)})"
             for index, stride, varying in indirect
             if not varying
         )
         moving = "".join(
-            f" + {index}[l] * ({c_index(stride)})" for index, stride, varying in indirect if varying
+            f" + {index}[l] * ({kernel_index(stride)})"
+            for index, stride, varying in indirect
+            if varying
         )
         kind, step = self.stride(offset)
         if not moving and kind == "uniform":
-            return f"load_uniform<L>({name} + {c_index(offset)}{fixed})"
+            return f"load_uniform<L>({name} + {kernel_index(offset)}{fixed})"
         if not moving and kind == "unit":
-            return f"load<L>({name} + {c_index(offset)}{fixed})"
+            return f"load<L>({name} + {kernel_index(offset)}{fixed})"
         place = f"l * ({step})" if kind in ("strided", "unit", "uniform") else self._at_lane(offset)
-        base = f"{c_index(offset)}{fixed}" if kind != "irregular" else f"0{fixed}"
+        base = f"{kernel_index(offset)}{fixed}" if kind != "irregular" else f"0{fixed}"
         return f"gather<L>({name} + {base}, [&](int64_t l) {{ return {place}{moving}; }})"
 
     def stride(self, offset: IndexExpr) -> tuple[str, str]:
@@ -163,19 +165,19 @@ class ValueEmitter:
             return "irregular", ""
         if stride.is_constant and stride.as_int() == 1:
             return "unit", "1"
-        return "strided", c_index(stride)
+        return "strided", kernel_index(stride)
 
     def store(self, param: str, index: tuple[IndexExpr, ...], value: str) -> None:
         """Write a vector of values to a parameter."""
         offset = self.layouts[param].linear(index)
         kind, step = self.stride(offset)
         if kind == "unit":
-            self.lines.append(f"store<L>({param} + {c_index(offset)}, {value});")
+            self.lines.append(f"store<L>({param} + {kernel_index(offset)}, {value});")
             return
         if kind == "irregular":
             place, base = self._at_lane(offset), "0"
         else:
-            place, base = f"l * ({step})", c_index(offset)
+            place, base = f"l * ({step})", kernel_index(offset)
         self.lines.append(
             f"scatter<L>({param} + {base}, [&](int64_t l) {{ return {place}; }}, {value});"
         )
@@ -199,7 +201,7 @@ class ValueEmitter:
         return moves or any(self.varying[operand] for operand in value.operands)
 
     def _checked(self, index: str, size: IndexExpr) -> str:
-        return f"checked<L>({index}, {c_index(size)}, arguments.error)"
+        return f"checked<L>({index}, {kernel_index(size)}, arguments.error)"
 
     def _masked(self, masked: Masked) -> str:
         mask, other = self.done[masked.mask], self.done[masked.other]

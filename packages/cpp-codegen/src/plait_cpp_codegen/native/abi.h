@@ -2,6 +2,12 @@
 // so a binary depends on neither torch's headers nor torch's version.
 #include <stdint.h>
 
+#ifdef __clang__
+#define UNOPTIMIZED __attribute__((optnone, noinline))
+#else
+#define UNOPTIMIZED __attribute__((optimize("O0")))
+#endif
+
 // A tensor's element type, as DLPack codes it and as torch numbers it, and its layout.
 struct TensorSpec { int32_t code, bits, rank, scalar_type; const int64_t* sizes; const int64_t* strides; };
 // An output: where its elements are, and the block or the tensor that they live in.

@@ -181,7 +181,8 @@ template <int L, class T, class F> INLINE T fold(vec<T, L> x, F combine) {
   }
 }
 
-struct Arguments { void* const* p; int32_t* error; };
+// Of a kernel: buffers, where an error goes, and sizes (of functions for several sizes).
+struct Arguments { void* const* p; int32_t* error; const int64_t* n; };
 
 template <int L, class F> INLINE vec<int64_t, L> gather_index(F at) {
   vec<int64_t, L> r; for (int64_t l = 0; l < L; ++l) r[l] = at(l); return r;
