@@ -241,7 +241,7 @@ class ValueEmitter:
                 and not dtype.is_float
                 and (not self.is_varying(values[0]))
             ):
-                return f"splat<{register}, L>(({register})({c_index(values[0].expr)}))"
+                return f"splat<{register}, L>(({register})({kernel_index(values[0].expr)}))"
             case "to" if is_number(values[0]) and source is DType.f64 and dtype is DType.f32:
                 return f"splat<float, L>((float)({args[0]})[0])"
             case "to":
