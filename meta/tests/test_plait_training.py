@@ -292,8 +292,12 @@ def test_a_function_that_tells_gradients_apart_is_given_none():
         return one.sum(), other
 
     x = torch.ones(3, requires_grad=True)
-    (gradient,) = torch.autograd.grad(plait.compile(program)(x)[0], x)
+    fast = plait.compile(program)
+    (gradient,) = torch.autograd.grad(fast(x)[0], x)
     assert torch.equal(gradient, torch.full((3,), 5.0))
+    found = [torch.autograd.grad(sum(map(torch.sum, run(x))), x) for run in (fast, program)]
+    assert torch.equal(found[0][0], found[1][0])
+    assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}
 
 
 def test_backward_hooks_of_modules_are_compiled() -> None:

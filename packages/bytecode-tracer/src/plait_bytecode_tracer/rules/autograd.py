@@ -167,8 +167,8 @@ def _call(state: TraceState, call: FunctionCall, kwargs: dict[str, Variable]) ->
     mark_body(node, call.scope.graph)
     if state.must_be_undone:
         require_undone(node)
-    if len(call.outputs) > 1 and "materialize_grads" in call.context.attributes:
-        node.meta["tells_gradients_apart"] = True
+    several = len(call.outputs) > 1
+    node.meta["tells_gradients_apart"] = several and "materialize_grads" in call.context.attributes
     value = results if is_tuple else results[0]
     node.meta["val"] = value
     return result_of(state, node, value)

@@ -246,4 +246,6 @@ class _Maker:
         while hasattr(self._gm, name):
             name = f"_{name}"
         self._root.add_module(name, module)
-        return self._graph.call_module(name, args)
+        node = self._graph.call_module(name, args)
+        node.meta["tells_gradients_apart"] = False
+        return node

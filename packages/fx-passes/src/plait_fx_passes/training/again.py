@@ -170,7 +170,8 @@ def inputs_of_gradients(joint: JointGraph) -> frozenset[int]:
         for n, node in enumerate(placeholders)
         if not isinstance(joint.program.inputs[n], ConstantInput)  # the program has its own
         and (
-            node in read
+            joint.tells_apart
+            or node in read
             or (n in written and joint.gradients[n] is not None)
             or node.meta.get("is_anchor")  # through it gradients are differentiated
         )

@@ -30,6 +30,7 @@ from plait_fx_passes.record.outputs import Results, finish_results, separate
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.training.flow import flow_of
+from plait_fx_passes.training.functions import tells_gradients_apart
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
 from plait_fx_passes.training.modes import turns_gradients_on
 from plait_fx_passes.training.spent import differentiates, is_spent, uses_up
@@ -144,8 +145,6 @@ def _record(
         raise AtenTraceError("the program changes the geometry of an input, under gradients")
     if tangents and holds_numbers(example_inputs):
         raise AtenTraceError("numbers that each call gives do not go through autograd")
-    if len(tangents) > 1 and any(each.meta.get("tells_gradients_apart") for each in gm.graph.nodes):
-        raise AtenTraceError("what a function's backward gives depends on which gradients it gets")
     if not tangents and any(_carries_gradient(table, each) for each in results.mutations):
         raise AtenTraceError("the program uses up the gradients of what it writes to an input")
     if not tangents and for_training and not made and not differentiates(gm):
@@ -186,6 +185,8 @@ def _record(
         gradients=gradients.positions,
         random=any(is_random(node) for node in recorder.graph.nodes),
         flow=flow,
+        tells_apart=len(tangents) > 1
+        and tells_gradients_apart(gm, [tangent.output for tangent in tangents]),
         begins_without_gradients=not grad_mode,
     )
 

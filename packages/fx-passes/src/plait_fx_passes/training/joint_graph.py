@@ -27,7 +27,9 @@ class JointGraph:
     the program's placeholders, the position of its gradient among the results, or None.
     ``random`` says whether the program draws random numbers. ``flow`` says which gradients each
     tangent leads to, and what a second backward would meet. ``begins_without_gradients`` says that
-    the program is called with gradients off, and turns them on by itself.
+    the program is called with gradients off, and turns them on by itself; ``tells_apart`` that its
+    gradients are those of the graph only where all tangents are given: else a function of its own
+    may do something else.
     """
 
     program: AtenGraph
@@ -37,6 +39,7 @@ class JointGraph:
     random: bool
     flow: Flow
     begins_without_gradients: bool = False
+    tells_apart: bool = False
 
     @property
     def graph(self) -> fx.Graph:

@@ -150,6 +150,8 @@ def autograd_node(
             held = ctx.saved_tensors if ctx.left is None else freeing.held(ctx, pattern)
             if _records() or _finds_anomalies():
                 found = higher.gradients(ctx.before, tangents, held)
+            elif joint.tells_apart and not all(pattern):
+                found = again.gradients(ctx.before, tangents)
             else:
                 found = backwards.run(held, tangents, pattern)
             if not _keeps_graph():

@@ -1,0 +1,99 @@
+"""Functions of the program's own whose backward sees which gradients are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import plait_fx_passes as fx_passes
+
+
+class Choosing(torch.autograd.Function):
+    """Its gradient depends on which of its results is used, and so do the values it needs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, y)
+        return x * 2, y * 3
+
+    @staticmethod
+    def backward(ctx: Any, a: Any, b: Any) -> Any:
+        x, y = ctx.saved_tensors
+        if a is None:
+            return b * y, None
+        if b is None:
+            return a * x + 5, a * 7
+        return a + b, b - a
+
+
+class Module(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return Choosing.apply(x, y)
+
+
+def build() -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    root = torch.nn.Module()
+    root.choosing = Module()
+    pair = graph.call_module("choosing", (x, y))
+    first = graph.call_method("sin", (graph.call_function(_first, (pair,)),))
+    second = graph.call_method("cos", (graph.call_function(_second, (pair,)),))
+    graph.output((first, second))
+    return torch.fx.GraphModule(root, graph)
+
+
+def _first(pair: Any) -> Any:
+    return pair[0]
+
+
+def _second(pair: Any) -> Any:
+    return pair[1]
+
+
+@pytest.mark.parametrize("given", [(True, True), (True, False), (False, True)])
+def test_gradients_are_those_of_the_ones_that_are_given(given: tuple[bool, bool]) -> None:
+    program = build()
+    inputs = [torch.randn(3, requires_grad=True) for _ in range(2)]
+    joint = fx_passes.to_joint(program, inputs)
+    assert joint.tells_apart
+    parts = fx_passes.partition(joint)
+    forward, backward = parts.forward.module(), parts.backward.module()
+    run = fx_passes.wrap_training(joint, parts, forward, backward, program)
+    found = []
+    for each in (run, program):
+        results: Any = each(*inputs)
+        chosen = [one for one, is_given in zip(results, given, strict=True) if is_given]
+        tangents = [torch.full_like(one, 2.0) for one in chosen]
+        found.append(torch.autograd.grad(chosen, inputs, tangents, allow_unused=True))
+    for one, two in zip(*found, strict=True):
+        assert (one is None) is (two is None)
+        if one is not None:
+            torch.testing.assert_close(one, two)
+
+
+def test_functions_with_one_result_have_nothing_to_tell_apart() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, a: torch.Tensor) -> torch.Tensor:
+            return a * 2
+
+    class Doubling(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return Double.apply(x)
+
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    doubled = graph.call_module("doubling", (x,))
+    graph.output((doubled, graph.call_method("sin", (doubled,))))
+    root = torch.nn.Module()
+    root.doubling = Doubling()
+    program = torch.fx.GraphModule(root, graph)
+    assert not fx_passes.to_joint(program, [torch.randn(2, requires_grad=True)]).tells_apart
