@@ -125,6 +125,55 @@ def an_input_changed_between_backwards_of_parts(run):
     z.sum().backward()
 
 
+@case(lambda x, w, v: ((x * w).sum(), (x * v).exp().sum()))
+def an_input_changed_that_one_of_two_backwards_needs(run):
+    x, w, v = leaf(3), leaf(3), leaf(3)
+    first, second = run(x, w, v)
+    second.backward(retain_graph=True)
+    with torch.no_grad():
+        v.add_(1)
+    first.backward(retain_graph=True)
+    grads = x.grad.clone(), w.grad.clone(), v.grad.clone()
+    try:
+        second.backward()
+    except RuntimeError as error:
+        return grads, "modified by an inplace operation" in str(error)
+
+
+@case(lambda x, w: (x * w).sin())
+def an_input_changed_before_a_backward_to_be_differentiated(run):
+    x, w = leaf(3), leaf(3)
+    y = run(x, w)
+    with torch.no_grad():
+        w.add_(1)
+    torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+@case(lambda x, w: (x * w).sin())
+def an_input_changed_before_the_second_derivative(run):
+    x, w = leaf(3), leaf(3)
+    (grad,) = torch.autograd.grad(run(x, w).sum(), x, create_graph=True)
+    with torch.no_grad():
+        w.add_(1)
+    grad.sum().backward()
+
+
+@case(lambda x: x.exp().sum())
+def a_backward_twice_to_be_differentiated(run):
+    x = leaf(3)
+    y = run(x)
+    (grad,) = torch.autograd.grad(y, x, create_graph=True)
+    grad.sum().backward()
+    grad.sum().backward()
+
+
+@case(lambda x, n: torch.linalg.inv(x * n))
+def a_matrix_without_an_inverse(run):
+    x = torch.eye(3, requires_grad=True)
+    run(x, 1).sum().backward()
+    run(x, 0)
+
+
 @case(lambda x, w: (x * w).sin())
 def an_input_changed_in_anomaly_mode(run):
     x, w = leaf(3), leaf(3)
@@ -206,7 +255,11 @@ def a_leaf_that_is_written_to(run):
     run(leaf(3))
 
 
-RETURN = {"an_operator_that_is_not_differentiable", "no_derivative_is_needed_for_other_results"}
+RETURN = {
+    "an_operator_that_is_not_differentiable",
+    "no_derivative_is_needed_for_other_results",
+    "an_input_changed_that_one_of_two_backwards_needs",
+}
 """Which turn out well in eager, too, as of some version of torch."""
 
 

@@ -221,11 +221,18 @@ def needs_gradients(captured: fx.GraphModule) -> bool:
     if not torch.is_grad_enabled() and not any(node.args[0] is True for node in switches):
         return False
     return any(
-        isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None
+        isinstance(leaf, torch.Tensor) and _has_history(leaf)
         for node in captured.graph.nodes
         if node.op not in ("placeholder", "get_attr", "output")
         for leaf in _leaves(node.meta.get("val", node.meta.get("example_value")))
     )
+
+
+def _has_history(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.grad_fn is not None
+    except RuntimeError:  # of a view that autograd no longer follows, since its base was written to
+        return True
 
 
 def _leaves(value: object) -> Sequence[object]:

@@ -30,13 +30,14 @@ _is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
 class _Part:
     """What computes the gradients for some of the tangents.
 
-    ``run`` takes what ``saved`` picks of the saved tensors, then the ``tangents``, each of a shape
-    that is known. ``gradients`` picks, of what that returns with a None behind it, the gradient of
-    each input of the program.
+    ``run`` takes what ``saved`` picks of the saved tensors, which are those at ``takes``, then the
+    ``tangents``, each of a shape that is known. ``gradients`` picks, of what that returns with a
+    None behind it, the gradient of each input of the program.
     """
 
     run: Compiled
     plain: Compiled
+    takes: tuple[int, ...]
     saved: Picker[torch.Tensor]
     tangents: tuple[tuple[int, Tangent], ...]
     gradients: Picker[torch.Tensor | None]
@@ -96,6 +97,11 @@ class Backwards:
         run = part.plain if wrapped else part.run
         return part.gradients((*run(*part.saved(saved), *given), None))
 
+    def needed(self, pattern: tuple[bool, ...]) -> tuple[int, ...]:
+        """Which of the saved tensors the backward for these tangents uses."""
+        part = self._made.get(pattern) or self._part(pattern)
+        return part.takes
+
     def _part(self, given: tuple[bool, ...]) -> _Part:
         with self._lock:
             if given not in self._made:
@@ -127,6 +133,7 @@ class Backwards:
         return _Part(
             run,
             _Lazily(graph),
+            takes=tuple(n for n in takes if n < saved),
             saved=picker([n for n in takes if n < saved]),
             tangents=tuple((n - saved, self._shapes[n - saved]) for n in takes if n >= saved),
             gradients=picker([*order, *[_NONE] * self._extra]),

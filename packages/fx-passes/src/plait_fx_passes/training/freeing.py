@@ -6,7 +6,8 @@ many: what those that did not run had saved is kept here, for a backward that re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,6 +18,8 @@ from plait_fx_passes.training.flow import Flow
 Pattern: TypeAlias = tuple[bool, ...]
 """For each tangent, whether it is given."""
 
+_CHANGED = "modified by an inplace operation"
+_EXPECTED = re.compile(r"expected version (\d+) instead")
 _will_run = torch._C._will_engine_execute_node
 
 
@@ -40,37 +43,54 @@ class Freeing:
         self._known: dict[Pattern, frozenset[int]] = {}
         self._nothing = Left(self._all, None)
 
-    def held(self, ctx: Any, pattern: Pattern) -> tuple[torch.Tensor, ...]:
-        """The saved tensors.
+    def held(
+        self, ctx: Any, pattern: Pattern, needed: Callable[[Pattern], Collection[int]]
+    ) -> tuple[torch.Tensor, ...]:
+        """The saved tensors, after backwards that freed some.
 
         Args:
             ctx: of the node.
             pattern: for each tangent whether it is given.
+            needed: which of the saved tensors the backward for a pattern uses.
 
         Raises:
             RuntimeError: autograd's, where the backward needs what was freed, or what was
                 changed in place since.
         """
-        left: Left | None = ctx.left
-        if left is None:
-            return tuple(ctx.saved_tensors)
+        left: Left = ctx.left
         if left.held is None or self._steps(ctx, pattern) & left.spent:
             return tuple(ctx.saved_tensors)  # raises, in autograd's words
-        check_versions(left.held, left.versions)
+        used = needed(pattern)
+        check_versions([left.held[n] for n in used], [left.versions[n] for n in used])
         return left.held
+
+    def held_in_part(
+        self,
+        ctx: Any,
+        pattern: Pattern,
+        needed: Callable[[Pattern], Collection[int]],
+        error: RuntimeError,
+    ) -> tuple[torch.Tensor, ...]:
+        """The same where autograd has raised ``error`` for one of them, which the backward may
+        not use: in eager that would be the tensor of a node that does not run."""
+        if ctx.left is not None or all(pattern) or _CHANGED not in str(error):
+            raise error
+        ctx.left = _apart(ctx._raw_saved_tensors)
+        return self.held(ctx, pattern, needed)
 
     def free(self, ctx: Any, held: tuple[torch.Tensor, ...], pattern: Pattern) -> None:
         """Forget what no other backward can need."""
         spent = self._known.get(pattern)
         if spent is None:
             spent = self._steps(ctx, pattern)
-        if ctx.left is not None:
-            spent |= ctx.left.spent
+        before: Left | None = ctx.left
+        if before is not None:
+            spent |= before.spent
         if spent == self._all and spent:
             ctx.before = None
             ctx.left = self._nothing
         else:
-            ctx.left = Left(spent, held, versions_of(held))
+            ctx.left = Left(spent, held, versions_of(held) if before is None else before.versions)
 
     def _steps(self, ctx: Any, pattern: Pattern) -> frozenset[int]:
         known = self._known.get(pattern)
@@ -83,6 +103,23 @@ class Freeing:
             n for n, (node, _) in enumerate(ctx.next_functions) if node and _is_wanted(node)
         )
         return self._flow.run(given, wanted)
+
+
+def _apart(saved: Sequence[Any]) -> Left:
+    """Saved tensors of which some were changed in place, and the versions that may be used."""
+    held: list[torch.Tensor] = []
+    versions: list[int] = []
+    for each in saved:
+        try:
+            held.append(each.unpack())
+            versions.append(version_of(held[-1]))
+        except RuntimeError as error:
+            expected = _EXPECTED.search(str(error))
+            if expected is None:
+                raise
+            held.append(each.data)
+            versions.append(int(expected[1]))
+    return Left(frozenset(), tuple(held), tuple(versions))
 
 
 def _is_wanted(node: torch.autograd.graph.Node) -> bool:

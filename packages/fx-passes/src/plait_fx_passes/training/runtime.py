@@ -118,7 +118,7 @@ def autograd_node(
     differentiable = tuple(places[n] for n in joint.tangents)
     constant = tuple(n for n in range(count) if n not in differentiable)
     only_tangents = not constant and differentiable == tuple(range(count))
-    freeing = Freeing(joint.flow)
+    freeing, needed = Freeing(joint.flow), backwards.needed
     pick_saved: Picker[torch.Tensor] = picker(
         [
             each.input if isinstance(each, SavedInput) else inputs + places[each.result]
@@ -147,7 +147,10 @@ def autograd_node(
         def backward(ctx: Any, *given: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
             tangents = given if only_tangents else tuple([given[n] for n in differentiable])
             pattern = tuple([each is not None for each in tangents])
-            held = ctx.saved_tensors if ctx.left is None else freeing.held(ctx, pattern)
+            try:
+                held = ctx.saved_tensors if ctx.left is None else freeing.held(ctx, pattern, needed)
+            except RuntimeError as error:
+                held = freeing.held_in_part(ctx, pattern, needed, error)
             if _records() or _finds_anomalies():
                 found = higher.gradients(ctx.before, tangents, held)
             elif joint.tells_apart and not all(pattern):
