@@ -103,3 +103,21 @@ def test_products_of_two_dtypes_are_left_to_the_kernel_that_refuses_them(program
     with pytest.raises(RuntimeError) as compiled:
         interpret(graph, [a, b])
     assert str(compiled.value) == str(eager.value)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda z: torch.view_as_real(z.t())[..., 0],
+        lambda z: torch.view_as_real(torch.fft.fft(z, dim=0))[1:, 0],
+        lambda z: torch.view_as_real(z[1:, ::2]).select(2, 1),
+        lambda z: torch.view_as_real(z[1:, 1:]).permute(2, 0, 1)[:, 1],
+        lambda z: z[:, ::2].conj()[1:].real,
+        lambda z: z.t()[1:].imag.unfold(1, 2, 1)[0].t(),
+        lambda z: z.real.unfold(0, 2, 1)[1:, :, 0],
+        lambda z: z.real.t()[1:].view(torch.int32)[:, 1:],
+    ],
+)
+def test_views_of_copies_of_views_read_what_the_copies_hold(program):
+    """What stands for a view without a rule may lie otherwise in memory."""
+    check(program, torch.randn(4, 4, dtype=torch.complex64))

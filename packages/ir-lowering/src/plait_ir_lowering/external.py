@@ -36,9 +36,7 @@ def lower_external(ctx: LoweringContext, tensors: Environment) -> Lowered:
         raise ctx.error("it is not an operator overload")
     results = node.meta["val"]
     if any(argument.alias_info is not None for argument in op._schema.arguments):
-        op = _copying(ctx, op)
-        fake_args, fake_kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
-        results = op(*fake_args, **fake_kwargs)
+        op = _copying(ctx, op)  # what follows takes it for the view: it has that one's strides
     arguments = full_arguments(op, node.args, node.kwargs)
     op = _taking_numbers(op, arguments)
     schema = op._schema

@@ -14,6 +14,7 @@ from plait_ir_lowering.ir.graph import Layout, TensorRef
 from plait_ir_lowering.ir.index import IndexExpr, Var, as_index, bounds
 from plait_ir_lowering.ir.values import IndexValue, Load, Masked, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.views import lies_as_traced
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 
@@ -47,6 +48,8 @@ def as_strided(
 ) -> Lowered:
     if x.ref is None:
         raise ctx.error("its operand has no memory of its own")
+    if not lies_as_traced(ctx, x.ref):
+        raise ctx.error("it reads memory that is laid out otherwise than its result")
     buffer = ctx.buffers[x.ref.buffer]
     result = ctx.result
     dims = dimensions([int(extent) for extent in result.shape])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 from plait_ir_lowering.context import LoweringContext
 from plait_ir_lowering.ir.graph import Layout, TensorRef, row_major
@@ -27,12 +28,29 @@ def _view(
 
 
 def _strided(ctx: LoweringContext, x: TensorExpr, fake: torch.Tensor) -> TensorRef | None:
-    if x.ref is None:
+    if x.ref is None or not lies_as_traced(ctx, x.ref):
         return None
     buffer = ctx.buffers[x.ref.buffer]
     offset = int(fake.storage_offset()) - ctx.storage_offsets[buffer.name]
     layout = Layout.of(list(fake.shape), list(fake.stride()), offset)
     return TensorRef(buffer.name, None if layout == buffer.layout else layout)
+
+
+def lies_as_traced(ctx: LoweringContext, operand: TensorRef) -> bool:
+    """Whether the first operand lies in memory as the trace says, so that strides of its views can
+    be taken from there; a copy of a view with holes does not."""
+    node = ctx.current.args[0]
+    if not isinstance(node, fx.Node):
+        return False
+    traced: torch.Tensor = node.meta["val"]
+    buffer = ctx.buffers[operand.buffer]
+    layout = operand.view or buffer.layout
+    if traced.numel() and traced.storage_offset() != (
+        layout.offset.as_int() + ctx.storage_offsets[buffer.name]
+    ):
+        return False
+    strides = zip(traced.shape, traced.stride(), layout.stride, strict=True)
+    return all(size == 1 or step == own.as_int() for size, step, own in strides)
 
 
 def _dims(ctx: LoweringContext) -> tuple[Any, ...]:
