@@ -38,6 +38,10 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--backwards", action="store_true", help="the argument sets in reverse")
     made.add_argument("--mutants", type=int, default=0, help="further sets made from each set")
+    made.add_argument(
+        "--surroundings", type=int, default=0, help="further calls after other changes"
+    )
+    made.add_argument("--seed", type=int, default=0, help="of the random changes")
     made.add_argument("--itself", action="store_true", help="eager against eager: test the suite")
     return made
 
@@ -47,9 +51,9 @@ def main() -> int:
     faulthandler.enable()
     compile_with = (lambda program, options: program) if arguments.itself else None
     options: dict[str, int] = {"dynamic": arguments.dynamic == "yes"} if arguments.dynamic else {}
-    if arguments.mutants:
+    if arguments.mutants or arguments.surroundings:
         options["recompile_limit"] = 100  # all sets are to be compiled
-    order = Order(arguments.backwards, arguments.mutants)
+    order = Order(arguments.backwards, arguments.mutants, arguments.surroundings, arguments.seed)
     verdicts: list[Verdict] = []
     for case in chosen(arguments):
         verdicts.append(

@@ -21,7 +21,8 @@ from conformance.compiling import Compiler, Tracing, warnings_of_tracer
 from conformance.declare import CASES, Call, Case
 from conformance.describe import Describer, Node, first_difference, without_addresses
 from conformance.discover import FOLDER, loaded
-from conformance.mutate import mutated
+from conformance.mutate import copied, mutated
+from conformance.surroundings import chosen_change
 
 ROUNDS = 2
 """The argument sets are gone through so many times, to come back to earlier ones."""
@@ -37,13 +38,17 @@ class Order:
     """From the last to the first, so that other sets meet the specialisations of others."""
     mutants: int = 0
     """With so many copies of each in which a value is changed."""
+    surroundings: int = 0
+    """With so many further calls of each, with a change of something beside the arguments."""
+    seed: int = 0
+    """Of the random choices."""
 
     def of(self, sets: Iterable[Any], seed: str) -> Iterable[Any]:
         """The sets in this order."""
         if not isinstance(sets, list):
             return sets
         chosen = sets[::-1] if self.backwards else sets
-        return mutated(chosen, self.mutants, seed) if self.mutants else chosen
+        return mutated(chosen, self.mutants, f"{seed}{self.seed or ''}") if self.mutants else chosen
 
 
 DECLARED_ORDER = Order()
@@ -88,7 +93,8 @@ def run_case(
     """
     start = time.perf_counter()
     compiler = Compiler(options or {})
-    difference: str | None
+    difference: str | None = None
+    expected: list[Node] | None = None
     try:
         with time_limit(limit), warnings_of_tracer(compiler.warnings):
             expected = list(run_side(case, lambda program, options: program, order))
@@ -96,7 +102,8 @@ def run_case(
             with contextlib.closing(side) as actual:
                 difference = _first_difference(actual, expected)
     except CaseTimeoutError:
-        difference = f"not done after {limit:g} s"
+        if expected is not None or not order.surroundings:  # a changed program may never end
+            difference = f"not done after {limit:g} s"
     except Exception:
         difference = f"the suite cannot run it: {traceback.format_exc(limit=-3)}"
     tracing = compiler.tracing()
@@ -125,10 +132,20 @@ def run_side(
             program, state = made if isinstance(made, tuple) else (made, None)
         called = compile_program(program, own.options)
         describer = Describer()
+        choices = random.Random(f"{case.id} {order.seed}")
         for _ in range(ROUNDS):
             sets = own.sets() if state is None else own.sets(state)
             for arguments in order.of(sets, case.id):
-                yield outcome(own, module, describer, called, (program, state), arguments)
+                made = arguments if isinstance(arguments, Call) else Call(tuple(arguments), {})
+                copies = [copied(made) for _ in range(order.surroundings)]
+                yield outcome(own, module, describer, called, (program, state), made)
+                for other in copies:
+                    undo = other and chosen_change(module, (program, state), choices)
+                    if other is not None and undo is not None:
+                        try:
+                            yield outcome(own, module, describer, called, (program, state), other)
+                        finally:
+                            undo()
 
 
 def outcome(
@@ -137,10 +154,9 @@ def outcome(
     describer: Describer,
     called: Any,
     roots: tuple[Any, Any],
-    arguments: Any,
+    made: Call,
 ) -> Node:
     """One call, and all that can be seen of it afterwards."""
-    made = arguments if isinstance(arguments, Call) else Call(tuple(arguments), {})
     seed()
     describer.register([made.args, made.kwargs, *roots, *globals_of(module).values()])
     printed = io.StringIO()
@@ -226,6 +242,7 @@ def modes() -> dict[str, Any]:
         "default dtype": torch.get_default_dtype(),
         "default device": str(torch.get_default_device()),
         "function modes": torch._C._len_torch_function_stack(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "torch random": hash(tuple(torch.get_rng_state().tolist())),
         "python random": hash(random.getstate()),
@@ -255,6 +272,7 @@ def clean_modes() -> Iterator[None]:
         close_transforms()
         while torch._C._len_torch_function_stack() > function_modes:
             torch._C._pop_torch_function_stack()
+        torch.use_deterministic_algorithms(False)
         torch.set_default_dtype(torch.float32)
         torch.set_default_device(None)
         torch.set_autocast_enabled("cpu", False)

@@ -22,14 +22,14 @@ def mutated(sets: list[Any], count: int, seed: str) -> Iterator[Any]:
     choices = random.Random(seed)
     for arguments in sets:
         made = arguments if isinstance(arguments, Call) else Call(tuple(arguments), {})
-        copies = [_copied(made) for _ in range(count)]
+        copies = [copied(made) for _ in range(count)]
         yield made
         for other in copies:
             if other is not None:
                 yield _changed(other, choices)
 
 
-def _copied(call: Call) -> Call | None:
+def copied(call: Call) -> Call | None:
     try:
         return copy.deepcopy(call)
     except Exception:  # iterators, locks, hostile objects: the set stays as it is
@@ -39,27 +39,27 @@ def _copied(call: Call) -> Call | None:
 def _changed(call: Call, choices: random.Random) -> Call:
     """The call with one of its values changed; containers are changed in place."""
     args = list(call.args)
-    places = [*_places(args), *_places(call.kwargs)]
+    places = [*own_places(args), *own_places(call.kwargs)]
     if places:
         container, key = choices.choice(places)
         value = container[key]
-        options = _variants(value, choices)
+        options = variants(value, choices)
         container[key] = choices.choice(options) if options else value
     return Call(tuple(args), call.kwargs)
 
 
-def _places(container: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
+def own_places(container: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
     """Where values sit in lists, dicts and attributes, with the container and the key."""
     keys = list(container) if isinstance(container, dict) else list(range(len(container)))
     for key in keys:
         value = container[key]
         yield container, key
         if depth < 3 and type(value) in (list, dict):
-            yield from _places(value, depth + 1)
+            yield from own_places(value, depth + 1)
         elif depth < 3 and _is_own(value):
             attributes = getattr(value, "__dict__", None)
             if type(attributes) is dict:
-                yield from _places(attributes, depth + 1)
+                yield from own_places(attributes, depth + 1)
 
 
 def _is_own(value: Any) -> bool:
@@ -67,7 +67,7 @@ def _is_own(value: Any) -> bool:
     return type(value).__module__.startswith("conformance") and not isinstance(value, enum.Enum)
 
 
-def _variants(value: Any, choices: random.Random) -> list[Any]:
+def variants(value: Any, choices: random.Random) -> list[Any]:
     """What a value is replaced by: the same in another type, its neighbours, its absence."""
     if isinstance(value, bool):
         return [not value, int(value), None]

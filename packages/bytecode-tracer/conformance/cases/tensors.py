@@ -308,3 +308,15 @@ def data_attribute(x):
 def hash_and_identity(x):
     table = {x: "x"}
     return table[x], hash(x) == id(x), x in table, {x, x + 0} is None
+
+
+def _memories():
+    base = t(4)
+    shared = t(4).share_memory_()
+    return [(t(4),), (base[1:],), (base.view(2, 2),), (shared,), (shared[2:],), (t(4).clone(),)]
+
+
+@case(_memories)
+def memory_of_a_tensor(x):
+    y = x + 1
+    return x._is_view(), x.is_shared(), y._is_view(), y[1:]._is_view(), x.view(-1)._is_view()

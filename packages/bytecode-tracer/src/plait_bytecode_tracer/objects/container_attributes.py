@@ -65,10 +65,10 @@ def container_attribute(
     if isinstance(owner, SequenceVariable):
         if is_named_tuple(kind) and is_python(static_attribute(kind, "__getattribute__")):
             raise TraceBreakError("GB0007", "a named tuple with a __getattribute__ of its own")
+        if is_named_tuple(kind) and kind.__flags__ & HEAP_TYPE:
+            guard_class(frame, kind, name)
         position = _field_position(kind, name)
         if position is not None:
-            if kind.__flags__ & HEAP_TYPE:
-                guard_class(frame, kind, name)
             return owner.items[position]
         if isinstance(static_attribute(kind, name), types.MemberDescriptorType):
             return _hidden_field(frame, owner, name)
@@ -139,6 +139,8 @@ def _field_position(kind: Any, name: str) -> int | None:
     if type(static) is TUPLE_GETTER:
         return int(static.__reduce__()[1][0])
     if hasattr(kind, "n_sequence_fields") and isinstance(static, types.MemberDescriptorType):
+        if name in getattr(kind, "__match_args__", ()):
+            return int(kind.__match_args__.index(name))
         place = getattr(kind(range(kind.n_fields)), name)
         return place if isinstance(place, int) and place < kind.n_sequence_fields else None
     return None

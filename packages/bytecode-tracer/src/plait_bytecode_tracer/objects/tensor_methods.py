@@ -23,7 +23,17 @@ from plait_bytecode_tracer.tensors.values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.values.variables import TensorVariable, Variable
 
 _VALUE_METHODS = frozenset(
-    {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "data_ptr"}
+    {
+        "item",
+        "tolist",
+        "numpy",
+        "__bool__",
+        "__int__",
+        "__float__",
+        "__index__",
+        "data_ptr",
+        "const_data_ptr",
+    }
 )
 _UNTRACED = frozenset(
     {
@@ -94,6 +104,8 @@ def tensor_method(
         from plait_bytecode_tracer.frames.calls import call
 
         return call(frame, constant(torch.Tensor.backward), [owner, *args], kwargs)
+    if name in _OF_MEMORY and not args and not kwargs:
+        return _of_memory(state, owner, name)
     if name in _UNTRACED:
         raise TraceBreakError("GB0002", f"the tensor method {name}()")
     if name.endswith("_") and not name.endswith("__"):
@@ -110,6 +122,21 @@ def tensor_method(
         state.graph.erase_node(node)
         return owner
     return state.tensor_result(node, result)
+
+
+_OF_MEMORY = frozenset({"_is_view", "is_shared", "_is_zerotensor"})
+"""Methods that tell of a tensor's memory what its fake one does not know."""
+
+
+def _of_memory(state: TraceState, owner: TensorVariable, name: str) -> Variable:
+    if owner.source is None and name == "_is_view":
+        return constant(owner.fake._is_view())
+    real = owner.original
+    if owner.source is None or not isinstance(real, torch.Tensor):
+        raise TraceBreakError("GB0002", f"the tensor method {name}()")
+    found = getattr(real, name)()
+    state.guard(owner.source, f"{{}}.{name}() is {found}", f"{owner.source.text}.{name}()")
+    return constant(found)
 
 
 def _size(frame: Frame, owner: TensorVariable, args: list[Variable]) -> Variable | None:
