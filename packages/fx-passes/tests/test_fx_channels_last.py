@@ -41,7 +41,7 @@ class Branches(nn.Module):
 
 def two(*between, out=None):
     """Two convolutions with something between them."""
-    return nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), *between, out or nn.Conv2d(8, 4, 3))
+    return nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), *between, out or nn.Conv2d(8, 8, 3))
 
 
 NETS = {
@@ -50,10 +50,10 @@ NETS = {
     "groups": lambda: two(nn.ReLU(), nn.Conv2d(8, 8, 3, groups=2), nn.ReLU()),
     "depthwise": lambda: two(nn.Conv2d(8, 8, 3, groups=8, padding=1), nn.SiLU()),
     "dilated and strided": lambda: two(nn.Conv2d(8, 8, 3, dilation=2), nn.Conv2d(8, 8, 2, 2)),
-    "transposed": lambda: two(nn.GELU(), out=nn.ConvTranspose2d(8, 4, 4, 2, 1, bias=False)),
+    "transposed": lambda: two(nn.GELU(), out=nn.ConvTranspose2d(8, 8, 4, 2, 1, bias=False)),
     "one channel": lambda: two(nn.ReLU(), nn.Conv2d(8, 1, 3), out=nn.Conv2d(1, 4, 3)),
     "resized": lambda: two(nn.Upsample(scale_factor=2), nn.ReflectionPad2d(1), nn.ZeroPad2d(1)),
-    "shuffled": lambda: two(nn.PixelShuffle(2), nn.PReLU(2), out=nn.Conv2d(2, 4, 3)),
+    "shuffled": lambda: two(nn.PixelShuffle(2), nn.PReLU(2), out=nn.Conv2d(2, 8, 3)),
     "norms": lambda: two(nn.GroupNorm(2, 8), nn.ReLU(), nn.BatchNorm2d(8, affine=False)),
     "dropout": lambda: two(nn.Dropout(0.4), nn.ReLU(), nn.Dropout2d(0.3)),
     "flattened": lambda: two(nn.ReLU(), out=nn.Sequential(nn.Flatten(), nn.Linear(8 * 144, 3))),
@@ -130,7 +130,7 @@ def test_between_convolutions_nothing_is_copied():
 
 
 def test_a_volume_is_laid_out_too():
-    module = nn.Sequential(nn.Conv3d(4, 8, 3), nn.ReLU(), nn.Conv3d(8, 4, 3)).requires_grad_(False)
+    module = nn.Sequential(nn.Conv3d(4, 8, 3), nn.ReLU(), nn.Conv3d(8, 8, 3)).requires_grad_(False)
     graph = left(module, image(2, 4, 8, 8, 8))
     formats = [
         n.kwargs.get("memory_format") for n in graph.graph.nodes if n.target is aten.clone.default
@@ -146,15 +146,16 @@ def test_a_volume_is_laid_out_too():
         (two(nn.ReLU()).double(), image(2, 4, 12, 12, dtype=torch.float64)),
         (nn.Sequential(nn.Conv2d(64, 64, 3), nn.Conv2d(64, 64, 3)), image(2, 64, 5, 5)),
         (two(nn.ReLU()), image(0, 4, 12, 12)),
+        (nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 3)), image(2, 4, 12, 12)),
     ],
-    ids=["lone", "one dimension", "float64", "large weights", "empty"],
+    ids=["lone", "one dimension", "float64", "large weights", "empty", "few channels"],
 )
 def test_where_it_does_not_pay_nothing_changes(module, x):
     assert copies(left(module.requires_grad_(False), x)) == 0
 
 
 def test_places_in_memory_are_those_of_eager():
-    first, second = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 4, 3)
+    first, second = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 8, 3)
 
     class Places(nn.Module):
         def __init__(self):

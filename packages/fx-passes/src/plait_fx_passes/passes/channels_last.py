@@ -10,7 +10,7 @@ it), and what the caller gets lies as in eager: before those an image is rearran
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -67,6 +67,9 @@ _FOLLOWING = frozenset(
 take images in any order as they are."""
 
 
+_LEAST_CHANNELS = 8
+"""Loops along fewer channels make poor vectors."""
+
 _VIEWS_OF_COPIES = frozenset({aten.view.default, aten._unsafe_view.default})
 
 _BACKENDS: Any = vars(torch._C)["_ConvBackend"]  # torch's stubs call it otherwise
@@ -100,15 +103,29 @@ def _convolution_of(node: fx.Node) -> _Convolution | None:
         return None
     # convolution_backward has the sizes of the bias before what says how to convolve
     geometry = node.args[-7:-1] if len(images) > 1 else node.args[-6:]
-    chosen: Any = torch._C._select_conv_backend(image, weight, None, *geometry, None)
-    backend = int(chosen)
+    backend = _backend(image, weight, geometry)
     outer = node.meta["val"] if len(images) == 1 else images[0].meta["val"]
     # Weights that are larger than the images would cost more to rearrange than these do.
     if backend not in _TAKES_ANY_ORDER or weight.numel() > image.numel() + outer.numel():
         return None
     groups = cast(int, geometry[-1])
     plain = groups == 1 or groups == image.shape[1]
-    return _Convolution(node, images, plain and backend in _ONEDNN)
+    wide = outer.shape[1] >= _LEAST_CHANNELS
+    return _Convolution(node, images, plain and wide and backend in _ONEDNN)
+
+
+def _backend(image: torch.Tensor, weight: torch.Tensor, geometry: Sequence[object]) -> int:
+    """Which of torch's kernels convolves.
+
+    Asked with tensors of one element each, seen as large: fake ones make torch import
+    `torch.distributed.tensor` to answer.
+    """
+    with torch._C._DisableTorchDispatch():
+        stand_ins = [
+            torch.empty(1, dtype=each.dtype).expand(each.shape) for each in (image, weight)
+        ]
+        chosen: Any = torch._C._select_conv_backend(*stand_ins, None, *geometry, None)
+    return int(chosen)
 
 
 def _follows(node: fx.Node) -> bool:
