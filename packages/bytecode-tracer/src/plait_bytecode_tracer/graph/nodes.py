@@ -41,10 +41,13 @@ def emit(
     """Add a node and run it on fake tensors. Arguments are variables or containers."""
     from plait_bytecode_tracer.shapes.data import check_assumed
     from plait_bytecode_tracer.shapes.uses import check_result, check_use
+    from plait_bytecode_tracer.tensors.repointing import refuse_repointed
 
     _guard_target(state, kind, target, args)
     if state.derivatives.requiring and state.grad_enabled:
         raise TraceBreakError("GB0002", "gradients of a tensor that was made without any")
+    if state.derivatives.repointed and state.grad_enabled and not _detaches(target, args):
+        refuse_repointed(state, target, [*args, *kwargs.values()])
     device = state.ambient.device_for(target, kwargs)
     if device is not None:
         kwargs = {**kwargs, "device": Known(device)}
@@ -107,6 +110,11 @@ def _is_watched(state: TraceState) -> bool:
     """Whether somebody would miss an error that only the graph's run raises."""
     prints = any(is_printed(function) for function, _, _ in state.deferred)
     return prints or any(frame.is_handling() for frame in state.frames.running)
+
+
+def _detaches(target: Any, args: Sequence[Any]) -> bool:
+    """Whether no gradient goes through a node."""
+    return target == "detach" or (target is getattr and args[1].value == "data")
 
 
 def _is_handled(state: TraceState) -> bool:

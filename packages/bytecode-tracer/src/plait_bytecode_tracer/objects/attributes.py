@@ -41,6 +41,7 @@ from plait_bytecode_tracer.objects.writes import fails_to_set
 from plait_bytecode_tracer.shapes.attributes import number_attribute
 from plait_bytecode_tracer.tensors.gradients import set_gradient
 from plait_bytecode_tracer.tensors.patches import refuse_modes
+from plait_bytecode_tracer.tensors.repointing import set_data
 from plait_bytecode_tracer.tensors.subclasses import store_subclass_attribute, subclass_attribute
 from plait_bytecode_tracer.values.lookup import is_a, is_defined
 from plait_bytecode_tracer.values.variables import (
@@ -266,8 +267,8 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
         from plait_bytecode_tracer.objects.tensor_methods import require_grad
 
         require_grad(frame, owner, [value], {})
-    elif owner is value and isinstance(owner, TensorVariable) and name == "data":
-        pass  # its data stays where it is, as in `module.to()` of what it is already
+    elif isinstance(owner, TensorVariable) and name == "data":
+        set_data(frame, owner, value)
     elif isinstance(owner, TensorVariable) and name == "grad":
         refuse_modes(frame.state, "a gradient that is set")
         set_gradient(frame, owner, value)

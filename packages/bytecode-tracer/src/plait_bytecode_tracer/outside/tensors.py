@@ -166,4 +166,6 @@ def input_at(state: TraceState, source: Source) -> GraphInput:
 
 def input_tensor(state: TraceState, variable: TensorVariable) -> torch.Tensor:
     """The real tensor behind a graph input."""
+    if variable.original is not None:
+        return variable.original
     return next(i.real for i in state.inputs if i.node is variable.node)

@@ -161,6 +161,8 @@ def emit_transform(
     """A call of `target`, of `plait_bytecode_tracer.tensors.transforms`, with a traced body."""
     state = frame.state
     refuse_modes(state, "a transform")
+    if state.derivatives.repointed:
+        raise TraceBreakError("GB0002", "a transform after the data of parameters was set")
     body = Body(frame, function, target is transforms.checkpoint)
     given = [passed(arg) for arg in args]
     named = {name: passed(arg) for name, arg in kwargs.items()}

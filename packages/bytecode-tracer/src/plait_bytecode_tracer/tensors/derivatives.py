@@ -30,6 +30,8 @@ class Derivatives:
     """The gradients of leaves that the call has made, by the ids of their fake tensors."""
     retained: dict[int, TensorVariable] = field(default_factory=dict)
     """Tensors that keep their gradients though they are no leaves, by the ids of their fakes."""
+    repointed: dict[int, TensorVariable] = field(default_factory=dict)
+    """Tensors of the caller's whose data the call has set, by the ids of their fakes."""
     reads: int = 0
     """How often the trace has read the gradient of a tensor."""
     known_leaves: set[int] = field(default_factory=set)
@@ -42,3 +44,4 @@ class Derivatives:
         for table in (self.requiring, self.required, self.hooks, self.late, self.gradients):
             table.clear()
         self.retained.clear()
+        self.repointed.clear()

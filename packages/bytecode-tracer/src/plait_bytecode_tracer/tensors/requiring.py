@@ -22,7 +22,8 @@ from plait_bytecode_tracer.values.variables import TensorVariable
 def require_before(state: TraceState, owner: TensorVariable, wanted: bool) -> None:
     """Set it before the graph, and guard what it is. Raises TraceBreakError where that is late."""
     real = owner.original
-    late = state.scope.parent is not None or any(map(_computes, owner.node.users))
+    late = owner.node.op != "placeholder" or state.scope.parent is not None
+    late = late or any(map(_computes, owner.node.users))
     if late or real is None or real.is_inference() or owner.node in state.derivatives.required:
         raise TraceBreakError("GB0002", "requires_grad_() of a tensor that has been used")
     if not is_leaf(state, owner) or not (real.is_floating_point() or real.is_complex()):
