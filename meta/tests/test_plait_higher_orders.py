@@ -266,3 +266,42 @@ def test_steps_with_random_checkpoints_use_the_numbers_of_the_forward(reentrant)
         (checkpoint(region, x, use_reentrant=reentrant).exp() * weight).sum().backward()
 
     assert_as_eager(step, code)
+
+
+FIXED = torch.linspace(0.5, 1, 4, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("created", [False, True])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0,), (1,)])
+def test_forces_of_a_fixed_potential_are_compiled(created, order):
+    def forces(positions):
+        positions = positions.detach().clone().requires_grad_()
+        energy = (positions * FIXED).sin().exp().sum()
+        (gradient,) = torch.autograd.grad(energy, positions, create_graph=created)
+        return energy, -gradient, positions.shape
+
+    def code(run):
+        *found, _ = run(torch.randn(4, dtype=torch.float64))
+        kinds = [(each.requires_grad, each.is_leaf) for each in found]
+        for n in order:
+            found[n].sum().backward(retain_graph=n == 1)
+        return found, kinds
+
+    fast, _ = assert_as_eager(forces, code)
+    assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}
+
+
+def test_a_result_of_a_leaf_that_the_program_keeps_needs_gradients():
+    def program(x):
+        kept = x.detach().requires_grad_()
+        return (kept * 2).sin(), kept * 3
+
+    def code(run):
+        y, z = run(torch.randn(3))
+        y.sum().backward()
+        z.sum().backward()
+        z.sum().backward()  # a product with a number saves nothing
+        return y, z, torch.autograd.grad(y.sum(), y), y.sum().backward()
+
+    fast, _ = assert_as_eager(program, code)
+    assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}

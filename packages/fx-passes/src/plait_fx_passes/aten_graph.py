@@ -207,8 +207,10 @@ class AtenGraph:
     these share storage whenever ``mutations`` is not empty. ``spent`` lists the outputs of which
     the program has used up autograd's graph: they require gradients, and going backward from them
     raises. ``made_leaves`` lists the outputs that the program makes as leaves of autograd, which
-    require gradients. ``differentiates`` says that gradients are part of what the graph computes,
-    from inputs that require them: it runs where autograd records nothing.
+    require gradients. ``adrift`` lists outputs whose gradients reach only leaves that the program
+    has made, each with the numbers of what a backward from it runs and frees. ``differentiates``
+    says that gradients are part of what the graph computes, from inputs that require them: it runs
+    where autograd records nothing.
     """
 
     graph: fx.Graph
@@ -220,6 +222,7 @@ class AtenGraph:
     output_spec: TreeSpec | None = None
     spent: tuple[int, ...] = ()
     made_leaves: tuple[int, ...] = ()
+    adrift: tuple[tuple[int, tuple[int, ...]], ...] = ()
     differentiates: bool = False
 
     @property

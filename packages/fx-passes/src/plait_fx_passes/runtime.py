@@ -26,6 +26,7 @@ from plait_fx_passes.aten_graph import (
     UserInput,
     ViewStep,
 )
+from plait_fx_passes.training.adrift import set_adrift
 from plait_fx_passes.training.spent import as_spent
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
@@ -195,6 +196,8 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
     first = set(range(len(builders))) - {index for index, _ in repeated}
     made_leaves = [index for index in graph.made_leaves if index in first]
     spent = [index for index in graph.spent if index in first]
+    adrift = [index for index, _ in graph.adrift]
+    steps = tuple(each for _, each in graph.adrift)
 
     def build_all(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[object]:
         built: list[Any] = [build(inputs, results) for build in builders]
@@ -202,6 +205,10 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
             built[index].requires_grad_()
         for index in spent:
             built[index] = as_spent(built[index])
+        if adrift:
+            parts = set_adrift(steps, [built[index] for index in adrift])
+            for index, part in zip(adrift, parts, strict=True):
+                built[index] = part
         for index, earlier in repeated:
             built[index] = built[earlier]
         return built
@@ -211,7 +218,7 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
 
     if spec is None:
         return flat
-    if spec.is_leaf() and not graph.spent and not graph.made_leaves:
+    if spec.is_leaf() and not (graph.spent or graph.made_leaves or graph.adrift):
         return builders[0]
 
     def nested(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> object:

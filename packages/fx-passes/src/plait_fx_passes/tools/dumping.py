@@ -33,7 +33,7 @@ Dumpable: TypeAlias = AtenGraph | JointGraph | Partition | fx.GraphModule
 _FORMAT = 1
 _ATEN = (
     *("inputs", "outputs", "mutations", "metadata_mutations", "shared_inputs", "spent"),
-    *("made_leaves", "differentiates"),
+    *("made_leaves", "adrift", "differentiates"),
 )
 _PARTITION = ("saved", "kept", "saved_bytes", "operations")
 _JOINT = (

@@ -90,7 +90,8 @@ def gradient_program(
         wanted: the kind.
         saved: nodes of the joint graph whose values are given, too.
     """
-    if not _can_be_inlined(joint, program):
+    gradients = tuple(n for n, place in enumerate(joint.gradients) if place is not None)
+    if not gradients or not _can_be_inlined(joint, program):
         return None
     writer = _Writer(joint, program, uses)
     placeholders = [*uses.sources, *(None,) * len(wanted.tangents)]
@@ -101,7 +102,6 @@ def gradient_program(
     for number, node in enumerate(saved):
         values.append(fake_of(node.meta["val"].fake_mode, node.meta["val"]))
         writer.known(number, values[-1])
-    gradients = tuple(n for n, place in enumerate(joint.gradients) if place is not None)
     graph = writer.finish(wanted, gradients)
     inputs = joint.graph.find_nodes(op="placeholder")
     known = Known(

@@ -15,11 +15,11 @@ from typing import cast
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import Argument
 from torch.utils._pytree import tree_flatten
 
-from plait_fx_passes.aten_graph import AtenGraph, Computed, Mutation, ResultView
+from plait_fx_passes.aten_graph import AtenGraph, Mutation
 from plait_fx_passes.decompositions import default_decompositions
 from plait_fx_passes.errors import AtenTraceError, NoGradientsError
 from plait_fx_passes.record.fakes import fake_of
@@ -33,7 +33,15 @@ from plait_fx_passes.training.flow import flow_of
 from plait_fx_passes.training.functions import tells_gradients_apart
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
 from plait_fx_passes.training.modes import turns_gradients_on
-from plait_fx_passes.training.spent import differentiates, is_spent, uses_up
+from plait_fx_passes.training.returned import (
+    adrift_outputs,
+    adrift_results,
+    is_made_leaf,
+    made_leaves,
+    spent_outputs,
+    spent_results,
+)
+from plait_fx_passes.training.spent import differentiates, uses_up
 from plait_utils.meta_kernels import call_meta_kernels_directly
 from plait_utils.wrappings import is_plain
 
@@ -136,9 +144,13 @@ def _record(
         results = finish_results(recorder, table, flat)
     if _detaches(table, results, leaves):
         raise AtenTraceError("the program detaches an input in place, which outlasts the call")
-    spent = _spent_results(mode, table, results) if uses_up(gm) else frozenset()
-    made = _made_leaves(table, flat)
-    tangents = _add_tangents(recorder, table, results, spent) if for_training else []
+    spent = spent_results(mode, table, results) if uses_up(gm) else frozenset()
+    made = made_leaves(table, flat)
+    adrift = adrift_results(mode, table, results, made, spent)
+    if adrift is not None:
+        spent |= adrift[1]
+    silent = spent | set(adrift[0] if adrift else ())
+    tangents = _add_tangents(recorder, table, results, silent) if for_training else []
     if made and tangents:
         raise AtenTraceError("the program returns a leaf that it has made, and what may use it")
     if recorder.reshaped and (tangents or recorder.reshaped & set(table.leaves)):
@@ -147,7 +159,7 @@ def _record(
         raise AtenTraceError("numbers that each call gives do not go through autograd")
     if not tangents and any(_carries_gradient(table, each) for each in results.mutations):
         raise AtenTraceError("the program uses up the gradients of what it writes to an input")
-    if not tangents and for_training and not made and not differentiates(gm):
+    if not (tangents or adrift or made or differentiates(gm)) and for_training:
         raise NoGradientsError(
             "nothing that the program computes needs gradients", hint="record it with to_aten"
         )
@@ -174,8 +186,9 @@ def _record(
         mutations=tuple(results.mutations),
         metadata_mutations=tuple(results.metadata),
         output_spec=None if is_flat else spec,
-        spent=_spent_outputs(results, flat, spent),
+        spent=spent_outputs(results, flat, spent),
         made_leaves=made,
+        adrift=adrift_outputs(results, flat, adrift[0], spent) if adrift else (),
         differentiates=not tangents,
     )
     return JointGraph(
@@ -188,46 +201,6 @@ def _record(
         tells_apart=len(tangents) > 1
         and tells_gradients_apart(gm, [tangent.output for tangent in tangents]),
         begins_without_gradients=not grad_mode,
-    )
-
-
-def _spent_results(mode: FakeTensorMode, table: InputTable, results: Results) -> frozenset[int]:
-    """The results of which the program itself has used up autograd's graph."""
-    inputs = [leaf for leaves in table.leaves.values() for leaf in leaves]
-    tensors = enumerate(results.tensors)
-    return frozenset(position for position, tensor in tensors if is_spent(mode, tensor, inputs))
-
-
-def _made_leaves(table: InputTable, flat: Sequence[object]) -> tuple[int, ...]:
-    """The outputs that are leaves of autograd, and no inputs. Raises AtenTraceError for
-    parameters, which are of a class of their own."""
-    found = tuple(
-        position
-        for position, leaf in enumerate(flat)
-        if isinstance(leaf, torch.Tensor) and _is_made_leaf(table, leaf)
-    )
-    if any(isinstance(flat[position], torch.nn.Parameter) for position in found):
-        raise AtenTraceError("the program returns a parameter that it has made")
-    return found
-
-
-def _is_made_leaf(table: InputTable, tensor: torch.Tensor) -> bool:
-    # Views are asked no further: autograd makes them anew where their base was written to.
-    if not tensor.requires_grad or tensor._is_view():
-        return False
-    return tensor.is_leaf and table.index_of(tensor) is None
-
-
-def _spent_outputs(
-    results: Results, flat: Sequence[object], spent: frozenset[int]
-) -> tuple[int, ...]:
-    return tuple(
-        position
-        for position, (output, leaf) in enumerate(zip(results.outputs, flat, strict=True))
-        if isinstance(output, (Computed, ResultView))
-        and output.result in spent
-        and isinstance(leaf, torch.Tensor)
-        and leaf.requires_grad
     )
 
 
@@ -285,7 +258,7 @@ def _add_tangents(
     silent = {m.result for m in results.mutations if not _carries_gradient(table, m)} | spent
     found: list[_Tangent] = []
     for position, tensor in enumerate(results.tensors):
-        if position in silent or not tensor.requires_grad or _is_made_leaf(table, tensor):
+        if position in silent or not tensor.requires_grad or is_made_leaf(table, tensor):
             continue
         value = fake_of(recorder.fake_mode, results.nodes[position].meta["val"])
         recorder.placeholder(f"tangent_{position}", value, owned=False)

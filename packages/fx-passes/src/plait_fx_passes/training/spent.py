@@ -14,7 +14,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 _SECOND_TIME = "a second time"
-_MESSAGE = (
+USED_UP = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
     "they have already been freed). Saved intermediate values of the graph are freed when you call "
     ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
@@ -65,7 +65,7 @@ class _Spent(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *given: torch.Tensor) -> None:
-        raise RuntimeError(_MESSAGE)
+        raise RuntimeError(USED_UP)
 
 
 def as_spent(value: torch.Tensor) -> torch.Tensor:

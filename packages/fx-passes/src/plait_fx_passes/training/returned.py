@@ -1,0 +1,99 @@
+"""What a program returns that needs gradients, other than what they flow through to its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from plait_fx_passes.aten_graph import Computed, ResultView
+from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.record.inputs import InputTable
+from plait_fx_passes.record.outputs import Results
+from plait_fx_passes.training.adrift import Steps, steps_adrift
+from plait_fx_passes.training.spent import is_spent
+
+
+def spent_results(mode: FakeTensorMode, table: InputTable, results: Results) -> frozenset[int]:
+    """The results of which the program itself has used up autograd's graph."""
+    inputs = [leaf for leaves in table.leaves.values() for leaf in leaves]
+    tensors = enumerate(results.tensors)
+    return frozenset(position for position, tensor in tensors if is_spent(mode, tensor, inputs))
+
+
+def adrift_results(
+    mode: FakeTensorMode,
+    table: InputTable,
+    results: Results,
+    made: Sequence[int],
+    spent: frozenset[int],
+) -> tuple[dict[int, Steps], frozenset[int]] | None:
+    """Where the gradients of no result reach an input: what a backward from each runs, and which
+    the program has used up."""
+    written = {mutation.result for mutation in results.mutations}
+    viewed = {each.result for each in results.outputs if isinstance(each, ResultView)}
+    found = {
+        position: tensor
+        for position, tensor in enumerate(results.tensors)
+        if tensor.requires_grad and position not in spent and not is_made_leaf(table, tensor)
+    }
+    if made or found.keys() & (written | viewed):
+        return None
+    try:
+        return steps_adrift(mode, found, table.leaves)
+    except (RuntimeError, ValueError):  # of views that autograd does not make anew
+        return None
+
+
+def adrift_outputs(
+    results: Results,
+    flat: Sequence[object],
+    steps: Mapping[int, Steps],
+    spent: frozenset[int],
+) -> tuple[tuple[int, Steps], ...]:
+    """The outputs among such results, with their steps."""
+    return tuple(
+        (position, steps[output.result])
+        for position, (output, leaf) in enumerate(zip(results.outputs, flat, strict=True))
+        if isinstance(output, Computed)
+        and output.result in steps
+        and output.result not in spent
+        and isinstance(leaf, torch.Tensor)
+        and leaf.requires_grad
+    )
+
+
+def made_leaves(table: InputTable, flat: Sequence[object]) -> tuple[int, ...]:
+    """The outputs that are leaves of autograd, and no inputs. Raises AtenTraceError for
+    parameters, which are of a class of their own."""
+    found = tuple(
+        position
+        for position, leaf in enumerate(flat)
+        if isinstance(leaf, torch.Tensor) and is_made_leaf(table, leaf)
+    )
+    if any(isinstance(flat[position], torch.nn.Parameter) for position in found):
+        raise AtenTraceError("the program returns a parameter that it has made")
+    return found
+
+
+def is_made_leaf(table: InputTable, tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a leaf that needs gradients, and no input."""
+    # Views are asked no further: autograd makes them anew where their base was written to.
+    if not tensor.requires_grad or tensor._is_view():
+        return False
+    return tensor.is_leaf and table.index_of(tensor) is None
+
+
+def spent_outputs(
+    results: Results, flat: Sequence[object], spent: frozenset[int]
+) -> tuple[int, ...]:
+    """The outputs of results whose graph is used up."""
+    return tuple(
+        position
+        for position, (output, leaf) in enumerate(zip(results.outputs, flat, strict=True))
+        if isinstance(output, (Computed, ResultView))
+        and output.result in spent
+        and isinstance(leaf, torch.Tensor)
+        and leaf.requires_grad
+    )
