@@ -1,24 +1,30 @@
-"""Seconds of bytecode tracing alone: `python -m benchmarks.tracing`.
+"""Seconds of tracing alone, by layers: `python -m benchmarks.tracing`.
 
-Models of `transformers` with a growing number of layers, traced by plait and by
-`torch.compile`, each in fresh processes that take turns; the backends do nothing. *First*
-is a process's first trace, *again* a trace of a second model of the same kind after it.
-*Calls* counts the calls of functions that plait's trace makes, which no noise touches.
+Models of `transformers` with a growing number of layers, traced by plait and by `torch.compile`;
+the backends do nothing. A process measures one model with all numbers of layers; processes take
+turns. *First* is a process's first trace, of the fewest layers; *again* a trace of another model
+of the same kind after it. *Joint* is what makes a forward and a backward graph of the captured
+one: `to_joint`, the passes and the partition of plait, AOTAutograd of torch. *Calls* counts the
+calls of functions that plait's bytecode trace makes, and its joint trace: no noise touches these.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.growth_chart import growth
 from benchmarks.runner import ROOT, fresh_caches
 
 MODELS = ("bert", "gpt2", "llama")
@@ -41,47 +47,54 @@ def make(name: str, layers: int) -> tuple[torch.nn.Module, dict[str, torch.Tenso
     else:
         wide = {**_WIDTHS, "intermediate_size": 256, "num_hidden_layers": layers}
         model = library.LlamaForCausalLM(library.LlamaConfig(**wide))
-    return model.eval(), {"input_ids": torch.randint(0, 1000, (2, 32))}
+    return model.train(), {"input_ids": torch.randint(0, 1000, (2, 32))}
 
 
-def _plait_seconds(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> float:
+def _plait(model: torch.nn.Module, inputs: dict[str, torch.Tensor], joins: bool) -> dict[str, Any]:
+    """Of a training model: seconds of the trace and, if it `joins`, of the joint graph."""
     from plait_bytecode_tracer import CompiledFunction, compile_module
+    from plait_fx_passes import partition, run_passes, to_joint
 
     made: list[CompiledFunction] = []
+    found: dict[str, Any] = {}
+
+    def backend(graph: Any, examples: Any, capture: Any) -> Callable[..., Any]:
+        run: Callable[..., Any] = graph.forward
+        if not joins:
+            return run
+        start = time.perf_counter()
+        joint = to_joint(graph, examples)
+        partition(joint.replace_graph(run_passes(joint.flat()).graph))
+        found["joint"] = time.perf_counter() - start
+        found["joint calls"] = _calls(lambda: to_joint(graph, examples))
+        return run
 
     def compiled(function: Any) -> CompiledFunction:
-        made.append(CompiledFunction(function, lambda graph, inputs, capture: graph.forward))
+        made.append(CompiledFunction(function, backend))
         return made[-1]
 
-    with torch.no_grad():
-        compile_module(model, compiled)(**inputs)
-    (function,) = (found for found in made if found.entries)
+    compile_module(model, compiled)(**inputs)
+    (function,) = (each for each in made if each.entries)
     assert not function.breaks, function.breaks
-    return float(function.profile.seconds()["trace"])
+    return {"trace": float(function.profile.seconds()["trace"]), **found}
 
 
-def _dynamo_seconds(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> float:
+def _torch(model: torch.nn.Module, inputs: dict[str, torch.Tensor], joins: bool) -> dict[str, Any]:
     from torch._dynamo.utils import compilation_time_metrics
 
-    before = len(compilation_time_metrics.get("bytecode_tracing", ()))
-    backend: Callable[..., Any] = lambda graph, inputs: graph.forward  # noqa: E731  # as passed
-    with torch.no_grad():
-        torch.compile(model, backend=backend)(**inputs)
-    return float(sum(compilation_time_metrics["bytecode_tracing"][before:]))
+    names = {"trace": "bytecode_tracing"}
+    if joins:
+        names["joint"] = "create_aot_dispatcher_function"
+    before = {name: len(compilation_time_metrics.get(name, ())) for name in names.values()}
+    torch.compile(model, backend="aot_eager" if joins else "eager")(**inputs)
+    return {
+        kind: float(sum(compilation_time_metrics[name][before[name] :]))
+        for kind, name in names.items()
+    }
 
 
-def measure(system: str, name: str, layers: int) -> dict[str, float]:
-    """In this process: seconds of two traces, each of a model of its own."""
-    seconds = _plait_seconds if system == "plait" else _dynamo_seconds
-    first = seconds(*make(name, layers))
-    torch.compiler.reset()
-    return {"first": first, "again": seconds(*make(name, layers))}
-
-
-def count_calls(name: str, layers: int) -> int:
-    """How many calls, of Python and C functions, the second trace in a process makes."""
-    _plait_seconds(*make(name, layers))
-    model, inputs = make(name, layers)
+def _calls(run: Callable[[], object]) -> int:
+    """How many functions, of Python and of C, a run calls."""
     count = 0
 
     def note(frame: Any, event: str, argument: Any) -> None:
@@ -90,13 +103,31 @@ def count_calls(name: str, layers: int) -> int:
 
     sys.setprofile(note)
     try:
-        _plait_seconds(model, inputs)
+        run()
     finally:
         sys.setprofile(None)
     return count
 
 
-def _in_process(words: list[str], environment: dict[str, str]) -> Any:
+def measure(system: str, name: str, layers: Sequence[int], joins: bool) -> dict[str, Any]:
+    """In this process: a first trace of the fewest layers, then one of each number of layers.
+
+    With `joins` also what follows: joint graphs, and calls; it takes several times as long.
+    """
+    seconds = _plait if system == "plait" else _torch
+    first = seconds(*make(name, layers[0]), joins)
+    found: dict[str, Any] = {"first": first["trace"]}
+    for count in layers:
+        torch.compiler.reset()
+        found[str(count)] = seconds(*make(name, count), joins)
+    if system == "plait" and joins:
+        for count in layers:
+            again = functools.partial(_plait, *make(name, count), False)
+            found[str(count)]["calls"] = _calls(again)
+    return found
+
+
+def _in_process(words: Sequence[str], environment: dict[str, str]) -> Any:
     command = [sys.executable, "-m", "benchmarks.tracing", *words]
     done = subprocess.run(
         command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
@@ -106,47 +137,61 @@ def _in_process(words: list[str], environment: dict[str, str]) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(names: list[str], layers: list[int], rounds: int) -> dict[str, Any]:
-    """Medians over fresh processes by model, layers and system, and the calls of plait."""
+def compare(names: Sequence[str], layers: Sequence[int], rounds: int) -> dict[str, Any]:
+    """By model, number of layers and system: medians over fresh processes; of the first of them
+    what follows a trace, too."""
     found: dict[str, Any] = {}
     with fresh_caches() as environment:
         environment = {**environment, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as wherever packages are installed
         for name in names:
-            # Python compiles what it has not compiled before, and keeps it.
-            for system in SYSTEMS:
-                _in_process(["--measure", system, name, "1"], environment)
-            for count in layers:
-                results: dict[str, list[dict[str, float]]] = {system: [] for system in SYSTEMS}
-                for _ in range(rounds):
-                    for system in SYSTEMS:
-                        words = ["--measure", system, name, str(count)]
-                        results[system].append(_in_process(words, environment))
-                row: dict[str, Any] = {
-                    system: {
-                        kind: statistics.median(result[kind] for result in taken)
-                        for kind in ("first", "again")
-                    }
-                    for system, taken in results.items()
-                }
-                row["calls"] = _in_process(["--count", name, str(count)], environment)
-                found[f"{name}, {count} layers"] = row
+            taken: dict[str, list[Any]] = {system: [] for system in SYSTEMS}
+            for number in range(rounds):
+                for system in SYSTEMS:
+                    kind = "--measure-traces" if number else "--measure"
+                    words = [kind, system, name, *map(str, layers)]
+                    taken[system].append(_in_process(words, environment))
+                    print(f"{name}, {system}: {len(taken[system])} of {rounds}", file=sys.stderr)
+            found[name] = {str(count): _row(taken, str(count)) for count in layers}
+            found[name][str(layers[0])]["first"] = {
+                system: statistics.median(each["first"] for each in results)
+                for system, results in taken.items()
+            }
     return found
+
+
+def _row(taken: dict[str, list[Any]], count: str) -> dict[str, Any]:
+    whole = {system: results[0][count] for system, results in taken.items()}
+    return {
+        "trace": {
+            system: statistics.median(each[count]["trace"] for each in results)
+            for system, results in taken.items()
+        },
+        "joint": {system: found["joint"] for system, found in whole.items()},
+        **{name: whole["plait"][name] for name in ("calls", "joint calls")},
+    }
 
 
 def table(found: dict[str, Any]) -> str:
     """Markdown."""
-    lines = [
-        "| model | plait first | torch.compile first | ratio | plait again "
-        "| torch.compile again | ratio | calls |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for title, row in found.items():
-        cells = [title]
-        for kind in ("first", "again"):
-            ours, theirs = row["plait"][kind], row["torch.compile"][kind]
-            cells += [f"{1e3 * ours:.0f} ms", f"{1e3 * theirs:.0f} ms", f"{ours / theirs:.2f}"]
-        lines.append(f"| {' | '.join([*cells, str(row['calls'])])} |")
+    kinds = {"first": "first trace", "trace": "trace again", "joint": "joint"}
+    head = ["model", "layers"]
+    for title in kinds.values():
+        head += [f"{title}: plait", "torch.compile", "ratio"]
+    head += ["calls", "joint calls"]
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    for name, rows in found.items():
+        for count, row in rows.items():
+            cells = [name, count]
+            for kind in kinds:
+                both = row.get(kind)
+                if both is None:
+                    cells += ["–"] * 3
+                    continue
+                ours, theirs = both["plait"], both["torch.compile"]
+                cells += [f"{1e3 * ours:.0f} ms", f"{1e3 * theirs:.0f} ms", f"{ours / theirs:.2f}"]
+            cells += [str(row["calls"]), str(row["joint calls"])]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -154,22 +199,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tracing", description=__doc__)
     parser.add_argument("models", nargs="*", default=[], help=f"some of {', '.join(MODELS)}")
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--count", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    parser.add_argument("--svg", type=Path, help="draw seconds by layers into this file")
+    parser.add_argument("--from-json", type=Path, help="show these results; run nothing")
+    for hidden in ("--measure", "--measure-traces"):
+        parser.add_argument(hidden, nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.measure:
-        system, name, layers = options.measure
-        print(json.dumps(measure(system, name, int(layers))))
-    elif options.count:
-        print(json.dumps(count_calls(options.count[0], int(options.count[1]))))
+    if options.measure or options.measure_traces:
+        system, name, *layers = options.measure or options.measure_traces
+        numbers = list(map(int, layers))
+        print(json.dumps(measure(system, name, numbers, joins=bool(options.measure))))
+        return 0
+    if options.from_json:
+        found = json.loads(options.from_json.read_text())
     else:
-        found = compare(options.models or list(MODELS), options.layers, options.rounds)
-        print(table(found))
-        if options.json:
-            with open(options.json, "w") as file:
-                json.dump(found, file, indent=1)
+        found = compare(options.models or MODELS, options.layers, options.rounds)
+    print(table(found))
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    if options.svg:
+        options.svg.write_text(growth(found), encoding="utf-8")
     return 0
 
 

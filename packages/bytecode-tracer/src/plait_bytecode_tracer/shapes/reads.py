@@ -175,7 +175,7 @@ def _past_of(state: TraceState, tensor: TensorVariable) -> Past | None:
         return None
     storage = _storage(fake)
     past: Past | None = None
-    for node in state.graph.nodes:
+    for node in _touching(tensor.node, storage):
         takes = any(_is_in(each, storage) for each in node.all_input_nodes)
         if takes and past is not None:
             if not _follow(state, past, node, storage):
@@ -190,6 +190,31 @@ def _past_of(state: TraceState, tensor: TensorVariable) -> Past | None:
     if begun < 0 or past.base.meta["val"]._version != begun + past.counted:
         return None  # something else has changed it
     return past
+
+
+def _touching(start: fx.Node, storage: int) -> list[fx.Node]:
+    """The nodes of which a tensor or an operand is in this memory, in the graph's order.
+
+    What shares an operand's memory is computed from it, so the way to each leads through others;
+    inputs that share memory without being computed from one another are told by their own.
+    """
+    inside = {start: None}
+    found: dict[fx.Node, None] = {}
+    waiting = [start]
+    while waiting:
+        node = waiting.pop()
+        for each in (node, *node.users, *node.all_input_nodes):
+            if _is_in(each, storage) and each not in inside:
+                inside[each] = None
+                waiting.append(each)
+        for each in node.users:
+            found[each] = None
+            # A node may put one operand into the memory of another.
+            for other in each.all_input_nodes:
+                if other not in inside and _is_in(other, storage):
+                    inside[other] = None
+                    waiting.append(other)
+    return sorted(inside | found, key=lambda node: node._sort_key)
 
 
 def _follow(state: TraceState, past: Past, node: fx.Node, storage: int) -> bool:

@@ -18,6 +18,7 @@ Values form a directed acyclic graph of interned nodes; a node used twice is one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import ClassVar, TypeAlias
 
 from plait_ir_lowering.ir.dtypes import DType
@@ -159,6 +160,16 @@ class Local(Value):
 
 def post_order(roots: Sequence[Value]) -> Iterator[Value]:
     """Each value that `roots` depend on, once, operands first. Not recursive."""
+    return iter(_order_of(roots[0])) if len(roots) == 1 else _ordered(roots)
+
+
+@lru_cache(1 << 13)
+def _order_of(root: Value) -> tuple[Value, ...]:
+    """Scheduling asks the same values again and again."""
+    return tuple(_ordered((root,)))
+
+
+def _ordered(roots: Sequence[Value]) -> Iterator[Value]:
     seen: set[Value] = set()
     stack: list[tuple[Value, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
@@ -173,7 +184,14 @@ def post_order(roots: Sequence[Value]) -> Iterator[Value]:
 
 def loads_of(roots: Sequence[Value]) -> list[Load]:
     """The loads that `roots` perform, in order of first use."""
+    if len(roots) == 1:
+        return list(_loads_in(roots[0]))
     return [value for value in post_order(roots) if isinstance(value, Load)]
+
+
+@lru_cache(1 << 13)
+def _loads_in(root: Value) -> tuple[Load, ...]:
+    return tuple(value for value in _order_of(root) if isinstance(value, Load))
 
 
 def rewrite(
