@@ -157,9 +157,11 @@ def test_a_gradient_of_another_class_is_taken_as_eager_takes_it():
     assert_same(found[0], torch.autograd.grad(program(x), [x], given)[0])
 
 
-def test_calls_are_verified():
+def test_calls_are_verified(caplog):
     x = Pair(torch.randn(4), torch.randn(4)).requires_grad_()
     fast = plait.compile(lambda x: (x * x).sin(), options={"verify": 2})
     fast(x)
-    (graph,) = plait.report(fast).graphs
+    graph = plait.report(fast).graphs[0]
     assert graph.outcome == "compiled"
+    assert graph.verification == "1 call as in eager"
+    assert not caplog.records

@@ -169,7 +169,88 @@ def test_operators_with_effects_are_not_run_twice():
         return x * 2
 
     counted.register_fake(torch.empty_like)
-    fast = plait.compile(lambda x: counted(x) + 1, options={"verify": 2})
-    torch.testing.assert_close(fast(torch.ones(3)), torch.full((3,), 3.0))
-    assert len(seen) == 1
-    assert "not compared" in plait.report(fast).graphs[0].verification
+    fast = plait.compile(lambda x: counted(x.sin()) + 1, options={"verify": 2})
+    for number in range(4):
+        x = torch.randn(3)
+        torch.testing.assert_close(fast(x), x.sin() * 2 + 1)
+        assert len(seen) == number + 1
+    assert plait.report(fast).graphs[0].verification == "2 calls as in eager"
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_wrong_code_around_an_operator_is_found(monkeypatch, warnings, before):
+    seen = []
+
+    @torch.library.custom_op(f"plait_tests::around_{before}".lower(), mutates_args=())
+    def operator(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.clone())
+        return x * 2
+
+    operator.register_fake(torch.empty_like)
+    wrong_lowering(monkeypatch, "sin")
+
+    def program(x):
+        return operator(x.sin()) if before else operator(x).sin()
+
+    x = torch.randn(5)
+    fast = plait.compile(program, options={"verify": 1})
+    for number in range(2):
+        wanted = x.sin() * 2 if before else (x * 2).sin()
+        torch.testing.assert_close(fast(x), wanted)
+        assert len(seen) == number + 1
+    assert "differs from eager" in warnings.text
+
+
+def test_operators_with_gradients_are_compared_and_called_once(warnings):
+    seen = []
+
+    @torch.library.custom_op("plait_tests::cubed", mutates_args=())
+    def cubed(x: torch.Tensor) -> torch.Tensor:
+        seen.append("forward")
+        return x**3
+
+    @torch.library.custom_op("plait_tests::slope", mutates_args=())
+    def slope(x: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+        seen.append("backward")
+        return 3 * x**2 * grad
+
+    cubed.register_fake(torch.empty_like)
+    slope.register_fake(lambda x, grad: torch.empty_like(x))
+    cubed.register_autograd(
+        lambda ctx, grad: slope(*ctx.saved_tensors, grad),
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+    )
+    x = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    fast = plait.compile(lambda x: cubed(x * 2).sum(), options={"verify": 2})
+    for number in range(3):
+        (gradient,) = torch.autograd.grad(fast(x), x)
+        torch.testing.assert_close(gradient, 48 * x.detach() ** 2 / 2)
+        assert seen == ["forward", "backward"] * (number + 1)
+    assert not warnings.records
+    told = [graph.verification for graph in plait.report(fast).graphs]
+    assert "2 calls as in eager" in told[0] or "compared" in told[0]
+
+
+def test_operators_that_write_are_called_once():
+    seen = []
+
+    @torch.library.custom_op("plait_tests::bump", mutates_args={"x"})
+    def bump(x: torch.Tensor) -> None:
+        seen.append(1)
+        x.add_(1)
+
+    def program(x):
+        y = x * 2
+        bump(y)
+        bump(x)
+        return y + x
+
+    fast = plait.compile(program, options={"verify": 2})
+    for number in range(3):
+        x = torch.randn(3)
+        other = x.clone()
+        result = fast(x)
+        assert len(seen) == 2 * (number + 1)
+        torch.testing.assert_close(result, program(other))
+        torch.testing.assert_close(x, other)
+        del seen[-2:]

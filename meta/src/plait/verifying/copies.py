@@ -55,7 +55,7 @@ def copy_inputs(inputs: Sequence[Any], *, wide: bool = False) -> Copies:
             if not value.is_leaf:
                 if counts[key] > 1:
                     raise UncopyableError("inputs with histories share memory")
-                made = made.clone()  # the program may write to it
+                made = _with_history(made)
         same[id(value)] = made
         found.arguments.append(made)
     return found
@@ -83,6 +83,17 @@ def _copy(tensor: torch.Tensor, storages: dict[int, Any], key: int, *, wide: boo
             tensor.shape, tensor.stride(), tensor.storage_offset()
         ).detach()
     return made
+
+
+def _with_history(leaf: torch.Tensor) -> torch.Tensor:
+    """A tensor that autograd has made, which the program may write to, of the same strides."""
+    made = leaf.clone()
+    if made.stride() == leaf.stride():
+        return made
+    if any(step == 0 and size > 1 for size, step in zip(leaf.shape, leaf.stride(), strict=True)):
+        return leaf.view_as(leaf)  # nobody writes to elements that share memory
+    like = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
+    return like.copy_(leaf)
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

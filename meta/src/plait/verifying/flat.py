@@ -9,7 +9,8 @@ import torch
 from torch import fx
 
 from plait.record import Runner
-from plait.verifying.effects import call_with_effects
+from plait.verifying.effects import call_with_effects, calls_operators
+from plait.verifying.once import Calls, active_calls, answering, recording
 from plait.verifying.states import RandomStates
 from plait.verifying.told import Difference, Verification
 from plait_fx_passes.tools import difference, first_difference
@@ -43,6 +44,7 @@ class FlatVerifier:
         """
         if call_with_effects(aten.graph) is not None:
             return run
+        once = calls_operators(aten.graph)
         is_backward = kind.startswith("backward")
         left = self._limit if is_backward else 2 * self._limit
         kernels: Runner | None = None
@@ -56,13 +58,10 @@ class FlatVerifier:
             if is_wrong:
                 return kernels(*inputs)
             left -= 1
-            states = RandomStates()
-            try:
-                wanted = kernels(*inputs)
-                exact = None if states.have_moved() else wide_results(kernels, inputs)
-            finally:
-                states.restore()
-            got = run(*inputs)
+            calls = Calls() if once else None
+            wanted, exact = _by_kernels(kernels, inputs, calls)
+            is_part = active_calls() is not None  # of a call from which operators are answered
+            got = run(*inputs) if is_part else _answered(run, inputs, calls)
             if is_backward:
                 self._told.compared()
             names = [f"{kind}result {n}" for n in range(len(wanted))]
@@ -70,7 +69,7 @@ class FlatVerifier:
             if found is None:
                 return got
             is_wrong = True
-            node = self._first_node(aten, inputs)
+            node = None if once else self._first_node(aten, inputs)
             self._told.tell(Difference(*found, node or f"the {kind}results"))
             return wanted
 
@@ -133,6 +132,39 @@ class FlatVerifier:
             middle = (good + bad) // 2
             good, bad = (good, middle) if is_wrong(middle) else (middle, bad)
         return bad
+
+
+def _by_kernels(kernels: Runner, inputs: Sequence[Any], calls: Calls | None) -> tuple[Any, Any]:
+    """What torch's kernels compute, and the same in float64 where that is not left to chance.
+
+    Operators that are not torch's own are called for real, and kept in `calls`, but where this is
+    part of a call that has called them already.
+    """
+    states, before = RandomStates(), active_calls()
+    try:
+        if calls is None:
+            wanted = kernels(*inputs)
+        elif before is not None:
+            calls.made += before.made
+            wanted = _answered(kernels, inputs, calls)
+        else:
+            with recording(calls):
+                wanted = kernels(*inputs)
+        if states.have_moved():
+            return wanted, None
+        if calls is None:
+            return wanted, wide_results(kernels, inputs)
+        with answering(calls, wide=True):
+            return wanted, wide_results(kernels, inputs)
+    finally:
+        states.restore()
+
+
+def _answered(run: Runner, inputs: Sequence[Any], calls: Calls | None) -> Any:
+    if calls is None:
+        return run(*inputs)
+    with answering(calls):
+        return run(*inputs)
 
 
 def _values(

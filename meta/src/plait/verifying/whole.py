@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,15 @@ from torch.utils._pytree import tree_leaves
 
 from plait.record import Runner
 from plait.verifying.copies import Copies, UncopyableError, copy_inputs
-from plait.verifying.effects import call_with_effects
+from plait.verifying.effects import call_with_effects, calls_operators
+from plait.verifying.once import (
+    Answers,
+    CalledBackwardError,
+    Calls,
+    Refusing,
+    answering,
+    recording,
+)
 from plait.verifying.states import RandomStates
 from plait.verifying.told import Difference, Verification
 from plait_fx_passes.tools import first_difference
@@ -41,10 +50,11 @@ def verified_graph(
     """
     left = limit
     is_wrong = False
-    custom = call_with_effects(captured.graph)
-    if custom is not None:
-        told.skipped = f"{custom} may do what must be done once"
+    unknown = call_with_effects(captured.graph)
+    if unknown is not None:
+        told.skipped = f"{unknown} may do what must be done once"
         return run
+    once = calls_operators(captured.graph)
 
     def call(*inputs: Any) -> Any:
         nonlocal left, is_wrong
@@ -52,18 +62,19 @@ def verified_graph(
             return eager(*inputs)
         if left > 0 and not torch.is_anomaly_enabled():
             left -= 1
-            check = _Check(captured, inputs)
+            check = _Check(captured, inputs, once=once)
             try:
                 found = check.difference(run)
             except UncopyableError as error:
                 told.skipped = str(error)
                 return run(*inputs)
+            told.skipped = told.skipped or check.skipped
             if check.reference is not None:
                 told.compared()
             if found is not None:
                 is_wrong = True
                 told.tell(Difference(*found, blame(check.is_right)))
-                return eager(*inputs)
+            return check.finally_(eager if is_wrong else run)
         return run(*inputs)
 
     return call
@@ -80,8 +91,12 @@ class _Seen:
 class _Check:
     """Runs programs on copies of one call's inputs."""
 
-    def __init__(self, captured: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    def __init__(self, captured: fx.GraphModule, inputs: Sequence[Any], *, once: bool) -> None:
         self._captured = captured
+        self._calls: Calls | None = None
+        self._once = once
+        self.skipped: str | None = None
+        """Why gradients could not be compared."""
         self._inputs = inputs
         names = [node.name for node in captured.graph.find_nodes(op="placeholder")]
         self._names = [*names, *(f"input {n}" for n in range(len(names), len(inputs)))]
@@ -92,8 +107,9 @@ class _Check:
     def difference(self, run: Runner) -> tuple[str, str] | None:
         """What of `run` differs from the captured graph, and how."""
         if self.reference is None:
+            copies = copy_inputs(self._inputs)
             try:
-                self.reference = self._observe(self._captured, copy_inputs(self._inputs))
+                self.reference = self._first(copies)
             except UncopyableError:
                 raise
             except Exception:  # the program raises: the call itself will
@@ -102,13 +118,41 @@ class _Check:
             if not self._states.have_moved():
                 self._exact = self._observe_wide()
             self._states.restore()
-        got = self._observe(run, copy_inputs(self._inputs))
+        copies = copy_inputs(self._inputs)
+        with self._answered() as answers:
+            got = self._observe(run, copies)
         self._states.restore()
         wanted = self.reference
+        other = None if answers is None else answers.mismatch or answers.unasked()
+        if other is not None:
+            return f"what {other} is given", "no such call in eager"
         if got.names != wanted.names:
             return "what is returned", f"{len(got.names)} instead of {len(wanted.names)} values"
         exact = None if self._exact is None else self._exact.values
         return first_difference(wanted.names, got.values, wanted.values, exact)
+
+    def _first(self, copies: Copies) -> _Seen:
+        """What the captured graph computes, with operators that are called for real."""
+        if not self._once:
+            return self._observe(self._captured, copies)
+        self._calls = Calls()
+        with recording(self._calls):
+            run = self._captured(*copies.arguments)
+        return self._seen(run, copies)
+
+    @contextmanager
+    def _answered(self, *, wide: bool = False) -> Iterator[Answers | None]:
+        """Where operators are not called again."""
+        if self._calls is None:
+            yield None
+            return
+        with answering(self._calls, wide=wide, rest=self.reference is None) as answers:
+            yield answers
+
+    def finally_(self, run: Runner) -> Any:
+        """The call itself."""
+        with self._answered():
+            return run(*self._inputs)
 
     def is_right(self, run: Runner) -> bool:
         """Whether a program does what the captured graph does; one that raises does not."""
@@ -121,23 +165,43 @@ class _Check:
 
     def _observe_wide(self) -> _Seen | None:
         try:
-            seen = self._observe(self._captured, copy_inputs(self._inputs, wide=True))
+            copies = copy_inputs(self._inputs, wide=True)
+            with self._answered(wide=True):
+                seen = self._observe(self._captured, copies)
         except Exception:  # dtypes that the program says itself need not go together
             return None
         assert self.reference is not None
         return seen if seen.names == self.reference.names else None
 
     def _observe(self, run: Runner, copies: Copies) -> _Seen:
-        outputs = [each for each in tree_leaves(run(*copies.arguments)) if _is_tensor(each)]
+        return self._seen(run(*copies.arguments), copies)
+
+    def _seen(self, returned: Any, copies: Copies) -> _Seen:
+        outputs = [each for each in tree_leaves(returned) if _is_tensor(each)]
         tensors = [(n, each) for n, each in enumerate(copies.arguments) if _is_tensor(each)]
         names = [f"output {n}" for n in range(len(outputs))]
         names += [f"{self._names[n]} after the call" for n, _ in tensors]
         found: list[torch.Tensor | None] = [each.detach().clone() for each in outputs]
         found += [each.detach().clone() for _, each in tensors]
         changed = [each for n, each in tensors if each.grad_fn is not None]
-        gradients = _gradients([*outputs, *changed], list(copies.leaves.values()))
+        gradients = self._gradients([*outputs, *changed], list(copies.leaves.values()))
         names += [f"the gradient of {self._names[n]}" for n in copies.leaves] if gradients else []
         return _Seen(names, [*found, *gradients])
+
+    def _gradients(
+        self, outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor | None, ...]:
+        """The gradients, where going backward calls no operator that must be called once."""
+        if not self._once:
+            return _gradients(outputs, leaves)
+        if self.skipped is not None:
+            return ()
+        try:
+            with Refusing():
+                return _gradients(outputs, leaves)
+        except CalledBackwardError as error:
+            self.skipped = f"gradients: {error} may do what must be done once"
+            return ()
 
 
 def _is_tensor(value: object) -> bool:
