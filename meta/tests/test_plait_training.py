@@ -1,11 +1,17 @@
 """Training through native code: losses, gradients and buffers are those of eager."""
 
 import copy
+import functools
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 import plait
 
@@ -315,3 +321,30 @@ def test_backward_hooks_of_modules_are_compiled() -> None:
     for p, q in zip(models[0].parameters(), models[1].parameters(), strict=True):
         torch.testing.assert_close(q.grad, p.grad)
     assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}
+
+
+def _saves_products(ctx, op, *args, **kwargs):
+    is_product = op == torch.ops.aten.mm.default
+    return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.MUST_RECOMPUTE
+
+
+@pytest.mark.parametrize(("policy", "saved"), [(_saves_products, 2), (None, 0)])
+def test_checkpoints_save_what_their_policy_says(policy, saved) -> None:
+    contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+    chosen = {} if policy is None else {"context_fn": contexts}
+
+    def block(x, w):
+        return ((x @ w).sin() @ w).tanh()
+
+    def function(x, w):
+        return checkpoint(block, x, w, use_reentrant=False, **chosen) * 2
+
+    fast = plait.compile(function, fullgraph=True)
+    found = []
+    for call in (function, fast):
+        torch.manual_seed(0)
+        given = [torch.randn(4, 4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+        call(*given).square().sum().backward()
+        found.append([tensor.grad for tensor in given])
+    torch.testing.assert_close(found[1], found[0])
+    assert f"in {saved} tensors held for the backward" in str(plait.report(fast))

@@ -14,6 +14,8 @@ import torch
 import torch.utils.checkpoint
 from torch import fx
 
+from plait_bytecode_tracer.tensors.checkpoint_contexts import Contexts
+
 Body = Callable[..., Any]
 Values = Sequence[Any]
 
@@ -123,9 +125,16 @@ def functionalize(
 
 
 def checkpoint(
-    body: Body, free: Values, args: Values, kwargs: dict[str, Any], options: dict[str, Any]
+    body: Body,
+    free: Values,
+    args: Values,
+    kwargs: dict[str, Any],
+    options: dict[str, Any],
+    contexts: Contexts | None = None,
 ) -> Any:
     """`torch.utils.checkpoint.checkpoint`; the body runs again when gradients are computed."""
+    if contexts is not None:
+        options = {**options, "context_fn": contexts.make}
     return torch.utils.checkpoint.checkpoint(_function(body, free), *args, **options, **kwargs)
 
 
