@@ -41,17 +41,21 @@ def observe(
     torch.manual_seed(1)
     outputs = [each for each in tree_leaves(run(*inputs)) if isinstance(each, Tensor)]
     tensors = (*inputs, *outputs)
-    # Where a tensor of one element would have its next is nobody's concern.
-    kinds = tuple(
-        (t.requires_grad, t.is_leaf, tuple(t.shape), t.stride() if t.numel() > 1 else ())
-        for t in tensors
-    )
+    kinds = tuple((t.requires_grad, t.is_leaf, tuple(t.shape), _steps(t)) for t in tensors)
     values = tuple(each.detach().clone() for each in tensors)
     differentiable = [t for t in (*outputs, *inputs) if t.requires_grad and not t.is_leaf]
     torch.manual_seed(2)
     first = _gradients(differentiable, wanted, create_graph=twice)
     again = [each for each in first if each is not None and each.requires_grad] if twice else []
     return Seen(kinds, values, first, _gradients(again, wanted))
+
+
+def _steps(tensor: Tensor) -> tuple[int, ...]:
+    """The strides; where a size of one would have its next element is nobody's concern."""
+    if not tensor.numel():
+        return ()
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tuple(step if size > 1 else 0 for size, step in sizes)
 
 
 def _gradients(tensors: Sequence[Tensor], wanted: list[Tensor], **options: bool) -> Gradients:

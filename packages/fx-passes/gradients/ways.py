@@ -75,13 +75,16 @@ def _without_gradients(gm: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Co
 def load_compiler() -> bool:
     """Import the whole compiler, which this package does without; whether it is there."""
     try:
+        import plait.backend
         import plait.pipeline
+        import plait_bytecode_tracer
         import plait_cpp_codegen
         import plait_ir_lowering
         import plait_scheduler
     except ImportError:
         return False
-    return bool(plait and plait_ir_lowering and plait_scheduler and plait_cpp_codegen)
+    needed = (plait_bytecode_tracer, plait_ir_lowering, plait_scheduler, plait_cpp_codegen)
+    return all(needed) and plait.pipeline is not None
 
 
 def through_plait(program: Program, inputs: Sequence[torch.Tensor]) -> Compiled:

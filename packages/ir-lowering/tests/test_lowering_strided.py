@@ -121,3 +121,11 @@ def test_products_of_two_dtypes_are_left_to_the_kernel_that_refuses_them(program
 def test_views_of_copies_of_views_read_what_the_copies_hold(program):
     """What stands for a view without a rule may lie otherwise in memory."""
     check(lambda z: program(z) + 1, torch.randn(4, 4, dtype=torch.complex64))
+
+
+def test_what_has_no_memory_gets_some_to_be_restrided():
+    graph = check(
+        lambda x: torch.as_strided(x.expand(3, 4).reshape(12), (2, 3), (1, 4)), torch.randn(4)
+    )
+    assert not external_ops(graph)
+    check(lambda x: torch.as_strided(x.unfold(0, 4, 4)[1], (2, 2), (1, 2)) + 1, torch.randn(8))

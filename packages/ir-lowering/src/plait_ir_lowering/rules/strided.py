@@ -10,7 +10,7 @@ from torch import fx
 
 from plait_ir_lowering.context import LoweringContext, constant
 from plait_ir_lowering.ir.dtypes import DType
-from plait_ir_lowering.ir.graph import Layout, TensorRef
+from plait_ir_lowering.ir.graph import Layout, Pointwise, TensorRef
 from plait_ir_lowering.ir.index import IndexExpr, Var, as_index, bounds
 from plait_ir_lowering.ir.values import IndexValue, Load, Masked, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
@@ -46,9 +46,10 @@ def _coordinates(place: IndexExpr, layout: Layout) -> list[IndexExpr] | None:
 def as_strided(
     ctx: LoweringContext, x: TensorExpr, size: Any, stride: Any, storage_offset: int | None
 ) -> Lowered:
-    if x.ref is None:
-        raise ctx.error("its operand has no memory of its own")
-    if not lies_as_traced(ctx, x.ref):
+    node = ctx.current.args[0]
+    if isinstance(node, fx.Node) and (x.ref is None or not lies_as_traced(ctx, x.ref)):
+        x = ctx.define(Pointwise(x.dims, x.value), node.meta["val"])
+    if x.ref is None or not lies_as_traced(ctx, x.ref):
         raise ctx.error("it reads memory that is laid out otherwise than its result")
     buffer = ctx.buffers[x.ref.buffer]
     result = ctx.result
