@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 import plait
 
@@ -72,3 +73,26 @@ def test_gradients_to_any_order_are_those_of_eager(program, enabled):
     for each in seen[1:]:
         assert each[0] == seen[0][0]
         torch.testing.assert_close(each[1:], seen[0][1:])
+
+
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_autocast_ends_where_its_block_does_after_a_break_inside(with_gradients):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+
+    def step(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = model(x)
+            is_large = y.sum().item() > 1e6
+            z = y @ y.mT
+        return z, is_large
+
+    compiled = plait.compile(step)
+    for _ in range(2):
+        x = torch.randn(5, 4)
+        with torch.set_grad_enabled(with_gradients):
+            found, wanted = compiled(x), step(x)
+        assert not torch.is_autocast_enabled("cpu")
+        assert found[0].dtype == wanted[0].dtype == torch.bfloat16
+        torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
+    assert not any("autocast" in each.reason for each in plait.report(compiled).recompiles)

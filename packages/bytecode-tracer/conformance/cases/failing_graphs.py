@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 import torch
@@ -325,3 +326,54 @@ def mode_of_before_a_break_left_by_an_operator(x, place, table, seen):
         if float(y.sum()) > 1000:
             return y
         return refusing(place, table) + x
+
+
+def _statistics():
+    """What is normalized, the running mean that this changes, what is read and where, notes."""
+    return [
+        (t(4, 3), torch.zeros(3), torch.ones(3), t(5), torch.tensor([n]), []) for n in (1, 9, 2, 7)
+    ]
+
+
+@case(_statistics, then=lambda result: torch.is_autocast_enabled("cpu"))
+def read_under_a_mode_after_statistics(x, mean, variance, table, place, seen):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = torch.nn.functional.batch_norm(x, mean, variance, training=True)
+        y = y.sum() + table.index_select(0, place)
+    return y
+
+
+@case(_statistics)
+def read_under_a_manager_that_swallows(x, mean, variance, table, place, seen):
+    with contextlib.suppress(IndexError):
+        y = torch.nn.functional.batch_norm(x, mean, variance, training=True)
+        return y.sum() + table.index_select(0, place)
+    return mean + 1
+
+
+class _Noting:
+    def __init__(self, seen):
+        self.seen = seen
+
+    def __enter__(self):
+        self.seen.append("entered")
+
+    def __exit__(self, kind, error, traceback):
+        self.seen.append(None if kind is None else kind.__name__)
+
+
+@case(_statistics)
+def read_under_a_manager_that_notes(x, mean, variance, table, place, seen):
+    with _Noting(seen), torch.no_grad():
+        y = torch.nn.functional.batch_norm(x, mean, variance, training=True)
+        return y.sum() + table.index_select(0, place)
+
+
+@case(_statistics)
+def read_before_a_final_note(x, mean, variance, table, place, seen):
+    try:
+        with torch.no_grad():
+            y = torch.nn.functional.batch_norm(x, mean, variance, training=True)
+            return y.sum() + table.index_select(0, place)
+    finally:
+        seen.append(mean.sum())

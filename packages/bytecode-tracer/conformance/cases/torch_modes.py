@@ -629,3 +629,27 @@ def runs_out_of_bounds_under_a_mode(x):
         return x[torch.tensor([len(x) + 1])]
     except IndexError:
         return x * 2
+
+
+@case(lambda: [(torch.tensor([n, 2]), t(2, 2)) for n in (1, 4, 1, 3)])
+def values_read_after_a_mode(places, x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+    first = places[0].item()
+    return y * first, first
+
+
+@case(lambda: [(torch.tensor([n, 2]), t(2, 2)) for n in (1, 4, 1, 3)])
+def values_read_in_a_mode(places, x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        first = (places * 2)[0].item()
+        y = (x @ x) * first
+    return y, first
+
+
+@case(lambda: [(t(2, 2),)] * 3)
+def value_of_a_product_made_in_a_mode(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        table = torch.arange(4.0).reshape(2, 2) / 3
+        y = (table @ table).sum().item()
+    return x + y, y

@@ -23,6 +23,7 @@ from plait_fx_passes.record.numbers import NumberReadError, is_number
 from plait_fx_passes.record.outputs import finish
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
+from plait_fx_passes.record.settings import kept_settings
 from plait_fx_passes.subclasses.ends import enters_wrappers
 from plait_fx_passes.training.joint import record_differentiating
 from plait_fx_passes.training.spent import differentiates
@@ -63,7 +64,8 @@ def to_aten(
     merged: dict[int, Sharing] = {}
     while True:
         try:
-            return _record(gm, example_inputs, extra, merged)
+            with kept_settings():
+                return _record(gm, example_inputs, extra, merged)
         except SharedStorageWritten as conflict:
             # Rare: the program writes to memory that several inputs share. Knowing which, the
             # second recording treats them as views of one base.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import inspect
 import linecache
@@ -10,6 +11,7 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -26,9 +28,11 @@ from plait_bytecode_tracer.exceptions.table import HandlerRange, handler_at
 from plait_bytecode_tracer.interrupts import TraceInterrupt
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.values.variables import (
+    BoundVariable,
     CellVariable,
     DictVariable,
     ExceptionStorage,
+    FunctionVariable,
     Known,
     ObjectVariable,
     UnreadVariable,
@@ -111,16 +115,36 @@ def handler_of_exceptions(code: types.CodeType, offset: int) -> HandlerRange | N
     return None
 
 
+class Handling(Enum):
+    """What a handler of exceptions does."""
+
+    ACTS = auto()
+    """It is that of an `except` or `finally`, which does what the user wrote."""
+    LEAVES = auto()
+    """It is that of a `with` block, whose manager is told of the exception."""
+    CLEANS = auto()
+    """It takes from the stack what another handler has left."""
+
+
 @lru_cache(maxsize=4096)
-def _catches(code: types.CodeType, target: int) -> bool:
-    """Whether a handler is that of an `except`, which may end the exception."""
+def _handling(code: types.CodeType, target: int) -> Handling:
     instructions, by_offset = instructions_of(code)
-    for instruction in instructions[by_offset[target] :]:
-        if instruction.opname in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH", "POP_EXCEPT"):
-            return True
-        if instruction.opname in ("RERAISE", "WITH_EXCEPT_START"):
-            return False
-    return False
+    first, second = instructions[by_offset[target] :][:2]
+    if first.opname != "PUSH_EXC_INFO":
+        return Handling.CLEANS
+    return Handling.LEAVES if second.opname == "WITH_EXCEPT_START" else Handling.ACTS
+
+
+def _may_act(leave: Variable) -> bool:
+    """Whether the `__exit__` of a manager may end an exception, or do more than end a mode."""
+    method = leave.function if isinstance(leave, BoundVariable) else leave
+    function = method.value if isinstance(method, Known) else method
+    if isinstance(function, FunctionVariable):
+        return not function.code.co_filename.startswith(TORCH_FOLDER)
+    if not isinstance(function, types.FunctionType):
+        return True
+    is_of_torch = function.__code__.co_filename.startswith(TORCH_FOLDER)
+    return not is_of_torch and function is not contextlib.nullcontext.__exit__
 
 
 def acts_when_closed(code: types.CodeType, offset: int) -> bool:
@@ -265,17 +289,19 @@ class Frame:
         raise made
 
     def is_handling(self) -> bool:
-        """Whether an `except` is around what is running, in code that is not torch's.
+        """Whether the user's code would see an exception that is raised here.
 
-        A `with` block is none, nor is `finally`: what these undo has not been done where a graph
-        fails, but for tensors that it has changed.
+        A mode of torch's ends when a graph fails, as it does at the end of its `with` block.
         """
         code = self.code
         if not code.co_exceptiontable or code.co_filename.startswith(TORCH_FOLDER):
             return False
         found = handler_of_exceptions(code, self.instruction.offset)
         while found is not None:
-            if _catches(code, found.target):
+            handling = _handling(code, found.target)
+            if handling is Handling.ACTS:
+                return True
+            if handling is Handling.LEAVES and _may_act(self.stack[found.depth - 1]):
                 return True
             found = handler_of_exceptions(code, found.target)
         return False

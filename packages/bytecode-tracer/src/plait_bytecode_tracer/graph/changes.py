@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 
 def mark(state: TraceState, node: fx.Node) -> None:
-    """Note the user's line and file that a node comes from, and its tensor's version."""
+    """Note where a node comes from, its tensor's version, and whether it runs in switched modes."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor):
         state.versions[node] = -1 if value.is_inference() else value._version
     node.meta["source_line"] = state.frames.line()
     if state.frames.files:
         node.meta["source_file"] = state.frames.files[-1]
+    if state.ambient.values and node.op != "placeholder" and state.ambient.left():
+        node.meta["is_switched"] = True
 
 
 def mark_changed(state: TraceState, args: Sequence[Variable], *, all_of_them: bool = False) -> None:

@@ -78,8 +78,8 @@ class Past:
 
 def number_before(state: TraceState, tensor: TensorVariable) -> Variable | None:
     """What `tensor.item()` gives where that is known before the graph runs; None elsewhere."""
-    if state.ambient.values or state.scope.parent is not None:
-        return None  # computed under other modes
+    if state.scope.parent is not None:
+        return None
     past = _past_of(state, tensor)
     if past is None:
         return None
@@ -219,6 +219,8 @@ def _touching(start: fx.Node, storage: int) -> list[fx.Node]:
 
 def _follow(state: TraceState, past: Past, node: fx.Node, storage: int) -> bool:
     """Take in what a node does to a tensor; whether that is known."""
+    if "is_switched" in node.meta:
+        return False  # before the call, modes are others
     target = node.target
     if "_amp_" in getattr(target, "__name__", ""):
         return False  # operators of gradient scaling change what they take

@@ -71,7 +71,7 @@ def value_of(state: TraceState, variable: TensorVariable, reader: str) -> Any:
     in every call. Of one that follows from few, small inputs of integers or bools, it is
     guarded: before each call it is computed again and compared.
     """
-    if state.ambient.values or state.scope.parent is not None:  # computed under other modes
+    if state.scope.parent is not None:
         return UNKNOWN
     needed = _needed(variable.node)
     if needed is None or not _is_unchanged(state, needed):
@@ -167,7 +167,7 @@ def _size(node: fx.Node) -> int:
 
 def _is_decided(node: fx.Node) -> bool:
     value = node.meta.get("val")
-    if is_wrapper(value):
+    if is_wrapper(value) or "is_switched" in node.meta:  # before the call, modes are others
         return False
     if node.op == "placeholder":
         return isinstance(value, torch.Tensor) and not (

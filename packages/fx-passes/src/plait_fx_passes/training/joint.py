@@ -29,6 +29,7 @@ from plait_fx_passes.record.numbers import holds_numbers
 from plait_fx_passes.record.outputs import Results, finish_results, separate
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
+from plait_fx_passes.record.settings import kept_settings
 from plait_fx_passes.training.flow import flow_of
 from plait_fx_passes.training.functions import tells_gradients_apart
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
@@ -102,11 +103,13 @@ def _recorded(
         # Anomaly mode would look at the values of gradients, which there are none of here.
         with torch.set_grad_enabled(begins), torch.autograd.set_detect_anomaly(False):
             try:
-                return _record(gm, example_inputs, extra, for_training, leaves=True)
+                with kept_settings():
+                    return _record(gm, example_inputs, extra, for_training, leaves=True)
             except AtenTraceError as error:
                 if not _writes_to_leaf(error):
                     raise
-            return _record(gm, example_inputs, extra, for_training, leaves=False)
+            with kept_settings():
+                return _record(gm, example_inputs, extra, for_training, leaves=False)
     except SharedStorageWritten as conflict:
         raise AtenTraceError(
             "the program writes to memory that several inputs share, under gradients"
