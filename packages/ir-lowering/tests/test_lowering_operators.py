@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from lowering_oracle import check, record
 
-from plait_ir_lowering import ExternCall, LoweringError, coverage, external_ops, lower
+from plait_ir_lowering import ExternCall, LoweringError, coverage, external_ops, interpret, lower
 
 torch.manual_seed(0)
 A, B, C = torch.randn(4, 6), torch.randn(4, 6), torch.randn(6)
@@ -182,6 +182,27 @@ def test_gathers():
     check(lambda t, r: t.index_select(0, r[0]), table, rows)
     check(lambda t, r: t.gather(1, r), table, rows)
     check(lambda t, r: t.T.gather(0, r), table, rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("padding", [-1, 2])
+@pytest.mark.parametrize("turned", [False, True])
+def test_gradients_of_embeddings_are_added_up_in_atens_order(dtype, padding, turned):
+    grad, rows = torch.randn(3, 40, 5, dtype=dtype), torch.randint(0, 7, (3, 40))
+    if turned:
+        grad, rows = grad.transpose(0, 1), rows.t()
+    grad[0, 0] = float("nan")
+    rows[0, 0] = 2
+
+    def backward(g, r):
+        return aten.embedding_dense_backward(g, r, 9, padding, False)
+
+    graph = check(backward, grad, rows)
+    assert external_ops(graph) == {"aten::index_add.out": 1}
+    (found,) = interpret(graph, [grad, rows])
+    assert torch.equal(found.nan_to_num(7), backward(grad, rows).nan_to_num(7))
+    scaled = check(lambda g, r: aten.embedding_dense_backward(g, r, 9, -1, True), grad, rows)
+    assert external_ops(scaled) == {"aten::embedding_dense_backward": 1}
 
 
 def test_negative_embedding_index_is_an_error():

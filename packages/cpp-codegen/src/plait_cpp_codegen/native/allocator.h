@@ -5,10 +5,12 @@
 #include <sys/mman.h>
 
 namespace {
-// A caching allocator: freed blocks wait in lists by size, up to a bound.
+// A caching allocator: freed blocks wait in lists by size, up to a bound. Small ones come from
+// malloc; huge ones are mappings of their own, on huge pages, which serve requests of neighbouring
+// sizes too: a step's largest values are rarely alive at once, but rarely of one size.
 struct Header { int64_t bytes; int64_t bucket; };
-constexpr int BUCKETS = 512;
-constexpr int64_t ALIGNMENT = 64, HUGE_PAGE = 2 << 20;
+constexpr int BUCKETS = 512, NEIGHBOURS = 2;
+constexpr int64_t ALIGNMENT = 64, PAGE = 4096, HUGE_PAGE = 2 << 20, HUGE_FROM = 2 * HUGE_PAGE;
 struct FreeBlock { FreeBlock* next; };
 std::mutex cache_lock;
 FreeBlock* cache[BUCKETS];
@@ -23,45 +25,98 @@ int64_t bucket_of(int64_t bytes, int64_t* rounded) {
   *rounded = units << shift;
   return 16 + (shift - 6) * 8 + (units - 8);
 }
+Header* header_of(void* data) { return (Header*)((char*)data - sizeof(Header)); }
+void* finished(char* data, int64_t bytes, int64_t bucket) { *header_of(data) = {bytes, bucket}; return data; }
+
+// A huge block's header lies in the page before it, which belongs to no huge page: its mapping
+// begins there. What is reserved around the place for alignment is given back.
+char* place_huge(char* raw) {
+  return (char*)(((uintptr_t)raw + PAGE + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+}
+void cut_slack(char* raw, int64_t reserved, char* begin, int64_t length) {
+  if (begin > raw) munmap(raw, begin - raw);
+  if (raw + reserved > begin + length) munmap(begin + length, raw + reserved - (begin + length));
+}
+char* map_huge(int64_t bytes) {
+  int64_t length = PAGE + bytes, reserved = length + HUGE_PAGE;
+  char* raw = (char*)mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  char* data = place_huge(raw);
+  cut_slack(raw, reserved, data - PAGE, length);
+  madvise(data - PAGE, length, MADV_HUGEPAGE);
+  return data;
+}
+// The block with more bytes, elsewhere if need be: pages move, and nothing is copied.
+char* grow_huge(char* data, int64_t from, int64_t to) {
+  char* begin = data - PAGE;
+  if (mremap(begin, PAGE + from, PAGE + to, 0) != MAP_FAILED) return data;
+  int64_t length = PAGE + to, reserved = length + HUGE_PAGE;
+  char* raw = (char*)mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  char* moved = place_huge(raw);
+  if (mremap(begin, PAGE + from, length, MREMAP_MAYMOVE | MREMAP_FIXED, moved - PAGE) == MAP_FAILED) {
+    munmap(raw, reserved);
+    return nullptr;
+  }
+  cut_slack(raw, reserved, moved - PAGE, length);
+  return moved;
+}
+void free_block(void* data) {
+  int64_t bytes = header_of(data)->bytes;
+  if (bytes >= HUGE_FROM) munmap((char*)data - PAGE, PAGE + bytes);
+  else free((char*)data - ALIGNMENT);
+}
+
+// The lock is held in these two.
+void* take(int64_t bucket) {
+  if (bucket < 0 || bucket >= BUCKETS || !cache[bucket]) return nullptr;
+  FreeBlock* block = cache[bucket];
+  cache[bucket] = block->next; cached_bytes -= header_of(block)->bytes;
+  return block;
+}
+bool keep(void* data) {
+  Header* header = header_of(data);
+  if (header->bucket >= BUCKETS || cached_bytes + header->bytes > cache_limit) return false;
+  FreeBlock* block = (FreeBlock*)data;
+  block->next = cache[header->bucket]; cache[header->bucket] = block; cached_bytes += header->bytes;
+  return true;
+}
+
 void* allocate(int64_t bytes) {
   int64_t rounded, bucket = bucket_of(bytes, &rounded);
-  if (bucket < BUCKETS) {
+  bool huge = rounded >= HUGE_FROM;
+  void* smaller = nullptr;
+  {
     std::lock_guard<std::mutex> hold(cache_lock);
-    if (FreeBlock* block = cache[bucket]) { cache[bucket] = block->next; cached_bytes -= rounded; return block; }
+    for (int64_t near = 0; near <= (huge ? NEIGHBOURS : 0); ++near)
+      if (void* block = take(bucket + near)) return block;
+    for (int64_t near = 1; huge && near <= NEIGHBOURS && !smaller; ++near) smaller = take(bucket - near);
+    if (smaller && header_of(smaller)->bytes < HUGE_FROM) { keep(smaller); smaller = nullptr; }
   }
-  bool huge = rounded >= 2 * HUGE_PAGE;
-  int64_t alignment = huge ? HUGE_PAGE : ALIGNMENT;
+  if (smaller) {
+    if (char* grown = grow_huge((char*)smaller, header_of(smaller)->bytes, rounded)) return finished(grown, rounded, bucket);
+    free_block(smaller);
+  }
+  if (huge) {
+    char* data = map_huge(rounded);
+    return data ? finished(data, rounded, bucket) : nullptr;
+  }
   char* raw = nullptr;
-  if (posix_memalign((void**)&raw, alignment, rounded + alignment)) return nullptr;
-  if (huge) madvise(raw, rounded + alignment, MADV_HUGEPAGE);
-  Header* header = (Header*)(raw + alignment - sizeof(Header));
-  header->bytes = rounded; header->bucket = bucket | (int64_t(huge) << 32);
-  return raw + alignment;
+  if (posix_memalign((void**)&raw, ALIGNMENT, rounded + ALIGNMENT)) return nullptr;
+  return finished(raw + ALIGNMENT, rounded, bucket);
 }
 void release(void* data) {
   if (!data) return;
-  Header* header = (Header*)((char*)data - sizeof(Header));
-  bool huge = header->bucket >> 32;
-  int64_t bucket = header->bucket & 0xffffffff, bytes = header->bytes;
-  if (bucket < BUCKETS) {
+  {
     std::lock_guard<std::mutex> hold(cache_lock);
-    if (cached_bytes + bytes <= cache_limit) {
-      FreeBlock* block = (FreeBlock*)data;
-      block->next = cache[bucket]; cache[bucket] = block; cached_bytes += bytes;
-      return;
-    }
+    if (keep(data)) return;
   }
-  free((char*)data - (huge ? HUGE_PAGE : ALIGNMENT));
+  free_block(data);
 }
 int64_t trim() {
   std::lock_guard<std::mutex> hold(cache_lock);
   int64_t freed = cached_bytes;
-  for (FreeBlock*& list : cache)
-    while (FreeBlock* block = list) {
-      list = block->next;
-      bool huge = ((Header*)((char*)block - sizeof(Header)))->bucket >> 32;
-      free((char*)block - (huge ? HUGE_PAGE : ALIGNMENT));
-    }
-  cached_bytes = 0;
+  for (int64_t bucket = 0; bucket < BUCKETS; ++bucket)
+    while (void* block = take(bucket)) free_block(block);
   return freed;
 }

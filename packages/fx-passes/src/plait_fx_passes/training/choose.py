@@ -109,6 +109,8 @@ class Values:
         self.operands = {node: _operands(node) for node in self.nodes}
         self.bytes = {node: self._bytes(node) for node in self.nodes}
         self.costs = {node: self._cost(node) for node in self.nodes}
+        self.stored = _stored(graph, self.forward)
+        """What the forward holds in memory whether it is saved or not."""
 
     def sorted(self, nodes: Iterable[fx.Node]) -> list[fx.Node]:
         """The nodes in the order of the graph."""
@@ -188,7 +190,7 @@ class Values:
         }
         work = {node: cost.operations for node, cost in self.costs.items()}
         while True:
-            saved = self._cut(costs.operations_per_byte, work, 1, barred)
+            saved = self._cut(costs.operations_per_byte, work, 1, barred, self.stored)
             _, again = self._walk(saved)
             long = self._ends_of_chains(again, costs.longest_chain) - barred
             if not long:
@@ -249,14 +251,19 @@ class Values:
         work: Mapping[fx.Node, int],
         operation: int = 1,
         barred: Set[fx.Node] = frozenset(),
+        stored: Set[fx.Node] = frozenset(),
     ) -> set[fx.Node]:
         """What the cheapest cut saves, at these prices of a byte and of an operation, where
-        ``work`` says how many operations computing each value again takes, and the values in
-        ``barred`` are not computed again."""
+        ``work`` says how many operations computing each value again takes, the values in
+        ``barred`` are not computed again, and those in ``stored`` cost a quarter less: a saved
+        value is written, held and read again, and these are written in any case."""
         kept = {n for n in self.nodes if n in barred or self.costs[n].kind in NEVER}
         kept |= self.uncopied
         fixed = kept & self.needed
         prices = {n: INFINITE if (b := self.bytes[n]) is None else b * byte for n in self.nodes}
+        prices |= {
+            n: prices[n] - (self.bytes[n] or 0) * byte // 4 for n in self.nodes if n in stored
+        }
         return fixed | self._cut_others(prices, {n: w * operation for n, w in work.items()}, kept)
 
     def _cut_others(
@@ -312,6 +319,19 @@ def ancestors(nodes: Sequence[fx.Node] | set[fx.Node]) -> set[fx.Node]:
         if node not in found:
             found.add(node)
             waiting += node.all_input_nodes
+    return found
+
+
+def _stored(graph: fx.Graph, forward: set[fx.Node]) -> set[fx.Node]:
+    """What operators of the forward that are no part of fused loops read and make."""
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op != "call_function" or node not in forward or is_view(node):
+            continue
+        whole = node.args[0] if _is_part(node) else node
+        assert isinstance(whole, fx.Node)
+        if recompute_cost(whole).kind not in CHEAP_KINDS:
+            found |= {node, *map(storage_root, node.all_input_nodes)}
     return found
 
 

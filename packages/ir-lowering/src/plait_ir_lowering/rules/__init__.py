@@ -3,6 +3,7 @@
 from plait_ir_lowering.rules import (
     creation,
     division,
+    embedding,
     indexing,
     matmul,
     normalization,
@@ -15,6 +16,7 @@ from plait_ir_lowering.rules import (
 __all__ = [
     "creation",
     "division",
+    "embedding",
     "indexing",
     "matmul",
     "normalization",
