@@ -501,3 +501,21 @@ def _with_fields():
 @case(lambda: _with_fields())
 def fields_that_are_replaced(p, q):
     return p.first * p.second, q.first * q.second, _Fields(p.first, 5).second
+
+
+def _with_nan():
+    nan = float("nan")
+    other = float("nan")
+    return [
+        (t(2), nan, [nan], {nan: 2}, {nan}, 3),
+        (t(2), other, [nan], {nan: 2}, {nan}, 3),
+        (t(2), nan, [nan, 1.0], {1.0: nan}, {1.0}, 3),
+        (t(2), 1.0, [nan, 1.0], {1.0: 4}, {1.0}, 3),
+        (t(2), nan, (nan,), {nan: 2}, {nan}, 3),
+    ]
+
+
+@case(_with_nan)
+def nan_by_its_identity(x, wanted, found, table, group, other):
+    listed = wanted in found, found.count(wanted), found == [wanted]
+    return x * table.get(wanted, 7), listed, wanted in group, wanted in table, wanted is found[0]

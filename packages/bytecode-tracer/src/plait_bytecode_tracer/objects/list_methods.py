@@ -18,6 +18,7 @@ from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     Variable,
     is_constant,
+    is_nan,
 )
 
 
@@ -96,6 +97,8 @@ def _fixed_search(owner: SequenceVariable, name: str, value: Variable) -> Variab
     """What a method answers where nothing of the program's is asked; else None."""
     if has_tensor([owner, value]):
         raise TraceBreakError("GB0003", f"{name}() of a sequence of tensors")
+    if isinstance(value, Known) and is_nan(value.value):
+        return None
     if all(isinstance(each, Known) and is_constant(each.value) for each in (value, *owner.items)):
         return fold(getattr(owner.kind, name), [owner, value], {})
     return None

@@ -41,6 +41,7 @@ from plait_bytecode_tracer.values.variables import (
     ViewVariable,
     is_array_variable,
     is_constant,
+    is_nan,
 )
 
 
@@ -222,6 +223,8 @@ def same(left: Variable, right: Variable) -> bool:
 
 def element_equal(frame: Frame, left: Variable, right: Variable) -> bool:
     """Whether an element is what is searched for: the same object, or equal to it."""
+    if all(isinstance(value, Known) and is_nan(value.value) for value in (left, right)):
+        raise TraceBreakError("GB0009", "a search for NaN, which is found by its identity")
     return same(left, right) or truth(frame, apply(frame, operator.eq, [left, right]))
 
 

@@ -58,6 +58,8 @@ class Policy:
         if mark is not None:
             return mark if mark.changes and mark.allows(value) else None
         changes = before is not None and before[0] != value
+        if value != value:  # NaN tells by its identity what it is equal to
+            return None
         if changes or (self.dynamic and _is_passed(source)):
             return Mark(True)
         return None

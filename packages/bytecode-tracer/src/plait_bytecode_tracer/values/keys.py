@@ -40,6 +40,7 @@ from plait_bytecode_tracer.values.variables import (
     Variable,
     is_constant,
     is_fixed,
+    is_nan,
     key_variable,
 )
 
@@ -140,7 +141,7 @@ def constant_key(frame: Frame, value: Variable) -> Any:
     """A variable as a dict key or set element."""
     match value:
         case SymbolVariable():
-            return value.owner.specialise(value)
+            return constant_key(frame, Known(value.owner.specialise(value)))
         case ReferenceVariable():
             return _reference_key(frame, value)
         case Known(real) if is_a(real, weakref.ref):
@@ -158,6 +159,8 @@ def constant_key(frame: Frame, value: Variable) -> Any:
         case SequenceVariable() | DictVariable() | SetVariable():
             _unhashable(value.kind)
         case Known(real):
+            if is_nan(real):
+                raise TraceBreakError("GB0009", "NaN as a key, which is found by its identity")
             if is_constant(real) or is_a(real, _DEFINITIONS):
                 return real
             if type(real) is tuple:

@@ -18,7 +18,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.values.set_order import like
 from plait_bytecode_tracer.values.sources import Source
-from plait_bytecode_tracer.values.variables import Known, ObjectKey, Variable, is_constant
+from plait_bytecode_tracer.values.variables import Known, ObjectKey, Variable, is_constant, is_nan
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState
@@ -56,6 +56,8 @@ def tracked_key(key: Any) -> Any:
     """A key of a real dict as tracked dicts hold it."""
     if isinstance(key, weakref.ref):
         return _reference_key(key)
+    if is_nan(key):
+        raise TraceBreakError("GB0009", "NaN as a key, which is found by its identity")
     cls: Any = type(key)
     if is_constant(key) or cls is tuple:
         return key
@@ -120,6 +122,8 @@ def is_identity_key(value: object) -> bool:
 
 def read_elements(state: TraceState, source: Source, values: Any) -> set[Any]:
     """The elements of a set of the caller's: the same constants, or objects at their places."""
+    if any(map(is_nan, values)):
+        raise TraceBreakError("GB0009", f"{source.text} holds NaN, which is found by its identity")
     if all(is_constant(value) or is_identity_key(value) for value in values):
         state.require(source, Kind.KEYS, tuple(values), f"{source.text} keeps its elements")
         return like(values, list(values))

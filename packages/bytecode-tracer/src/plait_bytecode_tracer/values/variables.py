@@ -640,6 +640,11 @@ _DEFINITIONS: tuple[type, ...] = (
 _METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, type(torch.Tensor))
 
 
+def is_nan(value: object) -> bool:
+    """Whether it is a float that containers find by its identity, as it equals nothing."""
+    return type(value) is float and value != value
+
+
 def is_definition(value: object) -> bool:
     """Whether it is a function or class whose special methods are Python's own."""
     if is_a(value, _DEFINITIONS) or type(value) in _METACLASSES:
