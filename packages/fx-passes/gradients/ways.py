@@ -10,6 +10,8 @@ from torch import fx, nn
 
 from plait_fx_passes import (
     AtenTraceError,
+    GradientProgram,
+    Known,
     NoGradientsError,
     partition,
     run_passes,
@@ -45,11 +47,19 @@ def graph_of(program: Program, inputs: Sequence[torch.Tensor]) -> fx.GraphModule
 
 
 def through_joint_graph(program: Program, inputs: Sequence[torch.Tensor]) -> Compiled:
-    """Both halves of the optimized joint graph, run by ATen's kernels.
+    """Both halves of the optimized joint graph, run by ATen's kernels; so too gradients that are
+    differentiated, as programs of their own.
 
     Where autograd only sees views of inputs, there is one graph, and the views are taken outside.
     """
-    gm = graph_of(program, inputs)
+    left: list[str] = []
+    run = _through_joint_graph(graph_of(program, inputs), inputs, None, left)
+    return Compiled(run, lambda: "; ".join(left))
+
+
+def _through_joint_graph(
+    gm: fx.GraphModule, inputs: Sequence[torch.Tensor], known: Known | None, left: list[str]
+) -> Program:
     try:
         recorded = to_joint(gm, inputs)
     except NoGradientsError:
@@ -58,18 +68,36 @@ def through_joint_graph(program: Program, inputs: Sequence[torch.Tensor]) -> Com
         raise RefusedError(str(error).splitlines()[0]) from error
     verify(recorded.flat())
     joint = recorded.replace_graph(run_passes(recorded.flat(), verify_each=True).graph)
+    if not joint.tangents:
+        return wrap_runtime(joint.program, joint.program.module())
+    if known is not None:
+        joint = known.used_in(joint)
+        verify(joint.flat())
     parts = partition(joint)
-    return Compiled(
-        wrap_training(joint, parts, parts.forward.module(), parts.backward.module(), gm)
+
+    def compile_gradients(made: GradientProgram) -> Program | None:
+        try:
+            return _through_joint_graph(made.program, made.examples, made.known, left)
+        except RefusedError as error:
+            left.append(str(error))
+            return None
+
+    return wrap_training(
+        joint,
+        parts,
+        parts.forward.module(),
+        parts.backward.module(),
+        gm,
+        compile_gradients=compile_gradients,
     )
 
 
-def _without_gradients(gm: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Compiled:
+def _without_gradients(gm: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Program:
     try:
         graph = run_passes(to_aten(gm, inputs), verify_each=True)
     except AtenTraceError as error:
         raise RefusedError(str(error).splitlines()[0]) from error
-    return Compiled(wrap_runtime(graph, torch.no_grad()(graph.module())))
+    return wrap_runtime(graph, torch.no_grad()(graph.module()))
 
 
 def load_compiler() -> bool:

@@ -132,12 +132,8 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def _can_be_inlined(joint: JointGraph, program: fx.GraphModule) -> bool:
     """Whether the nodes of the program say all: it begins with gradients, modules that it calls
-    read no parameters, what it reaches for is what it names, and each output is a node or a
-    constant."""
+    read no parameters, and what it reaches for is what it names."""
     if joint.begins_without_gradients:
-        return False
-    (output,) = program.graph.find_nodes(op="output")
-    if len(tree_leaves(output.args[0])) != len(joint.program.outputs):
         return False
     called = (node.target for node in program.graph.find_nodes(op="call_module"))
     if any(_has_tensors(program.get_submodule(str(each))) for each in called):
@@ -266,11 +262,21 @@ class _Writer:
         arguments = (device, dtype, True, torch.is_autocast_cache_enabled())
         return self._graph.call_function(autocast_mode._enter_autocast, arguments)
 
+    def _leaves(self, returned: Argument) -> list[fx.Node]:
+        """Nodes for the program's outputs, which may be parts of what nodes return."""
+        found = tree_leaves(returned)
+        values = [each.meta.get("val") for each in found if isinstance(each, fx.Node)]
+        if all(isinstance(value, torch.Tensor) for value in values):
+            return found
+        parts = self._graph.call_function(tree_leaves, (returned,))
+        places = range(len(self._joint.program.outputs))
+        return [self._graph.call_function(operator.getitem, (parts, n)) for n in places]
+
     def _results(self, returned: Argument, given: Mapping[int, fx.Node]) -> dict[int, fx.Node]:
         """The program's tensor for each result of the joint graph."""
         program = self._joint.program
         found: dict[int, fx.Node] = {}
-        for output, leaf in zip(program.outputs, tree_leaves(returned), strict=True):
+        for output, leaf in zip(program.outputs, self._leaves(returned), strict=True):
             if isinstance(output, Computed):
                 found[output.result] = leaf
             elif isinstance(output, ResultView) and output.result not in found:
