@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import random
+import time
 
 import torch
 from torch.utils import _pytree as pytree
@@ -359,6 +362,26 @@ class CountingClass(Pair):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
+class Random(Pair):
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        made = super().__torch_dispatch__(func, types, args, kwargs)
+        return cls(made.a * random.random(), made.b * (1 + next(_NUMBERS)))
+
+
+_NUMBERS = itertools.count()
+
+
+class Timed(Pair):
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        made = super().__torch_dispatch__(func, types, args, kwargs)
+        return made if time.monotonic() > _START else made * 0
+
+
+_START = 0
+
+
 class Printing(Pair):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -370,6 +393,22 @@ class Printing(Pair):
 def code_with_effects(x):
     y = x * 2 + 1
     return y, len(_CALLS), _COUNT, CountingClass.seen
+
+
+def _seeded():
+    random.seed(0)
+    for _ in range(3):
+        yield (Random(t(2), t(2)),)
+
+
+@case(_seeded)
+def code_that_draws_numbers(x):
+    return x.sin()
+
+
+@case(lambda: [(Timed(t(2), t(2)),)] * 2)
+def code_that_reads_the_time(x):
+    return x.sin()
 
 
 @case(lambda: [(Printing(t(2), t(2)),)] * 2)

@@ -172,7 +172,7 @@ class _Walk:
         if is_a(value, types.FunctionType):
             if not _is_trusted(value.__globals__.get("__name__")):
                 self._function(value)
-        elif is_a(value, types.BuiltinFunctionType | types.MethodType):
+        elif is_a(value, types.BuiltinFunctionType | types.MethodWrapperType | types.MethodType):
             self._bound(value)
         elif is_a(value, type):
             self._class(value)
@@ -252,12 +252,16 @@ class _Walk:
         elif is_a(owner, types.ModuleType) or owner is None:
             if not _is_trusted(value.__module__):
                 raise self.refuse(f"calls {value.__module__}.{value.__name__}")
-        elif type(owner) in _CONTAINERS or not _is_trusted(type(owner).__module__):
+        elif is_a(owner, type) or type(owner) in _CONTAINERS:
             self.visit(owner)
+        elif not is_a(owner, _CONSTANTS):
+            raise self.refuse(f"calls {value.__name__} of a {type(owner).__name__}")
 
     def _class(self, cls: type) -> None:
         if _is_torchs(cls):
             return
+        if not cls.__flags__ & _HEAP_TYPE:
+            raise self.refuse(f"uses the class {cls.__name__}, which C defines")
         if type(cls) is not type:
             self.visit(type(cls))
         names = set(_PROTOCOLS)
@@ -343,7 +347,7 @@ _CONTAINERS: dict[type, Callable[[Any], Any]] = {
 _DESCRIPTORS = frozenset(
     {
         *(types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType),
-        *(types.MethodDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
+        *(types.MethodDescriptorType, types.ClassMethodDescriptorType),
     }
 )
 
