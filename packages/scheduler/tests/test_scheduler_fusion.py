@@ -314,6 +314,14 @@ def test_what_a_reader_at_other_coordinates_needs_is_computed_there_up_the_chain
     assert len(kernel.params) == 4
 
 
+def test_two_values_are_not_stored_so_that_one_need_not_be(b: Builder) -> None:
+    x, y = b.input(torch.randn(1 << 14)), b.input(torch.randn(1 << 14))
+    total = b.binary("add", b.binary("mul", x, y), b.binary("sub", x, y))
+    schedule = run(b, b.binary("sub", b.input(torch.randn(3, 1 << 14)), total))
+    assert kernel_count(schedule) == 2
+    assert all(len(kernel.params) == 3 for kernel in schedule.program.kernels)
+
+
 @pytest.mark.parametrize("kind", ["any", "all"])
 @pytest.mark.parametrize("holds", [True, False])
 def test_large_logical_reductions_are_split(b: Builder, kind: str, holds: bool) -> None:

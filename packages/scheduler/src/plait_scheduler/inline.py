@@ -42,6 +42,8 @@ _SMALL_REPEAT = 4096
 """So many expensive operations may be repeated whatever the ratio."""
 _MODERATE_RATIO = 4
 """At how many times as many points divisions may be repeated."""
+_IN_CACHE = 1 << 15
+"""So many bytes stay in a core's cache, where storing them costs little."""
 
 
 def inline_producers(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> Graph:
@@ -196,12 +198,14 @@ class _Inliner:
         """Compare the bytes moved with and without storing the producer."""
         stored = buffer_bytes(producer.buffer)
         without = stored
-        with_inlining = 0
+        names = dict.fromkeys(load.buffer for load in producer.loads)
+        anew = [self._bytes_to_store(name) for name in names]
+        with_inlining = sum(anew) - max(anew, default=0)  # one takes the producer's place
         readers = {use.reader.place: use.reader for use in uses}
         for reader in readers.values():
             without += min(stored, _touched(reader, producer.buffer))
             known = {load.buffer for load in reader.loads}
-            for name in {load.buffer: None for load in producer.loads}:
+            for name in names:
                 if name not in known:
                     with_inlining += min(
                         buffer_bytes(self.buffers[name]), _touched(reader, self.buffers[name])
@@ -209,6 +213,19 @@ class _Inliner:
         if with_inlining <= without:
             return None
         return f"reading its operands again would move {with_inlining:,} bytes, not {without:,}"
+
+    def _bytes_to_store(self, name: str) -> int:
+        """The bytes of a buffer that is stored only if a reader at other coordinates reads it:
+        now its readers can share a kernel with it."""
+        place = self.producer.get(name)
+        node = None if place is None else self.nodes[place]
+        if node is None or node.kind is not None or name in self.kept:
+            return 0
+        uses = list(self._uses(node))
+        inside = len({use.reader.place for use in uses}) == len(self.readers[name])
+        fusable = inside and all(self._is_pointwise(use, node) for use in uses)
+        size = buffer_bytes(node.buffer)
+        return size if fusable and size > _IN_CACHE else 0
 
     def _inline(self, producer: Node, place: int) -> None:
         """Put the producer's value in place of the reader's loads of it."""
