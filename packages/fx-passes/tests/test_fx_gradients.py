@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
 import torch
 from gradients import generated, ways
 from gradients.observe import difference, observe
-from gradients.score import Outcome
+from gradients.processes import Task, judged
+from gradients.score import Outcome, Verdict
 from gradients.ways import through_joint_graph
 
 
@@ -40,3 +45,27 @@ def test_a_wrong_gradient_is_told():
     assert (difference(seen[2], seen[0], 1e-9) or "").startswith("values")
     scaled = observe(lambda x: x.sin() + (x - x.detach()), [x], [x], twice=True)
     assert (difference(scaled, seen[0], 1e-9) or "").startswith("first")
+
+
+def test_a_crash_and_a_hang_cost_their_cases_alone():
+    def cases(name, then):
+        yield Verdict(f"{name}[0]", Outcome.EQUAL)
+        then()
+
+    tasks = [
+        Task(
+            "suite", "crash", lambda: cases("crash", lambda: os.kill(os.getpid(), signal.SIGKILL))
+        ),
+        Task("suite", "hang", lambda: cases("hang", lambda: time.sleep(60))),
+        Task("suite", "sound", lambda: cases("sound", lambda: None)),
+    ]
+    found = {
+        task.name: [(each.outcome, each.detail) for each in verdicts]
+        for task, verdicts in judged(tasks, 3, limit=2, until=time.monotonic() + 50)
+    }
+    equal = (Outcome.EQUAL, "")
+    assert found["sound"] == [equal]
+    assert found["crash"] == [equal, (Outcome.WRONG, "died (-9) after crash[0]")]
+    assert found["hang"] == [equal, (Outcome.UNFINISHED, "took too long after hang[0]")]
+    (late,) = judged(tasks[2:], 1, limit=2, until=time.monotonic())
+    assert late[1][0].outcome is Outcome.UNFINISHED
