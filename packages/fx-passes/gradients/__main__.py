@@ -7,14 +7,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 
 from gradients import generated, operators, second
 from gradients.processes import Task, judged
-from gradients.score import Outcome, Verdict, report
+from gradients.score import Verdict, report
 from gradients.ways import WAYS, Way, load_compiler
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
@@ -47,10 +47,10 @@ def main() -> int:
     return int(not right)
 
 
-def _tell(task: Task, verdicts: Iterator[Verdict] | list[Verdict]) -> None:
+def _tell(task: Task, verdicts: Sequence[Verdict]) -> None:
     """What is wrong is told at once, too: the session may be stopped."""
     for each in verdicts:
-        if each.outcome in (Outcome.WRONG, Outcome.UNFINISHED):
+        if each.is_shown:
             first = (each.detail.splitlines() or [""])[0]
             print(f"{task.suite}: {each.case}: {first[:200]}", file=sys.stderr, flush=True)
 

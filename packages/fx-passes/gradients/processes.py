@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from gradients.score import Outcome, Verdict
+from gradients.score import NOT_STARTED, Outcome, Verdict
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -67,7 +67,7 @@ def judged(
                 running.remove(each)
                 yield each.task, [*each.verdicts, *_ended(each, late and not is_over)]
     for task in reversed(waiting):
-        yield task, [Verdict(task.name, Outcome.UNFINISHED, "not started: no time was left")]
+        yield task, [Verdict(task.name, Outcome.UNFINISHED, NOT_STARTED)]
 
 
 def _started(task: Task, deadline: float) -> _Running:

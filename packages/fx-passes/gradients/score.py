@@ -25,6 +25,9 @@ COMPARED = (*RIGHT, Outcome.REFUSED, Outcome.UNFINISHED, Outcome.WRONG)
 SHOWN = (Outcome.UNFINISHED, Outcome.WRONG)
 
 
+NOT_STARTED = "not started: no time was left"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """One case."""
@@ -33,13 +36,18 @@ class Verdict:
     outcome: Outcome
     detail: str = ""
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether the case is told by itself, and not only counted."""
+        return self.outcome in SHOWN and self.detail != NOT_STARTED
+
 
 def report(name: str, verdicts: Iterable[Verdict], *, reasons: int = 0) -> bool:
     """Print the score, and what is wrong; whether all that was compared is right."""
     found = list(verdicts)
     counts = Counter(each.outcome for each in found)
     for each in found:
-        if each.outcome in SHOWN:
+        if each.is_shown:
             print(f"{each.outcome.value.upper()} {each.case}: {each.detail}")
     causes = (Outcome.EAGERLY, Outcome.REFUSED)
     eager = Counter(each.detail for each in found if each.outcome in causes)
