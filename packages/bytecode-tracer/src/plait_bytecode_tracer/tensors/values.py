@@ -206,12 +206,15 @@ def _is_unchanged(state: TraceState, needed: set[fx.Node]) -> bool:
         return False
     if not state.mutates_tensors:
         return True
+    versions = state.versions
     try:
-        changed = [n for n, version in state.versions.items() if n.meta["val"]._version != version]
+        if any(n.meta["val"]._version != versions[n] for n in needed if n in versions):
+            return False  # as the counts of an optimizer's steps, one by one
+        changed = [n for n, version in versions.items() if n.meta["val"]._version != version]
     except RuntimeError:  # tensors of inference mode do not count
         return False
     storages = {_storage(node.meta["val"]) for node in changed}
-    if any(_storage(n.meta["val"]) in storages for n in needed if n in state.versions):
+    if any(_storage(n.meta["val"]) in storages for n in needed if n in versions):
         return False
     inputs = state.tensor_inputs
     real = {_storage(i.real) for i in inputs if _storage(i.node.meta["val"]) in storages}
