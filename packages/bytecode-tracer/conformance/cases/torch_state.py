@@ -275,3 +275,89 @@ def state_of_the_thread_outside():
         return x * local.count, before
 
     return program, local.__dict__
+
+
+def _tens():
+    return [(t(2, 3),), (t(4, 3),), (t(2, 3, start=0.5),)]
+
+
+@case(_tens, then=lambda result: torch.rand(2))
+def seeded_first(x):
+    torch.manual_seed(7)
+    return x + torch.rand(3), torch.nn.functional.dropout(x, 0.5)
+
+
+@case(_tens, then=lambda result: torch.rand(2))
+def seeded_last(x):
+    y = x + torch.rand(3)
+    torch.manual_seed(7)
+    return y
+
+
+@case(_tens, then=lambda result: torch.rand(2))
+def seeded_first_and_last(x):
+    generator = torch.manual_seed(7)
+    y = x + torch.rand(3)
+    torch.manual_seed(8)
+    return y, generator is torch.default_generator
+
+
+@case(_tens, then=lambda result: torch.rand(2))
+def seeded_several_times(x):
+    torch.manual_seed(7)
+    torch.manual_seed(8)
+    y = x + torch.rand(3)
+    torch.manual_seed(9)
+    torch.manual_seed(10)
+    z = torch.rand(2)
+    torch.manual_seed(7)
+    return y, z
+
+
+@case(_tens, then=lambda result: torch.rand(2))
+def seeded_and_nothing_drawn(x):
+    torch.manual_seed(7)
+    return x + 1
+
+
+@case(lambda: [(t(3), torch.tensor([n])) for n in (1, 9, 2)], then=lambda result: torch.rand(2))
+def seeded_after_what_fails(x, place):
+    try:
+        y = x[place]
+        torch.manual_seed(7)
+        return y + torch.rand(1)
+    except IndexError:
+        return torch.rand(2)
+
+
+@case(lambda: [(t(3), torch.tensor([n])) for n in (1, 9, 2)], then=lambda result: torch.rand(2))
+def seeded_before_what_fails(x, place):
+    torch.manual_seed(7)
+    y = torch.rand(1)
+    try:
+        return x[place] + y
+    except IndexError:
+        return torch.rand(2)
+
+
+@case(lambda: [(t(3), torch.tensor([n])) for n in (1, 9, 2)], then=lambda result: torch.rand(2))
+def seeded_last_where_it_fails(x, place):
+    y = torch.rand(1)
+    try:
+        y = x[place] + y
+        torch.manual_seed(7)
+    except IndexError:
+        y = torch.rand(2)
+    return y
+
+
+@case(with_x(3, -3, 2**63, True), then=lambda result: torch.rand(2))
+def seeds_of_kinds(x, seed):
+    torch.manual_seed(seed)
+    return x * torch.rand(1)
+
+
+@case(_tens, then=lambda result: torch.rand(2))
+def seeded_module_that_is_made(x):
+    torch.manual_seed(3)
+    return torch.nn.Linear(3, 2)(x)

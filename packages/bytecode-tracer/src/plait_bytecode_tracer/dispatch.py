@@ -31,6 +31,7 @@ from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.interrupts import without_interrupts
 from plait_bytecode_tracer.outside.draws import MAX_DECIDED, UNDECIDED, assumes_draws
+from plait_bytecode_tracer.outside.seeds import seeding
 from plait_bytecode_tracer.residual.steps import Step, run_steps
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import History, Policy
@@ -313,6 +314,9 @@ class CompiledFunction:
             if has_changed(capture.state.class_codes.values()):
                 compiled = capture.graph_module.forward  # its backward has effects
             compiled, failed = self._watched(capture, compiled)
+            seeds = capture.state.seeds
+            if seeds.first is not None and seeds.has_drawn:
+                compiled = seeding(compiled, seeds.first)
             required = capture.required
             if required:
                 undo = failed is not None

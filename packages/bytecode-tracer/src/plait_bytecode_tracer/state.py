@@ -19,6 +19,7 @@ from plait_bytecode_tracer.making.made import Made
 from plait_bytecode_tracer.outside import assumptions, wrapping
 from plait_bytecode_tracer.outside.class_code import ClassCode
 from plait_bytecode_tracer.outside.locks import Locks
+from plait_bytecode_tracer.outside.seeds import Seeds
 from plait_bytecode_tracer.outside.tensors import GraphInput
 from plait_bytecode_tracer.outside.world import World
 from plait_bytecode_tracer.shapes.policy import Policy
@@ -80,6 +81,7 @@ class TraceState:
     grad_enabled_before: bool = True
     ambient: Ambient = field(default_factory=Ambient)
     mutates_tensors: bool = False
+    seeds: Seeds = field(default_factory=Seeds)
     must_be_undone: bool = False
     """Whether an operator of the graph may fail where code of the call handles the error."""
     versions: dict[fx.Node, int] = field(default_factory=dict)
@@ -127,7 +129,7 @@ class TraceState:
     def effects(self) -> tuple[object, ...]:
         """What the trace has done to the world so far, as something to compare."""
         gradients = [*map(id, self.derivatives.gradients.values())]
-        return self.world.changes(), gradients, len(self.deferred)
+        return self.world.changes(), gradients, len(self.deferred), self.seeds.first
 
     def release(self) -> None:
         """Let go of the call's objects once it is captured; guards keep what they compare."""

@@ -40,6 +40,11 @@ def replay_effects(rebuilder: Rebuilder) -> None:
             raise TraceBreakError("GB0011", "a coroutine that is never awaited")
     for tensor, wanted in rebuilder.state.derivatives.required.values():  # there may be no graph
         rebuilder.lines.append(f"{rebuilder.value(tensor)}.requires_grad_({wanted})")
+    seeds = rebuilder.state.seeds
+    if seeds.first is not None and not seeds.has_drawn:
+        rebuilder.lines.append(
+            f"{rebuilder.state.constants.name(torch.manual_seed)}({seeds.first})"
+        )
     for function, args, kwargs in rebuilder.state.deferred:
         _deferred_call(rebuilder, function, args, kwargs)
     late: list[str] = []
