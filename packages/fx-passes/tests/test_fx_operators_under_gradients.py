@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch import fx
 
-from plait_fx_passes import AtenTraceError, partition, run_passes, to_joint, wrap_training
+from plait_fx_passes import (
+    AtenTraceError,
+    partition,
+    run_passes,
+    to_aten,
+    to_joint,
+    wrap_training,
+)
 
 
 def compiled(program, *inputs):
@@ -115,3 +122,23 @@ def test_a_view_has_gradients_beside_the_same_memory_detached(program):
         for outputs in pair
     ]
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="a kernel of oneDNN's")
+def test_an_lstm_is_refused_in_training_and_taken_otherwise():
+    layer = torch.nn.LSTM(3, 4)
+    weights = [*layer.parameters()]
+
+    def program(x, hidden, cell, *parameters):
+        return torch._VF.lstm(x, (hidden, cell), parameters, True, 1, 0.0, True, False, False)[0]
+
+    inputs = torch.randn(5, 2, 3), torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), *weights
+    graph = fx.Graph()
+    nodes = [graph.placeholder(f"arg{n}") for n in range(len(inputs))]
+    graph.output(graph.call_function(program, tuple(nodes)))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    with pytest.raises(AtenTraceError, match="mkldnn_rnn_layer"):
+        to_joint(gm, inputs)
+    with torch.no_grad():
+        found = to_aten(gm, inputs).module()(*inputs)
+        torch.testing.assert_close(found, [program(*inputs)])
