@@ -7,6 +7,7 @@ engine takes is in all but the first.
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -55,10 +56,14 @@ def wrapper(layers: int, systems: Sequence[str], seconds: float) -> dict[str, An
 
 
 def _microseconds(run: Callable[[], object]) -> float:
+    """Without garbage collections, as `timeit`: whose turn they fall into is chance."""
+    gc.disable()
     start = time.perf_counter()
     for _ in range(BATCH):
         run()
-    return 1e6 * (time.perf_counter() - start) / BATCH
+    spent = time.perf_counter() - start
+    gc.enable()
+    return 1e6 * spent / BATCH
 
 
 def _step(model: nn.Module, function: Callable[..., Any], *given: Tensor) -> Callable[[], object]:
