@@ -348,3 +348,24 @@ def test_checkpoints_save_what_their_policy_says(policy, saved) -> None:
         found.append([tensor.grad for tensor in given])
     torch.testing.assert_close(found[1], found[0])
     assert f"in {saved} tensors held for the backward" in str(plait.report(fast))
+
+
+def test_shared_memory_is_written_beside_gradients() -> None:
+    def program(w, x, y):
+        x.add_(1)
+        y.mul_(2)
+        return (w * w).sin(), x + y.sum()
+
+    def arguments():
+        base = torch.arange(6.0)
+        return [torch.ones(3, requires_grad=True), base[:4], base[2:]]
+
+    fast = plait.compile(program, fullgraph=True)
+    for _ in range(2):
+        ours, eager = arguments(), arguments()
+        got, wanted = fast(*ours), program(*eager)
+        got[0].sum().backward()
+        wanted[0].sum().backward()
+        torch.testing.assert_close([*got, *ours], [*wanted, *eager])
+        torch.testing.assert_close(ours[0].grad, eager[0].grad)
+    assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}

@@ -109,7 +109,7 @@ def refuse_shared(named: Sequence[Variable]) -> None:
 
 
 def changes_shared_history(state: TraceState) -> bool:
-    """Whether a tensor is changed that shares memory with another input, under gradients.
+    """Whether a tensor is changed that shares memory with another input, and gradients flow there.
 
     Then both get another history and may come to require gradients, which fake tensors that
     share nothing do not show.
@@ -121,8 +121,7 @@ def changes_shared_history(state: TraceState) -> bool:
               if groups[first] > 1]  # fmt: skip
     if not any(is_changed(state, node) for node in shared):
         return False
-    values = [node.meta.get("val") for node in state.graph.nodes]
-    return any(isinstance(v, torch.Tensor) and v.requires_grad for v in values)
+    return any(node.meta["val"].requires_grad for node in shared)
 
 
 def guard_distinct(state: TraceState) -> None:

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from plait_fx_passes.aten_graph import Detached, ViewStep
 from plait_fx_passes.errors import AtenTraceError, ValuesCheckedError
 from plait_fx_passes.op_info import OpInfo, OpKind, op_info, run_composite
-from plait_fx_passes.record.aliases import Alias, Lineage, new_base, read, with_layout
+from plait_fx_passes.record.aliases import Alias, Lineage, Storage, new_base, read, with_layout
 from plait_fx_passes.record.checks import ask_to_check
 from plait_fx_passes.record.draws import Draws
 from plait_fx_passes.record.fakes import fake_result, permuted
@@ -88,6 +88,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.lifter = lifter
         self.reshaped: set[int] = set()
         """The placeholders at whose memory a tensor looks that got another geometry in place."""
+        self.unsaved: frozenset[Storage] = frozenset()
+        """Memory that the backward must not read: inputs share it, and the program writes to it."""
         self._in_backward = False
         # Under which pass of autograd all this runs: backwards are compiled when they run.
         self._outer_pass = _running_pass()
@@ -165,7 +167,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def node_of(self, tensor: torch.Tensor) -> fx.Node:
         """The node that holds the tensor's current contents."""
-        return read(self, self.alias_of(tensor))
+        alias = self.alias_of(tensor)
+        if self.unsaved and self._in_backward and alias.storage in self.unsaved:
+            raise AtenTraceError("its backward reads memory that inputs share and it writes to")
+        return read(self, alias)
 
     # Emission.
 

@@ -23,7 +23,7 @@ from plait_fx_passes.aten_graph import AtenGraph, Mutation
 from plait_fx_passes.decompositions import default_decompositions
 from plait_fx_passes.errors import AtenTraceError, NoGradientsError
 from plait_fx_passes.record.fakes import fake_of
-from plait_fx_passes.record.inputs import InputTable, SharedStorageWritten, attribute_names
+from plait_fx_passes.record.inputs import InputTable, SharedStorageWritten, Sharing, attribute_names
 from plait_fx_passes.record.interpreter import Interpreter, add_arguments, fake_mode_of, plain
 from plait_fx_passes.record.numbers import holds_numbers
 from plait_fx_passes.record.outputs import Results, finish_results, separate
@@ -41,6 +41,12 @@ from plait_fx_passes.training.returned import (
     made_leaves,
     spent_outputs,
     spent_results,
+)
+from plait_fx_passes.training.sharing import (
+    SHARED,
+    refuse_shared_gradients,
+    refuse_shared_values,
+    shared_memory,
 )
 from plait_fx_passes.training.spent import differentiates, uses_up
 from plait_utils.meta_kernels import call_meta_kernels_directly
@@ -99,21 +105,22 @@ def _recorded(
     # A program that turns gradients on by itself begins as its caller is; others, asked for
     # gradients, begin with them.
     begins = torch.is_grad_enabled() or (for_training and not turns_gradients_on(gm))
-    try:
-        # Anomaly mode would look at the values of gradients, which there are none of here.
-        with torch.set_grad_enabled(begins), torch.autograd.set_detect_anomaly(False):
+    merged: dict[int, Sharing] = {}
+    leaves = True
+    # Anomaly mode would look at the values of gradients, which there are none of here.
+    with torch.set_grad_enabled(begins), torch.autograd.set_detect_anomaly(False):
+        while True:
             try:
                 with kept_settings():
-                    return _record(gm, example_inputs, extra, for_training, leaves=True)
+                    return _record(gm, example_inputs, extra, merged, for_training, leaves=leaves)
             except AtenTraceError as error:
-                if not _writes_to_leaf(error):
+                if not leaves or not _writes_to_leaf(error):
                     raise
-            with kept_settings():
-                return _record(gm, example_inputs, extra, for_training, leaves=False)
-    except SharedStorageWritten as conflict:
-        raise AtenTraceError(
-            "the program writes to memory that several inputs share, under gradients"
-        ) from conflict
+                leaves = False
+            except SharedStorageWritten as conflict:
+                if differentiates(gm):
+                    raise AtenTraceError(SHARED) from conflict
+                merged[conflict.key] = conflict.sharing
 
 
 def _writes_to_leaf(error: AtenTraceError) -> bool:
@@ -126,6 +133,7 @@ def _record(
     gm: fx.GraphModule,
     example_inputs: Sequence[torch.Tensor],
     decompositions: Mapping[OpOverload, Rule],
+    merged: Mapping[int, Sharing],
     for_training: bool,
     *,
     leaves: bool,
@@ -133,16 +141,19 @@ def _record(
     if holds_numbers(example_inputs) and not differentiates(gm):
         raise AtenTraceError("numbers that each call gives do not go through autograd")
     mode = fake_mode_of(example_inputs)
-    table = InputTable(mode, attribute_names([gm]), {}, gradients=True)
+    table = InputTable(mode, attribute_names([gm]), merged, gradients=True)
     recorder = Recorder(mode, table, composite_rules(), decompositions)
     add_arguments(gm, example_inputs, table, recorder)
     _require_gradients(gm, example_inputs, table, recorder, leaves)
+    refuse_shared_gradients(table)
     grad_mode = torch.is_grad_enabled()
     try:
         returned = plain(Interpreter(gm, recorder, table).run())
     finally:
         torch.set_grad_enabled(grad_mode)
     flat, spec = tree_flatten(returned)
+    refuse_shared_gradients(table)
+    recorder.unsaved = shared_memory(recorder, table)
     with torch.no_grad():
         results = finish_results(recorder, table, flat)
     if _detaches(table, results, leaves):
@@ -176,6 +187,7 @@ def _record(
     if not all(flow.reached):
         # Of a view taken without gradients, say: it needs some, and hands none on.
         raise AtenTraceError("a result needs gradients, but its own reach no input")
+    refuse_shared_values(recorder, gradients.nodes)
     nodes = [*results.nodes, *gradients.nodes]
     with torch.no_grad():  # where there are tangents, autograd's node owns all that it returns
         separate(recorder, nodes, () if tangents else results.mutations)
@@ -188,6 +200,7 @@ def _record(
         outputs=tuple(results.outputs),
         mutations=tuple(results.mutations),
         metadata_mutations=tuple(results.metadata),
+        shared_inputs=table.shared_groups(),
         output_spec=None if is_flat else spec,
         spent=spent_outputs(results, flat, spent),
         made_leaves=made,
