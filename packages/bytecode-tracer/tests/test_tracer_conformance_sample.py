@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from conformance.discover import cases_of, missing_requirement, topics
-from conformance.execute import run_case
+from conformance.execute import Order, run_case
 
 EVERY = 12
 LEFT_TO_THE_FULL_RUN = frozenset[str]()
@@ -129,3 +130,21 @@ def test_a_program_that_does_not_end_counts_as_wrong():
 
     verdict = run_case(case_named("functions/scale"), limit=0.2, compile_with=endless)
     assert verdict.difference == "not done after 0.2 s"
+
+
+def keeps_its_code(program, options):
+    made = types.FunctionType(
+        program.__code__, program.__globals__, program.__name__, program.__defaults__
+    )
+    made.__kwdefaults__ = program.__kwdefaults__
+    return made
+
+
+def test_a_compiler_that_does_not_see_changed_surroundings_is_found_out():
+    order = Order(surroundings=8)
+    for identity in ("functions/keyword_only", "functions/positional_only"):
+        case = case_named(identity)
+        assert run_case(case, order=order, options={"recompile_limit": 100}).right
+    case = case_named("functions/default_argument")
+    assert run_case(case, compile_with=keeps_its_code).right
+    assert not run_case(case, compile_with=keeps_its_code, order=order).right

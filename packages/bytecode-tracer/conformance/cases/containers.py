@@ -526,3 +526,25 @@ def ordered_dict_of_the_caller(table, key):
     table.move_to_end(key, last=False)
     table["new"] = len(table)
     return list(table.items()), table
+
+
+@case(lambda: [(t(2), n) for n in (0, 1, 5, -3, 2)])
+def places_out_of_range(x, n):
+    pair = collections.namedtuple("Pair", "a b")(1, 2)
+    functions = (
+        lambda: x.shape[n],
+        lambda: pair[n],
+        lambda: [1, 2][n],
+        lambda: [3, 4, 3].index(3, n),
+        lambda: (3, 4, 3).index(3, n, 3),
+        lambda: [3, 4, 3].index(4, 0, n),
+        lambda: x.size()[n:],
+        lambda: collections.deque([1, 3]).index(n),
+    )
+    found = []
+    for function in functions:
+        try:
+            found.append(function())
+        except (IndexError, ValueError) as error:
+            found.append(str(error))
+    return found

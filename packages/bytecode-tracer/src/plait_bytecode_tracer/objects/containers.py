@@ -88,7 +88,8 @@ def _of_kind(error: Exception, container: Variable) -> PythonError:
     """An error of the list that holds the elements, as the container's own class words it."""
     kind = getattr(container, "kind", list)
     if kind is not list and isinstance(error, IndexError | TypeError):
-        return python_error(type(error)(str(error).replace("list", kind.__name__)))
+        name = "tuple" if issubclass(kind, tuple) else kind.__name__
+        return python_error(type(error)(str(error).replace("list", name)))
     return python_error(error)
 
 

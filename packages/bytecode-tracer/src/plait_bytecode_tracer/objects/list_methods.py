@@ -9,6 +9,7 @@ from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import changed, dict_clear, plain_value
 from plait_bytecode_tracer.objects.folding import fold, has_tensor
+from plait_bytecode_tracer.objects.indices import plain_index
 from plait_bytecode_tracer.objects.operations import element_equal
 from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.values.hints import sized_elements
@@ -74,12 +75,19 @@ def copy_container(frame: Frame, owner: SequenceVariable | DictVariable) -> Vari
     return SequenceVariable(owner.items.copy(), owner.kind)
 
 
-def _index(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
-    found = _fixed_search(owner, "index", value)
+def _index(frame: Frame, owner: SequenceVariable, value: Variable, *bounds: Variable) -> Variable:
+    found = None if bounds else _fixed_search(owner, "index", value)
     if found is not None:
         return found
-    for place, item in enumerate(owner.items):
-        if element_equal(frame, item, value):
+    if has_tensor([owner, value]):
+        raise TraceBreakError("GB0003", "index() of a sequence of tensors")
+    limits = [plain_index(frame, bound) for bound in bounds]
+    if len(limits) > 2 or not all(type(limit) is int for limit in limits):
+        raise TraceBreakError("GB0006", "index() with other bounds than integers")
+    window = slice(limits[0] if limits else None, limits[1] if len(limits) > 1 else None)
+    start, stop, _ = window.indices(len(owner.items))
+    for place in range(start, stop):
+        if element_equal(frame, owner.items[place], value):
             return constant(place)
     if issubclass(owner.kind, tuple):
         return fails(ValueError, "tuple.index(x): x not in tuple")

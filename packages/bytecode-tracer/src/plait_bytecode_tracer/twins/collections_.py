@@ -122,7 +122,7 @@ class deque:  # the name of the original, which errors tell
                 self._changes += 1
                 del self._items[position]
                 return
-        raise ValueError("deque.remove(x): x not in deque")
+        raise ValueError(f"{value!r} is not in deque")
 
     def index(self, value: Any, start: Any = 0, stop: Any = None, /) -> int:
         size = len(self._items)
