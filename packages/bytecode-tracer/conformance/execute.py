@@ -145,7 +145,9 @@ def run_side(
                         try:
                             yield outcome(own, module, describer, called, (program, state), other)
                         finally:
-                            undo()
+                            # The program may have changed what held the value.
+                            with contextlib.suppress(LookupError, AttributeError, TypeError):
+                                undo()
 
 
 def outcome(
