@@ -55,3 +55,14 @@ def test_writes_are_eager_s_where_no_gradient_needs_the_memory() -> None:
 def test_what_gradients_need_there_is_refused(program: Callable[..., Any]) -> None:
     with pytest.raises(AtenTraceError, match=r"memory that|inputs share"):
         compiled(program, *arguments())
+
+
+def test_geometry_changes_of_what_shares_memory_are_refused() -> None:
+    def program(w: Any, x: Any, y: Any) -> Any:
+        x.add_(1)
+        x.unsqueeze_(0)
+        return y.sum()
+
+    module = torch.fx.symbolic_trace(program)
+    with pytest.raises(AtenTraceError, match="geometry of an input whose memory"):
+        fx_passes.to_aten(module, [each.detach() for each in arguments()])
