@@ -61,10 +61,6 @@ class Lifter(Protocol):
         """The program writes to the storage of placeholder ``index``, through ``target``."""
 
 
-_RNN_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
-"""It keeps what its backward needs where autograd is on, and compiled code runs below autograd."""
-
-
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Records what runs under it into :attr:`graph`, functionally.
 
@@ -296,12 +292,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         known = known_answer(func, nodes)
         if known is not None:
             return known
-        if func is _RNN_LAYER and torch.is_grad_enabled() and args[-1] is True:
-            raise AtenTraceError(
-                f"{func} tells its backward something only where autograd calls it",
-                where=self.where,
-                hint="an LSTM on the CPU trains in eager code",
-            )
         value = fake_result(self.fake_mode, func, fakes, fake_kwargs)
         if not op_info(func).random:
             return self._register(func, nodes, node_kwargs, value)
