@@ -263,6 +263,11 @@ RETURN = {
 """Which turn out well in eager, too, as of some version of torch."""
 
 
+if not hasattr(torch._C._autograd.SavedTensor, "unpack"):
+    # This torch gives a node's saved tensors all together: the first backward raises as well.
+    del CASES["an_input_changed_that_one_of_two_backwards_needs"]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_errors_of_training_are_those_of_eager(name):
     _, wanted = assert_as_eager(*CASES[name])

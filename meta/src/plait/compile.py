@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from plait.errors import OptionError
 from plait.options import CompileRequest, check_arguments
-from plait_utils.garbage import postponed_collections
+from plait_utils import postponed_collections
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer import CompiledFunction

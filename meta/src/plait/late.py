@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.replay import protect
 from plait.stages import Stages, StageStopped
-from plait_utils.garbage import postponed_collections
+from plait_utils import postponed_collections
 
 if TYPE_CHECKING:
     from plait.codegen import Built

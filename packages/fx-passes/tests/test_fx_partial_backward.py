@@ -100,6 +100,10 @@ def two_losses(x, w, v):
     return (h * w).sum(), (h * v).exp().sum()
 
 
+@pytest.mark.skipif(
+    not hasattr(torch._C._autograd.SavedTensor, "unpack"),
+    reason="this torch gives a node's saved tensors all together",
+)
 @pytest.mark.parametrize("order", [[0], [1], [0, 1], [1, 0], [1, 1], [0, 0]])
 @pytest.mark.parametrize("retain", [True, False])
 @pytest.mark.parametrize("changed", [1, 2])

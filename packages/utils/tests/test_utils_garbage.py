@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from plait_utils.garbage import collection_threshold, postponed_collections
+from plait_utils import collection_threshold, postponed_collections
 
 
 @pytest.fixture

@@ -42,8 +42,7 @@ from plait_bytecode_tracer.tensors.requiring import requiring
 from plait_bytecode_tracer.tensors.wrappers import has_changed
 from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, eager_capture, trace
 from plait_bytecode_tracer.watching import line_watcher
-from plait_utils import Profile, get_logger
-from plait_utils.garbage import postponed_collections
+from plait_utils import Profile, get_logger, postponed_collections
 
 Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor], Capture], Any]
 """Makes a graph callable: it takes the graph's inputs and returns its outputs."""

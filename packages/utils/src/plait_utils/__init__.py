@@ -9,6 +9,7 @@ from plait_utils.cache import CacheError, DiskCache, default_cache_root
 from plait_utils.config import SettingError, Settings, setting
 from plait_utils.dump import DumpFolder, dump_folder
 from plait_utils.errors import PlaitError, shown
+from plait_utils.garbage import collection_threshold, postponed_collections
 from plait_utils.hashing import stable_hash
 from plait_utils.libraries import find_library_damage
 from plait_utils.log import get_logger, warn_once
@@ -23,10 +24,12 @@ __all__ = [
     "SettingError",
     "Settings",
     "__version__",
+    "collection_threshold",
     "default_cache_root",
     "dump_folder",
     "find_library_damage",
     "get_logger",
+    "postponed_collections",
     "setting",
     "shown",
     "stable_hash",

@@ -38,7 +38,7 @@ from plait_bytecode_tracer.values.variables import (
     Variable,
     is_constant,
 )
-from plait_utils.garbage import collection_threshold
+from plait_utils import collection_threshold
 
 
 @builtin(print)

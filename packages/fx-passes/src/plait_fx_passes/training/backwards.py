@@ -14,7 +14,7 @@ from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.pruning import prune
-from plait_utils.garbage import postponed_collections
+from plait_utils import postponed_collections
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"

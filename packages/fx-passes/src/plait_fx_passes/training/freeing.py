@@ -21,6 +21,8 @@ Pattern: TypeAlias = tuple[bool, ...]
 _CHANGED = "modified by an inplace operation"
 _EXPECTED = re.compile(r"expected version (\d+) instead")
 _will_run = torch._C._will_engine_execute_node
+_UNPACKS = hasattr(torch._C._autograd.SavedTensor, "unpack")
+"""Whether this torch gives saved tensors one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Freeing:
     ) -> tuple[torch.Tensor, ...]:
         """The same where autograd has raised ``error`` for one of them, which the backward may
         not use: in eager that would be the tensor of a node that does not run."""
-        if ctx.left is not None or all(pattern) or _CHANGED not in str(error):
+        if ctx.left is not None or all(pattern) or _CHANGED not in str(error) or not _UNPACKS:
             raise error
         ctx.left = _apart(ctx._raw_saved_tensors)
         return self.held(ctx, pattern, needed)
