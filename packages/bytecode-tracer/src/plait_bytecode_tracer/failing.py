@@ -21,6 +21,7 @@ from torch import fx
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.binding import call_with_values
 from plait_bytecode_tracer.rewinding import Rewinding, draws, is_of_the_cpu
+from plait_bytecode_tracer.tensors.accumulation import first_gradient
 from plait_bytecode_tracer.tensors.module_hooks import hook_inputs, hook_outputs
 from plait_bytecode_tracer.tensors.transforms import register_hook
 from plait_bytecode_tracer.values.variables import Known, Variable
@@ -39,7 +40,7 @@ _CHANGES = frozenset(
 """Functions of `operator` that change what they are given."""
 _UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm", "_amp_")
 """Parts of the names of functions that may change tensors past the versions of fake ones."""
-_OF_GRADIENTS = (register_hook, hook_inputs, hook_outputs)
+_OF_GRADIENTS = (torch.autograd.grad, first_gradient, register_hook, hook_inputs, hook_outputs)
 IS_PURE = "is_pure"
 """In the meta of a call of a traced function: whether nothing shows of it but its result."""
 _OPERATORS = ("torch._ops.aten", "torch._ops.prims")

@@ -135,7 +135,37 @@ def checkpoint(
     """`torch.utils.checkpoint.checkpoint`; the body runs again when gradients are computed."""
     if contexts is not None:
         options = {**options, "context_fn": contexts.make}
-    return torch.utils.checkpoint.checkpoint(_function(body, free), *args, **options, **kwargs)
+    function = _function(body, free)
+    if isinstance(body, fx.GraphModule):
+        return torch.utils.checkpoint.checkpoint(function, *args, **options, **kwargs)
+    first = _FirstCall(function)
+    result = torch.utils.checkpoint.checkpoint(first, *args, **options, **kwargs)
+    if first.error is not None:
+        raise first.error
+    return result
+
+
+class _FirstCall:
+    """A function that is traced; an error of its first call is kept for afterwards.
+
+    A checkpoint whose function raises leaves its hooks of saved tensors on, up to torch 2.11, for
+    as long as the error lives: a break of the trace may live long.
+    """
+
+    def __init__(self, function: Body) -> None:
+        self._function = function
+        self._is_called = False
+        self.error: BaseException | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._is_called:
+            return self._function(*args, **kwargs)
+        self._is_called = True
+        try:
+            return self._function(*args, **kwargs)
+        except BaseException as error:
+            self.error = error
+            return None
 
 
 def call(function: Body, args: Values, kwargs: dict[str, Any]) -> Any:
