@@ -89,9 +89,9 @@ def test_a_program_that_fails_has_changed_no_buffer():
 
 
 def test_second_derivatives_and_second_backwards_change_no_buffer():
-    model, wanted = pair()
+    model, wanted = (each.double() for each in pair())
     fast = plait.compile(lambda x, index: model(x, index))
-    x, index = torch.randn(2, 3, 8, 8), torch.tensor([0, 4])
+    x, index = torch.randn(2, 3, 8, 8, dtype=torch.float64), torch.tensor([0, 4])
     for run, module in ((fast, model), (wanted, wanted)):
         loss = run(x, index)
         weights = list(module.first.parameters())
