@@ -113,9 +113,9 @@ def test_code_is_read_with_what_it_reaches() -> None:
     assert code.holds()
     before = Shifted.__init__
     try:
-        Shifted.__init__ = lambda self, inner, by: before(self, inner, by + 1)  # type: ignore[method-assign]
+        Shifted.__init__ = lambda self, inner, by: before(self, inner, by + 1)  # type: ignore[method-assign]  # a patched class
         assert not code.holds()
         code.restore()
         assert Shifted.__init__ is before
     finally:
-        Shifted.__init__ = before  # type: ignore[method-assign]
+        Shifted.__init__ = before  # type: ignore[method-assign]  # a patched class

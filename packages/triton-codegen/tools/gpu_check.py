@@ -32,12 +32,12 @@ from torch import Tensor
 TESTS = Path(__file__).parent.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
-import triton_kernels as kernels  # noqa: E402
-from triton_checks import load, outputs_for  # noqa: E402
+import triton_kernels as kernels  # noqa: E402  # after the optional torch
+from triton_checks import load, outputs_for  # noqa: E402  # after the optional torch
 
-from plait_scheduler import Access, Kernel  # noqa: E402
-from plait_triton_codegen import Tile, compile_kernel, render_kernel  # noqa: E402
-from plait_utils import DiskCache  # noqa: E402
+from plait_scheduler import Access, Kernel  # noqa: E402  # after the optional torch
+from plait_triton_codegen import Tile, compile_kernel, render_kernel  # noqa: E402  # after the optional torch
+from plait_utils import DiskCache  # noqa: E402  # after the optional torch
 
 ROWS, COLUMNS = 16384, 4096
 

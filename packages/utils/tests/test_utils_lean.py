@@ -9,10 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="an optional dependency of plait-utils")
 
-import torch.nn.functional as F  # noqa: E402
+import torch.nn.functional as F  # noqa: E402  # after the optional torch
 
-from plait_utils.fake import FakeMode  # noqa: E402
-from plait_utils.fake_cache import forget_results  # noqa: E402
+from plait_utils.fake import FakeMode  # noqa: E402  # after the optional torch
+from plait_utils.fake_cache import forget_results  # noqa: E402  # after the optional torch
 
 WORK = """
 import sys, torch, torch.nn.functional as F

@@ -9,11 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="an optional dependency of plait-utils")
 
-import torch.nn.functional as F  # noqa: E402
+import torch.nn.functional as F  # noqa: E402  # after the optional torch
 
-from plait_utils.fake import FakeMode, is_fake  # noqa: E402
-from plait_utils.fake_cache import forget_results  # noqa: E402
-from plait_utils.numerics import compare, ulp_distance  # noqa: E402
+from plait_utils.fake import FakeMode, is_fake  # noqa: E402  # after the optional torch
+from plait_utils.fake_cache import forget_results  # noqa: E402  # after the optional torch
+from plait_utils.numerics import compare, ulp_distance  # noqa: E402  # after the optional torch
 
 MODEL = """
 import sys, torch, torch.nn.functional as F

@@ -111,7 +111,7 @@ def dataclass_options(x, n):
         b: int = n
 
     @dataclasses.dataclass(slots=True)
-    class Slotted(object):  # noqa: UP004
+    class Slotted(object):  # noqa: UP004  # as older code has it
         a: int
         b: int = 3
 
@@ -157,7 +157,7 @@ def dataclass_with_wrong_default(x, n):
 
         @dataclasses.dataclass
         class Local:
-            a: list = []  # noqa: RUF012
+            a: list = []  # noqa: RUF012  # a mutable default of a class
 
     except ValueError as error:
         return str(error)

@@ -90,7 +90,7 @@ class Flattened:
 
         careful = getattr(run, "unchanged_on_error", None)
         if careful is not None:  # see plait.replay
-            setattr(call, "unchanged_on_error", lambda *given: around(careful, given))  # noqa: B010
+            setattr(call, "unchanged_on_error", lambda *given: around(careful, given))  # noqa: B010  # functions have no such attribute for mypy
         return call
 
 
