@@ -8,6 +8,7 @@ have to ask with the same arguments.
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -87,10 +88,11 @@ def answering(calls: Calls, *, wide: bool = False, rest: bool = False) -> Iterat
         _active.calls = before
 
 
-class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    def __init__(self, calls: Calls) -> None:
+class _CustomCalls(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Sees the calls of custom operators, and lets others through."""
+
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self._calls = calls
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -104,8 +106,19 @@ class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch l
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given = dict(kwargs or {})
-        if not is_custom(func):
-            return func(*args, **given)
+        return self.called(func, args, given) if is_custom(func) else func(*args, **given)
+
+    @abstractmethod
+    def called(self, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        """What the call of a custom operator gives."""
+
+
+class _Recording(_CustomCalls):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    def __init__(self, calls: Calls) -> None:
+        super().__init__()
+        self._calls = calls
+
+    def called(self, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         kept_args, kept_kwargs = _copied((args, given))
         result = func(*args, **given)
         written = [each.detach().clone() for each in _tensors((args, given))]
@@ -113,30 +126,17 @@ class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch l
         return result
 
 
-class Answers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+class Answers(_CustomCalls):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Answers operators; ``mismatch`` is what was asked with other arguments."""
 
     def __init__(self, calls: Calls, *, wide: bool, rest: bool) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        super().__init__()
         self._left = list(calls.made)
         self._wide = wide
         self._rest = rest
         self.mismatch: str | None = None
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        given = dict(kwargs or {})
-        if not is_custom(func):
-            return func(*args, **given)
+    def called(self, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         own = [each for each in self._left if each.func is func]
         found = next((each for each in own if self._wide or _alike(each, args, given)), None)
         if found is None and self._rest:
@@ -160,26 +160,11 @@ class Answers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leav
         return str(self._left[0].func) if self._left else None
 
 
-class Refusing(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+class Refusing(_CustomCalls):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Raises CalledBackwardError before an operator is called."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if is_custom(func):
-            raise CalledBackwardError(str(func))
-        return func(*args, **dict(kwargs or {}))
+    def called(self, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        raise CalledBackwardError(str(func))
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
