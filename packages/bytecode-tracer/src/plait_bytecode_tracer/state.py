@@ -81,6 +81,8 @@ class TraceState:
     grad_enabled_before: bool = True
     ambient: Ambient = field(default_factory=Ambient)
     mutates_tensors: bool = False
+    gives_histories: bool = False
+    """Whether the fakes of inputs that are no leaves are none either."""
     seeds: Seeds = field(default_factory=Seeds)
     must_be_undone: bool = False
     """Whether an operator of the graph may fail where code of the call handles the error."""

@@ -47,6 +47,7 @@ from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.ambient import AUTOCAST_DEVICES, bound, enter_inference_mode
 from plait_bytecode_tracer.tensors.dead_nodes import drop_dead_nodes
+from plait_bytecode_tracer.tensors.histories import guard_histories, is_refused_as_leaf
 from plait_bytecode_tracer.values.keys import all_distinct, key_object
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import HOOKS
@@ -194,6 +195,7 @@ def _trace(
     """
     steps: list[int] = []
     reason: GraphBreak | None = None
+    gives_histories = False
     while True:
         state = TraceState(
             pace=Pace(arrived=arrived, break_step=steps[0] if steps else -1),
@@ -201,6 +203,7 @@ def _trace(
             policy=policy(),
             to_the_end=to_the_end,
             not_to_the_end=not_to_the_end,
+            gives_histories=gives_histories,
         )
         states.append(state)
         try:
@@ -227,6 +230,9 @@ def _trace(
             text = "values or calls that are nested deeper than the tracer follows"
             raise _whole(function, "GB0002", text, state) from error
         except (TraceBreakError, PythonError) as caught:
+            if not gives_histories and is_refused_as_leaf(caught, state):
+                gives_histories = True
+                continue
             innermost: Frame = frame if caught.frame is None else caught.frame
             reason = _reason(caught, innermost)
             steps = break_steps(innermost, reason)
@@ -428,6 +434,7 @@ def _capture(
     _guard_keys(state)
     guard_distinct(state)
     if state.mutates_tensors:
+        guard_histories(state)
         if changes_shared_history(state):
             text = "an input that shares memory is changed where gradients are recorded"
             raise _whole(function, "GB0009", text, state)

@@ -61,6 +61,8 @@ def wrap_tensor(state: TraceState, value: torch.Tensor, source: Source) -> Varia
         require_apart(state, value, source)
     with without_transforms():
         fake = _fake(state, value, source)
+        if state.gives_histories:
+            _give_history(state, value, fake)
     return _place(state, value, source, fake)
 
 
@@ -113,6 +115,13 @@ def _fake(state: TraceState, value: torch.Tensor, source: Source) -> torch.Tenso
     _guard_tensor(state, value, source, facts)
     made.relate(symbols)
     return state.fake_mode.with_sizes(value, made.sizes, made.strides)
+
+
+def _give_history(state: TraceState, value: torch.Tensor, fake: torch.Tensor) -> None:
+    from plait_bytecode_tracer.tensors.histories import give_history, has_history
+
+    if has_history(value):
+        give_history(state.fake_mode, fake)
 
 
 def _guard_tensor(

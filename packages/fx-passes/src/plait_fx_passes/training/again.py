@@ -26,6 +26,7 @@ from plait_fx_passes.training.freeing import check_versions, versions_of
 from plait_fx_passes.training.gradient_program import Uses
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.known import COMPUTED_FROM
+from plait_fx_passes.training.partition import Saved, SavedInput
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.surroundings import as_before, autocast_now, random_states
 
@@ -65,6 +66,12 @@ class Again:
         """What the program is called with: its inputs, then copies of those in ``copied``."""
         kept = self._pick_kept(given)
         return Before(kept, given[self._count :], versions_of(kept), states)
+
+    def versions(self, before: Before, saved: Sequence[Saved]) -> list[int]:
+        """How often what was saved for the backward had been changed by then: results are new.
+        Of an input that the program itself writes to, no version is right."""
+        inputs = dict(zip(self.kept, before.versions, strict=True))
+        return [inputs.get(each.input, -2) if isinstance(each, SavedInput) else 0 for each in saved]
 
     def states(self) -> list[torch.Tensor]:
         """Of the random generators, from which the program draws."""

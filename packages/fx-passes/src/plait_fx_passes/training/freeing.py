@@ -6,7 +6,6 @@ many: what those that did not run had saved is kept here, for a backward that re
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,10 +18,7 @@ Pattern: TypeAlias = tuple[bool, ...]
 """For each tangent, whether it is given."""
 
 _CHANGED = "modified by an inplace operation"
-_EXPECTED = re.compile(r"expected version (\d+) instead")
 _will_run = torch._C._will_engine_execute_node
-_UNPACKS = hasattr(torch._C._autograd.SavedTensor, "unpack")
-"""Whether this torch gives saved tensors one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +62,26 @@ class Freeing:
         check_versions([left.held[n] for n in used], [left.versions[n] for n in used])
         return left.held
 
+    def may_do_with_less(self, ctx: Any, pattern: Pattern, error: RuntimeError) -> bool:
+        """Whether autograd has raised ``error`` for a saved tensor that the backward may not use:
+        in eager that would be the tensor of a node that does not run."""
+        return ctx.left is None and not all(pattern) and _CHANGED in str(error)
+
     def held_in_part(
         self,
         ctx: Any,
         pattern: Pattern,
         needed: Callable[[Pattern], Collection[int]],
+        versions: Sequence[int],
         error: RuntimeError,
     ) -> tuple[torch.Tensor, ...]:
-        """The same where autograd has raised ``error`` for one of them, which the backward may
-        not use: in eager that would be the tensor of a node that does not run."""
-        if ctx.left is not None or all(pattern) or _CHANGED not in str(error) or not _UNPACKS:
-            raise error
-        ctx.left = _apart(ctx._raw_saved_tensors)
+        """The saved tensors, of which autograd gives none; ``versions`` are those that they had
+        when they were saved. Raises as :meth:`held`."""
+        try:
+            held = tuple(map(_taken, ctx._raw_saved_tensors))
+        except RuntimeError:  # hooks of the caller's have packed them
+            raise error from None
+        ctx.left = Left(frozenset(), held, tuple(versions))
         return self.held(ctx, pattern, needed)
 
     def free(self, ctx: Any, held: tuple[torch.Tensor, ...], pattern: Pattern) -> None:
@@ -107,21 +111,11 @@ class Freeing:
         return self._flow.run(given, wanted)
 
 
-def _apart(saved: Sequence[Any]) -> Left:
-    """Saved tensors of which some were changed in place, and the versions that may be used."""
-    held: list[torch.Tensor] = []
-    versions: list[int] = []
-    for each in saved:
-        try:
-            held.append(each.unpack())
-            versions.append(version_of(held[-1]))
-        except RuntimeError as error:
-            expected = _EXPECTED.search(str(error))
-            if expected is None:
-                raise
-            held.append(each.data)
-            versions.append(int(expected[1]))
-    return Left(frozenset(), tuple(held), tuple(versions))
+def _taken(saved: Any) -> torch.Tensor:
+    """A saved tensor, though it was changed in place: what packs it is given it as it is."""
+    found: list[torch.Tensor] = []
+    saved.register_hooks(found.append, lambda _: found[0])
+    return found[0]
 
 
 def _is_wanted(node: torch.autograd.graph.Node) -> bool:

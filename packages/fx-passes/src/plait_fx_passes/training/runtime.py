@@ -150,7 +150,10 @@ def autograd_node(
             try:
                 held = ctx.saved_tensors if ctx.left is None else freeing.held(ctx, pattern, needed)
             except RuntimeError as error:
-                held = freeing.held_in_part(ctx, pattern, needed, error)
+                if not freeing.may_do_with_less(ctx, pattern, error):
+                    raise
+                versions = again.versions(ctx.before, parts.saved)
+                held = freeing.held_in_part(ctx, pattern, needed, versions, error)
             if _records() or _finds_anomalies():
                 found = higher.gradients(ctx.before, tangents, held)
             elif joint.tells_apart and not all(pattern):
