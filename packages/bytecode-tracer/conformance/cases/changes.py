@@ -49,10 +49,6 @@ class Plain(Bag):
     pass
 
 
-class Shown(abc.ABC):
-    pass
-
-
 class Descriptor:
     def __get__(self, instance, owner=None):
         return 7

@@ -6,6 +6,7 @@ import contextlib
 import functools
 
 import torch
+from torch import nn
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
@@ -80,3 +81,55 @@ def checkpoint_by_contexts_of_its_own(x, w):
         return contextlib.nullcontext(), contextlib.nullcontext()
 
     return checkpoint(_products, x, w, use_reentrant=False, context_fn=contexts)
+
+
+def _scaled():
+    module = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.arange(parameter.numel()).reshape(parameter.shape) / 4)
+    return module
+
+
+def _checkpointed(result):
+    result.sum().backward()
+    return result
+
+
+@scenario(lambda s: [(t(2, 3), True), (t(2, 3), False), (t(4, 3), True)], then=_checkpointed)
+def checkpointed_module():
+    from torch.utils.checkpoint import checkpoint
+
+    module = _scaled()
+
+    def program(x, reentrant):
+        return checkpoint(module, x.requires_grad_(), use_reentrant=reentrant) * 2
+
+    return program, module
+
+
+@scenario(lambda s: [(t(2, 3),), (t(2, 3),)])
+def checkpointed_with_dropout():
+    from torch.utils.checkpoint import checkpoint
+
+    module = nn.Sequential(_scaled(), nn.Dropout(0.5))
+
+    def program(x):
+        torch.manual_seed(3)
+        loss = checkpoint(module, x, use_reentrant=False).sum()
+        return torch.autograd.grad(loss, list(module.parameters()))
+
+    return program, module
+
+
+@case(lambda: [(t(3, grad=True),), (t(2, grad=True),)], then=lambda r: r[0].sum().backward())
+def checkpoint_that_counts(x):
+    from torch.utils.checkpoint import checkpoint
+
+    calls = []
+
+    def body(y):
+        calls.append(len(calls))
+        return y.sin() * 2
+
+    return checkpoint(body, x, use_reentrant=False), calls

@@ -273,3 +273,30 @@ def under_no_grad(x):
     with torch.no_grad():
         y = torch.ops.conformance_ops.scale(x, 2.0)
     return torch.ops.conformance_ops.scale(x, 2.0) + y * int(not y.requires_grad)
+
+
+@case(lambda: [(t(3),), (t(2),)])
+def custom_op(x):
+    from conformance.ops import shifted
+
+    return shifted(x, 2.0) * 2
+
+
+@case(lambda: [(t(3),), (t(2),)])
+def custom_op_without_fake(x):
+    from conformance.ops import counted
+
+    return counted(x) + 1
+
+
+@case(lambda: [(t(3),), (t(2),)])
+def custom_op_that_mutates(x):
+    from conformance.ops import doubled_
+
+    doubled_(x)
+    return x + 1
+
+
+@case(lambda: [(t(3),), (t(2),)])
+def ops_namespace(x):
+    return torch.ops.aten.add(x, x), torch.ops.aten.relu.default(x), torch._foreach_add([x, x], 1)

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from conformance.declare import case, scenario, t
+from conformance.gradients import needing_gradients, some_needing_gradients
 
 
 def _pairs():
@@ -235,3 +236,45 @@ def clipped_weights():
 
     model = Clipped()
     return model, model
+
+
+@case(some_needing_gradients)
+def data_read(x):
+    d = x.data
+    d2 = d * 2
+    return d2, d.requires_grad, d is x, x.data.shape
+
+
+@case(some_needing_gradients)
+def data_read_and_changed(x):
+    d = x.data
+    d.add_(1)
+    x.data.mul_(2)
+    return x * 2, d
+
+
+@case(some_needing_gradients)
+def data_assigned(x):
+    x.data = torch.zeros(x.shape)
+    return x + 1
+
+
+@case(needing_gradients)
+def data_assigned_to_other_shape(x):
+    x.data = torch.ones(5)
+    return x.shape, x * 2
+
+
+@case(lambda: [(nn.Linear(3, 2), t(2, 3)), (nn.Linear(3, 1), t(2, 3))])
+def data_of_parameters(module, x):
+    module.weight.data.fill_(0.5)
+    module.bias.data = torch.zeros_like(module.bias.data)
+    module.weight.data[0] = 1
+    return module(x), module.weight.requires_grad
+
+
+@case(some_needing_gradients)
+def data_of_intermediate_assigned(x):
+    y = x * 2
+    y.data = y.data + 1
+    return y * 3, y.requires_grad

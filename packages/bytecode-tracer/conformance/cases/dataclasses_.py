@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import collections.abc
 import dataclasses
+import typing
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -212,3 +214,111 @@ def list_field_mutated(config):
     config.tags.append(len(config.tags))
     config.name += "!"
     return config.tags[0]
+
+
+@dataclasses.dataclass
+class Settings:
+    scale: float
+    names: list = dataclasses.field(default_factory=list)
+    level: int = 3
+    hidden: int = dataclasses.field(default=0, repr=False, compare=False)
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Numbered:
+    major: int
+    minor: int = 0
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Compact:
+    a: int
+    b: object = None
+
+
+@dataclasses.dataclass
+class Derived(Settings):
+    start: dataclasses.InitVar[int] = 1
+    total: float = dataclasses.field(init=False, default=0.0)
+    kind: typing.ClassVar[str] = "derived"
+
+    def __post_init__(self, start):
+        self.total = self.scale + start
+
+
+@dataclasses.dataclass
+class Nest:
+    inner: Settings
+    rows: list
+    table: dict
+
+
+@case(with_x(1, 2))
+def dataclass_made(x, n):
+    made = Settings(n, ["a"])
+    other = dataclasses.replace(made, level=n)
+    return x * made.scale, made, other, made == Settings(n, ["a"]), repr(other)
+
+
+@case(lambda: [(t(2), Settings(1.0)), (t(2), Settings(2.0, ["a"], 4))])
+def dataclass_argument(x, settings):
+    other = dataclasses.replace(settings, scale=5.0)
+    settings.level += 1
+    return x * settings.scale, other, dataclasses.asdict(settings), dataclasses.astuple(other)
+
+
+@case(lambda: [(t(2), Numbered(1)), (t(2), Numbered(2, 5))])
+def frozen_and_ordered(x, version):
+    try:
+        version.major = 3
+    except dataclasses.FrozenInstanceError as error:
+        text = str(error)
+    return (
+        x * version.major,
+        text,
+        version < Numbered(1, 9),
+        hash(version) == hash((1, 0)),
+        max(version, Numbered(1, 1)),
+    )
+
+
+@case(lambda: [(t(2), Compact(a=1)), (t(2), Compact(a=2, b="b"))])
+def slots_and_keywords(x, compact):
+    made = Compact(a=3, b=x)
+    return x * compact.a, made.b is x, dataclasses.replace(compact, a=7), hasattr(made, "__dict__")
+
+
+@case(with_x(1, 4))
+def init_variables(x, n):
+    made = Derived(2.0, level=n, start=n)
+    return x * made.total, made, Derived.kind, [f.name for f in dataclasses.fields(made)]
+
+
+@case(with_x(1, 2))
+def dataclass_as_dict(x, n):
+    nest = Nest(Settings(n), [Settings(2), n], {"k": Numbered(n)})
+    made = dataclasses.asdict(nest)
+    plain = dataclasses.asdict(nest, dict_factory=lambda pairs: sorted(name for name, _ in pairs))
+    return x, made, plain, dataclasses.astuple(nest), dataclasses.is_dataclass(nest)
+
+
+@case(with_x(1, 2))
+def dataclass_of_tensors(x, n):
+    @dataclasses.dataclass
+    class Pair:
+        left: torch.Tensor
+        right: torch.Tensor | None = None
+
+        def both(self):
+            return self.left + (0 if self.right is None else self.right)
+
+    pair = Pair(x * n)
+    bigger = dataclasses.replace(pair, right=x)
+    shown = {field.name: getattr(bigger, field.name) for field in dataclasses.fields(bigger)}
+    return pair.both(), bigger.both(), shown
+
+
+@case(with_x(1, 2))
+def made_dataclass(x, n):
+    made = dataclasses.make_dataclass("Made", [("a", int), ("b", int, 5)])
+    return x * made(n).b, made(n).a, [f.name for f in dataclasses.fields(made)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from conformance.declare import case, only, with_x
+from conformance.declare import case, only, t, with_x
 
 
 class Mode(enum.Enum):
@@ -202,3 +202,74 @@ class Shown(enum.Enum):
 def formats_itself(x, n):
     texts = format(Shown.LEFT), f"{Shown.LEFT}", f"{Shown.LEFT:>{n}}", format(Shown.LEFT, "x")
     return texts, Shown.mro(), list(Shown.__members__.items()), x
+
+
+class Paint(enum.Enum):
+    RED = 1
+    GREEN = 2
+    ALIAS = 1
+
+    @property
+    def lower(self):
+        return self.name.lower()
+
+
+class Grade(enum.IntEnum):
+    LOW = 1
+    HIGH = 10
+
+
+class Word(str, enum.Enum):
+    A = "a"
+    B = "b"
+
+
+@case(lambda: [(t(2), Paint.RED), (t(2), Paint.GREEN), (t(2), Paint.ALIAS)])
+def enum_argument(x, color):
+    match color:
+        case Paint.RED:
+            x = x + 1
+        case Paint.GREEN:
+            x = x * 2
+    return x, color.lower, color.value, Paint["RED"] is color, [c.name for c in Paint]
+
+
+@case(with_x(1, 2, 3))
+def enum_by_value(x, n):
+    try:
+        color = Paint(n)
+    except ValueError as error:
+        return x, str(error)
+    return x * color.value, color in Paint, len(Paint), list(Paint.__members__), repr(color)
+
+
+@case(lambda: [(t(2), Access.READ), (t(2), Access.BOTH), (t(2), Access(0))])
+def flags_in_branches(x, mode):
+    if Access.WRITE in mode:
+        x = x + 1
+    return (
+        x,
+        mode | Access.WRITE,
+        mode & Access.READ,
+        ~mode,
+        bool(mode),
+        mode ^ Access.BOTH,
+        mode.name,
+    )
+
+
+@case(lambda: [(t(2), Grade.LOW, Word.A), (t(2), Grade.HIGH, Word.B)])
+def enums_of_values(x, level, word):
+    return x * level, level < 5, max(level, 3), word.upper(), {"a": 1}.get(word), f"{level}"
+
+
+@case(with_x(1, 2))
+def iterating_flags(x, n):
+    mode = Access(n) | Access.READ
+    return x, [part.name for part in mode], len(mode), mode.value, str(mode)
+
+
+@case(with_x(1, 2))
+def enum_made_inside(x, n):
+    Kind = enum.Enum("Kind", ["A", "B"])
+    return x * Kind(n).value, Kind(n).name

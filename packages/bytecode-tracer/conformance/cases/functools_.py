@@ -338,3 +338,99 @@ def cache_of_tensors_across_a_break(x, n):
     found = positions(x > 0, n)
     print(x.sum())
     return found + positions(x < 0, n)
+
+
+@functools.singledispatch
+def shown(value):
+    return "object"
+
+
+@shown.register
+def _(value: int):
+    return "int"
+
+
+@shown.register(list)
+def _(value):
+    return f"list of {len(value)}"
+
+
+@functools.total_ordering
+class Weight:
+    def __init__(self, grams):
+        self.grams = grams
+
+    def __eq__(self, other):
+        return self.grams == other.grams
+
+    def __lt__(self, other):
+        return self.grams < other.grams
+
+
+class Methods:
+    def __init__(self, n):
+        self.n = n
+
+    @functools.singledispatchmethod
+    def of(self, value):
+        return "object"
+
+    @of.register
+    def _(self, value: int):
+        return value * self.n
+
+    @functools.cached_property
+    def double(self):
+        return self.n * 2
+
+    def power(self, base, exponent):
+        return base**exponent * self.n
+
+    squared = functools.partialmethod(power, exponent=2)
+
+
+@case(with_x(1, [1, 2], "a", True))
+def dispatched(x, value):
+    return x, shown(value), shown.dispatch(int)(1), Methods(2).of(value)
+
+
+@case(with_x(1, 2))
+def ordering(x, n):
+    a, b = Weight(n), Weight(2)
+    return (
+        x,
+        a <= b,
+        a > b,
+        a >= b,
+        sorted([b, a], key=functools.cmp_to_key(lambda p, q: p.grams - q.grams))[0].grams,
+    )
+
+
+@case(lambda: [(t(2), Methods(2)), (t(2), Methods(3))])
+def methods_made(x, methods):
+    return x * methods.double, methods.squared(3), methods.__dict__["double"], methods.double
+
+
+@functools.lru_cache(maxsize=2)
+def cached(n):
+    return n * 10
+
+
+@case(with_x(1, 2, 1))
+def caches(x, n):
+    @functools.cache
+    def fibonacci(k):
+        return k if k < 2 else fibonacci(k - 1) + fibonacci(k - 2)
+
+    return x * cached(n), fibonacci(n + 5), functools.reduce(lambda a, b: a * b, [1, n, 3])
+
+
+@functools.lru_cache
+def cached_by_tensor(x, n):
+    return x * n
+
+
+@case(with_x(1, 2))
+def caches_by_tensor(x, n):
+    first = cached_by_tensor(x, n)
+    return first, cached_by_tensor(x, n) is first, cached_by_tensor.cache_info().hits > 0

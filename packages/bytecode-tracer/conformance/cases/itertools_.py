@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import sys
 
 from conformance.declare import case, only, t, with_x
 
@@ -267,3 +268,29 @@ def tee_of_what_is_copied(x, n):
     found = [first is one, list(second), third is source, next(third), type(fourth) is Copied]
     found += [list(two.__copy__()), list(fourth), next(fifth), itertools.tee(3, 0)]
     return found, list(two), list(first), x
+
+
+@case(with_x([1, 2, 3, 4, 5], [1]))
+def grouped(x, items):
+    pairs = list(itertools.pairwise(items))
+    groups = {key: list(group) for key, group in itertools.groupby(items, lambda v: v // 2)}
+    rest = list(itertools.dropwhile(lambda v: v < 3, items)), list(itertools.starmap(pow, pairs))
+    batches = list(itertools.batched(items, 2)) if sys.version_info >= (3, 12) else []
+    return x * sum(itertools.accumulate(items)), pairs, groups, rest, batches
+
+
+@case(with_x(1, 2))
+def combined(x, n):
+    made = list(itertools.product("ab", range(n))), list(itertools.combinations("abc", n))
+    more = list(itertools.permutations([1, 2, 3], n)), list(itertools.zip_longest("ab", [1]))
+    first, second = itertools.tee([x, x * n])
+    return next(first), list(second)[1], made, more, list(itertools.islice(itertools.count(n), 2))
+
+
+@case(with_x(1, 2))
+def endless(x, n):
+    cycle = itertools.cycle("ab")
+    taken = [next(cycle) for _ in range(3)]
+    chained = itertools.chain.from_iterable([[n], [n + 1]])
+    picked = itertools.compress("abc", [1, 0, n]), itertools.filterfalse(None, [0, 1, n])
+    return x, taken, list(chained), [list(p) for p in picked], list(itertools.repeat(n, 2))

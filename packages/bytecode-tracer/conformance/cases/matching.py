@@ -250,14 +250,6 @@ class Settings(collections.abc.Mapping):
         return len(self.items_)
 
 
-class Late:
-    def __len__(self):
-        return 1
-
-    def __getitem__(self, place):
-        return [7][place]
-
-
 def kind_of(value):
     match value:
         case [first, *rest]:
@@ -416,15 +408,6 @@ def wrong_match_args(one, other):
         tried(lambda: twice(Point(1, 2))),
         tried(lambda: no_class(3)),
     ]
-
-
-class Odd(type):
-    def __instancecheck__(cls, value):
-        return isinstance(value, int) and value % 2 == 1
-
-
-class OddNumber(metaclass=Odd):
-    pass
 
 
 class Circle:

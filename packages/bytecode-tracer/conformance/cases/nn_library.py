@@ -16,10 +16,6 @@ ABSTRACT = frozenset({"Container", "Module", "RNNBase", "RNNCellBase", "DataPara
 """Classes without a call of their own; DataParallel has its case in `nn_modules`."""
 
 
-def _grads(made):
-    return [None if p.grad is None else p.grad.clone() for p in made.parameters()]
-
-
 def _modes(inputs):
     """Argument sets of a module: eval, training, without gradients, eval again."""
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from conformance.arrays import a
 from conformance.declare import case, t, with_x
 
 REQUIRES = ("numpy",)
-
-
-def a(*shape, dtype=np.float32):
-    return (np.arange(int(np.prod(shape))) / 4 - 1).reshape(shape).astype(dtype)
 
 
 @case(lambda: [(a(2, 3),), (a(4, 3),), (a(2, 3, dtype=np.float64),), (a(2, 3),)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from conformance.declare import case, shapes, t, tensors, with_x
 
@@ -320,3 +321,16 @@ def _memories():
 def memory_of_a_tensor(x):
     y = x + 1
     return x._is_view(), x.is_shared(), y._is_view(), y[1:]._is_view(), x.view(-1)._is_view()
+
+
+@case(lambda: [(t(2, 3, 4, 4),), (t(1, 2, 4, 4),)])
+def attention_with_score(x):
+    return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+@case(lambda: [(t(3, grad=True),), (t(3),), (t(2, grad=True),)])
+def attributes_set_on_tensors(x):
+    x.tag = 5
+    y = x * 2
+    y.note = "made"
+    return y, x.tag, y.note, getattr(x, "gone", None), hasattr(y, "tag")

@@ -12,10 +12,6 @@ def _plain(state=None):
     return [(t(2, 3),), (t(4, 3),), (t(2, 3, start=2),)]
 
 
-def _grads():
-    return [(t(2, 3, grad=True),), (t(4, 3, grad=True),)]
-
-
 def _backward(result):
     first = result[0] if isinstance(result, tuple | list) else result
     if isinstance(first, torch.Tensor) and first.requires_grad:
@@ -405,3 +401,17 @@ def registration_hooks():
         return y
 
     return program, seen
+
+
+@case(lambda: [(t(3),), (t(2),)])
+def disabled_by_user(x):
+    from conformance.ops import left_out
+
+    return left_out(x) + 1
+
+
+@case(lambda: [(t(3), 3), (t(2), 2), (t(2), 3)])
+def torch_checks(x, n):
+    torch._check(x.shape[0] == n, lambda: f"not {n}")
+    torch._assert(x.dim() == 1, "one dimension")
+    return x * n, torch.compiler.is_compiling(), torch.compiler.is_exporting()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import abc
 import collections.abc
+import inspect
 import numbers
+import types
 import typing
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, cast, runtime_checkable
 
@@ -187,3 +189,135 @@ def class_variables(x, n):
         name: str
 
     return Local.count * x, sorted(Local.__annotations__), hasattr(Local, "name")
+
+
+class Point:
+    def __init__(self, a, b):
+        self.a = a
+        self.b = b
+
+
+class Figure(abc.ABC):
+    @abc.abstractmethod
+    def area(self): ...
+
+    @property
+    @abc.abstractmethod
+    def name(self): ...
+
+
+class Tile(Figure):
+    def __init__(self, side):
+        self.side = side
+
+    def area(self):
+        return self.side**2
+
+    @property
+    def name(self):
+        return "square"
+
+
+@typing.runtime_checkable
+class Sized(typing.Protocol):
+    def area(self): ...
+
+
+class Entry(typing.NamedTuple):
+    a: torch.Tensor
+    b: int = 2
+
+
+@case(lambda: [(t(2), Tile(2)), (t(2), Tile(3))])
+def abstract_classes(x, shape):
+    try:
+        Figure()
+    except TypeError as error:
+        text = str(error)
+    return x * shape.area(), text, shape.name, isinstance(shape, Sized), isinstance(x, Sized)
+
+
+@case(with_x([1], {"a": 1}, (2,), "s"))
+def abstract_containers(x, value):
+    kinds = collections.abc.Mapping, collections.abc.Sequence, collections.abc.Hashable
+    found = [isinstance(value, kind) for kind in (*kinds, collections.abc.Iterable)]
+    return x, found, issubclass(type(value), collections.abc.Sized), callable(value)
+
+
+class Vector(collections.abc.MutableSequence):
+    def __init__(self, *items):
+        self.items = list(items)
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        return self.items[index]
+
+    def __setitem__(self, index, value):
+        self.items[index] = value
+
+    def __delitem__(self, index):
+        del self.items[index]
+
+    def insert(self, index, value):
+        self.items.insert(index, value)
+
+
+@case(with_x(1, 2))
+def inherited_methods(x, n):
+    vector = Vector(x, n)
+    vector.append(3)
+    vector.extend([4, 5])
+    vector += [6]
+    vector.remove(3)
+    return vector[0] * n, vector.pop(), vector.index(5), list(reversed(vector))[:2], 5 in vector
+
+
+@case(with_x(1, 2))
+def typing_at_run_time(x, n):
+    box = Box[int](n)
+    row = Entry(x, b=n)
+    cast = typing.cast(int, n)
+    hints = typing.get_type_hints(Entry)
+    args = typing.get_args(typing.Union[int, str]), typing.get_origin(list[int])
+    return x * box.value, row, row._replace(b=7).b, cast, list(hints), args, row._asdict()["b"]
+
+
+@case(with_x(1, 2))
+def types_module(x, n):
+    space = types.SimpleNamespace(a=n, b=x)
+    space.c = space.a + 1
+    frozen = types.MappingProxyType({"k": n})
+    method = types.MethodType(lambda self, y: y * self, n)
+    made = types.new_class("Made", (), {}, lambda ns: ns.update(v=n))
+    return method(x), space.c, frozen["k"], made.v, isinstance(len, types.BuiltinFunctionType)
+
+
+def annotated(x: torch.Tensor, n: int = 2, *rest, flag=False, **more) -> torch.Tensor:
+    """Documentation."""
+    return x * n
+
+
+@case(with_x(1, 2))
+def inspecting(x, n):
+    signature = inspect.signature(annotated)
+    bound = signature.bind(x, n, flag=True)
+    bound.apply_defaults()
+    names = list(signature.parameters)
+    kinds = inspect.isfunction(annotated), inspect.isclass(Point), inspect.ismodule(inspect)
+    return (
+        annotated(*bound.args[:2]),
+        names,
+        kinds,
+        list(bound.arguments),
+        inspect.getdoc(annotated),
+    )
+
+
+@case(lambda: [(t(2), {"n": 3, "other": 1}), (t(2), {"n": 4})])
+def filtered_keywords(x, options):
+    known = set(inspect.signature(annotated).parameters)
+    given = {name: value for name, value in options.items() if name in known}
+    full = inspect.getfullargspec(annotated)
+    return annotated(x, **given), full.args, full.varkw, inspect.isgeneratorfunction(annotated)
