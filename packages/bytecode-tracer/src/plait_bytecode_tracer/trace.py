@@ -48,11 +48,12 @@ from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.ambient import AUTOCAST_DEVICES, bound, enter_inference_mode
 from plait_bytecode_tracer.tensors.dead_nodes import drop_dead_nodes
 from plait_bytecode_tracer.tensors.histories import guard_histories, is_refused_as_leaf
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.keys import all_distinct, key_object
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import HOOKS
 from plait_bytecode_tracer.values.sources import Source, argument
-from plait_bytecode_tracer.values.variables import UnreadVariable, Variable, is_constant
+from plait_bytecode_tracer.values.variables import UnreadVariable, Variable
 from plait_utils import get_logger
 
 SUPPORTED_VERSIONS = ((3, 11), (3, 12), (3, 13))

@@ -19,12 +19,12 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.folding import fold, has_tensor
 from plait_bytecode_tracer.rules.registry import fits
+from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     Known,
     TensorVariable,
     Variable,
-    is_numpy_constant,
 )
 
 TABLES = (creation, linear, reductions, shaping)

@@ -25,6 +25,8 @@ from plait_bytecode_tracer.arrays.values import (
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.values.constants import is_constant
+from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     Known,
@@ -33,8 +35,6 @@ from plait_bytecode_tracer.values.variables import (
     SymbolVariable,
     TensorVariable,
     Variable,
-    is_array,
-    is_constant,
 )
 
 

@@ -15,6 +15,7 @@ from plait_bytecode_tracer.arrays.traced import Traced
 from plait_bytecode_tracer.arrays.values import constant_array, dtype_of, has_array, torch_dtype
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.shapes.attributes import size_of
+from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     IteratorVariable,
@@ -24,7 +25,6 @@ from plait_bytecode_tracer.values.variables import (
     SliceVariable,
     SymbolVariable,
     Variable,
-    is_array,
 )
 
 

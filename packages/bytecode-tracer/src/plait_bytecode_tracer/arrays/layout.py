@@ -13,6 +13,7 @@ from plait_bytecode_tracer.arrays.context import Context
 from plait_bytecode_tracer.arrays.traced import Traced
 from plait_bytecode_tracer.arrays.values import is_from_outside, known_array
 from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     DictVariable,
@@ -21,7 +22,6 @@ from plait_bytecode_tracer.values.variables import (
     SliceVariable,
     TensorVariable,
     Variable,
-    is_array,
 )
 
 _IN_C_ORDER = frozenset({np.linalg.inv, np.linalg.solve})

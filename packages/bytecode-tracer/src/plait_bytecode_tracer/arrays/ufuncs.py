@@ -15,13 +15,13 @@ from plait_bytecode_tracer.arrays.traced import Traced
 from plait_bytecode_tracer.arrays.values import TORCH_DTYPES, dtype_of, torch_dtype
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     Known,
     SequenceVariable,
     SymbolVariable,
     Variable,
-    is_numpy_constant,
 )
 
 _NUMBERS = (int, float, complex)

@@ -14,6 +14,7 @@ from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.guards import Kind, Mode, array_format
 from plait_bytecode_tracer.objects.folding import fold
 from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
@@ -23,7 +24,6 @@ from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     TensorVariable,
     Variable,
-    is_array,
 )
 
 TORCH_DTYPES: dict[type, torch.dtype] = {

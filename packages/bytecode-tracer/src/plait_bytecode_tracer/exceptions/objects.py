@@ -21,6 +21,7 @@ from plait_bytecode_tracer.exceptions.raising import (
     storage_of_real,
 )
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     ExceptionStorage,
     Known,
@@ -28,7 +29,6 @@ from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     TracebackVariable,
     Variable,
-    is_constant,
 )
 
 

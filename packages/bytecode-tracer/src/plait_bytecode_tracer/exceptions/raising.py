@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     ExceptionStorage,
     Known,
     ObjectVariable,
     SequenceVariable,
     Variable,
-    is_constant,
     key_variable,
 )
 

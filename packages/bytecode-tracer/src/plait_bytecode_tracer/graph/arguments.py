@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.values.constants import is_constant, is_definition
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
@@ -19,8 +20,6 @@ from plait_bytecode_tracer.values.variables import (
     SymbolVariable,
     TensorVariable,
     Variable,
-    is_constant,
-    is_definition,
 )
 
 

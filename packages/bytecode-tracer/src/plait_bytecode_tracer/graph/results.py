@@ -13,12 +13,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.tensors.wrappers import class_of
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     Known,
     SequenceVariable,
     TensorVariable,
     Variable,
-    is_constant,
 )
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.outside.detaching import detach
 from plait_bytecode_tracer.twins.registry import proxy_of, shown_by
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.set_order import arranged
 from plait_bytecode_tracer.values.variables import (
@@ -37,7 +38,6 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
     ViewVariable,
-    is_constant,
     key_variable,
 )
 

@@ -44,6 +44,7 @@ from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.repointing import set_data
 from plait_bytecode_tracer.tensors.subclasses import store_subclass_attribute, subclass_attribute
 from plait_bytecode_tracer.values.lookup import is_a, is_defined
+from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     BoundVariable,
@@ -70,7 +71,6 @@ from plait_bytecode_tracer.values.variables import (
     TracebackVariable,
     Variable,
     ViewVariable,
-    is_array,
 )
 
 _OF_METHODS = frozenset({"__get__", "__call__", "__eq__", "__ne__"})

@@ -26,6 +26,7 @@ from plait_bytecode_tracer.objects.operations import IN_PLACE
 from plait_bytecode_tracer.objects.standins import HEAP_TYPE, fails_for_real
 from plait_bytecode_tracer.objects.statics import MISSING, is_python, static_attribute
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.set_order import InOrder, note_change, order_unknown
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -35,7 +36,6 @@ from plait_bytecode_tracer.values.variables import (
     SetVariable,
     Variable,
     ViewVariable,
-    is_constant,
 )
 
 _SEQUENCES = (list, tuple, str, bytes, bytearray, collections.deque)

@@ -15,6 +15,7 @@ from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.caches import call_for_tensors, is_tensor_call
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.keys import constant_key
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
@@ -27,7 +28,6 @@ from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     SetVariable,
     Variable,
-    is_constant,
 )
 
 _ABSENT = object()

@@ -20,6 +20,7 @@ from plait_bytecode_tracer.objects.operations import apply, element_equal, ident
 from plait_bytecode_tracer.objects.standins import fails_for_real
 from plait_bytecode_tracer.objects.statics import is_python, static_attribute
 from plait_bytecode_tracer.values.classes import defined_as, type_of
+from plait_bytecode_tracer.values.constants import is_constant, is_definition
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
@@ -34,8 +35,6 @@ from plait_bytecode_tracer.values.variables import (
     SliceVariable,
     Variable,
     ViewVariable,
-    is_constant,
-    is_definition,
 )
 
 COMPARISONS: dict[Any, tuple[str, str]] = {

@@ -15,6 +15,7 @@ from plait_bytecode_tracer.objects.standins import HEAP_TYPE
 from plait_bytecode_tracer.objects.statics import MISSING, guard_class, is_python, static_attribute
 from plait_bytecode_tracer.outside.tables import own_dict
 from plait_bytecode_tracer.twins.registry import proxy_of
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.plain import TUPLE_GETTER, is_named_tuple
 from plait_bytecode_tracer.values.variables import (
@@ -27,7 +28,6 @@ from plait_bytecode_tracer.values.variables import (
     SliceVariable,
     Variable,
     ViewVariable,
-    is_constant,
 )
 
 _BOUNDS = ("start", "stop", "step")

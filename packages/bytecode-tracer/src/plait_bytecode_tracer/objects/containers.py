@@ -12,6 +12,8 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.made import HEAP_TYPE
+from plait_bytecode_tracer.values.constants import is_constant, is_fixed
+from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     BoundVariable,
@@ -28,9 +30,6 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
     ViewVariable,
-    is_constant,
-    is_fixed,
-    is_numpy_constant,
 )
 
 V = TypeVar("V", bound=Variable)
@@ -344,7 +343,7 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
         case IteratorVariable():
             return _iterator_contains(frame, container, item)
         case TensorVariable():
-            from plait_bytecode_tracer.frames.calls import inline
+            from plait_bytecode_tracer.frames.inlining import inline
 
             search: Any = torch.Tensor.__contains__
             return bool(plain_value(inline(frame, search, [container, item], {})))

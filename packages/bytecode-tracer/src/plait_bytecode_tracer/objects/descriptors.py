@@ -36,6 +36,7 @@ from plait_bytecode_tracer.rules.ambient import device_method
 from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_constant, is_definition, is_fixed
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import VALUE_BASES
 from plait_bytecode_tracer.values.variables import (
@@ -51,9 +52,6 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
     ViewVariable,
-    is_constant,
-    is_definition,
-    is_fixed,
 )
 
 _PAST_ORDER = frozenset(

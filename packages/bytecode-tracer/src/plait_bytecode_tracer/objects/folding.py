@@ -20,6 +20,8 @@ from plait_bytecode_tracer.exceptions.raising import python_error
 from plait_bytecode_tracer.frames.frame import constant
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.outside.calendars import CLASSES, FRESH, formats_locally
+from plait_bytecode_tracer.values.constants import is_constant, is_definition, is_fixed
+from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     DictVariable,
@@ -32,10 +34,6 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     TextVariable,
     Variable,
-    is_array,
-    is_constant,
-    is_definition,
-    is_fixed,
 )
 
 _PATHS = ("_path_normpath", "normpath", "splitroot", "_path_splitroot_ex")

@@ -11,13 +11,13 @@ from plait_bytecode_tracer.objects.folding import fold
 from plait_bytecode_tracer.objects.objects import storage_of
 from plait_bytecode_tracer.objects.statics import MISSING, static_attribute
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
     ObjectVariable,
     SequenceVariable,
     Variable,
-    is_constant,
 )
 
 _CONVERSION = re.compile(

@@ -9,12 +9,12 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.values.constants import is_fixed
 from plait_bytecode_tracer.values.variables import (
     Known,
     ObjectVariable,
     SliceVariable,
     Variable,
-    is_fixed,
 )
 
 

@@ -89,7 +89,7 @@ def _fold_class(
     frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     if has_tensor([args, kwargs]):
-        from plait_bytecode_tracer.frames.calls import operator_on_tensors
+        from plait_bytecode_tracer.objects.builtins_on_tensors import operator_on_tensors
 
         return operator_on_tensors(frame, cls, args, kwargs)
     return call_folded(frame, cls, args, kwargs)

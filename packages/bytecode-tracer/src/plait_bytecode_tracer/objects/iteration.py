@@ -17,6 +17,7 @@ from plait_bytecode_tracer.outside.iterators import outside_iterator
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.patches import refuse_modes, require_own
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_constant, is_fixed
 from plait_bytecode_tracer.values.iterators import over, over_keys, over_known, over_sequence
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
@@ -31,8 +32,6 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
     ViewVariable,
-    is_constant,
-    is_fixed,
 )
 
 _ELEMENTS = 16

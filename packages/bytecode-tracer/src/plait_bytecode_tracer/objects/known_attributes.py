@@ -31,15 +31,15 @@ from plait_bytecode_tracer.objects.statics import (
 )
 from plait_bytecode_tracer.outside.tables import global_table
 from plait_bytecode_tracer.rules.registry import find_builtin
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_a
+from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
 from plait_bytecode_tracer.values.plain import STORED_KINDS
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
     Known,
     Variable,
-    is_constant,
-    is_numpy_constant,
 )
 
 _OF_FUNCTIONS = frozenset(

@@ -12,14 +12,13 @@ from plait_bytecode_tracer.objects.folding import fold, has_tensor
 from plait_bytecode_tracer.objects.indices import plain_index
 from plait_bytecode_tracer.objects.operations import element_equal
 from plait_bytecode_tracer.objects.representation import represent
+from plait_bytecode_tracer.values.constants import is_constant, is_nan
 from plait_bytecode_tracer.values.hints import sized_elements
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
     SequenceVariable,
     Variable,
-    is_constant,
-    is_nan,
 )
 
 

@@ -22,6 +22,7 @@ from plait_bytecode_tracer.objects.tensor_methods import tensor_method, through_
 from plait_bytecode_tracer.outside.calendars import CLASSES, is_local, is_makers
 from plait_bytecode_tracer.rules.registry import fits, takes_names
 from plait_bytecode_tracer.tensors.subclasses import dispatch, holds_subclass, subclass_method
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
@@ -40,7 +41,6 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
     ViewVariable,
-    is_constant,
 )
 
 

@@ -10,12 +10,12 @@ import torch
 from plait_bytecode_tracer.objects.comparison import is_implemented
 from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.objects.statics import class_of, is_python, static_attribute
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     Known,
     ObjectVariable,
     TensorVariable,
     Variable,
-    is_constant,
 )
 
 _REFLECTED = {

@@ -35,6 +35,7 @@ from plait_bytecode_tracer.outside.assumptions import guard_no_own
 from plait_bytecode_tracer.outside.containers import wrap_storage
 from plait_bytecode_tracer.outside.liveness import is_held
 from plait_bytecode_tracer.outside.tables import own_dict, written_globals
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_a, is_asked
 from plait_bytecode_tracer.values.plain import STORED_KINDS, VALUE_BASES, own_table
 from plait_bytecode_tracer.values.variables import (
@@ -45,7 +46,6 @@ from plait_bytecode_tracer.values.variables import (
     ObjectVariable,
     SuperVariable,
     Variable,
-    is_constant,
 )
 
 

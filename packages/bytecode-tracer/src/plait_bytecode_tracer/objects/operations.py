@@ -25,6 +25,7 @@ from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.patches import require_own
 from plait_bytecode_tracer.tensors.subclasses import dispatch, holds_subclass
 from plait_bytecode_tracer.tensors.values import UNKNOWN, value_of
+from plait_bytecode_tracer.values.constants import is_constant, is_nan
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
@@ -40,8 +41,6 @@ from plait_bytecode_tracer.values.variables import (
     Variable,
     ViewVariable,
     is_array_variable,
-    is_constant,
-    is_nan,
 )
 
 

@@ -20,6 +20,7 @@ from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.objects.standins import fails_for_real, stand_in
 from plait_bytecode_tracer.objects.statics import MISSING, is_python, static_attribute
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_constant, is_definition, is_fixed
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -31,9 +32,6 @@ from plait_bytecode_tracer.values.variables import (
     SetVariable,
     Variable,
     ViewVariable,
-    is_constant,
-    is_definition,
-    is_fixed,
 )
 
 _REAL = ("__float__", "__index__")

@@ -16,6 +16,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import python_error
 from plait_bytecode_tracer.objects.statics import builtin_base
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
@@ -28,7 +29,6 @@ from plait_bytecode_tracer.values.variables import (
     SetVariable,
     SliceVariable,
     Variable,
-    is_constant,
 )
 
 HEAP_TYPE = 1 << 9

@@ -16,6 +16,7 @@ from plait_bytecode_tracer.outside.tensors import guard_requires_grad, input_ten
 from plait_bytecode_tracer.shapes.attributes import symbolic_attribute
 from plait_bytecode_tracer.tensors.gradients import gradient, gradient_function, is_leaf
 from plait_bytecode_tracer.tensors.patches import is_own
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
@@ -24,7 +25,6 @@ from plait_bytecode_tracer.values.variables import (
     OpaqueVariable,
     TensorVariable,
     Variable,
-    is_constant,
 )
 
 _TENSOR_CONSTANTS = frozenset(

@@ -18,13 +18,12 @@ from plait_bytecode_tracer.objects.folding import fold
 from plait_bytecode_tracer.objects.indices import with_index
 from plait_bytecode_tracer.objects.iteration import elements, require_iterable
 from plait_bytecode_tracer.objects.objects import storage_of
+from plait_bytecode_tracer.values.constants import is_constant, is_fixed
 from plait_bytecode_tracer.values.variables import (
     Known,
     ObjectVariable,
     SequenceVariable,
     Variable,
-    is_constant,
-    is_fixed,
 )
 
 _string: Any = vars(string)["_string"]

@@ -11,8 +11,9 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.objects import bind_attribute
 from plait_bytecode_tracer.objects.statics import MISSING, guard_class, static_attribute
 from plait_bytecode_tracer.tensors.wrappers import require_code
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_defined
-from plait_bytecode_tracer.values.variables import Known, TensorVariable, Variable, is_constant
+from plait_bytecode_tracer.values.variables import Known, TensorVariable, Variable
 from plait_utils.wrappings import is_wrapper
 
 _UNTRACED = frozenset(

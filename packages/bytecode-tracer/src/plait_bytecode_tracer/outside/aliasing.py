@@ -15,6 +15,7 @@ from plait_bytecode_tracer.graph.changes import is_changed
 from plait_bytecode_tracer.guards import Distinct, Kind, StoragePattern, storage_pattern
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.wrappers import memory_of
+from plait_bytecode_tracer.values.constants import is_fixed
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.sources import Access, Source
 from plait_bytecode_tracer.values.variables import (
@@ -26,7 +27,6 @@ from plait_bytecode_tracer.values.variables import (
     SetVariable,
     TensorVariable,
     Variable,
-    is_fixed,
 )
 
 

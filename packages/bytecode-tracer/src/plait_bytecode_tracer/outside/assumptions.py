@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from plait_bytecode_tracer.guards import ABSENT, Kind, class_attribute
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import HOOKS, is_empty, own_table, shown
 from plait_bytecode_tracer.values.sources import Source
-from plait_bytecode_tracer.values.variables import CellVariable, is_constant
+from plait_bytecode_tracer.values.variables import CellVariable
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState

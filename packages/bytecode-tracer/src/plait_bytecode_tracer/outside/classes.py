@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.outside.functions import is_made_for_calls, is_passed, wrap_function
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import TUPLE_GETTER, is_named_tuple
 from plait_bytecode_tracer.values.sources import Source
-from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable, is_constant
+from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind, same_order
 from plait_bytecode_tracer.twins.registry import outside_deque
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lazy import LazyDict, LazyList, OpenList
 from plait_bytecode_tracer.values.object_keys import (
     entry_source,
@@ -28,7 +29,6 @@ from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     SetVariable,
     Variable,
-    is_constant,
 )
 
 if TYPE_CHECKING:

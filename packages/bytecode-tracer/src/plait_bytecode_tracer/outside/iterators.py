@@ -8,6 +8,7 @@ from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -17,7 +18,6 @@ from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     SetVariable,
     Variable,
-    is_array,
 )
 
 _VIEWS: tuple[Any, ...] = ({}.keys(), {}.values(), {}.items())

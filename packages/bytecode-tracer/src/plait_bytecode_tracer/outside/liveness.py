@@ -11,6 +11,7 @@ import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lazy import is_open, raw_items
 from plait_bytecode_tracer.values.lookup import table_of
 from plait_bytecode_tracer.values.object_keys import real_key
@@ -31,7 +32,6 @@ from plait_bytecode_tracer.values.variables import (
     UnreadVariable,
     Variable,
     ViewVariable,
-    is_constant,
 )
 
 if TYPE_CHECKING:

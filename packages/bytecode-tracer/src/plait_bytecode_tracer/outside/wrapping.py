@@ -16,12 +16,12 @@ from plait_bytecode_tracer.outside.containers import guard_view, wrap_container,
 from plait_bytecode_tracer.outside.functions import is_made_for_calls, wrap_function
 from plait_bytecode_tracer.outside.tensors import wrap_tensor
 from plait_bytecode_tracer.twins.registry import proxy_of, shown_by
+from plait_bytecode_tracer.values.constants import UNCHANGING, VIEWS, is_constant
 from plait_bytecode_tracer.values.lookup import has_plain_names, is_a
+from plait_bytecode_tracer.values.numpy_objects import is_array, is_numpy_float
 from plait_bytecode_tracer.values.plain import STORED_KINDS, is_named_tuple
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
-    UNCHANGING,
-    VIEWS,
     ArrayVariable,
     BoundVariable,
     CellVariable,
@@ -29,9 +29,6 @@ from plait_bytecode_tracer.values.variables import (
     Known,
     MethodVariable,
     Variable,
-    is_array,
-    is_constant,
-    is_numpy_float,
 )
 
 if TYPE_CHECKING:

@@ -23,13 +23,13 @@ from plait_bytecode_tracer.tensors.reach import reach_of
 from plait_bytecode_tracer.tensors.scopes import Scope
 from plait_bytecode_tracer.tensors.stand_ins import FunctionCall, StandIn
 from plait_bytecode_tracer.tensors.transforms import AutogradFunction, tensors_in
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     Known,
     ObjectVariable,
     SequenceVariable,
     TensorVariable,
     Variable,
-    is_constant,
 )
 
 

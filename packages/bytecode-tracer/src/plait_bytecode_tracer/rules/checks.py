@@ -33,13 +33,13 @@ from plait_bytecode_tracer.objects.statics import (
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_fixed
 from plait_bytecode_tracer.values.variables import (
     Known,
     ObjectVariable,
     SymbolVariable,
     TensorVariable,
     Variable,
-    is_fixed,
 )
 from plait_utils.wrappings import is_wrapper
 

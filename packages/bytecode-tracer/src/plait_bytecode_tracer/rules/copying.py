@@ -35,6 +35,7 @@ from plait_bytecode_tracer.tensors.gradients import gradient, is_leaf
 from plait_bytecode_tracer.twins import copying as twin_copying
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.keys import constant_key, keep_distinct
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
@@ -52,7 +53,6 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     TextVariable,
     Variable,
-    is_constant,
 )
 
 _OWN_WAYS = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs_ex__")

@@ -46,7 +46,7 @@ def _caller_of(frame: Frame, owner: ObjectVariable) -> Known:
 def fields(frame: Frame, owner: Variable) -> Variable:
     cls = owner.cls if isinstance(owner, ObjectVariable) else getattr(owner, "value", None)
     if frame.state.made.is_made(cls):
-        from plait_bytecode_tracer.frames.calls import inline
+        from plait_bytecode_tracer.frames.inlining import inline
 
         function: Any = dataclasses.fields
         return inline(frame, function, [owner], {})

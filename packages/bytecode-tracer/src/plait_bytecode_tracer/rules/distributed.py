@@ -11,7 +11,8 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.values.variables import Variable, is_constant
+from plait_bytecode_tracer.values.constants import is_constant
+from plait_bytecode_tracer.values.variables import Variable
 
 
 def _question(function: Callable[[], Any]) -> Builtin:

@@ -17,8 +17,9 @@ from plait_bytecode_tracer.making.building import change, make
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.folding import tracked
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.iterators import over
-from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable, is_constant
+from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable
 
 # JSON.
 

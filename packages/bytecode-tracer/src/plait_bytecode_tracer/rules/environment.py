@@ -25,6 +25,7 @@ from plait_bytecode_tracer.objects.operations import truth
 from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.outside.tables import global_table, written_globals
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
@@ -36,7 +37,6 @@ from plait_bytecode_tracer.values.variables import (
     SymbolVariable,
     TensorVariable,
     Variable,
-    is_constant,
 )
 from plait_utils import collection_threshold
 

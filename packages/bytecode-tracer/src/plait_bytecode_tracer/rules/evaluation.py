@@ -23,13 +23,13 @@ from plait_bytecode_tracer.outside.tables import global_table, stand_for
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
     ObjectVariable,
     SequenceVariable,
     Variable,
-    is_constant,
     is_none,
 )
 

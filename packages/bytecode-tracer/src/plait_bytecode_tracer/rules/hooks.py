@@ -49,7 +49,7 @@ _SETUP_OUTPUT: Any = BackwardHook.setup_output_hook
 @builtin(_SETUP_INPUT)
 def setup_input_hook(frame: Frame, owner: Variable, args: Variable) -> Variable:
     """Put an identity around what a module is given."""
-    from plait_bytecode_tracer.frames.calls import inline
+    from plait_bytecode_tracer.frames.inlining import inline
 
     state = frame.state
     if not state.grad_enabled or not _requires_grad(args):
@@ -73,7 +73,7 @@ def setup_input_hook(frame: Frame, owner: Variable, args: Variable) -> Variable:
 @builtin(_SETUP_OUTPUT)
 def setup_output_hook(frame: Frame, owner: Variable, args: Variable) -> Variable:
     """Put an identity around what a module returns, and its hooks on both."""
-    from plait_bytecode_tracer.frames.calls import inline
+    from plait_bytecode_tracer.frames.inlining import inline
 
     state = frame.state
     is_tuple = isinstance(args, SequenceVariable) and issubclass(args.kind, tuple)

@@ -20,6 +20,7 @@ from plait_bytecode_tracer.objects.statics import MISSING, static_attribute
 from plait_bytecode_tracer.rules.objects import callable_, len_
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_fixed
 from plait_bytecode_tracer.values.iterators import over_keys, over_reversed
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -33,7 +34,6 @@ from plait_bytecode_tracer.values.variables import (
     SymbolVariable,
     Variable,
     ViewVariable,
-    is_fixed,
 )
 
 

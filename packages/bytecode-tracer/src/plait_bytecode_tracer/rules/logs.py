@@ -14,6 +14,7 @@ from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.tensors.ambient import bound
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.plain import own_table
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
@@ -22,7 +23,6 @@ from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     SymbolVariable,
     Variable,
-    is_constant,
 )
 
 _METHODS = ("debug", "info", "warning", "error", "critical", "log")
@@ -61,7 +61,7 @@ for _name in _METHODS:
 @builtin(logging.Logger.isEnabledFor)
 def is_enabled_for(frame: Frame, logger: Variable, level: Variable) -> Variable:
     """Whether a logger logs at a level, asked again before each call: it keeps the answers."""
-    from plait_bytecode_tracer.frames.calls import inline
+    from plait_bytecode_tracer.frames.inlining import inline
 
     real = logger.value if isinstance(logger, Known) else None
     known = isinstance(level, Known) and type(level.value) is int

@@ -28,7 +28,7 @@ CALL_WITH_HOOKS: Any = torch.nn.Module._call_impl
 @builtin(MODULE_CALL)
 def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
     """`nn.Module.__call__`: hooks, if there are any, around `forward`."""
-    from plait_bytecode_tracer.frames.calls import inline
+    from plait_bytecode_tracer.frames.inlining import inline
 
     if _has_hooks(frame, owner) or _has_global_hooks(frame):
         return inline(frame, CALL_WITH_HOOKS, [owner, *args], dict(kwargs))
@@ -79,7 +79,7 @@ def _has_global_hooks(frame: Frame) -> bool:
 @builtin(MODULE_GETATTR)
 def module_getattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
     """`nn.Module.__getattr__`: a parameter, buffer or submodule."""
-    from plait_bytecode_tracer.frames.calls import inline
+    from plait_bytecode_tracer.frames.inlining import inline
     from plait_bytecode_tracer.objects.known_attributes import module_entry
 
     if isinstance(owner, ObjectVariable):

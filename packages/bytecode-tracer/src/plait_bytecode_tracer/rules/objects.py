@@ -25,6 +25,7 @@ from plait_bytecode_tracer.shapes.attributes import size_of
 from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.patches import require_own
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.keys import keep_distinct
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import is_empty
@@ -48,7 +49,6 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
     ViewVariable,
-    is_constant,
 )
 
 

@@ -16,8 +16,9 @@ from plait_bytecode_tracer.objects.specials import call_special, takes_object
 from plait_bytecode_tracer.objects.statics import MISSING, guard_class, static_attribute
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.hints import hinted_length
-from plait_bytecode_tracer.values.variables import Known, Variable, is_constant
+from plait_bytecode_tracer.values.variables import Known, Variable
 
 
 @builtin(operator.truth)

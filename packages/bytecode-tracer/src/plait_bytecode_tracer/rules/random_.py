@@ -22,7 +22,8 @@ from plait_bytecode_tracer.outside.draws import (
     next_draws,
 )
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
-from plait_bytecode_tracer.values.variables import Known, SymbolVariable, Variable, is_constant
+from plait_bytecode_tracer.values.constants import is_constant
+from plait_bytecode_tracer.values.variables import Known, SymbolVariable, Variable
 
 _DRAWS = (
     *("uniform", "triangular", "randrange", "randint", "normalvariate", "gauss", "expovariate"),
@@ -116,7 +117,7 @@ def _in_python(
     kwargs: dict[str, Variable],
 ) -> Variable:
     """A method as it is written in Python, over random numbers of its own."""
-    from plait_bytecode_tracer.frames.calls import inline
+    from plait_bytecode_tracer.frames.inlining import inline
 
     if not isinstance(real, types.FunctionType):
         raise TraceBreakError("GB0002", f"{real.__name__}() of a random generator of another kind")

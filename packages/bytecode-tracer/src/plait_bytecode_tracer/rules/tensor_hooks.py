@@ -104,7 +104,7 @@ _remove: Any = RemovableHandle.remove
 @builtin(_remove)
 def remove(frame: Frame, owner: Variable) -> Variable:
     """Remove a hook: a traced one has never been there."""
-    from plait_bytecode_tracer.frames.calls import inline
+    from plait_bytecode_tracer.frames.inlining import inline
 
     state = frame.state
     if not isinstance(owner, HookHandle):

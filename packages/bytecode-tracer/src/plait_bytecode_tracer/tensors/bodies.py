@@ -24,6 +24,7 @@ from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors import transforms
 from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.scopes import Scope
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
@@ -31,7 +32,6 @@ from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     TensorVariable,
     Variable,
-    is_constant,
 )
 
 

@@ -28,6 +28,7 @@ from plait_bytecode_tracer.guards import Guard, Kind
 from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.patches import refuse_modes
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.sources import Access, Source
 from plait_bytecode_tracer.values.variables import (
     CellVariable,
@@ -37,7 +38,6 @@ from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     TensorVariable,
     Variable,
-    is_constant,
 )
 
 _DEFINITIONS = (

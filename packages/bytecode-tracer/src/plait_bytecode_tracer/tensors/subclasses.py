@@ -20,6 +20,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects.objects import bind_attribute
 from plait_bytecode_tracer.objects.statics import MISSING, guard_class, static_attribute
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.plain import is_plain_subclass
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
@@ -30,7 +31,6 @@ from plait_bytecode_tracer.values.variables import (
     SubclassVariable,
     TensorVariable,
     Variable,
-    is_constant,
 )
 
 _DEFAULT: Any = torch.Tensor.__dict__["__torch_function__"]

@@ -15,12 +15,12 @@ from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.objects.standins import stand_in
 from plait_bytecode_tracer.objects.statics import MISSING, static_attribute
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     IteratorVariable,
     Known,
     ObjectVariable,
     Variable,
-    is_constant,
 )
 
 

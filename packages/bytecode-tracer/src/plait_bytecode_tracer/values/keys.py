@@ -21,6 +21,7 @@ from plait_bytecode_tracer.objects.standins import stand_in
 from plait_bytecode_tracer.objects.statics import static_attribute
 from plait_bytecode_tracer.outside.functions import settled
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_constant, is_fixed, is_nan
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.object_keys import ReferenceKey
 from plait_bytecode_tracer.values.variables import (
@@ -38,9 +39,6 @@ from plait_bytecode_tracer.values.variables import (
     SymbolVariable,
     TensorVariable,
     Variable,
-    is_constant,
-    is_fixed,
-    is_nan,
     key_variable,
 )
 

@@ -16,9 +16,10 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind
+from plait_bytecode_tracer.values.constants import is_constant, is_nan
 from plait_bytecode_tracer.values.set_order import like
 from plait_bytecode_tracer.values.sources import Source
-from plait_bytecode_tracer.values.variables import Known, ObjectKey, Variable, is_constant, is_nan
+from plait_bytecode_tracer.values.variables import Known, ObjectKey, Variable
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import abc
-import collections
 import contextvars
-import enum
-import functools
-import inspect
-import re
-import struct
 import types
 import weakref
 from collections.abc import Callable
@@ -20,8 +13,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.outside.calendars import PLAIN, ZONED, is_plain_time
-from plait_bytecode_tracer.values.lookup import is_a
+from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.sources import Source
 
 if TYPE_CHECKING:
@@ -491,34 +483,6 @@ class GetterVariable(Variable):
     kwargs: dict[str, Variable] = field(default_factory=dict)
 
 
-CONSTANT_TYPES: tuple[type, ...] = (
-    int,
-    float,
-    bool,
-    str,
-    bytes,
-    complex,
-    type(None),
-    type(Ellipsis),
-    type(NotImplemented),
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-    torch.Size,
-    torch.finfo,
-    torch.iinfo,
-    torch._C._SDPBackend,
-    range,
-    slice,
-    *PLAIN,
-)
-"""Immutable values that are compared by value."""
-_CONSTANT_ALONE = frozenset(CONSTANT_TYPES) - {slice}
-"""Those that hold no others."""
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
 class ObjectKey:
     """A tracked object as a key of a dict or element of a set: it is equal to itself only."""
 
@@ -550,113 +514,8 @@ def is_none(variable: Variable | None) -> bool:
     return variable is None or (isinstance(variable, Known) and variable.value is None)
 
 
-def is_constant(value: Any) -> bool:
-    """Whether a value is immutable through and through, and compares by value."""
-    if type(value) in _CONSTANT_ALONE:
-        return True
-    if is_a(value, _SYMBOLIC):
-        return False
-    if type(value) in (tuple, frozenset):
-        return all(is_constant(item) for item in value)
-    if type(value) is slice:
-        return all(is_constant(part) for part in (value.start, value.stop, value.step))
-    if type(value) in ZONED:
-        return is_plain_time(value)
-    return is_numpy_constant(value) or is_a(value, enum.Enum)
-
-
-def is_numpy_constant(value: Any) -> bool:
-    """Whether a value is a scalar of NumPy that holds no objects, or a plain dtype."""
-    module = type(value).__module__
-    if module == "numpy" and hasattr(type(value), "item") and hasattr(type(value), "dtype"):
-        return type(value).__name__ != "ndarray" and value.dtype.kind in "biufcSUmM"
-    return module == "numpy.dtypes" and value.kind in "biufc" and value.metadata is None
-
-
-def is_array(value: object) -> bool:
-    """Whether a value is an array of NumPy itself, not of a subclass."""
-    cls = type(value)
-    return cls.__name__ == "ndarray" and cls.__module__ == "numpy"
-
-
-def is_numpy_float(value: Any) -> bool:
-    """Whether a value is a scalar of NumPy that a float can hold."""
-    cls = type(value)
-    return cls.__module__ == "numpy" and cls.__name__ in ("float32", "float64")
-
-
 def is_array_variable(variable: Variable) -> bool:
     """Whether a variable is an array or scalar of NumPy that the trace computes with."""
     if isinstance(variable, Known):
         return is_array(variable.value)
     return isinstance(variable, ArrayVariable)
-
-
-_FUNCTIONS = types.FunctionType | types.BuiltinFunctionType
-_DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
-
-
-def is_of_numpy(function: Any) -> bool:
-    """Whether something that is called is a function, scalar class or method of NumPy's."""
-    cls = type(function)
-    if cls.__module__ == "numpy":
-        return cls.__name__ in ("ufunc", "_ArrayFunctionDispatcher", "_DTypeMeta")
-    if cls.__name__ == "cython_function_or_method":
-        return str(function.__module__).startswith("numpy")
-    if is_a(function, _FUNCTIONS):
-        owner = type(getattr(function, "__self__", None)).__module__
-        module = getattr(function, "__module__", None) or ""
-        return (owner if isinstance(owner, str) else "").startswith("numpy.random") or (
-            isinstance(module, str) and module.partition(".")[0] == "numpy"
-        )
-    if is_a(function, _DESCRIPTORS):
-        return bool(function.__objclass__.__module__ == "numpy")
-    return cls is type and bool(function.__module__ == "numpy")
-
-
-UNCHANGING: tuple[type, ...] = (
-    *(inspect.Signature, inspect.Parameter, inspect.BoundArguments, re.Pattern, re.Match),
-    *(types.CodeType, struct.Struct),
-)
-"""Classes of objects that tell what does not change."""
-VIEWS: tuple[type, ...] = (
-    *(type({}.keys()), type({}.values()), type({}.items())),
-    *(type(collections.OrderedDict().keys()), type(collections.OrderedDict().values())),
-    type(collections.OrderedDict().items()),
-)
-"""Classes of views of dicts."""
-_FIXED_TYPES = (*UNCHANGING, *VIEWS, types.MappingProxyType)
-
-
-def is_fixed(value: Any) -> bool:
-    """Whether methods of a value can be called while tracing: they tell what does not change."""
-    return is_constant(value) or is_a(value, _FIXED_TYPES)
-
-
-_DEFINITIONS: tuple[type, ...] = (
-    *(types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodType),
-    *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
-)
-_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, type(torch.Tensor))
-
-
-def is_nan(value: object) -> bool:
-    """Whether it is a float that containers find by its identity, as it equals nothing."""
-    return type(value) is float and value != value
-
-
-def is_definition(value: object) -> bool:
-    """Whether it is a function or class whose special methods are Python's own."""
-    if is_a(value, _DEFINITIONS) or type(value) in _METACLASSES:
-        return True
-    metaclass: Any = type(value)
-    return issubclass(metaclass, type) and _asks_as_type(metaclass)
-
-
-_ASKED = ("__repr__", "__str__", "__hash__", "__eq__", "__format__", "__call__", "__getattribute__")
-
-
-@functools.cache
-def _asks_as_type(metaclass: Any) -> bool:
-    """Whether a metaclass leaves to `type` what functions ask of a class."""
-    return all(getattr(metaclass, name) is getattr(type, name) for name in _ASKED)
