@@ -35,6 +35,7 @@ from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     SetVariable,
     SliceVariable,
+    SymbolVariable,
     TensorVariable,
     Variable,
     ViewVariable,
@@ -288,7 +289,7 @@ class Made:
                 return functools.partial(
                     self.stand_in(function), *map(self.stand_in, args.items), **named
                 )
-            case TensorVariable():
+            case TensorVariable() | SymbolVariable():
                 return Opaque()
             case ViewVariable(owner, name):
                 return getattr(self.stand_in(owner), name)()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.outside.draws import drawing
 from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
@@ -36,6 +40,12 @@ _OVER_OTHERS = frozenset({enumerate, zip, map, filter})
 """Classes whose instances tell the iterators below them."""
 
 
+_FAR = 1 << 62
+"""From here on a counter's numbers are none that a graph computes with."""
+_COUNT = re.compile(r"count\((-?\d+)\)")
+"""A counter by ones, as it displays itself; Python 3.12 warns of asking it in another way."""
+
+
 class _Indexed:
     def __getitem__(self, position: int) -> int:
         """Only the class of its iterator is of interest."""
@@ -55,6 +65,8 @@ def outside_iterator(frame: Frame, value: Known) -> IteratorVariable | None:
     """An iterator of the caller as one of the trace; None if it cannot be looked into."""
     real, source = value.value, value.source
     kind = type(real)
+    if kind is itertools.count and source is not None:
+        return _counter(frame, value, source)
     over_rows = kind is _SEQUENCE_ITERATOR and _goes_over_rows(real)
     if source is None or (kind not in _POSITIONED | _COPIED | _OVER_OTHERS and not over_rows):
         return None
@@ -153,6 +165,42 @@ def _from_here(frame: Frame, value: Known, source: Source) -> IteratorVariable:
         return Remake(None, [value])
 
     return IteratorVariable(step, type(real), again, None)
+
+
+def upcoming(counter: Any) -> tuple[int]:
+    """The number that a counter gives next. Raises TypeError for one by other steps."""
+    found = _COUNT.fullmatch(repr(counter))
+    if found is None:
+        raise TypeError("a counter by other steps")
+    return (int(found[1]),)
+
+
+def _counter(frame: Frame, value: Known, source: Source) -> IteratorVariable | None:
+    """A counter from where it stands: its next number is an input, as one that is drawn."""
+    from plait_bytecode_tracer.objects.operations import apply
+
+    state, real = frame.state, value.value
+    known = state.world.storages.get(id(real))
+    if isinstance(known, IteratorVariable):
+        return known
+    if _COUNT.fullmatch(repr(real)) is None or state.policy.dynamic is False:
+        return None
+    (start,) = upcoming(real)
+    if abs(start) >= _FAR:
+        return None
+    code = f"{state.constants.name(upcoming)}({source.code})"
+    first = state.need_symbols().drawn(start, drawing(code, source).element(0, "0"))
+    count = 0
+
+    def step() -> Variable:
+        nonlocal count
+        count += 1
+        return apply(frame, operator.add, [first, constant(count - 1)]) if count > 1 else first
+
+    inner = IteratorVariable(step, itertools.count, lambda: Remake(None, [value]))
+    made = _replayed(frame, value, inner, itertools.count)
+    state.world.storages[id(real)] = made
+    return made
 
 
 def _as_iterator(made: Variable) -> IteratorVariable:

@@ -10,6 +10,7 @@ import enum
 import functools
 import types
 import typing
+from collections.abc import Iterable
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -32,7 +33,9 @@ from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
     Known,
+    ObjectVariable,
     SequenceVariable,
+    SymbolVariable,
     Variable,
 )
 
@@ -177,9 +180,24 @@ def _metaclass_maker(maker: Any) -> Builtin:
     def rule(frame: Frame, /, *args: Variable, **kwargs: Variable) -> Variable:
         for base in elements(frame, args[2]):
             _check_base(frame, base)
+        if maker is enum.EnumMeta.__new__ and any(map(_is_symbolic, _values_of(args[3]))):
+            raise TraceBreakError("GB0009", "a number that changes as a member of an enum")
         return make(frame, maker, list(args), kwargs)
 
     return rule
+
+
+def _values_of(namespace: Variable) -> Iterable[Variable]:
+    """What the body of a class has put into its namespace."""
+    table = namespace.base if isinstance(namespace, ObjectVariable) else namespace
+    return table.items.values() if isinstance(table, DictVariable) else ()
+
+
+def _is_symbolic(value: Variable) -> bool:
+    """Whether a member's value is not known in the trace; `enum` computes with it."""
+    if isinstance(value, SequenceVariable):
+        return any(map(_is_symbolic, value.items))
+    return isinstance(value, SymbolVariable)
 
 
 _PLAIN_MODULES = frozenset(
