@@ -253,3 +253,40 @@ def method_wrappers(x, n):
         lifted = staticmethod(lambda y: y - n)
 
     return Local.static(x), Local().cls(x), Local.lifted(x), Local().lifted(x)
+
+
+class Described(property):
+    """A property that is made with more than its functions."""
+
+    def __init__(self, getter, unit="m"):
+        super().__init__(getter, None, None, f"in {unit}")
+
+
+@case(lambda: [(t(2), "m"), (t(2), "km"), (t(3), "m")])
+def property_class_made_in_call(x, unit):
+    made = Described(lambda self: x * 2, unit)
+    return isinstance(made, property), made.fget(None), made.__get__(None, int) is made
+
+
+class Shown:
+    """A descriptor that shows another on the class, as torch.distributions do."""
+
+    def __init__(self, wrapped):
+        self.wrapped = wrapped
+
+    def __get__(self, instance, owner=None):
+        if instance is None:
+            return Described(self.wrapped)
+        return self.wrapped(instance)
+
+
+class Showing:
+    @Shown
+    def value(self):
+        return 3
+
+
+@case(lambda: [(t(2),), (t(3),)])
+def property_shown_on_class(x):
+    shown = Showing.value
+    return type(shown), shown.fget(Showing()), Showing().value * x, isinstance(shown, property)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
+from plait_bytecode_tracer.guards.exact import exact_key
 from plait_bytecode_tracer.guards.kinds import (
     Distinct,
     Kind,
@@ -54,8 +55,10 @@ _ALONE = frozenset(
     }
 )
 """The kinds of which a source has one guard."""
-_BY_TEXT = frozenset({Kind.PYTHON, Kind.NO_ATTRIBUTE, Kind.LACKS, Kind.HAS})
+_BY_TEXT = frozenset({Kind.PYTHON, Kind.NO_ATTRIBUTE})
 """The kinds that their own text tells apart."""
+_BY_KEY = frozenset({Kind.LACKS, Kind.HAS})
+"""The kinds that a key of a dict tells apart; two classes may have one name."""
 
 
 @dataclass(slots=True)
@@ -103,6 +106,8 @@ def _discriminator(kind: Kind, expected: object) -> Hashable:
         return str(expected[0])
     if kind in _BY_TEXT:
         return repr(expected)
+    if kind in _BY_KEY:
+        return exact_key(expected)
     if isinstance(expected, Source):
         return expected.code
     if isinstance(expected, Distinct):

@@ -18,7 +18,7 @@ from plait_bytecode_tracer.exceptions.raising import (
 )
 from plait_bytecode_tracer.frames.arity import refuse
 from plait_bytecode_tracer.frames.frame import Frame, constant
-from plait_bytecode_tracer.making.building import make
+from plait_bytecode_tracer.making.building import change, make
 from plait_bytecode_tracer.making.made_classes import type_attribute
 from plait_bytecode_tracer.objects.class_methods import DESCRIPTORS, get_descriptor
 from plait_bytecode_tracer.objects.comparison import COMPARISONS
@@ -58,6 +58,8 @@ _PAST_ORDER = frozenset(
     {"__setitem__", "__delitem__", "pop", "popitem", "clear", "update", "setdefault", "__ior__"}
 )
 """Methods of dict that change an OrderedDict without its knowing."""
+_MADE = (property, classmethod, staticmethod)
+"""What the trace makes for real."""
 _OF_OWN_CLASS = frozenset({"copy", "__copy__", "__or__", "__ror__"})
 """Methods whose result is of the class of the object."""
 
@@ -101,6 +103,11 @@ def call_descriptor(
         return get_descriptor(frame, owner.value, *rest)
     if cls is property and name in ("getter", "setter", "deleter"):
         return make(frame, descriptor, args, kwargs)
+    if name == "__init__" and cls in _MADE and isinstance(owner, Known):
+        if not frame.state.made.is_made(owner.value):
+            raise TraceBreakError("GB0002", f"{cls.__name__}.__init__ of one that was there before")
+        change(frame, owner, descriptor, args, kwargs)
+        return constant(None)
     if name == "__init__" and isinstance(owner, ObjectVariable):
         initialize(frame, owner, rest, kwargs)
         return constant(None)

@@ -190,7 +190,8 @@ def instantiate(
             return made
     else:
         _refuse_arguments(cls, args, kwargs)
-        made = empty_instance(frame, cls, args, kwargs)
+        given_new = ([], {}) if issubclass(cls, _DESCRIPTORS) else (args, kwargs)
+        made = empty_instance(frame, cls, *given_new)  # of descriptors it takes anything
     if isinstance(made, ObjectVariable):
         cls = made.cls  # `__new__` may have made another
     start = static_attribute(cls, "__init__")
@@ -257,6 +258,8 @@ def empty_instance(
     )
     if cls in VALUE_BASES:
         return call(frame, constant(cls), args, kwargs)
+    if issubclass(cls, _DESCRIPTORS) and not args and not kwargs:
+        return make(frame, maker, [Known(cls)], {})
     known = maker is object.__new__ or (base is not None and maker is not None)
     in_c = cls.__module__ == "builtins" and not cls.__flags__ & _HEAP_TYPE
     if not known or issubclass(cls, torch.Tensor) or in_c:

@@ -20,7 +20,12 @@ from plait_bytecode_tracer.tensors.gradients import is_leaf
 from plait_bytecode_tracer.tensors.requiring import require_before
 from plait_bytecode_tracer.tensors.subclasses import made_subclass
 from plait_bytecode_tracer.tensors.values import READERS, UNKNOWN, value_of
-from plait_bytecode_tracer.values.variables import TensorVariable, Variable
+from plait_bytecode_tracer.values.variables import (
+    Known,
+    SequenceVariable,
+    TensorVariable,
+    Variable,
+)
 
 _VALUE_METHODS = frozenset(
     {
@@ -117,11 +122,20 @@ def tensor_method(
         return state.tensor_result(node, result)
     if "out" in kwargs:
         state.mutates_tensors = True
+    if name == "new" and len(args) == 1 and _is_size(args[0]):
+        name = "new_empty"  # in a graph a size is a tuple, of which `new` makes a tensor
     node, result = state.emit("call_method", name, [owner, *args], kwargs)
     if result is owner.fake:  # such as contiguous() of a contiguous tensor
         state.graph.erase_node(node)
         return owner
     return state.tensor_result(node, result)
+
+
+def _is_size(value: Variable) -> bool:
+    """Whether it is a `torch.Size`."""
+    if isinstance(value, SequenceVariable):
+        return value.kind is torch.Size
+    return isinstance(value, Known) and type(value.value) is torch.Size
 
 
 _OF_MEMORY = frozenset({"_is_view", "is_shared", "_is_zerotensor"})

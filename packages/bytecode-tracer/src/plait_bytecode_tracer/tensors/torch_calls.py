@@ -31,6 +31,8 @@ _UNTRACED_TORCH = frozenset(
         *("numel_", "tensor", "as_tensor", "Generator"),
     }
 )
+_OF_ARGUMENTS = frozenset({"broadcast_shapes"})
+"""Functions that compute with numbers alone."""
 
 
 def call_torch(
@@ -64,7 +66,8 @@ def call_torch(
     for given in args:
         if isinstance(given, TensorVariable) and given.fake is result:
             return given
-    if is_constant(result) and result is not None and not has_tensor([args, kwargs]):
+    told = is_constant(result) and result is not None and not has_tensor([args, kwargs])
+    if told and name not in _OF_ARGUMENTS:
         _guard_answer(frame, real, args, kwargs, result)
     return state.tensor_result(node, result)
 

@@ -117,7 +117,9 @@ def read_keys(state: TraceState, source: Source, keys: Sequence[Any]) -> None:
 
 
 def is_identity_key(value: object) -> bool:
-    """Whether a key compares by identity: a class or function."""
+    """Whether a key compares by identity: a class or function, or a tuple of these."""
+    if type(value) is tuple:
+        return all(is_constant(item) or is_identity_key(item) for item in value)
     return isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
 
 
