@@ -100,6 +100,8 @@ def _recorded(
     """
     state = frame.state
     refuse_modes(state, f"{cls.__name__}.apply")
+    if state.made.is_made(cls):
+        raise TraceBreakError("GB0002", f"{cls.__name__}.apply, a class that each call makes")
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise TraceBreakError("GB0002", f"{cls.__name__}.apply inside a transform")
     if has_changed_objects(state):

@@ -13,6 +13,8 @@ import typing
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
@@ -243,7 +245,8 @@ def _changer(function: Any) -> Builtin:
 
 
 _abc: Any = abc  # its functions in C are not in the stubs
-for _function in (_abc._abc_init, _abc._abc_register):
+_function_meta: Any = type(torch.autograd.Function)  # its `__init__` only numbers classes
+for _function in (_abc._abc_init, _abc._abc_register, _function_meta.__init__):
     builtin(_function)(_changer(_function))
 
 
