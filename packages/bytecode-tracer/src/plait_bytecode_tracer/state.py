@@ -23,6 +23,7 @@ from plait_bytecode_tracer.outside.seeds import Seeds
 from plait_bytecode_tracer.outside.tensors import GraphInput
 from plait_bytecode_tracer.outside.world import World
 from plait_bytecode_tracer.shapes.policy import Policy
+from plait_bytecode_tracer.shapes.symbols import Symbols
 from plait_bytecode_tracer.tensors.ambient import Ambient
 from plait_bytecode_tracer.tensors.derivatives import Derivatives
 from plait_bytecode_tracer.tensors.scopes import Scope
@@ -146,8 +147,6 @@ class TraceState:
     def need_symbols(self) -> Symbols:
         """The symbolic numbers of this trace, from now on."""
         if self.symbols is None:
-            from plait_bytecode_tracer.shapes.symbols import Symbols
-
             self.symbols = Symbols(self)
             self.fake_mode.use_symbols(self.symbols.environment)
         return self.symbols

@@ -23,6 +23,7 @@ from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     Known,
+    SequenceVariable,
     TensorVariable,
     Variable,
 )
@@ -102,8 +103,6 @@ def call_builtin(
 
         return array_operator(frame, operator.pow, args)
     if real is divmod and len(args) == 2:
-        from plait_bytecode_tracer.values.variables import SequenceVariable
-
         return SequenceVariable(
             [call_ufunc(frame, ufunc, args, {}) for ufunc in (np.floor_divide, np.remainder)], tuple
         )

@@ -30,6 +30,7 @@ from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     Known,
+    MethodVariable,
     SequenceVariable,
     SliceVariable,
     SymbolVariable,
@@ -136,9 +137,6 @@ class Context:
 
     def store(self, target: ArrayVariable, value: Traced) -> ArrayVariable:
         """Write into an array, as `out=` does: of its shape, in its type if that is safe."""
-        from plait_bytecode_tracer.frames.calls import call
-        from plait_bytecode_tracer.values.variables import MethodVariable
-
         tensor = tensor_of(self.frame.state, target)
         self.require_writable(target)
         if tuple(tensor.fake.shape) != tuple(value.variable.fake.shape):
@@ -146,7 +144,7 @@ class Context:
         found = NUMPY_DTYPES[value.dtype]
         if not np.can_cast(found, dtype_of(target), "same_kind"):
             self.refuse(f"{found} to be written to {dtype_of(target)}")
-        call(self.frame, MethodVariable(tensor, "copy_"), [value.variable], {})
+        self.frame.call(MethodVariable(tensor, "copy_"), [value.variable], {})
         return target
 
 

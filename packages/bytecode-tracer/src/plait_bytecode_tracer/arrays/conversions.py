@@ -11,6 +11,8 @@ from plait_bytecode_tracer.arrays.context import Context
 from plait_bytecode_tracer.arrays.values import NUMPY_DTYPES, require_handling, tensor_of
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.objects.attributes import call_method
+from plait_bytecode_tracer.objects.operations import truth
 from plait_bytecode_tracer.outside.tensors import guard_requires_grad
 from plait_bytecode_tracer.values.variables import ArrayVariable, Remake, TensorVariable, Variable
 
@@ -76,8 +78,6 @@ def torch_call(
 
 def array_truth(frame: Frame, array: ArrayVariable) -> bool:
     """`bool(array)`, of one element."""
-    from plait_bytecode_tracer.objects.operations import truth
-
     context = Context(frame, "bool() of an array")
     tensor = context.traced(array)
     if tensor.dim() != 0 and any(size != 1 for size in tensor.variable.fake.shape):
@@ -97,7 +97,5 @@ def index_of(frame: Frame, array: ArrayVariable) -> Variable:
 
 def read_array(frame: Frame, array: ArrayVariable, name: str) -> Any:
     """A method of the tensor that reads its values: `item`, `tolist` and the like."""
-    from plait_bytecode_tracer.objects.attributes import call_method
-
     context = Context(frame, f"{name}() of an array")
     return call_method(frame, context.traced(array).variable, name, [])

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from plait_bytecode_tracer.arrays.context import Context
+from plait_bytecode_tracer.arrays.conversions import array_of_tensor
+from plait_bytecode_tracer.arrays.shaping import _sizes
 from plait_bytecode_tracer.arrays.table import captured
 from plait_bytecode_tracer.arrays.values import (
     dtype_of,
@@ -28,8 +30,6 @@ from plait_bytecode_tracer.values.variables import (
 
 
 def _shape(context: Context, value: Variable) -> Sequence[Any]:
-    from plait_bytecode_tracer.arrays.shaping import _sizes
-
     return _sizes(context, value)
 
 
@@ -185,8 +185,6 @@ def _identity(context: Context, n: Variable, dtype: Variable | None = None) -> V
 def _array(context: Context, value: Variable, dtype: Variable | None, *, copies: bool) -> Variable:
     wanted = context.constant(dtype)
     if isinstance(value, TensorVariable):
-        from plait_bytecode_tracer.arrays.conversions import array_of_tensor
-
         value = array_of_tensor(context.frame, value)
         if wanted is not None and np.dtype(wanted) != dtype_of(value):
             return cast(context, value, wanted)

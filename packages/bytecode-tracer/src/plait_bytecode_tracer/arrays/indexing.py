@@ -14,6 +14,7 @@ from plait_bytecode_tracer.arrays.layout import ordered
 from plait_bytecode_tracer.arrays.traced import Traced
 from plait_bytecode_tracer.arrays.values import constant_array, dtype_of, has_array, torch_dtype
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.containers import set_item
 from plait_bytecode_tracer.shapes.attributes import size_of
 from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.variables import (
@@ -49,8 +50,6 @@ def get_array_item(frame: Frame, array: ArrayVariable, key: Variable) -> Variabl
 
 def set_array_item(frame: Frame, array: ArrayVariable, key: Variable, value: Variable) -> None:
     """`array[key] = value`."""
-    from plait_bytecode_tracer.objects.containers import set_item
-
     context = Context(frame, "an assignment to an element")
     context.require_writable(array)
     parts, _ = _key(context, key)

@@ -15,10 +15,12 @@ from plait_bytecode_tracer.arrays.indexing import array_iterator, get_array_item
 from plait_bytecode_tracer.arrays.layout import ordered
 from plait_bytecode_tracer.arrays.shaping import arranged
 from plait_bytecode_tracer.arrays.table import FUNCTIONS
-from plait_bytecode_tracer.arrays.ufuncs import METHODS, array_operator, call_ufunc
+from plait_bytecode_tracer.arrays.ufuncs import METHODS, array_operator, call_ufunc, operands_of
 from plait_bytecode_tracer.arrays.values import class_of_array, dtype_of
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.operations import apply
+from plait_bytecode_tracer.rules.objects import len_
 from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.shapes.attributes import shape_of
 from plait_bytecode_tracer.values.lookup import is_defined
@@ -59,8 +61,6 @@ def _shape(context: Context, array: ArrayVariable) -> Variable:
 
 
 def _size(context: Context, array: ArrayVariable) -> Variable:
-    from plait_bytecode_tracer.objects.operations import apply
-
     shape = _shape(context, array)
     items = shape.items if isinstance(shape, SequenceVariable) else ()
     if not items:
@@ -210,8 +210,6 @@ def clip(
 
 
 def _clipped_type(context: Context, array: Variable, bounds: Sequence[Variable]) -> np.dtype[Any]:
-    from plait_bytecode_tracer.arrays.ufuncs import operands_of
-
     return operands_of(context, [array, *bounds])[1]
 
 
@@ -263,8 +261,6 @@ def _set(context: Context, array: ArrayVariable, key: Variable, value: Variable)
 
 
 def _length(context: Context, array: ArrayVariable) -> Variable:
-    from plait_bytecode_tracer.rules.objects import len_
-
     if not has_dimensions(context, array):
         context.refuse("a scalar")
     return len_(context.frame, context.traced(array).variable)
@@ -321,14 +317,12 @@ _METHODS: dict[str, Callable[..., Variable]] = {
 
 def array_number(frame: Frame, function: Any, array: ArrayVariable) -> Variable:
     """`int`, `float`, `bool` or `complex` of an array of one element."""
-    from plait_bytecode_tracer.frames.calls import call
-
     context = Context(frame, f"{function.__name__}() of an array")
     tensor = context.traced(array)
     if tensor.dim() != 0:  # NumPy warns of it, or refuses
         context.refuse("dimensions")
     try:
-        return call(frame, constant(function), [tensor.variable], {})
+        return frame.call(constant(function), [tensor.variable], {})
     except TraceBreakError as error:
         if error.kind.code != "GB0004":
             raise

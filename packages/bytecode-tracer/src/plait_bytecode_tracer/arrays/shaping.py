@@ -11,6 +11,7 @@ from plait_bytecode_tracer.arrays.context import Context, key_part
 from plait_bytecode_tracer.arrays.reductions import axes_of
 from plait_bytecode_tracer.arrays.table import captured
 from plait_bytecode_tracer.arrays.traced import Traced
+from plait_bytecode_tracer.arrays.ufuncs import operands_of
 from plait_bytecode_tracer.arrays.values import dtype_of
 from plait_bytecode_tracer.frames.frame import constant
 from plait_bytecode_tracer.objects.containers import plain_value
@@ -207,8 +208,6 @@ def _where(
 ) -> Variable:
     if x is None or y is None:
         context.refuse("one argument, whose result's size depends on data")
-    from plait_bytecode_tracer.arrays.ufuncs import operands_of
-
     chosen = context.traced(context.array(condition))
     if chosen.dtype is not context.t.bool:
         chosen = chosen != 0
@@ -433,8 +432,6 @@ def _isclose(
     atol: Variable | None = None,
     equal_nan: Variable | None = None,
 ) -> Variable:
-    from plait_bytecode_tracer.arrays.ufuncs import operands_of
-
     given, dtype = operands_of(context, [context.array(a), context.array(b)])
     if dtype.kind != "f" or dtype == np.float16:
         context.refuse("such elements")

@@ -12,7 +12,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.objects import exception_field, new_exception
 from plait_bytecode_tracer.exceptions.raising import exception_class, fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
-from plait_bytecode_tracer.objects.attributes import load_attribute, store_attribute
+from plait_bytecode_tracer.objects.attributes import find_attribute, load_attribute, store_attribute
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.operations import truth
@@ -83,9 +83,7 @@ def _test(frame: Frame, matcher: Variable) -> Test:
             and not inspect.isclass(matcher.value)
         )
     if is_function:
-        from plait_bytecode_tracer.frames.calls import call
-
-        return lambda value: truth(frame, call(frame, matcher, [value], {}))
+        return lambda value: truth(frame, frame.call(matcher, [value], {}))
     text = "a function, exception type or tuple of exception types"
     if sys.version_info >= (3, 13):
         text = "an exception type, a tuple of exception types, or a callable (other than a class)"
@@ -110,10 +108,8 @@ def _subset(frame: Frame, group: Variable, members: list[Variable]) -> Variable 
     """A group of some of a group's exceptions, with its cause, context, traceback and notes."""
     if not members:
         return None
-    from plait_bytecode_tracer.frames.calls import call
-
     method = load_attribute(frame, group, "derive")
-    made = call(frame, method, [SequenceVariable(members, list)], {})
+    made = frame.call(method, [SequenceVariable(members, list)], {})
     if not issubclass(type_of(made), BaseExceptionGroup):
         fails(TypeError, "derive must return an instance of BaseExceptionGroup")
     for name in _METADATA:
@@ -127,8 +123,6 @@ def _subset(frame: Frame, group: Variable, members: list[Variable]) -> Variable 
 
 
 def _notes(frame: Frame, value: Variable) -> Variable | None:
-    from plait_bytecode_tracer.objects.attributes import find_attribute
-
     return find_attribute(frame, value, "__notes__")
 
 
@@ -149,9 +143,7 @@ def match_group(frame: Frame, value: Variable, wanted: Variable) -> tuple[Variab
         return made, nothing
     if not _is_group(value):
         return nothing, value
-    from plait_bytecode_tracer.frames.calls import call
-
-    parts = call(frame, load_attribute(frame, value, "split"), [wanted], {})
+    parts = frame.call(load_attribute(frame, value, "split"), [wanted], {})
     if type_of(parts) is not tuple:
         raise TraceBreakError("GB0006", "split() returns no tuple")
     items = list(elements(frame, parts))

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.exceptions.raising import (
     storage_of_real,
 )
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     ExceptionStorage,
@@ -184,8 +185,6 @@ def set_exception_field(frame: Frame, owner: ObjectVariable, name: str, value: V
     is_none = isinstance(value, Known) and value.value is None
     match name:
         case "args":
-            from plait_bytecode_tracer.objects.iteration import elements
-
             storage.items[:] = list(elements(frame, value))
             storage.fields.pop("args", None)
             return

@@ -18,6 +18,8 @@ from plait_bytecode_tracer.exceptions.objects import exception_field, set_except
 from plait_bytecode_tracer.exceptions.raising import PythonError, fails
 from plait_bytecode_tracer.frames.frame import Frame, constant, instructions_of, line_text
 from plait_bytecode_tracer.guards import Kind, Mode
+from plait_bytecode_tracer.objects.objects import generic_attribute
+from plait_bytecode_tracer.objects.writes import write_attribute
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.sources import Source
@@ -87,8 +89,6 @@ def _read(frame: Frame, value: Variable, name: str) -> Variable | None:
     if isinstance(value, ObjectVariable):
         found: Variable | None = exception_field(value, name)
     else:
-        from plait_bytecode_tracer.objects.objects import generic_attribute
-
         found = generic_attribute(frame, value, name)
     return None if isinstance(found, Known) and found.value is None else found
 
@@ -97,8 +97,6 @@ def _write(frame: Frame, value: Variable, name: str, content: Variable) -> None:
     if isinstance(value, ObjectVariable):
         set_exception_field(frame, value, name, content)
         return
-    from plait_bytecode_tracer.objects.writes import write_attribute
-
     write_attribute(frame, value, name, content)
 
 

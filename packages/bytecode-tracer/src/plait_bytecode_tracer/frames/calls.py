@@ -14,6 +14,7 @@ from plait_bytecode_tracer.exceptions.raising import PythonError, fails
 from plait_bytecode_tracer.frames.arity import refuse
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.frames.inlining import inline, inline_traced
+from plait_bytecode_tracer.objects.attributes import load_attribute
 from plait_bytecode_tracer.objects.builtins_on_tensors import operator_on_tensors
 from plait_bytecode_tracer.objects.caches import call_cached
 from plait_bytecode_tracer.objects.containers import describe
@@ -166,8 +167,6 @@ def _call_known(
         return call_descriptor(frame, real, args, kwargs)
     if is_a(real, types.MethodWrapperType):
         if reads_tensor(real) and isinstance(args[0], TensorVariable):
-            from plait_bytecode_tracer.objects.attributes import load_attribute
-
             return load_attribute(frame, args[0], getattr(real.__self__, "__name__", ""))
         descriptor = static_attribute(type(real.__self__), real.__name__)
         if isinstance(descriptor, _DESCRIPTORS):

@@ -372,6 +372,14 @@ class Frame:
         self.push(error.value)
         return self.index_of(found.target)
 
+    def call(
+        self, function: Variable, args: list[Variable], kwargs: dict[str, Variable]
+    ) -> Variable:
+        """`function(*args, **kwargs)`, called by this frame."""
+        from plait_bytecode_tracer.frames.calls import call  # which runs frames
+
+        return call(self, function, args, kwargs)
+
     # Used by handlers.
 
     def push(self, value: Variable) -> None:

@@ -18,6 +18,7 @@ from plait_bytecode_tracer.exceptions.raising import (
 from plait_bytecode_tracer.exceptions.tracebacks import enter_traceback, frame_object
 from plait_bytecode_tracer.frames.frame import Frame, constant, instructions_of
 from plait_bytecode_tracer.objects.attributes import find_attribute, load_attribute
+from plait_bytecode_tracer.objects.iteration import is_read, next_item
 from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.lookup import is_defined
@@ -99,8 +100,6 @@ def send(frame: Frame, value: Variable | None) -> Variable | None:
 
 def _thrown(frame: Frame, args: list[Variable]) -> Variable:
     """The exception that `throw(type, value, traceback)` means."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if len(args) > 1 and frame.is_312:
         raise TraceBreakError("GB0002", "throw() of a type and a value, which warns")
     raised = args[0]
@@ -112,7 +111,7 @@ def _thrown(frame: Frame, args: list[Variable]) -> Variable:
         if is_exception(value):
             return value
         given = [] if isinstance(value, Known) and value.value is None else [value]
-        return call(frame, raised, given, {})
+        return frame.call(raised, given, {})
     if not is_exception(raised):
         text = "exceptions must be classes or instances deriving from BaseException"
         fails(TypeError, f"{text}, not {type_of(raised).__name__}")
@@ -177,8 +176,6 @@ def _delegate(frame: Frame) -> Variable | None:
 
 def _close_receiver(frame: Frame, receiver: Variable) -> None:
     """Close what a frame waits for, before the frame itself is closed."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if isinstance(receiver, Suspending):
         close(receiver.frame)
         return
@@ -189,7 +186,7 @@ def _close_receiver(frame: Frame, receiver: Variable) -> None:
             raise TraceBreakError("GB0002", "an exception that only a hook is told of") from error
         method = None
     if method is not None:
-        call(frame, method, [], {})
+        frame.call(method, [], {})
 
 
 _AHEAD = int(sys.version_info >= (3, 13))
@@ -216,11 +213,9 @@ def _thrower(frame: Frame, receiver: Variable) -> Variable | None:
 
 
 def _thrown_by(frame: Frame, method: Variable | None, raised: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
     if method is None:
         raise PythonError(raised)
-    return call(frame, method, [raised], {})
+    return frame.call(method, [raised], {})
 
 
 def _go_on_after(frame: Frame, value: Variable) -> Variable | None:
@@ -273,9 +268,6 @@ def close(frame: Frame) -> Variable:
 
 def send_to(frame: Frame, receiver: Variable, value: Variable) -> tuple[Variable | None, Variable]:
     """Send to what `yield from` or `await` waits for: what it yields, else what it returned."""
-    from plait_bytecode_tracer.frames.calls import call
-    from plait_bytecode_tracer.objects.iteration import is_read, next_item
-
     if isinstance(receiver, Suspending):
         found = send(receiver.frame, value)
         return found, receiver.frame.result or constant(None)
@@ -283,13 +275,13 @@ def send_to(frame: Frame, receiver: Variable, value: Variable) -> tuple[Variable
     try:
         if not is_none:
             method = load_attribute(frame, receiver, "send")
-            return call(frame, method, [value], {}), constant(None)
+            return frame.call(method, [value], {}), constant(None)
         next_ = None
         if isinstance(receiver, ObjectVariable | Known) and not is_read(frame, receiver):
             next_ = special_method(frame, receiver, "__next__")
         if next_ is None:
             return next_item(frame, receiver), constant(None)
-        return call(frame, next_, [], {}), constant(None)
+        return frame.call(next_, [], {}), constant(None)
     except PythonError as error:
         if not issubclass(exception_class(error.value), StopIteration):
             raise
@@ -298,8 +290,6 @@ def send_to(frame: Frame, receiver: Variable, value: Variable) -> tuple[Variable
 
 def awaitable(frame: Frame, value: Variable) -> Variable:
     """What `await value` waits for."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if isinstance(value, CoroutineVariable):
         waits = value.frame.index and value.frame.result is None
         if value.frame.running or (waits and _delegate(value.frame) is not None):
@@ -313,7 +303,7 @@ def awaitable(frame: Frame, value: Variable) -> Variable:
     method = special_method(frame, value, "__await__")
     if method is None:
         fails(TypeError, f"object {kind} can't be used in 'await' expression")
-    found = call(frame, method, [], {})
+    found = frame.call(method, [], {})
     if isinstance(found, CoroutineVariable):
         fails(TypeError, "__await__() returned a coroutine")
     has_next = isinstance(found, IteratorVariable) or (

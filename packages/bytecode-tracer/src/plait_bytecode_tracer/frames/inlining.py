@@ -6,6 +6,7 @@ import inspect
 import types
 from typing import Any
 
+from plait_bytecode_tracer.breaking.resume import origin_of
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.arity import refuse_python
 from plait_bytecode_tracer.frames.frame import Frame, Function, constant
@@ -82,8 +83,6 @@ def inline(
 
 def _is_resumed(function: types.FunctionType) -> bool:
     """Whether it is the rest of a frame, after a break."""
-    from plait_bytecode_tracer.breaking.resume import origin_of
-
     return origin_of(function.__code__) is not None
 
 

@@ -24,6 +24,7 @@ from plait_bytecode_tracer.failing import (
 from plait_bytecode_tracer.graph.arguments import map_variables
 from plait_bytecode_tracer.graph.changes import changed_inputs, is_changed
 from plait_bytecode_tracer.graph.failures import failing_operation
+from plait_bytecode_tracer.shapes.uses import check_result, check_use
 from plait_bytecode_tracer.tensors.dtypes import is_doubtful, require_kernel
 from plait_bytecode_tracer.tensors.in_place import require_possible, require_unhooked
 from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operation
@@ -40,7 +41,6 @@ def emit(
 ) -> tuple[fx.Node, Any]:
     """Add a node and run it on fake tensors. Arguments are variables or containers."""
     from plait_bytecode_tracer.shapes.data import check_assumed
-    from plait_bytecode_tracer.shapes.uses import check_result, check_use
     from plait_bytecode_tracer.tensors.repointing import refuse_repointed
 
     _guard_target(state, kind, target, args)

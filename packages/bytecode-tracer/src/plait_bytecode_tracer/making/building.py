@@ -11,7 +11,7 @@ from plait_bytecode_tracer.exceptions.raising import PythonError, fails, python_
 from plait_bytecode_tracer.frames.frame import Frame, Function, constant
 from plait_bytecode_tracer.making.made import Recipe, Step
 from plait_bytecode_tracer.making.prototypes import ShieldError, new_class
-from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.containers import plain_value, set_item
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.objects import special_method, storage_of, super_attribute
 from plait_bytecode_tracer.objects.statics import MISSING, guard_class, is_python, static_attribute
@@ -77,8 +77,6 @@ def build_class(
     frame: Frame, body: Variable, name: Variable, bases: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """`builtins.__build_class__(body, name, *bases, **kwargs)`."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if not isinstance(body, FunctionVariable):
         raise TraceBreakError("GB0002", "__build_class__ of a function from elsewhere")
     resolved = _resolve_bases(frame, bases)
@@ -92,7 +90,7 @@ def build_class(
     cell = inner.run()
     if resolved != bases:
         _set_entry(frame, namespace, "__orig_bases__", SequenceVariable(bases, tuple))
-    cls = call(frame, meta, [name, bases_tuple, namespace], kwargs)
+    cls = frame.call(meta, [name, bases_tuple, namespace], kwargs)
     if isinstance(cell, CellVariable) and isinstance(cls, Known) and isinstance(cls.value, type):
         content = cell.content
         if content is None:
@@ -113,7 +111,6 @@ def plain_class_repr(cls: type) -> str:
 
 def _resolve_bases(frame: Frame, bases: list[Variable]) -> list[Variable]:
     """`types.resolve_bases(bases)`."""
-    from plait_bytecode_tracer.frames.calls import call
     from plait_bytecode_tracer.objects.attributes import find_attribute
 
     found: list[Variable] = []
@@ -130,7 +127,7 @@ def _resolve_bases(frame: Frame, bases: list[Variable]) -> list[Variable]:
         if method is None:
             found.append(base)
             continue
-        made = call(frame, method, [given], {})
+        made = frame.call(method, [given], {})
         if not isinstance(made, SequenceVariable) or made.kind is not tuple:
             fails(TypeError, "__mro_entries__ must return a tuple")
         found += made.items
@@ -163,7 +160,6 @@ def _prepare(
     frame: Frame, meta: Variable, name: Variable, bases: Variable, kwargs: dict[str, Variable]
 ) -> Variable:
     """The namespace in which the body of a class runs."""
-    from plait_bytecode_tracer.frames.calls import call
     from plait_bytecode_tracer.objects.attributes import find_attribute
 
     if isinstance(meta, Known) and isinstance(meta.value, type):
@@ -174,15 +170,13 @@ def _prepare(
     method = find_attribute(frame, meta, "__prepare__")
     if method is None:
         return DictVariable({})
-    made = call(frame, method, [name, bases], kwargs)
+    made = frame.call(method, [name, bases], kwargs)
     if isinstance(made, DictVariable | ObjectVariable):
         return made
     raise TraceBreakError("GB0009", "the namespace that __prepare__ gives")
 
 
 def _set_entry(frame: Frame, namespace: Variable, name: str, value: Variable) -> None:
-    from plait_bytecode_tracer.objects.containers import set_item
-
     set_item(frame, namespace, constant(name), value)
 
 
@@ -193,22 +187,20 @@ def call_metaclass(
     frame: Frame, meta: type, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """`type.__call__(meta, *args, **kwargs)`: a class, or what else the metaclass returns."""
-    from plait_bytecode_tracer.frames.calls import call
-
     given = frame.state.made.given
     for name in ("__new__", "__init__", "mro"):
         guard_class(frame, meta, name)
     maker = static_attribute(meta, "__new__")
     function: Any = maker.__func__ if isinstance(maker, staticmethod) else maker
     if is_python(function):
-        made = call(frame, given(function), [Known(meta), *args], kwargs)
+        made = frame.call(given(function), [Known(meta), *args], kwargs)
     else:
         made = type_new(frame, meta, args, kwargs)
     if not isinstance(made, Known) or not isinstance(made.value, meta):
         return made
     start = static_attribute(type(made.value), "__init__")
     if is_python(start):
-        call(frame, given(start), [made, *args], kwargs)
+        frame.call(given(start), [made, *args], kwargs)
     return made
 
 
@@ -216,8 +208,6 @@ def type_new(
     frame: Frame, meta: type, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """`type.__new__(meta, name, bases, namespace, **kwargs)`."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if len(args) != 3:
         fails(TypeError, f"type.__new__() takes exactly 3 arguments ({len(args)} given)")
     name, bases, space = args
@@ -230,7 +220,7 @@ def type_new(
         maker = static_attribute(winner.value, "__new__")
         if is_python(getattr(maker, "__func__", maker)):
             function = frame.state.made.given(getattr(maker, "__func__", maker))
-            return call(frame, function, [winner, *args], kwargs)
+            return frame.call(function, [winner, *args], kwargs)
         meta = winner.value
     if is_python(static_attribute(meta, "mro")):
         raise TraceBreakError("GB0009", "a metaclass with an order of bases of its own")
@@ -313,8 +303,6 @@ def _call_hooks(
     frame: Frame, made: Known, late: dict[str, Variable], kwargs: dict[str, Variable] | None
 ) -> None:
     """`__set_name__` of what the class holds, and `__init_subclass__` of its bases."""
-    from plait_bytecode_tracer.frames.calls import call
-
     for key, value in late.items():
         set_class_attribute(frame, made, key, value)
     for key, value in late.items():
@@ -322,14 +310,14 @@ def _call_hooks(
         if method is None:
             continue
         try:
-            call(frame, method, [made, constant(key)], {})
+            frame.call(method, [made, constant(key)], {})
         except PythonError as error:
             raise _about_name(made.value, key, value, error) from error
     if kwargs is None:
         return
     found = super_attribute(frame, SuperVariable(made.value, made, made.value), "__init_subclass__")
     if found is not None:
-        call(frame, found, [], kwargs)
+        frame.call(found, [], kwargs)
 
 
 def _about_name(

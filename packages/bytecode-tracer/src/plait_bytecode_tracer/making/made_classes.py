@@ -22,22 +22,20 @@ _C_DESCRIPTORS = (
 
 def made_class_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     """`cls.name` by the metaclass; None where there is no such attribute."""
-    from plait_bytecode_tracer.frames.calls import call
-
     meta = type(owner.value)
     given = frame.state.made.given
     getter = static_attribute(meta, "__getattribute__")
     fallback = static_attribute(meta, "__getattr__")
     try:
         if is_python(getter):
-            return call(frame, given(getter), [owner, constant(name)], {})
+            return frame.call(given(getter), [owner, constant(name)], {})
         found = type_attribute(frame, owner, name)
     except PythonError as error:
         if not issubclass(exception_class(error.value), AttributeError) or not is_python(fallback):
             raise
         found = None
     if found is None and is_python(fallback):
-        return call(frame, given(fallback), [owner, constant(name)], {})
+        return frame.call(given(fallback), [owner, constant(name)], {})
     return found
 
 
@@ -79,8 +77,6 @@ def _field_of_type(frame: Frame, cls: type, name: str) -> Variable | None:
 
 def _of_class(frame: Frame, owner: Known, name: str, static: Any) -> Variable | None:
     """An attribute that a class or a base defines, read through the class."""
-    from plait_bytecode_tracer.frames.calls import call
-
     cls = owner.value
     given = frame.state.made.given
     match static:
@@ -96,7 +92,7 @@ def _of_class(frame: Frame, owner: Known, name: str, static: Any) -> Variable | 
         return given(static)
     getter = static_attribute(type(static), "__get__")
     if is_python(getter):
-        return call(frame, given(getter), [given(static), constant(None), owner], {})
+        return frame.call(given(getter), [given(static), constant(None), owner], {})
     if getter is not MISSING:
         value = getattr(cls, name)
         return given(value, (cls, f"{{}}.{name}"))

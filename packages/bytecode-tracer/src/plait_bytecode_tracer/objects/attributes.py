@@ -14,6 +14,7 @@ from plait_bytecode_tracer.exceptions.raising import (
     fails,
     fails_attribute,
 )
+from plait_bytecode_tracer.exceptions.tracebacks import frame_attribute, traceback_attribute
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.frames.functions import (
     cell_content,
@@ -37,12 +38,14 @@ from plait_bytecode_tracer.objects.tensor_attributes import (
     store_on_tensor,
     tensor_attribute,
 )
+from plait_bytecode_tracer.objects.tensor_methods import require_grad
 from plait_bytecode_tracer.objects.writes import fails_to_set
 from plait_bytecode_tracer.shapes.attributes import number_attribute
 from plait_bytecode_tracer.tensors.gradients import set_gradient
 from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.repointing import set_data
 from plait_bytecode_tracer.tensors.subclasses import store_subclass_attribute, subclass_attribute
+from plait_bytecode_tracer.values.classes import defined_as, type_of
 from plait_bytecode_tracer.values.lookup import is_a, is_defined
 from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.variables import (
@@ -91,8 +94,6 @@ def load_attribute(frame: Frame, owner: Variable, name: str) -> Variable:
         if isinstance(owner, Known) and is_a(owner.value, types.ModuleType):
             module = owner.value.__name__
             fails_attribute(f"module {module!r} has no attribute {name!r}", owner, name)
-        from plait_bytecode_tracer.values.classes import type_of
-
         kind = type_of(owner).__name__
         fails_attribute(f"{kind!r} object has no attribute {name!r}", owner, name)
     return found
@@ -142,12 +143,8 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
         case ContextVariable() if name in ("__enter__", "__exit__"):
             return MethodVariable(owner, name)
         case TracebackVariable():
-            from plait_bytecode_tracer.exceptions.tracebacks import traceback_attribute
-
             return traceback_attribute(frame, owner, name)
         case FrameVariable():
-            from plait_bytecode_tracer.exceptions.tracebacks import frame_attribute
-
             return frame_attribute(owner, name)
         case FunctionVariable():
             return function_attribute(frame, owner, name)
@@ -174,15 +171,11 @@ def find_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
 
 def _qualified_name(method: MethodVariable) -> str:
     """`__qualname__` of a method in C, which names the class that defines it."""
-    from plait_bytecode_tracer.values.classes import defined_as
-
     return str(getattr(defined_as(method), "__qualname__", method.name))
 
 
 def _of_bound_method(frame: Frame, owner: BoundVariable, name: str) -> Variable | None:
     """What a bound method has itself, else what its function has."""
-    from plait_bytecode_tracer.values.classes import type_of
-
     kind = type_of(owner)
     if name == "__class__":
         return constant(kind)
@@ -197,8 +190,6 @@ def _of_bound_method(frame: Frame, owner: BoundVariable, name: str) -> Variable 
 
 def _of_method_in_c(owner: MethodVariable, name: str) -> Variable | None:
     """What a bound method tells of the method of its class."""
-    from plait_bytecode_tracer.values.classes import defined_as, type_of
-
     if not isinstance(defined_as(owner), types.MethodDescriptorType | types.WrapperDescriptorType):
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a method")
     return constant(getattr(defined_as(owner), name)) if hasattr(type_of(owner), name) else None
@@ -220,13 +211,11 @@ def _partial_attribute(owner: PartialVariable, name: str) -> Variable | None:
 
 def call_method(frame: Frame, owner: Variable, name: str, args: list[Variable]) -> Variable:
     """`type(owner).name(owner, *args)`, as operators call it."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if isinstance(owner, Known | ObjectVariable):
         method = special_method(frame, owner, name)
         if method is not None:
-            return call(frame, method, args, {})
-    return call(frame, load_attribute(frame, owner, name), args, {})
+            return frame.call(method, args, {})
+    return frame.call(load_attribute(frame, owner, name), args, {})
 
 
 def _refuse_to_store(owner: Variable, name: str) -> NoReturn:
@@ -264,8 +253,6 @@ def store_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     elif isinstance(owner, SubclassVariable):
         store_subclass_attribute(frame, owner, name, value)
     elif isinstance(owner, TensorVariable) and name == "requires_grad":
-        from plait_bytecode_tracer.objects.tensor_methods import require_grad
-
         require_grad(frame, owner, [value], {})
     elif isinstance(owner, TensorVariable) and name == "data":
         set_data(frame, owner, value)

@@ -11,6 +11,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.making.building import make
 from plait_bytecode_tracer.objects.comparison import (
     is_implemented,
     not_implemented,
@@ -23,10 +24,12 @@ from plait_bytecode_tracer.objects.formatting import percent
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.objects import special_method, storage_of
 from plait_bytecode_tracer.objects.operations import IN_PLACE
+from plait_bytecode_tracer.objects.specials import call_special
 from plait_bytecode_tracer.objects.standins import HEAP_TYPE, fails_for_real
 from plait_bytecode_tracer.objects.statics import MISSING, is_python, static_attribute
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant
+from plait_bytecode_tracer.values.keys import constant_key
 from plait_bytecode_tracer.values.set_order import InOrder, note_change, order_unknown
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -82,8 +85,6 @@ def _tries(left: Variable, name: str, right: Variable) -> list[tuple[Variable, s
 
 def _number_method(frame: Frame, owner: Variable, name: str, other: Variable) -> Variable:
     """What the class of one operand says; NotImplemented where it says nothing."""
-    from plait_bytecode_tracer.frames.calls import call
-
     static = static_attribute(type_of(owner), name)
     is_asked = static is not MISSING and (
         not _is_of_sequences(static, name) or _acts_as_number(type_of(owner), name)
@@ -99,10 +100,10 @@ def _number_method(frame: Frame, owner: Variable, name: str, other: Variable) ->
             return _join_types(frame, owner, name, other)
         case Known() | ObjectVariable():
             method = special_method(frame, owner, name)
-            return not_implemented() if method is None else call(frame, method, [other], {})
+            return not_implemented() if method is None else frame.call(method, [other], {})
         case SequenceVariable() | DictVariable() | SetVariable() | ViewVariable():
             if is_python(static):
-                return call(frame, constant(static), [owner, other], {})
+                return frame.call(constant(static), [owner, other], {})
             return container_operator(frame, owner, name, other)
     return not_implemented()
 
@@ -130,12 +131,10 @@ def _acts_as_number(cls: type, name: str) -> bool:
 
 
 def _constant_operator(frame: Frame, owner: Known, name: str, other: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
     value = owner.value
     method = static_attribute(type(value), name)
     if is_python(method):  # of an enum
-        return call(frame, constant(method), [owner, other], {})
+        return frame.call(constant(method), [owner, other], {})
     if type(value) is str and name == "__mod__":
         return percent(frame, value, other)
     if isinstance(other, Known) and is_constant(other.value):
@@ -156,8 +155,6 @@ def _is_type_form(value: Any) -> bool:
 
 def _join_types(frame: Frame, owner: Known, name: str, other: Variable) -> Variable:
     """`int | None`"""
-    from plait_bytecode_tracer.making.building import make
-
     if name not in ("__or__", "__ror__") or not isinstance(other, Known):
         return not_implemented()
     if not _is_type_form(other.value):
@@ -253,8 +250,6 @@ def repeat(frame: Frame, owner: SequenceVariable, name: str, other: Variable) ->
 
 def _count(frame: Frame, value: Variable) -> int | None:
     """An index; None where the value is none."""
-    from plait_bytecode_tracer.objects.specials import call_special
-
     if isinstance(value, Known) and isinstance(value.value, int):
         return int(value.value)
     if static_attribute(type_of(value), "__index__") is MISSING:
@@ -289,8 +284,6 @@ def _acts_as_sequence(cls: type) -> bool:
 
 
 def _call_sequence(frame: Frame, owner: Variable, method: str, other: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
     if isinstance(owner, SequenceVariable):
         return container_operator(frame, owner, method, other)
     if isinstance(owner, Known) and is_constant(owner.value):
@@ -298,7 +291,7 @@ def _call_sequence(frame: Frame, owner: Variable, method: str, other: Variable) 
             return fold(operator.mul, [owner, constant(_count(frame, other))], {})
         return _concatenate_texts(frame, owner, other)
     bound = special_method(frame, owner, method)
-    return not_implemented() if bound is None else call(frame, bound, [other], {})
+    return not_implemented() if bound is None else frame.call(bound, [other], {})
 
 
 def _concatenate_texts(frame: Frame, owner: Known, other: Variable) -> Variable:
@@ -349,8 +342,6 @@ def _combine_views(frame: Frame, owner: ViewVariable, name: str, other: Variable
         return not_implemented()
     theirs = set_of(frame, other)
     if theirs is None:
-        from plait_bytecode_tracer.values.keys import constant_key
-
         theirs = {constant_key(frame, item) for item in elements(frame, other)}
     reflected = name.startswith("__r")
     first, second = (theirs, mine) if reflected else (mine, theirs)

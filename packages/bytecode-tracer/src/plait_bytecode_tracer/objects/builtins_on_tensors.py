@@ -7,6 +7,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.folding import fold, has_tensor
+from plait_bytecode_tracer.objects.operations import apply
 from plait_bytecode_tracer.shapes.data import number_in
 from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.values import UNKNOWN, value_of
@@ -23,8 +24,6 @@ def operator_on_tensors(
 ) -> Variable:
     """An operator or builtin of Python that is given tensors or arrays."""
     if getattr(real, "__module__", "") in ("_operator", "operator") and not kwargs:
-        from plait_bytecode_tracer.objects.operations import apply
-
         return apply(frame, real, args)
     if any(isinstance(arg, ArrayVariable) for arg in args):
         from plait_bytecode_tracer.arrays.calls import call_builtin

@@ -125,13 +125,11 @@ def _computed(
     frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """The result of a first call, if it is a constant that is computed without effects."""
-    from plait_bytecode_tracer.frames.calls import call
-
     before, deferred = _effects(frame.state), frame.state.deferred
     count = len(deferred)
     shown = f"the first call of {real.__wrapped__.__name__}, which has a cache"
     try:
-        result = call(frame, constant(real.__wrapped__), args, kwargs)
+        result = frame.call(constant(real.__wrapped__), args, kwargs)
     except PythonError as error:
         raise TraceBreakError("GB0006", f"{shown}: {describe_exception(error.value)}") from error
     if not (isinstance(result, Known) and is_constant(result.value)):
@@ -229,9 +227,7 @@ WRAPPER_CODE: types.CodeType = next(
 def lru_cache_wrapper(
     frame: Frame, user_function: Variable, maxsize: Variable, typed: Variable, info: Variable
 ) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
-    return call(frame, constant(_cached), [user_function, maxsize, typed, info], {})
+    return frame.call(constant(_cached), [user_function, maxsize, typed, info], {})
 
 
 def remake_cached(function: FunctionVariable) -> Remake:

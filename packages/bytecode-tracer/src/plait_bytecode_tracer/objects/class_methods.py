@@ -10,6 +10,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.statics import is_python, static_attribute
+from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.variables import BoundVariable, Known, Variable
 
 _PLAIN = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
@@ -18,8 +19,6 @@ DESCRIPTORS = (classmethod, staticmethod, property)
 
 def bind_to_class(frame: Frame, static: classmethod[Any, Any, Any], cls: Known) -> Variable:
     """What a classmethod gives for a class: to 3.12 what it holds may itself be a descriptor."""
-    from plait_bytecode_tracer.frames.calls import call
-
     function: Any = static.__func__
     given = frame.state.made.given
     if sys.version_info >= (3, 13) or isinstance(function, _PLAIN):
@@ -28,7 +27,7 @@ def bind_to_class(frame: Frame, static: classmethod[Any, Any, Any], cls: Known) 
         return get_descriptor(frame, function, cls, cls)
     getter = static_attribute(type(function), "__get__")
     if is_python(getter):
-        return call(frame, given(getter), [given(function), cls, cls], {})
+        return frame.call(given(getter), [given(function), cls, cls], {})
     if hasattr(type(function), "__get__"):
         raise TraceBreakError("GB0007", f"a classmethod of a {type(function).__name__}")
     return BoundVariable(given(function), cls)
@@ -38,9 +37,6 @@ def get_descriptor(
     frame: Frame, static: Any, instance: Variable, owner: Variable | None = None
 ) -> Variable:
     """`static.__get__(instance, owner)` of a classmethod, staticmethod or property."""
-    from plait_bytecode_tracer.frames.calls import call
-    from plait_bytecode_tracer.values.classes import type_of
-
     is_none = isinstance(instance, Known) and instance.value is None
     no_owner = owner is None or (isinstance(owner, Known) and owner.value is None)
     if is_none and no_owner:
@@ -56,4 +52,4 @@ def get_descriptor(
         return frame.state.made.given(static)
     if static.fget is None:
         raise TraceBreakError("GB0007", "a property without a getter")
-    return call(frame, frame.state.made.given(static.fget), [instance], {})
+    return frame.call(frame.state.made.given(static.fget), [instance], {})

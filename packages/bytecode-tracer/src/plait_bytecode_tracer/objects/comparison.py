@@ -79,13 +79,11 @@ def compare(frame: Frame, function: Any, left: Variable, right: Variable) -> Var
 
 def ask(frame: Frame, owner: Variable, name: str, other: Variable) -> Variable:
     """What the class of one operand says; NotImplemented where it says nothing."""
-    from plait_bytecode_tracer.frames.calls import call
-
     match owner:
         case Known() if is_constant(owner.value):
             return _compare_constant(frame, owner, name, other)
         case ReferenceVariable() if name in _EQUALITY:
-            return call(frame, constant(getattr(weakref.ref, name)), [owner, other], {})
+            return frame.call(constant(getattr(weakref.ref, name)), [owner, other], {})
         case BoundVariable() | MethodVariable():
             return _compare_methods(frame, owner, name, other)
         case Known(real) if is_a(real, types.MethodType):
@@ -98,11 +96,11 @@ def ask(frame: Frame, owner: Variable, name: str, other: Variable) -> Variable:
             return constant((real == other.value) is (name == "__eq__"))
         case Known() | ObjectVariable():
             method = special_method(frame, owner, name)
-            return not_implemented() if method is None else call(frame, method, [other], {})
+            return not_implemented() if method is None else frame.call(method, [other], {})
         case SequenceVariable() | DictVariable() | SetVariable() | ViewVariable():
             own = static_attribute(owner.kind, name)
             if is_python(own):
-                return call(frame, constant(own), [owner, other], {})
+                return frame.call(constant(own), [owner, other], {})
             return compare_containers(frame, owner, name, other)
         case CellVariable() if isinstance(other, CellVariable):
             return _compare_cells(frame, owner, name, other)
@@ -121,12 +119,10 @@ def _compare_cells(frame: Frame, owner: CellVariable, name: str, other: CellVari
 
 
 def _compare_constant(frame: Frame, owner: Known, name: str, other: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
     value = owner.value
     method = static_attribute(type(value), name)
     if is_python(method):  # of an enum
-        return call(frame, constant(method), [owner, other], {})
+        return frame.call(constant(method), [owner, other], {})
     is_of_numpy = type(value).__module__.startswith("numpy")
     if isinstance(other, Known) and (
         is_constant(other.value) or (is_of_numpy and isinstance(other.value, type))

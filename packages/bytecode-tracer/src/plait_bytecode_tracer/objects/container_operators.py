@@ -25,9 +25,7 @@ def _delete_special(frame: Frame, owner: Variable, key: Variable) -> Variable:
 
 
 def _reversed(frame: Frame, owner: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
-    return call(frame, constant(reversed), [owner], {})
+    return frame.call(constant(reversed), [owner], {})
 
 
 def _comparison(name: str) -> Callable[..., Variable]:

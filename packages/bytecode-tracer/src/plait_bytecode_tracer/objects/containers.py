@@ -138,30 +138,28 @@ def _by_method(
     frame: Frame, container: Variable, name: str, args: list[Variable], text: str
 ) -> Variable:
     """An operation on elements by the container's class, which may have no such method."""
-    from plait_bytecode_tracer.frames.calls import call
     from plait_bytecode_tracer.objects.objects import special_method
     from plait_bytecode_tracer.values.classes import type_of
 
     method = special_method(frame, container, name)
     if method is None:
         fails(TypeError, f"{type_of(container).__name__!r} object {text}")
-    return call(frame, method, args, {})
+    return frame.call(method, args, {})
 
 
 def _class_item(frame: Frame, container: Known, key: Variable) -> Variable:
     """`cls[key]`: the metaclass's `__getitem__`, else `__class_getitem__`."""
-    from plait_bytecode_tracer.frames.calls import call
     from plait_bytecode_tracer.objects.statics import is_python, static_attribute
 
     cls: Any = container.value
     method = static_attribute(type(cls), "__getitem__")
     if is_python(method) and not isinstance(cls, enum.EnumMeta):
-        return call(frame, frame.state.made.given(method), [container, key], {})
+        return frame.call(frame.state.made.given(method), [container, key], {})
     getter = static_attribute(cls, "__class_getitem__")
     function = getattr(getter, "__func__", getter)
     if is_python(function) and not function.__module__.startswith("typing"):
         bound = BoundVariable(frame.state.made.given(function), container)
-        return call(frame, bound, [key], {})
+        return frame.call(bound, [key], {})
     if frame.state.made.recipes and not isinstance(cls, enum.EnumMeta):
         from plait_bytecode_tracer.making.building import make
 
@@ -176,9 +174,7 @@ def _missing_key(frame: Frame, container: DictVariable, key: Variable, wanted: A
     factory = container.factory
     if factory is None or (isinstance(factory, Known) and factory.value is None):
         fails(KeyError, key)
-    from plait_bytecode_tracer.frames.calls import call
-
-    made = call(frame, factory, [], {})
+    made = frame.call(factory, [], {})
     dict_set(frame, container, wanted, made)
     return made
 
@@ -375,7 +371,6 @@ def _constant_contains(frame: Frame, real: Any, item: Variable) -> bool:
 
 
 def _object_contains(frame: Frame, container: Variable, item: Variable) -> bool:
-    from plait_bytecode_tracer.frames.calls import call
     from plait_bytecode_tracer.objects.iteration import iterate
     from plait_bytecode_tracer.objects.objects import special_method
     from plait_bytecode_tracer.objects.operations import truth
@@ -383,7 +378,7 @@ def _object_contains(frame: Frame, container: Variable, item: Variable) -> bool:
 
     method = special_method(frame, container, "__contains__")
     if method is not None:
-        return truth(frame, call(frame, method, [item], {}))
+        return truth(frame, frame.call(method, [item], {}))
     if special_method(frame, container, "__iter__") is None and (
         special_method(frame, container, "__getitem__") is None
     ):

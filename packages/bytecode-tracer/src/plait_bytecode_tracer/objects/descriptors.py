@@ -68,8 +68,6 @@ def call_descriptor(
     frame: Frame, descriptor: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """`descriptor(owner, *args, **kwargs)` for a method or slot wrapper of a C class."""
-    from plait_bytecode_tracer.frames.calls import call
-
     owner, rest = args[0], args[1:]
     name, cls = descriptor.__name__, descriptor.__objclass__
     if cls is dict and name in _PAST_ORDER and issubclass(type_of(owner), collections.OrderedDict):
@@ -81,7 +79,7 @@ def call_descriptor(
     if isinstance(owner, ObjectVariable) and owner.cls in TWINS:
         method = static_attribute(owner.cls, name)
         if is_python(method):
-            return call(frame, constant(method), args, kwargs)
+            return frame.call(constant(method), args, kwargs)
     if isinstance(owner, IteratorVariable):
         return call_method_variable(frame, MethodVariable(owner, name), rest, kwargs)
     if name in ("__enter__", "__exit__") and cls is torch.device and isinstance(owner, Known):
@@ -230,12 +228,10 @@ def _twin_method(
     kwargs: dict[str, Variable],
 ) -> Variable:
     """A method of a C class that has a twin, which an instance of a class inherits."""
-    from plait_bytecode_tracer.frames.calls import call
-
     method = static_attribute(storage.cls, name)
     if not is_python(method) or name in ("copy", "__copy__", "__add__", "__mul__", "__rmul__"):
         raise TraceBreakError("GB0002", f"the method {name} of a class that inherits from C")
-    made = call(frame, constant(method), [storage, *args], kwargs)
+    made = frame.call(constant(method), [storage, *args], kwargs)
     return owner if made is storage else made
 
 
@@ -284,12 +280,10 @@ def _eq(frame: Frame, owner: Variable, other: Variable) -> Variable:
 
 
 def _ne(frame: Frame, owner: Variable, other: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
     method = special_method(frame, owner, "__eq__")
     if method is None:
         return constant(NotImplemented)
-    equal = call(frame, method, [other], {})
+    equal = frame.call(method, [other], {})
     if isinstance(equal, SymbolVariable):
         return constant(not truth(frame, equal))
     if isinstance(equal, Known) and isinstance(equal.value, bool):
@@ -313,9 +307,7 @@ def _format(frame: Frame, owner: Variable, spec: Variable) -> Variable:
 
 
 def _text(frame: Frame, function: Any, owner: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
-    return call(frame, constant(function), [owner], {})
+    return frame.call(constant(function), [owner], {})
 
 
 def _nothing(frame: Frame, *args: Variable) -> Variable:
@@ -338,8 +330,6 @@ _OBJECT: dict[str, Callable[..., Variable]] = {
 
 def _dict_item(frame: Frame, owner: Variable, storage: DictVariable, key: Variable) -> Variable:
     """`dict.__getitem__(owner, key)`, which asks the object's class for what is missing."""
-    from plait_bytecode_tracer.frames.calls import call
-
     try:
         return get_item(frame, storage, key)
     except PythonError as error:
@@ -347,4 +337,4 @@ def _dict_item(frame: Frame, owner: Variable, storage: DictVariable, key: Variab
         method = special_method(frame, owner, "__missing__") if missing else None
         if method is None:
             raise
-    return call(frame, method, [key], {})
+    return frame.call(method, [key], {})

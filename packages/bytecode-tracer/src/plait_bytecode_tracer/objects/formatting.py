@@ -65,11 +65,9 @@ def _without_key(match: re.Match[str]) -> str:
 
 
 def _converted(frame: Frame, kind: str, value: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
     function = _BY_CALL.get(kind)
     if function is not None:
-        return call(frame, constant(function), [value], {})
+        return frame.call(constant(function), [value], {})
     if not isinstance(value, Known) or not is_constant(value.value):
         raise TraceBreakError("GB0008", f"a format %{kind} of an object")
     return value

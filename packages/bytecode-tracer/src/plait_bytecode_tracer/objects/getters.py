@@ -8,6 +8,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.attributes import load_attribute
 from plait_bytecode_tracer.objects.containers import get_item
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.variables import (
@@ -53,9 +54,6 @@ def call_getter(
     frame: Frame, getter: GetterVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """What a getter gives for an object."""
-    from plait_bytecode_tracer.frames.calls import call
-    from plait_bytecode_tracer.objects.attributes import load_attribute
-
     if len(args) != 1 or kwargs:
         name = getter.kind.__name__
         if kwargs:
@@ -63,7 +61,7 @@ def call_getter(
         fails(TypeError, f"{name} expected 1 argument, got {len(args)}")
     if getter.kind is operator.methodcaller:
         method = load_attribute(frame, args[0], _text(getter.args[0]))
-        return call(frame, method, getter.args[1:], dict(getter.kwargs))
+        return frame.call(method, getter.args[1:], dict(getter.kwargs))
     found = []
     for key in getter.args:
         if getter.kind is operator.itemgetter:

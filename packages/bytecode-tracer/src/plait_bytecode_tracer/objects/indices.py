@@ -9,6 +9,8 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.objects import special_method, storage_of
+from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_fixed
 from plait_bytecode_tracer.values.variables import (
     Known,
@@ -27,17 +29,13 @@ def with_index(frame: Frame, value: Variable) -> Variable:
     )
     if not is_object:
         return value
-    from plait_bytecode_tracer.frames.calls import call
-    from plait_bytecode_tracer.objects.objects import special_method, storage_of
-    from plait_bytecode_tracer.values.classes import type_of
-
     inner = storage_of(frame, value)
     if isinstance(inner, Known) and isinstance(inner.value, int):  # an int is asked for nothing
         return inner
     method = special_method(frame, value, "__index__")
     if method is None:
         return value
-    found = call(frame, method, [], {})
+    found = frame.call(method, [], {})
     if not isinstance(found, Known) or not isinstance(found.value, int):
         fails(TypeError, f"__index__ returned non-int (type {type_of(found).__name__})")
     return found

@@ -17,6 +17,7 @@ from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.building import call_metaclass, make, type_new
 from plait_bytecode_tracer.making.new_enums import call_enum
+from plait_bytecode_tracer.objects.builtins_on_tensors import operator_on_tensors
 from plait_bytecode_tracer.objects.class_methods import bind_to_class
 from plait_bytecode_tracer.objects.containers import extend, plain_value
 from plait_bytecode_tracer.objects.folding import FOLDED, has_tensor
@@ -30,6 +31,7 @@ from plait_bytecode_tracer.objects.statics import (
     static_attribute,
 )
 from plait_bytecode_tracer.objects.wrapper_attributes import is_wrapper_class, new_wrapper
+from plait_bytecode_tracer.rules.objects import callable_
 from plait_bytecode_tracer.twins.registry import MADE
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.hints import sized_elements
@@ -72,10 +74,8 @@ def call_class(
             return found
     metaclass_call = static_attribute(type(cls), "__call__")
     if is_python(metaclass_call):
-        from plait_bytecode_tracer.frames.calls import call
-
         caller = frame.state.made.given(metaclass_call)
-        return call(frame, caller, [function, *args], kwargs)
+        return frame.call(caller, [function, *args], kwargs)
     return instantiate(frame, cls, args, kwargs)
 
 
@@ -89,8 +89,6 @@ def _fold_class(
     frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     if has_tensor([args, kwargs]):
-        from plait_bytecode_tracer.objects.builtins_on_tensors import operator_on_tensors
-
         return operator_on_tensors(frame, cls, args, kwargs)
     return call_folded(frame, cls, args, kwargs)
 
@@ -120,8 +118,6 @@ def _check_count(cls: Any, args: list[Variable], limit: int = 1) -> None:
 
 
 def _check_factory(frame: Frame, factory: Variable) -> None:
-    from plait_bytecode_tracer.rules.objects import callable_
-
     is_none = isinstance(factory, Known) and factory.value is None
     if not is_none and not plain_value(callable_(frame, factory)):
         fails(TypeError, "first argument must be callable or None")
@@ -166,8 +162,6 @@ def instantiate(
     frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """`type.__call__(cls, *args, **kwargs)`: `__new__`, then `__init__`."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if issubclass(cls, type):
         return call_metaclass(frame, cls, args, kwargs)
     guard_class(frame, cls, "__del__")
@@ -181,11 +175,11 @@ def instantiate(
     maker = static_attribute(cls, "__new__")
     python_maker: Any = maker.__func__ if isinstance(maker, staticmethod) else maker
     if isinstance(maker, classmethod):
-        made = call(frame, bind_to_class(frame, maker, Known(cls)), [Known(cls), *args], kwargs)
+        made = frame.call(bind_to_class(frame, maker, Known(cls)), [Known(cls), *args], kwargs)
         if not isinstance(made, ObjectVariable) or cls not in made.cls.__mro__:
             return made
     elif is_python(python_maker):
-        made = call(frame, given(python_maker), [Known(cls), *args], kwargs)
+        made = frame.call(given(python_maker), [Known(cls), *args], kwargs)
         if not isinstance(made, ObjectVariable) or cls not in made.cls.__mro__:
             return made
     else:
@@ -197,7 +191,7 @@ def instantiate(
     start = static_attribute(cls, "__init__")
     if is_python(start) or not isinstance(start, types.WrapperDescriptorType):
         method = bind_attribute(frame, made, cls, "__init__", start)
-        result = constant(None) if method is None else call(frame, method, args, kwargs)
+        result = constant(None) if method is None else frame.call(method, args, kwargs)
         if not isinstance(result, Known) or result.value is not None:
             fails(TypeError, f"__init__() should return None, not '{type_of(result).__name__}'")
     elif isinstance(made, ObjectVariable):
@@ -246,8 +240,6 @@ def empty_instance(
     frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """What the builtin `__new__` of a class gives. Raises TraceBreakError if it is not known."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if issubclass(cls, BaseException):
         return new_exception(cls, args, kwargs)
     if issubclass(cls, weakref.ref):
@@ -257,7 +249,7 @@ def empty_instance(
         (b.__new__ for b in cls.__mro__ if "__new__" in b.__dict__ and _builtin(b)), None
     )
     if cls in VALUE_BASES:
-        return call(frame, constant(cls), args, kwargs)
+        return frame.call(constant(cls), args, kwargs)
     if issubclass(cls, _DESCRIPTORS) and not args and not kwargs:
         return make(frame, maker, [Known(cls)], {})
     known = maker is object.__new__ or (base is not None and maker is not None)
@@ -269,7 +261,7 @@ def empty_instance(
     if maker is object.__new__ and (args or kwargs):
         _refuse_new(cls)
     if base in VALUE_BASES:
-        value = call(frame, constant(base), args, kwargs)
+        value = frame.call(constant(base), args, kwargs)
         return ObjectVariable(cls, {}, constant(plain_value(value)))
     return ObjectVariable(cls, {}, _empty_storage(frame, base, args))
 
@@ -337,8 +329,6 @@ def initialize(
     frame: Frame, made: ObjectVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> None:
     """The builtin `__init__` that an instance inherits."""
-    from plait_bytecode_tracer.frames.calls import call
-
     storage = made.base
     if storage is None:
         if args or kwargs:
@@ -348,7 +338,7 @@ def initialize(
         initialize_exception(made, args, kwargs)
         return
     if isinstance(storage, ObjectVariable):  # a twin
-        call(frame, constant(static_attribute(storage.cls, "__init__")), [storage, *args], kwargs)
+        frame.call(constant(static_attribute(storage.cls, "__init__")), [storage, *args], kwargs)
     elif isinstance(storage, DictVariable):
         if storage.kind is collections.defaultdict:
             storage.factory = args[0] if args else constant(None)

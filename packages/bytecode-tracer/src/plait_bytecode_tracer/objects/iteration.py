@@ -113,14 +113,13 @@ def next_item(frame: Frame, iterator: Variable) -> Variable | None:
         outside = outside_iterator(frame, iterator)
         if outside is not None:
             return outside.next_()
-    from plait_bytecode_tracer.frames.calls import call
     from plait_bytecode_tracer.objects.objects import special_method
 
     method = special_method(frame, iterator, "__next__")
     if method is None:
         raise TraceBreakError("GB0009", f"next() of a {describe(iterator)}")
     try:
-        return call(frame, method, [], {})
+        return frame.call(method, [], {})
     except PythonError as error:
         if not issubclass(exception_class(error.value), StopIteration):
             raise
@@ -129,13 +128,12 @@ def next_item(frame: Frame, iterator: Variable) -> Variable | None:
 
 def _from_iter_method(frame: Frame, value: Variable) -> Variable | None:
     """What the `__iter__` of an object's class gives, if it has one."""
-    from plait_bytecode_tracer.frames.calls import call
     from plait_bytecode_tracer.objects.objects import special_method
 
     method = special_method(frame, value, "__iter__")
     if method is None:
         return None
-    made = call(frame, method, [], {})
+    made = frame.call(method, [], {})
     if not isinstance(made, IteratorVariable) and not _is_iterator(frame, made):
         fails(TypeError, f"iter() returned non-iterator of type {type_of(made).__name__!r}")
     return made
@@ -167,8 +165,6 @@ def _is_iterator(frame: Frame, made: Variable) -> bool:
 
 def _by_position(frame: Frame, value: Variable, getter: Variable) -> IteratorVariable:
     """An iterator that asks for one position after the other."""
-    from plait_bytecode_tracer.frames.calls import call
-
     position: int | None = 0
 
     def step() -> Variable | None:
@@ -176,7 +172,7 @@ def _by_position(frame: Frame, value: Variable, getter: Variable) -> IteratorVar
         if position is None:
             return None
         try:
-            found = call(frame, getter, [constant(position)], {})
+            found = frame.call(getter, [constant(position)], {})
         except PythonError as error:
             if not issubclass(exception_class(error.value), IndexError | StopIteration):
                 raise

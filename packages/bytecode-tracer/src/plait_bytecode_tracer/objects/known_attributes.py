@@ -147,9 +147,7 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
         guard_class(frame, cls, name)
         return constant(getattr(cls, name))
     if isinstance(meta_static, property) and meta_static.fget is not None:
-        from plait_bytecode_tracer.frames.calls import call
-
-        return call(frame, constant(meta_static.fget), [owner], {})
+        return frame.call(constant(meta_static.fget), [owner], {})
     if static is MISSING:
         if is_python(meta_static):
             return BoundVariable(constant(meta_static), owner)
@@ -165,9 +163,7 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
         return constant(static)
     getter = static_attribute(type(static), "__get__")
     if is_python(getter):
-        from plait_bytecode_tracer.frames.calls import call
-
-        return call(frame, constant(getter), [constant(static), constant(None), owner], {})
+        return frame.call(constant(getter), [constant(static), constant(None), owner], {})
     try:
         value = getattr(cls, name)
     except AttributeError:  # of a slot of the class itself
@@ -195,12 +191,10 @@ def _module_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
 
 def bind_and_call_fallback(frame: Frame, owner: Known, fallback: Any, name: str) -> Variable | None:
     """The attribute that a module's own `__getattr__` finds."""
-    from plait_bytecode_tracer.frames.calls import call
-
     bound = bind_attribute(frame, owner, type(owner.value), "__getattr__", fallback)
     if bound is None:
         return None
-    return call(frame, bound, [constant(name)], {})
+    return frame.call(bound, [constant(name)], {})
 
 
 def module_entry(frame: Frame, owner: Known, name: str) -> Variable | None:

@@ -12,6 +12,7 @@ from plait_bytecode_tracer.objects.folding import fold, has_tensor
 from plait_bytecode_tracer.objects.indices import plain_index
 from plait_bytecode_tracer.objects.operations import element_equal
 from plait_bytecode_tracer.objects.representation import represent
+from plait_bytecode_tracer.rules.sorting import sort_list
 from plait_bytecode_tracer.values.constants import is_constant, is_nan
 from plait_bytecode_tracer.values.hints import sized_elements
 from plait_bytecode_tracer.values.variables import (
@@ -127,8 +128,6 @@ def _sort(
     key: Variable | None = None,
     reverse: Variable | None = None,
 ) -> Variable:
-    from plait_bytecode_tracer.rules.sorting import sort_list
-
     sort_list(frame, owner, key, reverse)
     return constant(None)
 

@@ -11,8 +11,10 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
+from plait_bytecode_tracer.exceptions.tracebacks import frame_method
 from plait_bytecode_tracer.frames.arity import refuse_method
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.frames.generators import generator_method
 from plait_bytecode_tracer.objects.container_operators import SPECIAL_METHODS
 from plait_bytecode_tracer.objects.containers import hold
 from plait_bytecode_tracer.objects.dict_methods import DICT_METHODS, view_method
@@ -20,6 +22,7 @@ from plait_bytecode_tracer.objects.list_methods import LIST_METHODS
 from plait_bytecode_tracer.objects.set_methods import set_method
 from plait_bytecode_tracer.objects.tensor_methods import tensor_method, through_mode_of_method
 from plait_bytecode_tracer.outside.calendars import CLASSES, is_local, is_makers
+from plait_bytecode_tracer.rules.ambient import context_method
 from plait_bytecode_tracer.rules.registry import fits, takes_names
 from plait_bytecode_tracer.tensors.subclasses import dispatch, holds_subclass, subclass_method
 from plait_bytecode_tracer.values.constants import is_constant
@@ -48,8 +51,6 @@ def call_method_variable(
     frame: Frame, method: MethodVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """A call of a method of a tensor, container or user object's builtin base."""
-    from plait_bytecode_tracer.frames.calls import call
-
     owner = method.owner
     match owner:
         case SubclassVariable():
@@ -70,18 +71,12 @@ def call_method_variable(
         case SequenceVariable() | DictVariable() | SetVariable():
             return _container_method(frame, owner, method.name, args, kwargs)
         case ContextVariable():
-            from plait_bytecode_tracer.rules.ambient import context_method
-
             return context_method(frame, owner, method.name)
         case FrameVariable():
-            from plait_bytecode_tracer.exceptions.tracebacks import frame_method
-
             return frame_method(frame, owner, method.name)
         case ViewVariable():
             return view_method(frame, owner, method.name, args)
         case GeneratorVariable() | CoroutineVariable():
-            from plait_bytecode_tracer.frames.generators import generator_method
-
             return generator_method(frame, owner, method.name, args)
         case IteratorVariable() if method.name == "__next__":
             found = owner.next_()
@@ -93,14 +88,14 @@ def call_method_variable(
         case IteratorVariable() if method.name == "__length_hint__" and owner.remaining is not None:
             return constant(owner.remaining())
         case FunctionVariable() if method.name == "__call__":
-            return call(frame, owner, args, kwargs)
+            return frame.call(owner, args, kwargs)
         case FunctionVariable():
             descriptor = constant(getattr(types.FunctionType, method.name))
-            return call(frame, descriptor, [owner, *args], kwargs)
+            return frame.call(descriptor, [owner, *args], kwargs)
         case Known() if is_constant(owner.value):  # such as frozenset.__contains__, bound
-            return call(frame, constant(getattr(owner.value, method.name)), args, kwargs)
+            return frame.call(constant(getattr(owner.value, method.name)), args, kwargs)
         case Known() if isinstance(owner.value, type):
-            return call(frame, constant(getattr(owner.value, method.name)), args, kwargs)
+            return frame.call(constant(getattr(owner.value, method.name)), args, kwargs)
     raise TraceBreakError("GB0002", f"the method {method.name!r}")
 
 

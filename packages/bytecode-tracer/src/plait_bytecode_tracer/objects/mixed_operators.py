@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.objects.comparison import is_implemented
 from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.objects.statics import class_of, is_python, static_attribute
@@ -39,10 +40,8 @@ _TAKEN = ("__torch_function__", "__index__", "__float__", "__complex__", "__arra
 _NUMBERS = (int, float, complex, str, torch.Tensor, torch.nn.Module)
 
 
-def by_object(frame: Any, function: Callable[..., Any], args: list[Variable]) -> Variable | None:
+def by_object(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> Variable | None:
     """What the class of the object says; None where torch is to say it."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if len(args) != 2 or sum(isinstance(arg, TensorVariable) for arg in args) != 1:
         return None
     name = function.__name__.strip("_")
@@ -61,7 +60,7 @@ def by_object(frame: Any, function: Callable[..., Any], args: list[Variable]) ->
         if not is_python(static_attribute(class_of(owner), each)):
             continue
         method = special_method(frame, owner, each)
-        found = None if method is None else call(frame, method, [other], {})
+        found = None if method is None else frame.call(method, [other], {})
         if found is not None and is_implemented(found):
             return found
     return None

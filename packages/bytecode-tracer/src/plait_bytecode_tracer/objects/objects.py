@@ -12,6 +12,7 @@ from plait_bytecode_tracer.exceptions.objects import exception_field, keeps_fiel
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
+from plait_bytecode_tracer.objects.class_methods import bind_to_class
 from plait_bytecode_tracer.objects.class_writes import written_to_class
 from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.objects.statics import (
@@ -35,6 +36,7 @@ from plait_bytecode_tracer.outside.assumptions import guard_no_own
 from plait_bytecode_tracer.outside.containers import wrap_storage
 from plait_bytecode_tracer.outside.liveness import is_held
 from plait_bytecode_tracer.outside.tables import own_dict, written_globals
+from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_a, is_asked
 from plait_bytecode_tracer.values.plain import STORED_KINDS, VALUE_BASES, own_table
@@ -74,14 +76,12 @@ def _by_hook(
     frame: Frame, owner: Variable, cls: type, hook: str, static: Any, name: str
 ) -> Variable:
     """`owner.name` as a hook of its class finds it, which may be any descriptor."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if is_python(static):
         return call_real(frame, static, [owner, constant(name)])
     method = bind_attribute(frame, owner, cls, hook, static)
     if method is None:
         fails(AttributeError, name)
-    return call(frame, method, [constant(name)], {})
+    return frame.call(method, [constant(name)], {})
 
 
 def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
@@ -167,8 +167,6 @@ def _data_attribute(
     if name == "__dict__" and isinstance(static, types.GetSetDescriptorType):
         return own_attributes(frame, owner)
     if name == "__class__" and isinstance(static, types.GetSetDescriptorType):
-        from plait_bytecode_tracer.values.classes import type_of
-
         return constant(type_of(owner))
     if isinstance(static, types.MemberDescriptorType | types.GetSetDescriptorType):
         return _slot(frame, owner, name, static)
@@ -251,9 +249,6 @@ def bind_attribute(
 
     `cls` is the class in which it was searched, `kind` that of the object where it is another.
     """
-    from plait_bytecode_tracer.frames.calls import call
-    from plait_bytecode_tracer.objects.class_methods import bind_to_class
-
     given = frame.state.made.given
     match static:
         case types.FunctionType():
@@ -266,7 +261,7 @@ def bind_attribute(
         case property():
             if static.fget is None:
                 refuse(frame, owner, static.__get__, name, "getter")
-            return call(frame, given(static.fget), [owner], {})
+            return frame.call(given(static.fget), [owner], {})
         case functools.cached_property():
             return _cached_property(frame, owner, static)
         case (
@@ -282,7 +277,7 @@ def bind_attribute(
     getter = static_attribute(type(static), "__get__")
     if is_python(getter):
         args = [given(static), owner, constant(kind or cls)]
-        return call(frame, given(getter), args, {})
+        return frame.call(given(getter), args, {})
     if getter is not MISSING:
         raise TraceBreakError("GB0007", f"the descriptor {name!r} of {cls.__name__}")
     return class_value(frame, cls, name, static)
@@ -316,8 +311,6 @@ def super_attribute(frame: Frame, owner: SuperVariable, name: str) -> Variable |
         if not is_class:
             return bind_attribute(frame, receiver, cls, name, static, owner.cls)
         if isinstance(static, classmethod) and isinstance(receiver, Known):
-            from plait_bytecode_tracer.objects.class_methods import bind_to_class
-
             return bind_to_class(frame, static, receiver)
         if isinstance(static, types.ClassMethodDescriptorType):
             return BoundVariable(constant(static), receiver)

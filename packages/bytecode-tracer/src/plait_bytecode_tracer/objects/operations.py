@@ -21,10 +21,14 @@ from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.objects.standins import fails_for_real
 from plait_bytecode_tracer.objects.statics import is_python, static_attribute
 from plait_bytecode_tracer.outside.functions import settled
+from plait_bytecode_tracer.rules.objects import len_
+from plait_bytecode_tracer.shapes.arithmetic import apply_symbolic, concrete
+from plait_bytecode_tracer.shapes.sequences import add_sizes
 from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.patches import require_own
 from plait_bytecode_tracer.tensors.subclasses import dispatch, holds_subclass
 from plait_bytecode_tracer.tensors.values import UNKNOWN, value_of
+from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_nan
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
@@ -81,8 +85,6 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
         found_same = _same_ids(frame, args[0], args[1])
         return constant(found_same is (function is operator.eq))
     if any(isinstance(a, SymbolVariable) for a in args):
-        from plait_bytecode_tracer.shapes.arithmetic import apply_symbolic, concrete
-
         found = apply_symbolic(function, args)
         return apply(frame, function, [concrete(a) for a in args]) if found is None else found
     if all(isinstance(a, Known) and is_constant(a.value) for a in args):
@@ -158,7 +160,6 @@ def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variab
     """An operator through the classes of its operands."""
     from plait_bytecode_tracer.objects.binary import binary
     from plait_bytecode_tracer.objects.comparison import COMPARISONS, compare
-    from plait_bytecode_tracer.shapes.sequences import add_sizes
 
     found = add_sizes(function, args)
     if found is not None:
@@ -180,9 +181,7 @@ def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variab
 
 
 def _call(frame: Frame, function: Variable, args: list[Variable]) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
-    return call(frame, function, args, {})
+    return frame.call(function, args, {})
 
 
 def identical(frame: Frame, left: Variable, right: Variable) -> bool:
@@ -204,8 +203,6 @@ def identical(frame: Frame, left: Variable, right: Variable) -> bool:
 
 def _identical_numbers(left: Variable, right: Variable) -> bool:
     """`left is right` for numbers, of which one at least is symbolic."""
-    from plait_bytecode_tracer.values.classes import type_of
-
     if type_of(left) is not type_of(right):
         return False
     return left is right or plain_value(left) is plain_value(right)
@@ -266,14 +263,10 @@ def _object_truth(frame: Frame, value: Variable) -> bool:
     method = special_method(frame, value, "__bool__")
     if method is not None:
         found = _call(frame, method, [])
-        from plait_bytecode_tracer.values.classes import type_of
-
         kind = type_of(found)
         if kind is not bool:
             fails(TypeError, f"__bool__ should return bool, returned {kind.__name__}")
         return truth(frame, found)
     if special_method(frame, value, "__len__") is None:
         return True
-    from plait_bytecode_tracer.rules.objects import len_
-
     return truth(frame, len_(frame, value))

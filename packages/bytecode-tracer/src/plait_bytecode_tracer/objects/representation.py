@@ -10,6 +10,7 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.statics import is_python, static_attribute
 from plait_bytecode_tracer.shapes.arithmetic import concrete
 from plait_bytecode_tracer.values.classes import type_of
@@ -44,8 +45,6 @@ def represent(frame: Frame, value: Variable) -> str:
 
 def represent_set(frame: Frame, owner: Variable, storage: SetVariable) -> str:
     """`set.__repr__(owner)` of an instance of a class that inherits from a set."""
-    from plait_bytecode_tracer.objects.iteration import elements
-
     active, name = frame.state.representing, type_of(owner).__name__
     if any(inner is owner for inner in active):
         return f"{name}(...)"
@@ -60,11 +59,9 @@ def represent_set(frame: Frame, owner: Variable, storage: SetVariable) -> str:
 
 
 def _called(frame: Frame, method: Any, value: Variable) -> str:
-    from plait_bytecode_tracer.frames.calls import call
-
     if not is_python(method):
         raise TraceBreakError("GB0008", f"repr of a {getattr(value, 'kind', object).__name__}")
-    found = concrete(call(frame, constant(method), [value], {}))
+    found = concrete(frame.call(constant(method), [value], {}))
     if not isinstance(found, Known) or not isinstance(found.value, str):
         fails(TypeError, "__repr__ returned non-string")
     return found.value
@@ -100,8 +97,6 @@ def _written(frame: Frame, value: Variable) -> str:
         case SetVariable(kind=kind):
             return f"{kind.__name__}()"
         case ViewVariable():
-            from plait_bytecode_tracer.objects.iteration import elements
-
             inner = ", ".join(_of(frame, item) for item in elements(frame, value))
             return f"{value.kind.__name__}([{inner}])"
     raise TraceBreakError("GB0008", "repr of such a container")
@@ -109,15 +104,13 @@ def _written(frame: Frame, value: Variable) -> str:
 
 def _of(frame: Frame, value: Variable) -> str:
     """The representation of an element."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if isinstance(value, SequenceVariable | DictVariable | SetVariable | ViewVariable):
         return represent(frame, value)
     if isinstance(value, Known) and type(value.value) in (bool, float, str, type(None)):
         return repr(value.value)
     if isinstance(value, Known) and type(value.value) is int and value.value.bit_length() < 64:
         return repr(value.value)
-    found = concrete(call(frame, constant(repr), [value], {}))
+    found = concrete(frame.call(constant(repr), [value], {}))
     if isinstance(found, Known) and isinstance(found.value, str):
         return found.value
     raise TraceBreakError("GB0008", "repr of an element that is not known")

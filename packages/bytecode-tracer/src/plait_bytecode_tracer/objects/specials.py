@@ -19,6 +19,7 @@ from plait_bytecode_tracer.objects.operations import apply, apply_function, trut
 from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.objects.standins import fails_for_real, stand_in
 from plait_bytecode_tracer.objects.statics import MISSING, is_python, static_attribute
+from plait_bytecode_tracer.objects.text_methods import text_method
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_definition, is_fixed
 from plait_bytecode_tracer.values.lookup import is_a
@@ -87,8 +88,6 @@ def call_folded(
     frame: Frame, function: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """A builtin function, or a method of a constant, that is called while tracing."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if function is bool and len(args) == 1 and not kwargs:
         return constant(truth(frame, args[0]))
     if not kwargs and getattr(function, "__module__", "") == "_operator":
@@ -105,14 +104,12 @@ def call_folded(
     if function is pow and len(args) == 3 and isinstance(args[0], ObjectVariable):
         method = special_method(frame, args[0], "__pow__")
         if method is not None:
-            return call(frame, method, args[1:], {})
+            return frame.call(method, args[1:], {})
     if function is hash and len(args) == 1 and not kwargs:
         found = _hash_of_tuple(frame, args[0])
         if found is not None:
             return found
     if type(getattr(function, "__self__", None)) in (str, bytes):
-        from plait_bytecode_tracer.objects.text_methods import text_method
-
         of_objects = text_method(frame, function, args, kwargs)
         if of_objects is not None:
             return of_objects
@@ -120,7 +117,7 @@ def call_folded(
     if type(receiver) is tuple and any(takes_object([arg]) for arg in args) and not kwargs:
         items: list[Variable] = [constant(item) for item in receiver]
         bound = MethodVariable(SequenceVariable(items, tuple), function.__name__)
-        return call(frame, bound, args, {})
+        return frame.call(bound, args, {})
     if (takes_object(args) or _shows_itself(function, args)) and not kwargs:
         return call_special(frame, function, args)
     if function is bytes and len(args) == 1 and isinstance(args[0], IteratorVariable):
@@ -188,22 +185,18 @@ def _of_numbers(frame: Frame, function: Any, args: list[Variable]) -> Variable:
 
 
 def _number(frame: Frame, function: Any, value: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
     if not takes_object([value]):
         return value
     stored = storage_of(frame, value)
     if isinstance(stored, Known):
         return stored
     if function not in _OF_INTEGERS and special_method(frame, value, "__float__") is not None:
-        return call(frame, constant(float), [value], {})
+        return frame.call(constant(float), [value], {})
     return with_index(frame, value)
 
 
 def call_special(frame: Frame, function: Any, args: list[Variable]) -> Variable:
     """A builtin function of an object, through the special method of its class."""
-    from plait_bytecode_tracer.frames.calls import call
-
     owner, rest = args[0], args[1:]
     if function is format and not rest:
         rest = [constant("")]
@@ -224,7 +217,7 @@ def call_special(frame: Frame, function: Any, args: list[Variable]) -> Variable:
             continue
         if function is int and name == "__trunc__":
             raise TraceBreakError("GB0005", "int() by __trunc__, which warns")
-        result = call(frame, method, rest, {})
+        result = frame.call(method, rest, {})
         return result if name in _AS_IT_IS else _checked(function, owner, name, result, rest)
     return fails_for_real(function, args)
 

@@ -73,9 +73,7 @@ def refuse(
 
 
 def call_real(frame: Frame, function: Any, args: list[Variable]) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
-    return call(frame, frame.state.made.given(function), args, {})
+    return frame.call(frame.state.made.given(function), args, {})
 
 
 def guard_class(frame: Frame, cls: type, name: str) -> None:

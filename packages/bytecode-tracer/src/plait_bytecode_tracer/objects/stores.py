@@ -10,6 +10,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.objects import keeps_field, set_exception_field
 from plait_bytecode_tracer.exceptions.raising import fails, fails_attribute, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.making.building import delete_class_attribute, set_class_attribute
 from plait_bytecode_tracer.objects.class_writes import write_class
 from plait_bytecode_tracer.objects.objects import instance_attribute
 from plait_bytecode_tracer.objects.statics import (
@@ -51,8 +52,6 @@ def store_object_attribute(frame: Frame, owner: Variable, name: str, value: Vari
 
 def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
     """`object.__setattr__(owner, name, value)`."""
-    from plait_bytecode_tracer.making.building import set_class_attribute
-
     cls = class_of(owner)
     is_class = isinstance(owner, Known) and is_a(owner.value, type)
     if is_class and not frame.state.made.is_made(plain_class(owner)):
@@ -126,8 +125,6 @@ def delete_object_attribute(frame: Frame, owner: Variable, name: str) -> None:
 
 def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:
     """`object.__delattr__(owner, name)`."""
-    from plait_bytecode_tracer.making.building import delete_class_attribute
-
     cls = class_of(owner)
     if isinstance(owner, Known) and frame.state.made.is_made(owner.value):
         delete_class_attribute(frame, owner, name)

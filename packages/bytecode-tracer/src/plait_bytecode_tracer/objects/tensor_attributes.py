@@ -14,8 +14,10 @@ from plait_bytecode_tracer.objects.statics import MISSING, guard_class, is_pytho
 from plait_bytecode_tracer.objects.wrapper_attributes import NOT_OWN, wrapper_attribute
 from plait_bytecode_tracer.outside.tensors import guard_requires_grad, input_tensor
 from plait_bytecode_tracer.shapes.attributes import symbolic_attribute
+from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.gradients import gradient, gradient_function, is_leaf
 from plait_bytecode_tracer.tensors.patches import is_own
+from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.variables import (
@@ -87,8 +89,6 @@ def tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variable
     if name == "grad_fn":
         return gradient_function(frame, owner)
     if name == "__class__":
-        from plait_bytecode_tracer.values.classes import type_of
-
         return constant(type_of(owner))
     if name in ("_base", "__dict__"):
         raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor")
@@ -109,8 +109,6 @@ def tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variable
 
 def _intercepted_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variable | None:
     """What a torch function mode makes of reading an attribute that C computes."""
-    from plait_bytecode_tracer.tensors.function_modes import through_mode
-
     if not isinstance(static_attribute(owner.cls, name), types.GetSetDescriptorType):
         return None
     return through_mode(frame, lambda tensor: getattr(tensor, name), [owner], {})

@@ -16,6 +16,7 @@ from plait_bytecode_tracer.rules.tensor_hooks import register, retain_grad
 from plait_bytecode_tracer.shapes.attributes import shape_of
 from plait_bytecode_tracer.shapes.data import number_in
 from plait_bytecode_tracer.state import TraceState
+from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.gradients import is_leaf
 from plait_bytecode_tracer.tensors.requiring import require_before
 from plait_bytecode_tracer.tensors.subclasses import made_subclass
@@ -56,7 +57,6 @@ def through_mode_of_method(
     kwargs: dict[str, Variable],
 ) -> Variable | None:
     """What the modes around make of a method's call; None: they leave it as it is."""
-    from plait_bytecode_tracer.tensors.function_modes import through_mode
 
     def target(tensor: Any, *values: Any, **options: Any) -> Any:
         return getattr(tensor, name)(*values, **options)
@@ -106,9 +106,7 @@ def tensor_method(
     if name == "as_subclass" and len(args) == 1:
         return made_subclass(frame, owner, plain_value(args[0]))
     if name == "backward":
-        from plait_bytecode_tracer.frames.calls import call
-
-        return call(frame, constant(torch.Tensor.backward), [owner, *args], kwargs)
+        return frame.call(constant(torch.Tensor.backward), [owner, *args], kwargs)
     if name in _OF_MEMORY and not args and not kwargs:
         return _of_memory(state, owner, name)
     if name in _UNTRACED:

@@ -111,16 +111,14 @@ class _Format:
         return constant("".join(parts))
 
     def _field(self, name: str, spec: str, conversion: str | None, depth: int) -> str:
-        from plait_bytecode_tracer.frames.calls import call
-
         value = self._value(name)
         if conversion is not None:
             function = _BY_CONVERSION.get(conversion)
             if function is None:
                 raise self._faulty(f"an unknown conversion {conversion!r}")
-            value = call(self.frame, constant(function), [value], {})
+            value = self.frame.call(constant(function), [value], {})
         inner = self.text(spec, depth - 1) if spec else constant("")
-        made = call(self.frame, constant(format), [value, inner], {})
+        made = self.frame.call(constant(format), [value, inner], {})
         if not isinstance(made, Known) or not isinstance(made.value, str):
             raise TraceBreakError("GB0004", "a text that only the graph's run gives in a format")
         return made.value

@@ -6,7 +6,6 @@ from dis import Instruction
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
-from plait_bytecode_tracer.frames.calls import call
 from plait_bytecode_tracer.frames.frame import NULL, Frame
 from plait_bytecode_tracer.objects.containers import hold, plain_value
 from plait_bytecode_tracer.objects.iteration import elements, require_iterable
@@ -61,7 +60,7 @@ def _call_directly(
 ) -> Variable:
     frame.state.is_direct = True
     try:
-        return call(frame, function, args, kwargs)
+        return frame.call(function, args, kwargs)
     finally:
         frame.state.is_direct = False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dis import Instruction
 
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
-from plait_bytecode_tracer.frames.calls import call
 from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.frames.generators import awaitable
 from plait_bytecode_tracer.objects.objects import special_method
@@ -42,7 +41,7 @@ def before_async_with(frame: Frame, instruction: Instruction) -> None:
     if leave is None:
         fails(TypeError, f"{text} (missed __aexit__ method)")
     frame.push(leave)
-    frame.push(call(frame, enter, [], {}))
+    frame.push(frame.call(enter, [], {}))
 
 
 @opcode("GET_AITER")
@@ -53,7 +52,7 @@ def get_aiter(frame: Frame, instruction: Instruction) -> None:
     if method is None:
         text = f"'async for' requires an object with __aiter__ method, got {kind}"
         fails(TypeError, text)
-    made = call(frame, method, [], {})
+    made = frame.call(method, [], {})
     if special_method(frame, made, "__anext__") is None:
         text = "'async for' received an object from __aiter__ that does not implement __anext__"
         fails(TypeError, f"{text}: {type_of(made).__name__}")
@@ -67,7 +66,7 @@ def get_anext(frame: Frame, instruction: Instruction) -> None:
     if method is None:
         kind = type_of(values).__name__
         fails(TypeError, f"'async for' requires an iterator with __anext__ method, got {kind}")
-    made = call(frame, method, [], {})
+    made = frame.call(method, [], {})
     try:
         frame.push(awaitable(frame, made))
     except PythonError as error:

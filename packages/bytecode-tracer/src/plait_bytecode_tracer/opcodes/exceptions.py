@@ -14,7 +14,6 @@ from plait_bytecode_tracer.exceptions.raising import (
     is_exception,
 )
 from plait_bytecode_tracer.exceptions.tracebacks import handled_exception
-from plait_bytecode_tracer.frames.calls import call
 from plait_bytecode_tracer.frames.frame import Frame, Handled, constant
 from plait_bytecode_tracer.objects.attributes import load_attribute, store_attribute
 from plait_bytecode_tracer.objects.containers import plain_value
@@ -56,7 +55,7 @@ def _instance(frame: Frame, value: Variable, otherwise: str) -> Variable:
     cls = value.value
     if not issubclass(cls, BaseException):
         fails(TypeError, otherwise)
-    made = call(frame, value, [], {})
+    made = frame.call(value, [], {})
     if not is_exception(made):
         if otherwise is _CAUSES and sys.version_info < (3, 13):
             raise TraceBreakError("GB0006", "a cause that is no exception, which nothing checks")
@@ -131,11 +130,11 @@ def before_with(frame: Frame, instruction: Instruction) -> None:
     if enter is None or leave is None:
         raise TraceBreakError("GB0002", "a context manager that cannot be traced")
     frame.push(leave)
-    frame.push(call(frame, enter, [], {}))
+    frame.push(frame.call(enter, [], {}))
 
 
 @opcode("WITH_EXCEPT_START")
 def with_except_start(frame: Frame, instruction: Instruction) -> None:
     raised, leave = frame.stack[-1], frame.stack[-4]
     traceback = load_attribute(frame, raised, "__traceback__")
-    frame.push(call(frame, leave, [constant(exception_class(raised)), raised, traceback], {}))
+    frame.push(frame.call(leave, [constant(exception_class(raised)), raised, traceback], {}))

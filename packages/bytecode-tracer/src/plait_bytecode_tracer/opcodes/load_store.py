@@ -297,12 +297,10 @@ def delete_attr(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LOAD_SUPER_ATTR", since=(3, 12))
 def load_super_attr(frame: Frame, instruction: Instruction) -> None:
-    from plait_bytecode_tracer.frames.calls import call
-
     receiver, cls, super_ = frame.pop(), frame.pop(), frame.pop()
     argument = instruction.arg or 0
     is_builtin = isinstance(super_, Known) and super_.value is super
-    made = call(frame, super_, [cls, receiver] if is_builtin or argument & 2 else [], {})
+    made = frame.call(super_, [cls, receiver] if is_builtin or argument & 2 else [], {})
     found = load_attribute(frame, made, instruction.argval)
     if argument & 1:
         _push_callable(frame, found)

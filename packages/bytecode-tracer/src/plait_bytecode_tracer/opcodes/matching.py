@@ -5,7 +5,6 @@ from __future__ import annotations
 from dis import Instruction
 
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
-from plait_bytecode_tracer.frames.calls import call
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.attributes import load_attribute
 from plait_bytecode_tracer.objects.iteration import elements
@@ -89,7 +88,7 @@ def match_keys(frame: Frame, instruction: Instruction) -> None:
 def _look_up(frame: Frame, subject: Variable, key: Variable) -> Variable:
     if isinstance(subject, DictVariable):
         return subject.items.get(constant_key(frame, key), _ABSENT)
-    return call(frame, load_attribute(frame, subject, "get"), [key, _ABSENT], {})
+    return frame.call(load_attribute(frame, subject, "get"), [key, _ABSENT], {})
 
 
 @opcode("MATCH_CLASS")
@@ -98,7 +97,7 @@ def match_class(frame: Frame, instruction: Instruction) -> None:
     names, cls, subject = frame.pop(), frame.pop(), frame.pop()
     if isinstance(cls, Known) and not isinstance(cls.value, type):
         fails(TypeError, f"called match pattern must be a {'class' if frame.is_312 else 'type'}")
-    if not truth(frame, call(frame, constant(isinstance), [subject, cls], {})):
+    if not truth(frame, frame.call(constant(isinstance), [subject, cls], {})):
         frame.push(constant(None))
         return
     wanted: list[Variable] = []
@@ -121,7 +120,7 @@ def match_class(frame: Frame, instruction: Instruction) -> None:
             text = f"{_name(cls)}() got multiple sub-patterns for attribute {plain!r}"
             fails(TypeError, text)
         seen.add(plain)
-        value = call(frame, constant(getattr), [subject, name, _ABSENT], {})
+        value = frame.call(constant(getattr), [subject, name, _ABSENT], {})
         if value is _ABSENT:
             frame.push(constant(None))
             return

@@ -9,7 +9,6 @@ from dis import Instruction
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frames.calls import call
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import (
     contains,
@@ -189,7 +188,7 @@ def _convert(frame: Frame, value: Variable, kind: int) -> Variable:
     if isinstance(value, TensorVariable):
         refuse_modes(frame.state, "the text of a tensor")
         return tensor_text(value, kind, "")
-    return call(frame, constant(CONVERSIONS[kind]), [value], {})
+    return frame.call(constant(CONVERSIONS[kind]), [value], {})
 
 
 def _format(frame: Frame, value: Variable, spec: Variable) -> Variable:
@@ -198,7 +197,7 @@ def _format(frame: Frame, value: Variable, spec: Variable) -> Variable:
         return tensor_text(value, 0, plain_value(spec))
     if isinstance(value, TextVariable) and plain_value(spec) == "":
         return value
-    return call(frame, constant(format), [value, spec], {})
+    return frame.call(constant(format), [value, spec], {})
 
 
 @opcode("BUILD_STRING")

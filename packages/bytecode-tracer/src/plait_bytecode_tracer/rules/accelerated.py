@@ -49,11 +49,9 @@ def _followed(module: ModuleType, name: str, check: Callable[[Sequence[Variable]
     """Register the twin of a C function for arguments that it takes as the C function does."""
 
     def rule(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
-        from plait_bytecode_tracer.frames.calls import call
-
         if not check(args):
             raise TraceBreakError("GB0002", f"{name}() of other than a list")
-        return call(frame, constant(in_python(module.__name__)[name]), list(args), kwargs)
+        return frame.call(constant(in_python(module.__name__)[name]), list(args), kwargs)
 
     made: Builtin = rule
     builtin(getattr(module, name))(made)

@@ -52,8 +52,6 @@ def _forward(
     frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
 ) -> tuple[Variable, ObjectVariable]:
     """What `forward` returns, and the context that it has filled."""
-    from plait_bytecode_tracer.frames.calls import call
-
     context = ObjectVariable(torch.autograd.function.FunctionCtx)
     if any(isinstance(arg, TensorVariable) for arg in args):
         guard_requires_grad(frame.state)
@@ -67,10 +65,10 @@ def _forward(
     forward = constant(_function(cls, "forward"))
     setup = _function(cls, "setup_context")
     if setup is _function(torch.autograd.Function, "setup_context"):
-        return call(frame, forward, [context, *args], kwargs), context
-    result = call(frame, forward, args, kwargs)
+        return frame.call(forward, [context, *args], kwargs), context
+    result = frame.call(forward, args, kwargs)
     given = SequenceVariable(list(args), tuple)
-    call(frame, constant(setup), [context, given, result], {})
+    frame.call(constant(setup), [context, given, result], {})
     return result, context
 
 

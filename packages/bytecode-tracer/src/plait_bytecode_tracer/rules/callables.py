@@ -83,9 +83,7 @@ def get_method(
 
 @builtin(types.MethodType.__call__)
 def call_method(frame: Frame, method: Variable, /, *args: Variable, **kwargs: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
-    return call(frame, method, list(args), kwargs)
+    return frame.call(method, list(args), kwargs)
 
 
 @builtin(types.MethodType.__eq__)

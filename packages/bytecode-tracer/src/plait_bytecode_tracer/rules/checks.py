@@ -153,9 +153,7 @@ def _by_subclass_hook(frame: Frame, cls: Any, kind: type) -> bool:
 
 
 def _call(frame: Frame, function: Variable, value: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
-    return call(frame, function, [value], {})
+    return frame.call(function, [value], {})
 
 
 _abc_parts: Any = vars(abc)["_get_dump"]

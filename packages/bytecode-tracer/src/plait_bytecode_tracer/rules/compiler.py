@@ -23,8 +23,6 @@ def call_marked(
     frame: Frame, function: types.FunctionType, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable | None:
     """A call of a function of torch's own compiler: a mark, or a wrapper; None if it is neither."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if not function.__code__.co_filename.startswith(_MARKS):
         return None
     if function.__name__ == "graph_break":
@@ -36,6 +34,6 @@ def call_marked(
         return None
     wrapped = cells["fn"].cell_contents
     if (getattr(wrapped, "__module__", None) or "").split(".")[0] == "torch":
-        return call(frame, Known(wrapped), args, kwargs)
+        return frame.call(Known(wrapped), args, kwargs)
     name = getattr(wrapped, "__qualname__", type(wrapped).__name__)
     raise TraceBreakError("GB0002", f"a call of {name}, which torch.compiler.disable leaves out")

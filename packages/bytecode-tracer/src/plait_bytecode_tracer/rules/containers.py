@@ -92,6 +92,4 @@ _count_elements: Any = vars(collections)["_count_elements"]
 
 @builtin(_count_elements)
 def count_elements(frame: Frame, mapping: Variable, iterable: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
-    return call(frame, constant(twin_classes.count_elements), [mapping, iterable], {})
+    return frame.call(constant(twin_classes.count_elements), [mapping, iterable], {})

@@ -217,8 +217,6 @@ def _copied_object(
     frame: Frame, value: Known | ObjectVariable, inner: Any, memo: DictVariable | None
 ) -> Variable:
     """A copy of an object, as its class would have it."""
-    from plait_bytecode_tracer.frames.calls import call
-
     cls = type_of(value)
     is_twin = isinstance(value, ObjectVariable) and value.cls in TWINS
     holder = value.cls if isinstance(value, ObjectVariable) else cls
@@ -226,7 +224,7 @@ def _copied_object(
     if own is not MISSING:
         if not isinstance(own, types.FunctionType):
             raise TraceBreakError("GB0002", f"a copy of a {cls.__name__}, by its class")
-        return call(frame, constant(own), [value] if memo is None else [value, memo], {})
+        return frame.call(constant(own), [value] if memo is None else [value, memo], {})
     scripted = issubclass(cls, torch.nn.Module) and cls.__module__.startswith("torch.jit")
     has_end = static_attribute(cls, "__del__") is not MISSING
     if is_twin or issubclass(cls, torch.Tensor) or scripted or has_end:
@@ -325,17 +323,15 @@ def _by_reducing(
     frame: Frame, value: Known | ObjectVariable, cls: type, memo: DictVariable | None
 ) -> Variable:
     """A copy by what `__reduce_ex__` gives, or what is registered for the class."""
-    from plait_bytecode_tracer.frames.calls import call
-
     reducer = _reducer(frame, cls)
     if reducer is not None:
-        parts = call(frame, constant(reducer), [value], {})
+        parts = frame.call(constant(reducer), [value], {})
     else:
-        parts = call(frame, load_attribute(frame, value, "__reduce_ex__"), [constant(4)], {})
+        parts = frame.call(load_attribute(frame, value, "__reduce_ex__"), [constant(4)], {})
     if isinstance(parts, Known) and isinstance(parts.value, str):
         return value
     given = constant(None) if memo is None else memo
-    return call(frame, constant(_RECONSTRUCT), [value, given, *elements(frame, parts)], {})
+    return frame.call(constant(_RECONSTRUCT), [value, given, *elements(frame, parts)], {})
 
 
 _RECONSTRUCT: Any = vars(copy)["_reconstruct"]
@@ -383,12 +379,10 @@ def special(frame: Frame, value: Variable, name: Variable) -> Variable:
 
 
 def _reduced(frame: Frame, twin: Any, value: Variable, protocol: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
     cls = type_of(value)
     if not cls.__flags__ & _HEAP_TYPE or cls.__basicsize__ > _largest(cls):
         raise TraceBreakError("GB0002", f"what a {cls.__name__}, of a class in C, says of copies")
-    return call(frame, constant(twin), [value, protocol], {})
+    return frame.call(constant(twin), [value, protocol], {})
 
 
 _HEAP_TYPE = 1 << 9

@@ -10,6 +10,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.frames.inlining import inline
 from plait_bytecode_tracer.objects.containers import describe, plain_value
 from plait_bytecode_tracer.objects.statics import guard_class, static_attribute
 from plait_bytecode_tracer.outside.assumptions import guard_function
@@ -46,8 +47,6 @@ def _caller_of(frame: Frame, owner: ObjectVariable) -> Known:
 def fields(frame: Frame, owner: Variable) -> Variable:
     cls = owner.cls if isinstance(owner, ObjectVariable) else getattr(owner, "value", None)
     if frame.state.made.is_made(cls):
-        from plait_bytecode_tracer.frames.inlining import inline
-
         function: Any = dataclasses.fields
         return inline(frame, function, [owner], {})
     return _of_definition(frame, dataclasses.fields, owner, {})

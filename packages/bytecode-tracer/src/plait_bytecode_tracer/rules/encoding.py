@@ -48,13 +48,11 @@ def encoder(
     *rest: Variable,
 ) -> Variable:
     """The encoder in C, as the one in Python that stands beside it."""
-    from plait_bytecode_tracer.frames.calls import call
-
     *separators, sort_keys, skip_keys, allow_nan = rest
     if not (isinstance(allow_nan, Known) and allow_nan.value is True):
         raise TraceBreakError("GB0002", "JSON without NaN")
     args = [markers, default, encode, indent, constant(text_of_float), *separators]
-    return call(frame, constant(_make_encoder), [*args, sort_keys, skip_keys, constant(True)], {})
+    return frame.call(constant(_make_encoder), [*args, sort_keys, skip_keys, constant(True)], {})
 
 
 def scan(frame: Frame, scanner: Variable, text: Variable, place: Variable) -> Variable:
@@ -77,10 +75,8 @@ def scan(frame: Frame, scanner: Variable, text: Variable, place: Variable) -> Va
 
 
 def _refuse(frame: Frame, error: json.JSONDecodeError) -> NoReturn:
-    from plait_bytecode_tracer.frames.calls import call
-
     parts: list[Variable] = [constant(error.msg), constant(error.doc), constant(error.pos)]
-    raise PythonError(call(frame, constant(json.JSONDecodeError), parts, {}))
+    raise PythonError(frame.call(constant(json.JSONDecodeError), parts, {}))
 
 
 if _ENCODER is not None and _SCANNER is not None:

@@ -70,9 +70,7 @@ def _is_simple(value: Variable) -> bool:
 def _shown(frame: Frame, value: Variable) -> Variable:
     """The text of an object or a container of constants, which may change before it is printed."""
     if isinstance(value, ObjectVariable):
-        from plait_bytecode_tracer.frames.calls import call
-
-        return call(frame, constant(str), [value], {})
+        return frame.call(constant(str), [value], {})
     if not isinstance(value, SequenceVariable | DictVariable | SetVariable) or has_tensor(value):
         return value
     return constant(represent(frame, value)) if _holds_constants(value) else value
@@ -96,8 +94,6 @@ def _print_to(
     frame: Frame, file: Variable, values: tuple[Variable, ...], options: dict[str, Variable]
 ) -> Variable:
     """Printed into an object of the trace, in the pieces in which Python writes them."""
-    from plait_bytecode_tracer.frames.calls import call
-
     between = options.pop("sep", constant(None))
     last = options.pop("end", constant(None))
     flush = options.pop("flush", constant(False))
@@ -106,11 +102,11 @@ def _print_to(
     pieces: list[Variable] = []
     for value in values:
         pieces += [_or_default(between, " ")] if pieces else []
-        pieces.append(call(frame, constant(str), [value], {}))
+        pieces.append(frame.call(constant(str), [value], {}))
     for piece in (*pieces, _or_default(last, "\n")):
-        call(frame, load_attribute(frame, file, "write"), [piece], {})
+        frame.call(load_attribute(frame, file, "write"), [piece], {})
     if truth(frame, flush):
-        call(frame, load_attribute(frame, file, "flush"), [], {})
+        frame.call(load_attribute(frame, file, "flush"), [], {})
     return constant(None)
 
 

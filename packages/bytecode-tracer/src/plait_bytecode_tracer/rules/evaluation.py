@@ -18,7 +18,8 @@ from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, Function, constant
 from plait_bytecode_tracer.objects.attributes import find_attribute
 from plait_bytecode_tracer.objects.containers import dict_set
-from plait_bytecode_tracer.objects.statics import static_attribute
+from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.objects.statics import is_python, static_attribute
 from plait_bytecode_tracer.outside.tables import global_table, stand_for
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.twins.registry import TWINS
@@ -227,13 +228,9 @@ def dir_(frame: Frame, value: Variable | None = None) -> Variable:
         if not isinstance(space, DictVariable):
             raise TraceBreakError("GB0013", "dir() of a namespace that is no dict")
         return _sorted([constant(name) for name in space.items])
-    from plait_bytecode_tracer.frames.calls import call
-    from plait_bytecode_tracer.objects.iteration import elements
-    from plait_bytecode_tracer.objects.statics import is_python
-
     method = static_attribute(type_of(value), "__dir__")
     if is_python(method):
-        return _sorted(list(elements(frame, call(frame, constant(method), [value], {}))))
+        return _sorted(list(elements(frame, frame.call(constant(method), [value], {}))))
     return _sorted([constant(name) for name in names_of(frame, value)])
 
 

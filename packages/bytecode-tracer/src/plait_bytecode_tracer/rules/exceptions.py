@@ -127,6 +127,4 @@ def _storage(owner: Variable) -> ExceptionStorage:
 
 
 def _text(frame: Frame, function: Any, value: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
-    return call(frame, constant(function), [value], {})
+    return frame.call(constant(function), [value], {})

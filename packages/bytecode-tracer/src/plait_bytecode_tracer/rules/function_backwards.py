@@ -90,8 +90,6 @@ def _scratch_backward(
     frame: Frame, call: FunctionCall, create_graph: bool
 ) -> tuple[Variable, list[TensorVariable]]:
     """What the backward returns, traced into the graph of the forward, and what it was given."""
-    from plait_bytecode_tracer.frames.calls import call as call_variable
-
     state = frame.state
     outer, enabled, mutates = state.scope, state.grad_enabled, state.mutates_tensors
     state.scope, state.grad_enabled, state.mutates_tensors = call.scope, create_graph, False
@@ -105,7 +103,7 @@ def _scratch_backward(
         guard_class(frame, call.cls, "backward")
         guard_class(frame, call.cls, "vjp")
         function = _backward_of(call.cls)
-        result = call_variable(frame, constant(function), [context, *gradients], {})
+        result = frame.call(constant(function), [context, *gradients], {})
         if state.mutates_tensors or state.grad_enabled is not create_graph:
             text = f"the backward of {call.cls.__name__}, which changes tensors in place"
             raise TraceBreakError("GB0002", text)

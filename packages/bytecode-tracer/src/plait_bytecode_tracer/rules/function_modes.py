@@ -10,6 +10,7 @@ from torch.utils._device import DeviceContext
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import hold, plain_value
+from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.statics import class_of
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
@@ -63,8 +64,6 @@ def has_any(frame: Frame, *args: Variable) -> Variable:
 
 @builtin(_c._has_torch_function)
 def has_one(frame: Frame, args: Variable) -> Variable:
-    from plait_bytecode_tracer.objects.iteration import elements
-
     return constant(_asks(frame, tuple(elements(frame, args))))
 
 

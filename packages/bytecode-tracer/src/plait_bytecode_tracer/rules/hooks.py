@@ -16,6 +16,7 @@ from torch.utils.hooks import BackwardHook
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.frames.inlining import inline
 from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.outside.tensors import guard_requires_grad
 from plait_bytecode_tracer.rules.registry import builtin
@@ -49,8 +50,6 @@ _SETUP_OUTPUT: Any = BackwardHook.setup_output_hook
 @builtin(_SETUP_INPUT)
 def setup_input_hook(frame: Frame, owner: Variable, args: Variable) -> Variable:
     """Put an identity around what a module is given."""
-    from plait_bytecode_tracer.frames.inlining import inline
-
     state = frame.state
     if not state.grad_enabled or not _requires_grad(args):
         return inline(frame, _SETUP_INPUT, [owner, args], {})
@@ -73,8 +72,6 @@ def setup_input_hook(frame: Frame, owner: Variable, args: Variable) -> Variable:
 @builtin(_SETUP_OUTPUT)
 def setup_output_hook(frame: Frame, owner: Variable, args: Variable) -> Variable:
     """Put an identity around what a module returns, and its hooks on both."""
-    from plait_bytecode_tracer.frames.inlining import inline
-
     state = frame.state
     is_tuple = isinstance(args, SequenceVariable) and issubclass(args.kind, tuple)
     results = args if is_tuple else SequenceVariable([args], tuple)

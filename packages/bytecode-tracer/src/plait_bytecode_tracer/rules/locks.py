@@ -80,10 +80,8 @@ def _of(kind: type, twin: type, rule: Builtin, name: str) -> Builtin:
 
     def method(frame: Frame, lock: Variable, *args: Variable, **kwargs: Variable) -> Variable:
         if isinstance(lock, ObjectVariable) and lock.cls is twin:
-            from plait_bytecode_tracer.frames.calls import call
-
             function: Any = vars(twin).get(name) or getattr(twin, name)
-            return call(frame, constant(function), [lock, *args], kwargs)
+            return frame.call(constant(function), [lock, *args], kwargs)
         return rule(frame, lock, *args, **kwargs)
 
     return method

@@ -10,6 +10,7 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.frames.inlining import inline
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
@@ -61,8 +62,6 @@ for _name in _METHODS:
 @builtin(logging.Logger.isEnabledFor)
 def is_enabled_for(frame: Frame, logger: Variable, level: Variable) -> Variable:
     """Whether a logger logs at a level, asked again before each call: it keeps the answers."""
-    from plait_bytecode_tracer.frames.inlining import inline
-
     real = logger.value if isinstance(logger, Known) else None
     known = isinstance(level, Known) and type(level.value) is int
     if not isinstance(real, logging.Logger) or not known or _is_changed(frame, real):

@@ -27,6 +27,7 @@ from plait_bytecode_tracer.making.building import (
 )
 from plait_bytecode_tracer.making.made import Recipe, Step
 from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.instances import instantiate
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.statics import MISSING, guard_class, is_python, static_attribute
 from plait_bytecode_tracer.rules.objects import callable_
@@ -51,13 +52,9 @@ def build_class_(
 
 @builtin(type.__call__)
 def call_type(frame: Frame, cls: Variable, /, *args: Variable, **kwargs: Variable) -> Variable:
-    from plait_bytecode_tracer.objects.instances import instantiate
-
     wanted = plain_value(cls)
     if wanted is type:
-        from plait_bytecode_tracer.frames.calls import call
-
-        return call(frame, cls, list(args), kwargs)
+        return frame.call(cls, list(args), kwargs)
     return instantiate(frame, wanted, list(args), kwargs)
 
 

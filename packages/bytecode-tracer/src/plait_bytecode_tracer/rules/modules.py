@@ -9,7 +9,10 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails_attribute
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.frames.inlining import inline
+from plait_bytecode_tracer.objects.attributes import load_attribute
 from plait_bytecode_tracer.objects.containers import hold, plain_value
+from plait_bytecode_tracer.objects.known_attributes import module_entry
 from plait_bytecode_tracer.objects.statics import MODULE_CALL, MODULE_GETATTR
 from plait_bytecode_tracer.outside.assumptions import guard_no_hooks
 from plait_bytecode_tracer.rules.registry import builtin
@@ -28,8 +31,6 @@ CALL_WITH_HOOKS: Any = torch.nn.Module._call_impl
 @builtin(MODULE_CALL)
 def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
     """`nn.Module.__call__`: hooks, if there are any, around `forward`."""
-    from plait_bytecode_tracer.frames.inlining import inline
-
     if _has_hooks(frame, owner) or _has_global_hooks(frame):
         return inline(frame, CALL_WITH_HOOKS, [owner, *args], dict(kwargs))
     if isinstance(owner, Known) and owner.source is not None:
@@ -44,13 +45,10 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
 def _call_forward(
     frame: Frame, owner: Variable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-    from plait_bytecode_tracer.objects.attributes import load_attribute
-
     direct, frame.state.is_direct = frame.state.is_direct, False
     forward = load_attribute(frame, owner, "forward")
     frame.state.is_direct = direct
-    return call(frame, forward, args, kwargs)
+    return frame.call(forward, args, kwargs)
 
 
 def _has_hooks(frame: Frame, owner: Variable) -> bool:
@@ -79,9 +77,6 @@ def _has_global_hooks(frame: Frame) -> bool:
 @builtin(MODULE_GETATTR)
 def module_getattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
     """`nn.Module.__getattr__`: a parameter, buffer or submodule."""
-    from plait_bytecode_tracer.frames.inlining import inline
-    from plait_bytecode_tracer.objects.known_attributes import module_entry
-
     if isinstance(owner, ObjectVariable):
         return inline(frame, MODULE_GETATTR, [owner, name], {})
     module, wanted = hold(owner, Known), plain_value(name)

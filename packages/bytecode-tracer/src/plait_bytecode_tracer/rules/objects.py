@@ -14,13 +14,19 @@ from plait_bytecode_tracer.exceptions.raising import (
 )
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.building import call_metaclass
-from plait_bytecode_tracer.objects.attributes import call_method, find_attribute, load_attribute
+from plait_bytecode_tracer.objects.attributes import (
+    call_method,
+    find_attribute,
+    load_attribute,
+    store_attribute,
+)
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.standins import stand_in
 from plait_bytecode_tracer.objects.statics import MISSING, guard_class, static_attribute
 from plait_bytecode_tracer.objects.stores import delete_object_attribute
 from plait_bytecode_tracer.outside.functions import settled
 from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.shapes.arithmetic import concrete
 from plait_bytecode_tracer.shapes.attributes import size_of
 from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.patches import require_own
@@ -75,8 +81,6 @@ def len_(frame: Frame, value: Variable) -> Variable:
         fails(TypeError, f"object of type {cls.__name__!r} has no len()")
     found = call_method(frame, value, "__len__", [])
     if isinstance(found, SymbolVariable):
-        from plait_bytecode_tracer.shapes.arithmetic import concrete
-
         found = concrete(found)
     if not isinstance(found, Known) or not is_constant(found.value):
         raise TraceBreakError("GB0006", "__len__ gives no length")
@@ -129,8 +133,6 @@ def hasattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
 
 @builtin(setattr)
 def setattr_(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
-    from plait_bytecode_tracer.objects.attributes import store_attribute
-
     store_attribute(frame, owner, _name(name), value)
     return constant(None)
 

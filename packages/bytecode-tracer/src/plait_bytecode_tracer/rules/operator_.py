@@ -95,9 +95,7 @@ def delitem(frame: Frame, container: Variable, key: Variable) -> Variable:
 
 @builtin(operator.call)
 def call_(frame: Frame, function: Variable, /, *args: Variable, **kwargs: Variable) -> Variable:
-    from plait_bytecode_tracer.frames.calls import call
-
-    return call(frame, function, list(args), kwargs)
+    return frame.call(function, list(args), kwargs)
 
 
 @builtin(operator.length_hint)

@@ -10,6 +10,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.frames.inlining import inline
 from plait_bytecode_tracer.making.building import change, make
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.outside.draws import (
@@ -117,8 +118,6 @@ def _in_python(
     kwargs: dict[str, Variable],
 ) -> Variable:
     """A method as it is written in Python, over random numbers of its own."""
-    from plait_bytecode_tracer.frames.inlining import inline
-
     if not isinstance(real, types.FunctionType):
         raise TraceBreakError("GB0002", f"{real.__name__}() of a random generator of another kind")
     return inline(frame, real, [owner, *args], kwargs)

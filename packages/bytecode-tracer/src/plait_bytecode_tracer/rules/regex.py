@@ -78,8 +78,6 @@ def _substituted(
     frame: Frame, pattern: Variable, repl: Variable, string: Variable, count: Variable | None
 ) -> tuple[Variable, Variable]:
     """The new string and the number of replacements; a function of the program is traced."""
-    from plait_bytecode_tracer.frames.calls import call
-
     limit = constant(0) if count is None else count
     if isinstance(repl, Known) and isinstance(repl.value, str | bytes):
         found = fold(re.Pattern.subn, [pattern, repl, string, limit], {})
@@ -95,7 +93,7 @@ def _substituted(
     for match in real.finditer(text):
         if most and number == most:
             break
-        made = plain_value(call(frame, repl, [constant(match)], {}))
+        made = plain_value(frame.call(repl, [constant(match)], {}))
         if not isinstance(made, type(text)):
             raise TraceBreakError("GB0006", "a replacement that is no string")
         pieces += [text[place : match.start()], made]

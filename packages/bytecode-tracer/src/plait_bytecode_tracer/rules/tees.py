@@ -7,6 +7,7 @@ import operator
 
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.attributes import find_attribute
 from plait_bytecode_tracer.objects.indices import as_index
 from plait_bytecode_tracer.objects.iteration import iterate, iterator_of
 from plait_bytecode_tracer.objects.operations import _call
@@ -42,8 +43,6 @@ def tee(frame: Frame, iterable: Variable, n: Variable | None = None, /) -> Varia
 
 def _own_copies(frame: Frame, source: Variable, count: int) -> list[Variable] | None:
     """Copies of an iterator by its own `__copy__`; None if it has none."""
-    from plait_bytecode_tracer.objects.attributes import find_attribute
-
     if isinstance(source, IteratorVariable):
         return None if source.copied is None else [source.copied() for _ in range(count)]
     method = find_attribute(frame, source, "__copy__")

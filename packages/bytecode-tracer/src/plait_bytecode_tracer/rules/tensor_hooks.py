@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.frames.inlining import inline
 from plait_bytecode_tracer.outside.tensors import guard_requires_grad
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
@@ -104,8 +105,6 @@ _remove: Any = RemovableHandle.remove
 @builtin(_remove)
 def remove(frame: Frame, owner: Variable) -> Variable:
     """Remove a hook: a traced one has never been there."""
-    from plait_bytecode_tracer.frames.inlining import inline
-
     state = frame.state
     if not isinstance(owner, HookHandle):
         return inline(frame, _remove, [owner], {})

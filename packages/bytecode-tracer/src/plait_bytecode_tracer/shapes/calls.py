@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.folding import FOLDED
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.shapes.arithmetic import (
@@ -45,11 +45,8 @@ def call_with_numbers(
     found = call_symbolic(real, args, kwargs) if _is_plain(real) else None
     if found is not None or not _takes_values(real):
         return found
-    from plait_bytecode_tracer.frames.calls import call
-    from plait_bytecode_tracer.frames.frame import constant
-
     named = {name: concrete(value) for name, value in kwargs.items()}
-    return call(frame, constant(real), [concrete(arg) for arg in args], named)
+    return frame.call(constant(real), [concrete(arg) for arg in args], named)
 
 
 def _takes_values(real: Any) -> bool:
@@ -69,8 +66,6 @@ def _is_plain(real: Any) -> bool:
 
 
 def _slice(args: list[Variable]) -> Variable:
-    from plait_bytecode_tracer.frames.frame import constant
-
     none = constant(None)
     if len(args) == 1:
         return SliceVariable([none, args[0], none])

@@ -83,11 +83,9 @@ class Body:
         return found
 
     def _call(self, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
-        from plait_bytecode_tracer.frames.calls import call
-
         self.frame.state.is_direct = False
         try:
-            return call(self.frame, self.function, args, kwargs)
+            return self.frame.call(self.function, args, kwargs)
         except PythonError as error:
             raise TraceBreakError("GB0006", f"{error} is raised in a transform") from error
 

@@ -42,8 +42,6 @@ def call_for_tensors(
     before: Any,
 ) -> Variable:
     """The result of a first call for tensors of the trace; `before` tells effects so far."""
-    from plait_bytecode_tracer.frames.calls import call
-
     state, name = frame.state, function.value.__wrapped__.__name__
     switched = state.grad_enabled is not state.grad_enabled_before or state.ambient.values
     again = any(made.function.value is function.value for made in state.last_calls)
@@ -54,7 +52,7 @@ def call_for_tensors(
     state.needs_end = True
     nodes, effects = len(state.graph.nodes), (before(), state.mutates_tensors)
     try:
-        result = call(frame, constant(function.value.__wrapped__), args, kwargs)
+        result = frame.call(constant(function.value.__wrapped__), args, kwargs)
     except PythonError as error:
         raise TraceBreakError("GB0006", f"{name}, which keeps results, fails: {error}") from error
     added = list(state.graph.nodes)[nodes:]

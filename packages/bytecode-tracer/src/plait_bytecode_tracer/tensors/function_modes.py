@@ -65,7 +65,6 @@ def through_mode_of(
 
 def call_mode(frame: Frame, asked: Recording) -> Variable:
     """Call the innermost mode, which does not see what is called meanwhile."""
-    from plait_bytecode_tracer.frames.calls import call
     from plait_bytecode_tracer.objects.attributes import load_attribute
 
     modes = frame.state.ambient.modes
@@ -79,7 +78,7 @@ def call_mode(frame: Frame, asked: Recording) -> Variable:
     mode = modes.pop()
     frame.state.is_direct = False  # a break in the mode is one at the call that it intercepts
     try:
-        result = call(frame, load_attribute(frame, mode, "__torch_function__"), values, {})
+        result = frame.call(load_attribute(frame, mode, "__torch_function__"), values, {})
     finally:
         modes.append(mode)
     if isinstance(result, Known) and result.value is NotImplemented:

@@ -179,11 +179,9 @@ class Tracing:
 
     def call(self, function: Variable, args: list[Variable]) -> Variable:
         """What a hook returns. Raises TraceBreakError where it cannot be traced, or raises."""
-        from plait_bytecode_tracer.frames.calls import call
-
         frame = Frame(self.state, self.frame.function, {}, self.frame.depth + 1)
         try:
-            return call(frame, function, args, {})
+            return frame.call(function, args, {})
         except TraceBreakError as error:  # where it ends is told by the frames of the call
             text = f"a hook of gradients ({error.reason})"
             raise TraceBreakError(error.kind.code, text) from None

@@ -98,15 +98,13 @@ def dispatch(
     own = handler.__func__ if isinstance(handler, classmethod) else None
     if not isinstance(own, types.FunctionType):
         raise TraceBreakError("GB0009", f"__torch_function__ of {cls.__name__}")
-    from plait_bytecode_tracer.frames.calls import call
-
     values: list[Variable] = [
         constant(function),
         SequenceVariable([constant(cls)], tuple),
         SequenceVariable(given, tuple),
         DictVariable(named),
     ]
-    result = call(frame, BoundVariable(constant(own), constant(cls)), values, {})
+    result = frame.call(BoundVariable(constant(own), constant(cls)), values, {})
     if isinstance(result, Known) and result.value is NotImplemented:
         raise TraceBreakError("GB0006", f"{cls.__name__}.__torch_function__ refuses")
     return result
@@ -139,7 +137,6 @@ def _computed(
     frame: Frame, function: Any, args: Sequence[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
     """A function of torch on the plain tensors; an argument that it returns is itself."""
-    from plait_bytecode_tracer.frames.calls import call
     from plait_bytecode_tracer.objects.attributes import load_attribute
 
     owners: list[SubclassVariable] = []
@@ -149,9 +146,9 @@ def _computed(
     if isinstance(function, types.MethodWrapperType) and function.__name__ == "__get__":
         result = load_attribute(frame, given[0], getattr(getter, "__name__", ""))
     elif name := _method_name(function):
-        result = call(frame, MethodVariable(given[0], name), given[1:], named)
+        result = frame.call(MethodVariable(given[0], name), given[1:], named)
     else:
-        result = call(frame, constant(function), given, named)
+        result = frame.call(constant(function), given, named)
     return next((owner for owner in owners if owner.tensor is result), result)
 
 

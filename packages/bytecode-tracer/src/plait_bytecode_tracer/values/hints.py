@@ -57,14 +57,12 @@ def _hint_of_iterator(value: IteratorVariable, default: Known) -> Variable:
 
 def hinted_length(frame: Frame, value: Variable, default: Known) -> Variable:
     """`operator.length_hint(value, default)`."""
-    from plait_bytecode_tracer.frames.calls import call
-
     if isinstance(value, IteratorVariable):
         return _hint_of_iterator(value, default)
     hint: Any = NotImplemented
     try:
         if static_attribute(type_of(value), "__len__") is not MISSING:
-            return call(frame, constant(len), [value], {})
+            return frame.call(constant(len), [value], {})
         method = special_method(frame, value, "__length_hint__")
     except PythonError as error:
         if not issubclass(exception_class(error.value), TypeError):
@@ -72,7 +70,7 @@ def hinted_length(frame: Frame, value: Variable, default: Known) -> Variable:
         method = special_method(frame, value, "__length_hint__")
     if method is not None:
         try:
-            found = call(frame, method, [], {})
+            found = frame.call(method, [], {})
         except PythonError as error:
             if not issubclass(exception_class(error.value), TypeError):
                 raise

@@ -17,6 +17,8 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.frames.frame import Frame, instructions_of
 from plait_bytecode_tracer.objects.containers import describe
+from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.objects.objects import special_method, storage_of
 from plait_bytecode_tracer.objects.standins import stand_in
 from plait_bytecode_tracer.objects.statics import static_attribute
 from plait_bytecode_tracer.outside.functions import settled
@@ -182,8 +184,6 @@ def _reference_key(frame: Frame, value: Variable) -> ObjectKey:
 
 def keys_of(frame: Frame, values: Variable) -> Iterator[Any]:
     """The elements of a value as keys; those of a dict or set are not asked for again."""
-    from plait_bytecode_tracer.objects.iteration import elements
-
     if isinstance(values, DictVariable | SetVariable):
         yield from list(values.items)
         return
@@ -207,8 +207,6 @@ def set_operand(frame: Frame, values: Variable) -> Any:
 
 def searched_key(frame: Frame, value: Variable) -> Any:
     """What is looked for in a set, where a set stands for the frozenset of its elements."""
-    from plait_bytecode_tracer.objects.objects import storage_of
-
     try:
         return constant_key(frame, value)
     except PythonError as error:
@@ -247,8 +245,6 @@ def keep_distinct(frame: Frame, value: Variable) -> None:
 
 
 def _object_key(frame: Frame, value: Variable, cls: type) -> Any:
-    from plait_bytecode_tracer.objects.objects import storage_of
-
     own = (static_attribute(cls, "__eq__"), static_attribute(cls, "__hash__"))
     if own[1] is None:
         _unhashable(cls)
@@ -268,12 +264,9 @@ def _object_key(frame: Frame, value: Variable, cls: type) -> Any:
 
 def _hash_of(frame: Frame, value: Variable) -> int:
     """What the object's `__hash__` returns."""
-    from plait_bytecode_tracer.frames.calls import call
-    from plait_bytecode_tracer.objects.objects import special_method
-
     method = special_method(frame, value, "__hash__")
     assert method is not None
-    found = call(frame, method, [], {})
+    found = frame.call(method, [], {})
     if not isinstance(found, Known) or not isinstance(found.value, int):
         fails(TypeError, "__hash__ method should return an integer")
     given = stand_in(type_of(value), {"__hash__": lambda self: found.value})
