@@ -17,7 +17,7 @@ from torch import fx
 from plait_cpp_codegen import build
 from plait_cpp_codegen.external import shims, writer
 from plait_ir_lowering import lower
-from plait_scheduler import schedule
+from plait_scheduler import memory_report, schedule
 from plait_utils.fake import FakeMode
 
 A = torch.ops.aten
@@ -165,6 +165,28 @@ def aten_graph(made: Call) -> fx.Graph:
             output.meta["val"] = item
     graph.output(tuple(outputs))
     return graph
+
+
+def test_rows_are_added_to_a_product_in_its_own_memory():
+    graph, mode = fx.Graph(), FakeMode()
+    given = [rand(512, 64), rand(64, 256), torch.tensor([3, 500, 3]), rand(3, 256)]
+    nodes = [graph.placeholder(f"x{n}") for n in range(len(given))]
+    for node, tensor in zip(nodes, given, strict=True):
+        node.meta["val"] = mode.from_tensor(tensor)
+    product = graph.call_function(A.mm.default, tuple(nodes[:2]))
+    added = graph.call_function(A.index_add.default, (product, 0, *nodes[2:]))
+    with mode:
+        for node in (product, added):
+            node.meta["val"] = mode.from_tensor(torch.empty(512, 256))
+    graph.output((added,))
+    program = schedule(lower(graph))
+    assert memory_report(program).peak.as_int() == 512 * 256 * 4
+    executable = build(program)
+    assert executable.fallback_reason is None
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        executable(*given[:2], torch.tensor([3, 512, 3]), given[3])
+    (found,) = executable(*given)
+    torch.testing.assert_close(found, (given[0] @ given[1]).index_add(0, *given[2:]))
 
 
 LOWERED = [

@@ -325,6 +325,41 @@ def test_what_is_saved_is_freed_by_the_backward():
     assert kept() is None
 
 
+def test_what_only_further_backwards_need_is_freed_before_the_backward_runs():
+    gm = trace(lambda h: h.log_softmax(0))
+    h = leaf(100) * 2
+    joint, parts = parts_of(gm, [h])
+    alive = []
+
+    def backward(*given):
+        alive.append(kept() is not None)
+        return parts.backward.module()(*given)
+
+    run = wrap_training(joint, parts, parts.forward.module(), backward, gm)
+    for keep in (False, True):
+        h = leaf(100) * 2
+        y = run(h)
+        kept = weakref.ref(h)
+        del h
+        y.sum().backward(retain_graph=keep)
+    assert alive == [False, True]
+
+
+def test_a_backward_that_fails_leaves_no_half_of_a_graph():
+    gm = trace(lambda h: h.log_softmax(0))
+    x = leaf(100)
+    joint, parts = parts_of(gm, [x])
+
+    def backward(*given):
+        raise ValueError("no")
+
+    y = wrap_training(joint, parts, parts.forward.module(), backward, gm)(x)
+    with pytest.raises(ValueError, match="no"):
+        y.sum().backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
 def test_only_what_the_backward_needs_is_saved():
     def program(x, w, b):
         return torch.relu(x @ w + b).sum()

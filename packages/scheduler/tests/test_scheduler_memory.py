@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_checks import run
-from scheduler_graphs import Builder, transformer
+from scheduler_graphs import Builder, T, transformer
 
 from plait_ir_lowering import (
     Buffer,
@@ -190,6 +190,39 @@ def test_a_temporary_read_at_other_points_is_not_overwritten() -> None:
     y = b.mm(b.binary("add", h, b.permute(h, (1, 0))), w)
     program = run(b, y).program
     assert not any(isinstance(p.storage, SharedStorage) for p in program.buffers)
+
+
+def _rows_added(b: Builder, to: T) -> T:
+    """Rows added to some of those of `to`, of which one gets two."""
+    rows, index = b.input(torch.randn(3, 16)), b.input(torch.tensor([4, 0, 4]))
+    value = to.value.index_add(0, index.value, rows.value)
+    refs = TensorRef(index.buffer), TensorRef(rows.buffer)
+    args = [TensorRef(to.buffer), as_index(0), *refs, as_index(1)]
+    return b.extern("aten::index_add", "out", args, value)
+
+
+def test_rows_are_added_in_the_memory_of_what_dies() -> None:
+    b = Builder()
+    x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
+    h = b.mm(x, w)
+    y = _rows_added(b, h)
+    program = run(b, y, options=HAND_OUT).program
+    buffers = {p.name: p for p in program.buffers}
+    assert buffers[y.buffer].storage == SharedStorage(h.buffer)
+    assert buffers[h.buffer].storage == OutputStorage()
+    assert memory_report(program).peak.as_int() == 16 * 16 * 4
+    none = SchedulerOptions(reuse_in_place=False)
+    assert memory_report(run(b, y, options=none).program).peak.as_int() == 2 * 16 * 16 * 4
+
+
+def test_rows_are_added_elsewhere_to_what_lives_on() -> None:
+    b = Builder()
+    x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
+    h = b.mm(x, w)
+    y, z = _rows_added(b, h), _rows_added(b, x)
+    program = run(b, y, z, b.unary("exp", h), options=HAND_OUT).program
+    storage = {p.name: p.storage for p in program.buffers}
+    assert storage[y.buffer] == storage[z.buffer] == OutputStorage()
 
 
 def test_the_arena_is_on_one_device() -> None:

@@ -22,7 +22,7 @@ from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import points
 from plait_scheduler.fusion import Unit
 from plait_scheduler.groups import Group
-from plait_scheduler.inplace import overwrite
+from plait_scheduler.inplace import overwrite, overwritten_by
 from plait_scheduler.kernels import BuiltKernel, build_kernel, kernel_name
 from plait_scheduler.memory import Lifetime, plan_arena
 from plait_scheduler.nodes import final_reads, reads_of
@@ -229,12 +229,25 @@ class _Assembly:
                     continue
                 built = changed
                 dying.remove(source)
-                if isinstance(self.storage[target], OutputStorage):
-                    self._hand_out(self.owner[source])
-                self.storage[target] = SharedStorage(source)
-                self.owner[target] = self.owner[source]
+                self._take_over(source, target)
                 break
         return built
+
+    def _take_over(self, source: str, target: str) -> None:
+        """`target` is computed in the memory of `source`."""
+        if isinstance(self.storage[target], OutputStorage):
+            self._hand_out(self.owner[source])
+        self.storage[target] = SharedStorage(source)
+        self.owner[target] = self.owner[source]
+
+    def _call_in_place(self, call: ExternCall, target: str, number: int) -> None:
+        """Let a call change an argument that dies in it, where it can."""
+        source = overwritten_by(call, target, self.buffers)
+        if source is None or not self.options.reuse_in_place or len(self.stages[number]) > 1:
+            return
+        dying = [name for name in self._dying(number) if name not in self.in_place]
+        if source in self._replaceable(dying, target) and self._may_overwrite(source, target):
+            self._take_over(source, target)
 
     def _replaceable(self, dying: Sequence[str], target: str) -> list[str]:
         """The temporaries whose memory a buffer may get: in the arena, then, for what the program
@@ -282,6 +295,7 @@ class _Assembly:
                 self.storage[buffer.name] = ExternStorage()
             else:
                 self.storage[buffer.name] = self._fresh(buffer.name)
+                self._call_in_place(body, buffer.name, number)
         call = CallExtern(
             body.op, body.overload, body.args, tuple(results), body.out_variant, definition.origin
         )

@@ -1,14 +1,52 @@
-"""Letting a kernel write its result over an input that nothing needs any more."""
+"""Letting a kernel, or a call, write its result over an input that nothing needs any more."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from plait_ir_lowering import Buffer, Load, Value, loads_of, rewrite
+from plait_ir_lowering import (
+    Buffer,
+    ExternCall,
+    ExternList,
+    Load,
+    TensorRef,
+    Value,
+    loads_of,
+    rewrite,
+)
 from plait_scheduler.domains import plain
 from plait_scheduler.kernels import BuiltKernel
 from plait_scheduler.program import Access, Statement, Store
 from plait_scheduler.statements import domain_of
+
+OVERWRITING = {("aten::index_add", "out"): 0}
+"""Calls, by operator and overload, that change an argument where it is the out argument too, with
+the argument's position; they copy it into the out argument elsewhere."""
+
+
+def overwritten_by(call: ExternCall, target: str, buffers: Mapping[str, Buffer]) -> str | None:
+    """The buffer in whose memory a call may compute `target`, once nothing else needs it.
+
+    It lies in memory alike, and the call reads it as a whole in that one place.
+    """
+    position = OVERWRITING.get((call.op, call.overload))
+    if position is None or not call.out_variant:
+        return None
+    given = call.args[position]
+    if not isinstance(given, TensorRef) or given.dtype is not None:
+        return None
+    source, made = buffers[given.buffer], buffers[target]
+    if (source.dtype, source.device, source.layout) != (made.dtype, made.device, made.layout):
+        return None
+    if given.view is not None and given.view != source.layout:
+        return None
+    others = [arg for place, arg in enumerate(call.args) if place != position]
+    reads = any(
+        isinstance(arg, ExternList) or (isinstance(arg, TensorRef) and arg.buffer == given.buffer)
+        for arg in others
+    )
+    return None if reads else given.buffer
 
 
 def overwrite(

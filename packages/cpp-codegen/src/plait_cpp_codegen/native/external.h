@@ -19,6 +19,7 @@ int (*list_size)(void*, size_t*);
 int (*list_item)(void*, size_t, uint64_t*);
 int (*delete_list)(void*);
 int (*new_string)(const char*, size_t, void**);
+int (*new_handle)(void*, void**);  // another handle of one tensor; where it is missing, a tensor on the same memory stands in
 int (*new_value)(uint64_t**);  // before torch 2.13, C++'s operator new does it
 int (*set_grad_mode)(bool);
 bool (*get_grad_mode)();
@@ -28,6 +29,7 @@ constexpr int32_t CPU = 0, NO_INDEX = -1, STRIDED = 0, COMPLEX = 5;
 template <class F> bool find(F& function, const char* name) { return (function = (F)dlsym(torch_library, name)) != nullptr; }
 bool find_torch_functions() {
   find(new_value, "torch_new_stable_ivalue");
+  find(new_handle, "aoti_torch_new_tensor_handle");
   return find(torch_parallel_for, "torch_parallel_for") && find(create_tensor, "aoti_torch_create_tensor_from_blob")
     && find(create_owning_tensor, "torch_from_blob") && find(delete_tensor_object, "aoti_torch_delete_tensor_object")
     && find(get_data, "aoti_torch_get_data_ptr") && find(get_rank, "aoti_torch_get_dim") && find(get_sizes, "aoti_torch_get_sizes")
@@ -165,10 +167,25 @@ bool unpack(const ExternCall& call, const uint64_t* stack, void** results) {
   }
   return call.results == 0 || count == call.results;
 }
+bool is_alike(const TensorSpec& left, const TensorSpec& right) {
+  size_t bytes = sizeof(int64_t) * left.rank;
+  return left.rank == right.rank && left.scalar_type == right.scalar_type
+    && !memcmp(left.sizes, right.sizes, bytes) && !memcmp(left.strides, right.strides, bytes);
+}
+// A handle of the i-th tensor of a call. Where it lies as one before it does, it is that very tensor: operators that
+// change an argument ask whether their out argument is that one, and copy it there else.
+void* tensor_of(const ExternCall& call, void* const* data, void* const* made, int i) {
+  for (int j = 0; j < i && new_handle; ++j) {
+    if (data[j] != data[i] || !is_alike(call.tensor_specs[j], call.tensor_specs[i])) continue;
+    void* handle = nullptr;
+    if (made[j] && !new_handle(made[j], &handle)) return handle;
+  }
+  return make_tensor(data[i], &call.tensor_specs[i]);
+}
 bool dispatch(const Api* api, const ExternCall& call, void* const* data, void** results, bool* complete) {
   void** tensors = (void**)__builtin_alloca(sizeof(void*) * (call.tensors + 1));
   bool made = true;
-  for (int i = 0; i < call.tensors; ++i) made &= (tensors[i] = make_tensor(data[i], &call.tensor_specs[i])) != nullptr;
+  for (int i = 0; i < call.tensors; ++i) made &= (tensors[i] = tensor_of(call, data, tensors, i)) != nullptr;
   if (!made) { for (int i = 0; i < call.tensors; ++i) drop_tensor(tensors[i]); return false; }
   int slots = call.arguments > call.returns ? call.arguments : call.returns;
   uint64_t* stack = (uint64_t*)__builtin_alloca(sizeof(uint64_t) * (slots + 1));

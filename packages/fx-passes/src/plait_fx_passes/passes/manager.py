@@ -14,6 +14,7 @@ from plait_fx_passes.passes.channels_last import CHANNELS_LAST
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.constants import FOLD_CONSTANTS
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
+from plait_fx_passes.passes.rows import ADD_ROWS
 from plait_fx_passes.passes.views import MERGE_VIEWS
 from plait_fx_passes.patterns.rules import RECOGNIZE, SIMPLIFY
 from plait_fx_passes.record.guards import below_autograd
@@ -39,9 +40,10 @@ NUMERIC_PASSES: tuple[Pass, ...] = (
 )
 """Also recognize attention and other composites; these round differently than eager."""
 
-LAYOUT_PASSES: tuple[Pass, ...] = (CHANNELS_LAST,)
+LAYOUT_PASSES: tuple[Pass, ...] = (ADD_ROWS, CHANNELS_LAST)
 """Where in memory values lie: last, and for programs whose loops and calls are compiled for it.
-Inputs and results lie as before; a convolution rounds as oneDNN does in that layout."""
+Inputs and results lie as before; a convolution rounds as oneDNN does in that layout, and the
+gradient of a row that is used several times is rounded in another order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,19 +84,26 @@ class Freeing:
         ctx.left = Left(frozenset(), held, tuple(versions))
         return self.held(ctx, pattern, needed)
 
-    def free(self, ctx: Any, held: tuple[torch.Tensor, ...], pattern: Pattern) -> None:
-        """Forget what no other backward can need."""
+    def freed_by(self, ctx: Any, pattern: Pattern) -> frozenset[int]:
+        """The steps whose tensors a backward for these tangents frees, as others before it did."""
         spent = self._known.get(pattern)
         if spent is None:
             spent = self._steps(ctx, pattern)
         before: Left | None = ctx.left
-        if before is not None:
-            spent |= before.spent
-        if spent == self._all and spent:
+        return spent if before is None else spent | before.spent
+
+    def is_all(self, spent: frozenset[int]) -> bool:
+        """Whether no backward can follow one that has freed these."""
+        return spent == self._all and bool(spent)
+
+    def free(self, ctx: Any, held: tuple[torch.Tensor, ...], spent: frozenset[int]) -> None:
+        """Forget what no other backward can need, after one that frees ``spent``."""
+        if self.is_all(spent):
             ctx.before = None
             ctx.left = self._nothing
-        else:
-            ctx.left = Left(spent, held, versions_of(held) if before is None else before.versions)
+            return
+        left: Left | None = ctx.left
+        ctx.left = Left(spent, held, versions_of(held) if left is None else left.versions)
 
     def _steps(self, ctx: Any, pattern: Pattern) -> frozenset[int]:
         known = self._known.get(pattern)

@@ -10,13 +10,14 @@ from torch import fx
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.runtime import wrap_runtime, writable
-from plait_fx_passes.training.again import Again, inputs_of_gradients
+from plait_fx_passes.training.again import Again, Before, inputs_of_gradients
 from plait_fx_passes.training.backwards import Backwards
 from plait_fx_passes.training.freeing import Freeing
 from plait_fx_passes.training.higher import CompileGradients, Higher
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition, SavedInput, SavedResult
 from plait_fx_passes.training.picking import Picker, picker
+from plait_fx_passes.training.spent import USED_UP
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 
@@ -152,19 +153,31 @@ def autograd_node(
             except RuntimeError as error:
                 if not freeing.may_do_with_less(ctx, pattern, error):
                     raise
-                versions = again.versions(ctx.before, parts.saved)
+                versions = again.versions(_kept(ctx), parts.saved)
                 held = freeing.held_in_part(ctx, pattern, needed, versions, error)
+            spent = None if _keeps_graph() else freeing.freed_by(ctx, pattern)
             if _records() or _finds_anomalies():
-                found = higher.gradients(ctx.before, tangents, held)
+                found = higher.gradients(_kept(ctx), tangents, held)
             elif joint.tells_apart and not all(pattern):
-                found = again.gradients(ctx.before, tangents)
+                found = again.gradients(_kept(ctx), tangents)
             else:
+                if spent is not None and freeing.is_all(spent):
+                    ctx.before = None  # its memory is free for what the backward makes
                 found = backwards.run(held, tangents, pattern)
-            if not _keeps_graph():
-                freeing.free(ctx, held, pattern)
+            if spent is not None:
+                freeing.free(ctx, held, spent)
             return found
 
     return _entered(CompiledProgram, joint, again.copied)
+
+
+def _kept(ctx: Any) -> Before:
+    """What the program was called with. Raises RuntimeError where a backward that freed it has
+    begun, and has raised."""
+    before: Before | None = ctx.before
+    if before is None:
+        raise RuntimeError(USED_UP)
+    return before
 
 
 def _entered(

@@ -1,11 +1,15 @@
-"""The gradient of an embedding's weight: rows added up in memory of the program's own."""
+"""Rows added up in memory of the program's own, as for the gradient of an embedding's weight."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, cast
 
-from plait_ir_lowering.context import LoweringContext, cast, constant
+from torch import fx
+
+from plait_ir_lowering.context import LoweringContext, constant
+from plait_ir_lowering.context import cast as converted
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import ExternCall, Layout, Pointwise, TensorRef, row_major
 from plait_ir_lowering.ir.index import ZERO, IndexExpr
@@ -47,10 +51,32 @@ def embedding_dense_backward(
     return ctx.define(call, result)
 
 
+@lowers("index_add", kind="external call into memory of the program's own")
+def index_add(
+    ctx: LoweringContext,
+    x: TensorExpr,
+    axis: int,
+    indices: TensorExpr,
+    source: TensorExpr,
+    alpha: Any,
+) -> Lowered:
+    """A copy of `x` to which rows are added, or `x` itself where nothing else needs it."""
+    nodes = [ctx.current.args[position] for position in (0, 2, 3)]
+    covered = x.dtype in (DType.f32, DType.f64) and ctx.result.device.type == "cpu"
+    if not covered or not ctx.result.numel() or not isinstance(alpha, (int, float)):
+        return None
+    given, where, rows = (
+        ctx.realize(tensor, cast(fx.Node, node).meta["val"])
+        for tensor, node in zip((x, indices, source), nodes, strict=True)
+    )
+    arguments = (given, axis, where, rows, alpha)
+    return ctx.define(ExternCall("aten::index_add", "out", arguments, out_variant=True), ctx.result)
+
+
 def _without_padding(grad: TensorExpr, indices: TensorExpr, padding_idx: int) -> TensorExpr:
     """Rows of zeros where the index is that of the padding, which gets no gradient."""
     places = [dim.expr for dim in grad.dims]
-    index = cast(indices.at(places[:-1]), DType.i64)
+    index = converted(indices.at(places[:-1]), DType.i64)
     is_padding = Op("eq", [index, constant(padding_idx, DType.i64)])
     value = Op("where", [is_padding, constant(0, grad.dtype), grad.value])
     return TensorExpr(grad.dims, value)

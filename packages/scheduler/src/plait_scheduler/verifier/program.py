@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from plait_ir_lowering import IndexExpr, TensorRef, as_index
 from plait_scheduler.errors import ProgramError
+from plait_scheduler.inplace import OVERWRITING
 from plait_scheduler.memory import ALIGNMENT
 from plait_scheduler.nodes import tensor_refs
 from plait_scheduler.program import (
@@ -231,6 +232,7 @@ class _ProgramCheck:
                 self._require(name in self.alive, f"{name} is allocated")
                 is_input = isinstance(buffer.storage, InputStorage)
                 self._require(not is_input, f"{name} is not an input")
+                self._changes(call, name)
             else:
                 external = isinstance(buffer.storage, ExternStorage)
                 self._require(external, f"{name} is allocated by the call")
@@ -238,6 +240,15 @@ class _ProgramCheck:
                 self._require(fresh, f"{name} is defined once")
                 self.alive[name] = None
             self._write(name)
+
+    def _changes(self, call: CallExtern, name: str) -> None:
+        """An argument may lie in the out argument's memory only where the operator allows it."""
+        place = OVERWRITING.get((call.op, call.overload))
+        for position, arg in enumerate(call.args):
+            for ref in tensor_refs((arg,)):
+                apart = self._root(ref.buffer) != self._root(name)
+                whole = position == place and ref.view in (None, self._buffer(name).layout)
+                self._require(apart or whole, f"{name} is not in memory that the call reads")
 
     def _reads(self, ref: TensorRef) -> None:
         buffer = self._buffer(ref.buffer)
