@@ -30,6 +30,7 @@ from plait_bytecode_tracer.objects.statics import MISSING, is_python, static_att
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.keys import constant_key
+from plait_bytecode_tracer.values.open_lists import joined
 from plait_bytecode_tracer.values.set_order import InOrder, note_change, order_unknown
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -228,7 +229,7 @@ def concatenate(
         return owner
     if kind is tuple and not owner.items and type_of(given) is tuple:
         return other
-    return SequenceVariable([*owner.items, *other.items], kind)
+    return SequenceVariable(joined(owner.items, other.items), kind)
 
 
 def repeat(frame: Frame, owner: SequenceVariable, name: str, other: Variable) -> Variable:

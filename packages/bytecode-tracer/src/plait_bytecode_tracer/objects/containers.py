@@ -14,6 +14,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.made import HEAP_TYPE
 from plait_bytecode_tracer.values.constants import is_constant, is_fixed
 from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
+from plait_bytecode_tracer.values.open_lists import open_of
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     BoundVariable,
@@ -192,6 +193,9 @@ def _sequence_item(container: SequenceVariable, key: Any) -> Variable:
     except (IndexError, TypeError, ValueError) as error:
         raise _of_kind(error, container) from error
     if isinstance(found, list):
+        if open_of(found) is not None:  # of a list or tuple that stays open
+            whole = container.kind is tuple and key in (slice(None), slice(None, None, 1))
+            return container if whole else SequenceVariable(found, container.kind)
         if container.kind is tuple and len(found) == len(container.items) and key.step in (None, 1):
             return container
         named = issubclass(container.kind, tuple) and hasattr(container.kind, "n_sequence_fields")

@@ -15,6 +15,7 @@ from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.rules.sorting import sort_list
 from plait_bytecode_tracer.values.constants import is_constant, is_nan
 from plait_bytecode_tracer.values.hints import sized_elements
+from plait_bytecode_tracer.values.open_lists import joined
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
@@ -72,7 +73,7 @@ def copy_container(frame: Frame, owner: SequenceVariable | DictVariable) -> Vari
         fails(AttributeError, "'tuple' object has no attribute 'copy'")
     if isinstance(owner, DictVariable):
         return DictVariable(owner.items.copy(), owner.kind, factory=owner.factory)
-    return SequenceVariable(owner.items.copy(), owner.kind)
+    return SequenceVariable(joined(owner.items, []), owner.kind)
 
 
 def _index(frame: Frame, owner: SequenceVariable, value: Variable, *bounds: Variable) -> Variable:

@@ -30,6 +30,7 @@ from plait_bytecode_tracer.tensors.subclasses import dispatch, holds_subclass
 from plait_bytecode_tracer.tensors.values import UNKNOWN, value_of
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_nan
+from plait_bytecode_tracer.values.open_lists import is_joined_open
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
@@ -54,6 +55,8 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
         from plait_bytecode_tracer.arrays.ufuncs import array_operator
 
         return array_operator(frame, function, args)
+    if function in _JOINS and is_joined_open(*args, in_place=function is operator.iadd):
+        return _apply_objects(frame, function, args)
     if holds_subclass(args):
         if any(isinstance(arg, SubclassVariable) for arg in args):
             return dispatch(frame, function, args, {})
@@ -94,6 +97,9 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
             raise TraceBreakError("GB0009", "an operator that the class of an enum defines")
         return fold(function, args, {})
     return _apply_objects(frame, function, args)
+
+
+_JOINS = (operator.add, operator.iadd)
 
 
 def _same_ids(frame: Frame, one: IdVariable, other: Variable) -> bool:

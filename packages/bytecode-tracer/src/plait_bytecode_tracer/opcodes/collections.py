@@ -16,6 +16,7 @@ from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.hints import sized_elements
 from plait_bytecode_tracer.values.keys import constant_key, set_operand
+from plait_bytecode_tracer.values.open_lists import OpenList, open_copy, open_of
 from plait_bytecode_tracer.values.set_order import Taken, new_set, note_change
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -62,7 +63,9 @@ def build_const_key_map(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LIST_TO_TUPLE", until=(3, 12))
 def list_to_tuple(frame: Frame, instruction: Instruction) -> None:
-    frame.push(SequenceVariable(list(elements(frame, frame.pop())), tuple))
+    values = frame.pop()
+    items = open_copy(values)
+    frame.push(SequenceVariable([*elements(frame, values)] if items is None else items, tuple))
 
 
 Filled = TypeVar("Filled", bound=Variable)
@@ -77,8 +80,13 @@ def _filled(frame: Frame, instruction: Instruction, kind: type[Filled]) -> Fille
 
 @opcode("LIST_EXTEND")
 def list_extend(frame: Frame, instruction: Instruction) -> None:
-    values = sized_elements(frame, require_iterable(frame.pop()))
-    _filled(frame, instruction, SequenceVariable).items.extend(values)
+    added = frame.pop()
+    target = _filled(frame, instruction, SequenceVariable)
+    opened = None if target.source is not None else open_copy(added)
+    if isinstance(opened, OpenList) and open_of(target.items) is None:
+        target.items = opened.beside(target.items, ())
+        return
+    target.items.extend(sized_elements(frame, require_iterable(added)))
 
 
 @opcode("LIST_APPEND")

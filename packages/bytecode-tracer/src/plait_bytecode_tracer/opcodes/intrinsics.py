@@ -19,6 +19,7 @@ from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.operations import apply
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.opcodes.untraced import UNTRACED_INTRINSICS
+from plait_bytecode_tracer.values.open_lists import open_copy
 from plait_bytecode_tracer.values.variables import FunctionVariable, SequenceVariable, Variable
 
 
@@ -38,7 +39,8 @@ Binary: TypeAlias = Callable[[Frame, Variable, Variable], Variable]
 
 
 def _list_to_tuple(frame: Frame, value: Variable) -> Variable:
-    return SequenceVariable(list(elements(frame, value)), tuple)
+    items = open_copy(value)
+    return SequenceVariable([*elements(frame, value)] if items is None else items, tuple)
 
 
 def _positive(frame: Frame, value: Variable) -> Variable:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import collections
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind, same_order
+from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.twins.registry import outside_deque
 from plait_bytecode_tracer.values.constants import is_constant
-from plait_bytecode_tracer.values.lazy import LazyDict, LazyList, OpenList
+from plait_bytecode_tracer.values.lazy import LazyDict, LazyList, Wrap
 from plait_bytecode_tracer.values.object_keys import (
     entry_source,
     guard_key,
@@ -20,11 +22,13 @@ from plait_bytecode_tracer.values.object_keys import (
     real_key,
     tracked_key,
 )
+from plait_bytecode_tracer.values.open_lists import OpenList, Whole
 from plait_bytecode_tracer.values.plain import VALUE_BASES, plain_of, shown
 from plait_bytecode_tracer.values.sources import Source, is_written
 from plait_bytecode_tracer.values.variables import (
     DequeItems,
     DictVariable,
+    Known,
     ObjectKey,
     SequenceVariable,
     SetVariable,
@@ -59,7 +63,8 @@ def wrap_container(state: TraceState, value: Any, kind: Any, source: Source) -> 
     size = kind.__len__(value)
 
     def wrap(n: int) -> Variable:
-        return state.wrap(kind.__getitem__(value, n), _element(state, value, kind, source, n))
+        place = source.item(str(n), str(n)) if n < 0 else _element(state, value, kind, source, n)
+        return state.wrap(kind.__getitem__(value, n), place)
 
     def guard_length() -> None:
         text = f"len({source.text}) == {size}"
@@ -68,10 +73,31 @@ def wrap_container(state: TraceState, value: Any, kind: Any, source: Source) -> 
         else:
             state.guard(source, f"{_unbound(state, kind, '__len__')}({{}}) == {size}", text)
 
-    if type(value) is list and state.policy.has_changed(source, float(size)):
-        return SequenceVariable(OpenList(size, wrap, guard_length), kind, source, value)
+    if type(value) in (list, tuple) and state.policy.has_changed(source, float(size)):
+        whole = _whole(state, source, size, wrap, guard_length)
+        return SequenceVariable(OpenList(whole), kind, source, value)
     guard_length()
     return SequenceVariable(LazyList(size, wrap), kind, source, value)
+
+
+def _whole(
+    state: TraceState, source: Source, size: int, wrap: Wrap, close: Callable[[], None]
+) -> Whole:
+    """A list, tuple or deque whose number of elements differs from call to call."""
+
+    def reach(least: int) -> None:
+        state.guard(source, f"len({{}}) >= {least}", f"len({source.text}) >= {least}")
+
+    def count(more: int) -> Variable:
+        symbols = state.need_symbols()
+        place = Source(f"len({source.code})", f"len({source.text})", source)
+        number = symbols.number(size, place, Mark(True))
+        if not more:
+            return number
+        sym = symbols.symbolic(number) + more
+        return symbols.derive(operator.add, [number, Known(more)], sym)
+
+    return Whole(source, size, wrap, close, reach, count)
 
 
 def _wrap_dict(state: TraceState, value: dict[Any, Any], kind: Any, source: Source) -> Variable:
@@ -127,12 +153,18 @@ def wrap_deque(state: TraceState, value: collections.deque[Any], source: Source)
     """A deque from outside, of this length."""
     state.guard_type(source, value)
     size, maxlen = len(value), value.maxlen
-    state.guard(source, f"len({{}}) == {size}", f"len({source.text}) == {size}")
     state.guard(source, f"{{}}.maxlen == {maxlen}", f"{source.text}.maxlen == {maxlen}")
 
     def wrap(n: int) -> Variable:
         return state.wrap(value[n], source.item(str(n), str(n)))
 
+    def guard_length() -> None:
+        state.guard(source, f"len({{}}) == {size}", f"len({source.text}) == {size}")
+
+    if state.policy.has_changed(source, float(size)):
+        whole = _whole(state, source, size, wrap, guard_length)
+        return outside_deque(DequeItems(OpenList(whole), list, source), maxlen, source)
+    guard_length()
     return outside_deque(DequeItems(LazyList(size, wrap), list, source), maxlen, source)
 
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.values.constants import is_constant
-from plait_bytecode_tracer.values.lazy import is_open, raw_items
 from plait_bytecode_tracer.values.lookup import table_of
 from plait_bytecode_tracer.values.object_keys import real_key
+from plait_bytecode_tracer.values.open_lists import open_of, raw_items
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     CallableVariable,
@@ -184,11 +184,9 @@ def _lost_from(state: TraceState, variable: Variable) -> list[object]:
     match variable:
         case DictVariable(original=dict() as before, writes=writes):
             return _lost_from_dict(before, writes)
-        case SequenceVariable(items=items) if is_open(items):
-            return []
         case SequenceVariable(items=items, original=list() as before):
             there = {_real_id(item, before) for item in raw_items(items)}
-            return [real for real in before if id(real) not in there]
+            return [real for real in _changed_ends(items, before) if id(real) not in there]
         case CellVariable(original=types.CellType() as cell):
             try:
                 return [cell.cell_contents]
@@ -200,6 +198,15 @@ def _lost_from(state: TraceState, variable: Variable) -> list[object]:
             }
             return [real for real in before if id(real) not in there]
     return []
+
+
+def _changed_ends(items: list[Variable], before: list[object]) -> list[object]:
+    """Those elements of a list from outside that a trace may have taken out."""
+    found = open_of(items)
+    if found is None:
+        return before
+    first, last = found.taken()
+    return [*before[:first], *before[len(before) - last :]]
 
 
 def _lost_from_dict(before: dict[Any, Any], writes: list[tuple[str, Any]]) -> list[object]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from plait_bytecode_tracer.outside.draws import Generator
-from plait_bytecode_tracer.values.lazy import OpenList
+from plait_bytecode_tracer.values.open_lists import OpenList, open_of, raw_items
 from plait_bytecode_tracer.values.variables import (
     CellVariable,
     DictVariable,
@@ -69,11 +69,12 @@ class World:
             for each in changed
             if isinstance(each, SequenceVariable | DictVariable)
         ]
+        ends = [found.taken() for found in map(_open, changed) if found is not None]
         cells = [id(each.content) for each in changed if isinstance(each, CellVariable)]
         tables = [*self.attributes.values(), *(t.attributes or {} for t in self.marked_tensors)]
         names = [tuple(map(id, table.values())) for table in tables]
         variables = {key: id(value) for key, (_, value) in self.context.items()}
-        return len(self.changed), held, cells, names, variables
+        return len(self.changed), held, ends, cells, names, variables
 
     def clear(self) -> None:
         """Let go of the objects."""
@@ -86,9 +87,11 @@ class World:
             table.clear()
 
 
+def _open(variable: Variable) -> OpenList | None:
+    return open_of(variable.items) if isinstance(variable, SequenceVariable) else None
+
+
 def _held_by(container: SequenceVariable | DictVariable) -> Iterable[Variable]:
-    """What a changed container holds, or was added to one that nothing else was asked of."""
+    """What a changed container holds, as far as that is known."""
     items = container.items
-    if isinstance(items, dict):
-        return [*items.values()]
-    return items.added() if isinstance(items, OpenList) and items.is_open else items
+    return [*items.values()] if isinstance(items, dict) else raw_items(items)

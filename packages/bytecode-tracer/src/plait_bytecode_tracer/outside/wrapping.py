@@ -15,6 +15,7 @@ from plait_bytecode_tracer.outside.classes import class_source, is_class_of_call
 from plait_bytecode_tracer.outside.containers import guard_view, wrap_container, wrap_deque
 from plait_bytecode_tracer.outside.functions import is_made_for_calls, wrap_function
 from plait_bytecode_tracer.outside.tensors import wrap_tensor
+from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.twins.registry import proxy_of, shown_by
 from plait_bytecode_tracer.values.constants import UNCHANGING, VIEWS, is_constant
 from plait_bytecode_tracer.values.lookup import has_plain_names, is_a
@@ -45,6 +46,8 @@ def wrap(state: TraceState, value: Any, source: Source | None) -> Variable:
         mark = state.policy.number(source, value)
         if mark is not None:
             return state.need_symbols().number(value, source, mark)
+    if type(value) in (str, bytes) and state.goes_on and state.policy.text_changes(source, value):
+        return state.need_symbols().number(value, source, Mark(True))
     changes = is_numpy_float(value) and state.policy.has_changed(source, float(value))
     if is_constant(value) and type(value) is not tuple and not changes:
         state.guard_constant(value, source)

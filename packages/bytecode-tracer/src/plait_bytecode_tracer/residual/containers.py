@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.values.keys import HashedKey, refuse_effects
+from plait_bytecode_tracer.values.open_lists import OpenList, open_of
 from plait_bytecode_tracer.values.set_order import OfSet, arranged, is_reproduced
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -25,10 +26,16 @@ def new_sequence(rebuilder: Rebuilder, variable: SequenceVariable) -> str:
         return rebuilder.writer.value(variable.source)
     kind = variable.kind
     if kind is list:
-        name = rebuilder.assign("[]")
+        found = open_of(variable.items)
+        name = rebuilder.assign("[]" if found is None else f"[*{_between(rebuilder, found)}]")
         rebuilder.names[id(variable)] = name
         rebuilder.made.fill(lambda: _extend(rebuilder, name, variable))
         return name
+    found = open_of(variable.items)
+    if found is not None:
+        before, behind = (list(map(rebuilder.value, end)) for end in found.ends())
+        listed = ", ".join([*before, f"*{_between(rebuilder, found)}", *behind])
+        return rebuilder.assign(f"({listed},)")
     items = ", ".join(rebuilder.value(item) for item in variable.items)
     if kind is tuple:
         return rebuilder.assign(f"({items}{',' if variable.items else ''})")
@@ -38,7 +45,19 @@ def new_sequence(rebuilder: Rebuilder, variable: SequenceVariable) -> str:
     return rebuilder.assign(f"{made}(({items}{',' if variable.items else ''}))")
 
 
+def _between(rebuilder: Rebuilder, items: OpenList) -> str:
+    """What the caller's list holds between the ends, before anything is done to it."""
+    held = rebuilder.writer.value(items.whole.source)
+    first, last = items.taken()
+    return f"{held}[{first}:len({held}) - {last}]"
+
+
 def _extend(rebuilder: Rebuilder, name: str, variable: SequenceVariable) -> None:
+    found = open_of(variable.items)
+    if found is not None:
+        before, behind = (", ".join(map(rebuilder.value, end)) for end in found.ends())
+        rebuilder.lines.append(f"{name}[0:0] = [{before}]; {name}.extend([{behind}])")
+        return
     rebuilder.lines.append(f"{name}.extend([{', '.join(map(rebuilder.value, variable.items))}])")
 
 

@@ -12,8 +12,8 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.objects.statics import DELETED, MISSING
 from plait_bytecode_tracer.residual.containers import elements_of_set, key_of, writes_to_set
-from plait_bytecode_tracer.values.lazy import OpenList, is_open
 from plait_bytecode_tracer.values.lookup import is_a, table_of
+from plait_bytecode_tracer.values.open_lists import OpenList
 from plait_bytecode_tracer.values.plain import own_table
 from plait_bytecode_tracer.values.variables import (
     CellVariable,
@@ -167,15 +167,13 @@ def _container_effect(rebuilder: Rebuilder, variable: Variable) -> list[str]:
         case IteratorVariable(replay=replay) if replay is not None:
             rebuilder.iterator(replay())
             return []
+        case SequenceVariable(OpenList() as items, source=source) if items.is_open:
+            assert source is not None
+            return _ends_effect(rebuilder, variable, items, rebuilder.writer.value(source))
         case DequeItems(items, _, source) if source is not None:
             target = rebuilder.writer.value(source)
             values = ", ".join(rebuilder.value(item) for item in items)
             return [f"{target}.clear(); {target}.extend([{values}])"]
-        case SequenceVariable(OpenList() as items, _, source) if is_open(items):
-            assert source is not None
-            added = ", ".join(map(rebuilder.value, items.added()))
-            extend = constants.name(list.extend)
-            return [f"{extend}({rebuilder.writer.value(source)}, [{added}])"]
         case SequenceVariable(items, _, source) if source is not None:
             target = rebuilder.writer.value(source)
             put = constants.name(list.__setitem__)
@@ -191,6 +189,28 @@ def _container_effect(rebuilder: Rebuilder, variable: Variable) -> list[str]:
                 return [f"del {cell}.cell_contents"]
             return [f"{cell}.cell_contents = {rebuilder.value(content)}"]
     raise TraceBreakError("GB0009", "a change of an object that cannot be replayed")
+
+
+def _ends_effect(
+    rebuilder: Rebuilder, variable: Variable, items: OpenList, target: str
+) -> list[str]:
+    """What was done to the ends of a list or deque of which nothing else is known."""
+    (first, front), (last, back) = items.changes()
+    before, behind = (", ".join(map(rebuilder.value, end)) for end in (front, back))
+    if isinstance(variable, DequeItems):
+        lines = [*[f"{target}.pop()"] * last, *[f"{target}.popleft()"] * first]
+        lines += [f"{target}.extendleft([{before}][::-1])"] * bool(front)
+        return [*lines, *[f"{target}.extend([{behind}])"] * bool(back)]
+    constants = rebuilder.state.constants
+    put, lines = constants.name(list.__setitem__), []
+    if last:
+        end = f"slice(list.__len__({target}) - {last}, None)"
+        lines.append(f"{put}({target}, {end}, [{behind}])")
+    elif back:
+        lines.append(f"{constants.name(list.extend)}({target}, [{behind}])")
+    if first or front:
+        lines.append(f"{put}({target}, slice({first}), [{before}])")
+    return lines
 
 
 def _set_effect(rebuilder: Rebuilder, variable: SetVariable, target: str) -> list[str]:

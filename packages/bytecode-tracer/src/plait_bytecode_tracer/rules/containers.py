@@ -13,6 +13,7 @@ from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.twins import collections_ as twin_classes
 from plait_bytecode_tracer.values.hints import sized_elements
 from plait_bytecode_tracer.values.keys import keys_of, set_operand
+from plait_bytecode_tracer.values.open_lists import open_copy
 from plait_bytecode_tracer.values.set_order import new_set
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -26,7 +27,10 @@ from plait_bytecode_tracer.values.variables import (
 
 @builtin(list)
 def list_(frame: Frame, values: Variable | None = None) -> Variable:
-    return SequenceVariable([] if values is None else list(sized_elements(frame, values)), list)
+    made = open_copy(values)
+    if made is None:
+        made = [] if values is None else list(sized_elements(frame, values))
+    return SequenceVariable(made, list)
 
 
 @builtin(tuple)
@@ -35,7 +39,10 @@ def tuple_(frame: Frame, values: Variable | None = None) -> Variable:
         return values
     if isinstance(values, Known) and type(values.value) is tuple:
         return values
-    return SequenceVariable([] if values is None else list(sized_elements(frame, values)), tuple)
+    made = open_copy(values)
+    if made is None:
+        made = [] if values is None else list(sized_elements(frame, values))
+    return SequenceVariable(made, tuple)
 
 
 @builtin(set)

@@ -26,7 +26,7 @@ from plait_bytecode_tracer.objects.statics import MISSING, guard_class, static_a
 from plait_bytecode_tracer.objects.stores import delete_object_attribute
 from plait_bytecode_tracer.outside.functions import settled
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.shapes.arithmetic import concrete
+from plait_bytecode_tracer.shapes.arithmetic import as_length, concrete
 from plait_bytecode_tracer.shapes.attributes import size_of
 from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.patches import require_own
@@ -34,6 +34,7 @@ from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.keys import keep_distinct
 from plait_bytecode_tracer.values.lookup import is_a
+from plait_bytecode_tracer.values.open_lists import OpenList
 from plait_bytecode_tracer.values.plain import is_empty
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
@@ -61,6 +62,8 @@ from plait_bytecode_tracer.values.variables import (
 @builtin(len)
 def len_(frame: Frame, value: Variable) -> Variable:
     match value:
+        case SequenceVariable(items=OpenList() as items) if items.is_open:
+            return items.length()
         case SequenceVariable() | DictVariable() | SetVariable():
             return constant(len(value.items))
         case ViewVariable():
@@ -75,12 +78,17 @@ def len_(frame: Frame, value: Variable) -> Variable:
             return constant(len(value.fake))
         case Known(real) if is_constant(real):
             return _real_length(real)
+        case SymbolVariable(kind=kind) if kind in (str, bytes) and value.hint is not None:
+            return value.owner.derive(len, [value])
     cls = type_of(value)
     if static_attribute(cls, "__len__") is MISSING:
         guard_class(frame, cls, "__len__")
         fails(TypeError, f"object of type {cls.__name__!r} has no len()")
     found = call_method(frame, value, "__len__", [])
     if isinstance(found, SymbolVariable):
+        known = as_length(found)
+        if known is not None:
+            return known
         found = concrete(found)
     if not isinstance(found, Known) or not is_constant(found.value):
         raise TraceBreakError("GB0006", "__len__ gives no length")

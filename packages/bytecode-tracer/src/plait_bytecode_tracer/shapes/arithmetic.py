@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -48,6 +49,8 @@ SLOTS: dict[Any, Any] = {
     for name in (*_SIGNS, "lt", "le", "eq", "ne", "gt", "ge", "neg", "pos", "abs")
 }
 """What the methods behind operators compute, by the class of the number that they are of."""
+TEXTS = (str, bytes)
+"""Classes of texts, which differ from call to call as numbers do."""
 _TEXTS = frozenset({str, repr, format, ascii})
 METHODS = frozenset({int.bit_length, int.bit_count, float.is_integer, int.__index__})
 """Methods of numbers that never raise."""
@@ -97,6 +100,8 @@ def call_symbolic(
         return _text(function, args)
     if not all(_is_number(arg) for arg in args):
         return None
+    if any(_kind(arg) in TEXTS for arg in args):
+        return _owner(args).derive(bool, args) if function is bool and len(args) == 1 else None
     symbols = _owner(args)
     first = args[0]
     if function in SLOTS:
@@ -203,7 +208,7 @@ def _owner(args: list[Variable]) -> Symbols:
 
 
 def _is_number(value: Variable) -> bool:
-    return _kind(value) in (*_NUMBERS, str)
+    return _kind(value) in (*_NUMBERS, *TEXTS)
 
 
 def _is_text(value: Variable) -> bool:
@@ -230,7 +235,7 @@ def _sym(symbols: Symbols, value: Variable) -> Any:
 def _symbolic_result(symbols: Symbols, function: Any, args: list[Variable]) -> Any:
     """What torch's environment knows of the result: of exact arithmetic on ints."""
     if not _has_hints(args):
-        if function in (*_EXACT, operator.truediv) and not any(_kind(a) is str for a in args):
+        if function in (*_EXACT, operator.truediv) and not any(_kind(a) in TEXTS for a in args):
             return function(*(_sym(symbols, arg) for arg in args))
         return None
     if function in _EXACT and all(_kind(arg) is int for arg in args):
@@ -241,10 +246,10 @@ def _symbolic_result(symbols: Symbols, function: Any, args: list[Variable]) -> A
 def _is_defined(symbols: Symbols, function: Any, args: list[Variable]) -> bool:
     """Whether the operator gives a value of one type, for all values that guards allow."""
     kinds = [_kind(arg) for arg in args]
-    if str in kinds:
+    if any(kind in TEXTS for kind in kinds):
         if not _has_hints(args):
             return False
-        both = kinds == [str, str]
+        both = kinds in ([str, str], [bytes, bytes])
         return both and function in (operator.add, *_COMPARISONS)
     if function in _DIVISIONS:
         return _decides(symbols, operator.ne, args[1], 0)
@@ -329,6 +334,15 @@ def _without_hints(symbols: Symbols, function: Any, args: list[Variable]) -> Var
     return symbols.derive(function, args, chosen(sym))
 
 
+def as_length(value: SymbolVariable) -> SymbolVariable | None:
+    """A number that an object's class gives as its length, if it is one in all calls."""
+    is_one = value.kind is int and value.hint is not None
+    limits = ((operator.ge, 0), (operator.le, sys.maxsize))
+    if is_one and all(_decides(value.owner, compare, value, limit) for compare, limit in limits):
+        return value
+    return None
+
+
 def is_true(value: SymbolVariable) -> bool:
     """`bool(value)`, guarded. Breaks where it depends on data."""
     return value.owner.decide(value)
@@ -337,6 +351,7 @@ def is_true(value: SymbolVariable) -> bool:
 __all__ = [
     "FUNCTIONS",
     "apply_symbolic",
+    "as_length",
     "call_symbolic",
     "concrete",
     "extreme",

@@ -64,6 +64,12 @@ class Policy:
             return Mark(True)
         return None
 
+    def text_changes(self, source: Source, value: str | bytes) -> bool:
+        """Whether a text was another in an earlier trace."""
+        now = float(hash(value) % _INT64)  # texts that grow are not kept
+        before = self._compare(source, (now,))
+        return self.dynamic is not False and before is not None and before[0] != now
+
     def has_changed(self, source: Source, value: float) -> bool:
         """Whether a number that is no symbol was another in an earlier trace."""
         before = self._compare(source, (value,))

@@ -28,6 +28,7 @@ from plait_bytecode_tracer.shapes.expressions import (
     applied,
     bare,
     leaves,
+    render,
     shown,
 )
 from plait_bytecode_tracer.shapes.marks import Mark
@@ -84,8 +85,10 @@ class Symbols:
 
     # Where numbers come from.
 
-    def number(self, value: int | float, source: Source, mark: Mark) -> SymbolVariable:
-        """An int or float of the call."""
+    def number(
+        self, value: int | float | str | bytes, source: Source, mark: Mark
+    ) -> SymbolVariable:
+        """An int, float or text of the call."""
         known = self.numbers.get(source.code)
         if known is None:
             self.state.guard_type(source, value)
@@ -221,9 +224,14 @@ class Symbols:
             return variable.hint
         return self.specialise(variable)
 
-    def node(self, variable: SymbolVariable) -> fx.Node:
-        """The number in the graph."""
+    def node(self, variable: SymbolVariable) -> Any:
+        """The number in the graph; a text's value in this call, guarded."""
+        if variable.kind in (str, bytes):
+            return self.specialise(variable)
         made = variable.node
+        if made is None and _is_of_text(variable.expression, self):
+            made = self._before(variable)
+            variable.node = made
         if not isinstance(made, fx.Node):
             made = self._node(variable.expression) if made is None else made()
             variable.node = made
@@ -233,6 +241,21 @@ class Symbols:
             value = variable.hint if variable.kind is not int else self.symbolic(variable)
             made.meta["val"] = variable.sym if value is None else value
         return made
+
+    def _before(self, variable: SymbolVariable) -> fx.Node | None:
+        """A number that is computed before the graph runs, as an input of it."""
+        found = list(dict.fromkeys(leaves(variable.expression)))
+        known = [leaf for leaf in found if isinstance(leaf, Leaf)]
+        if len(known) != len(found):
+            return None
+        names = {leaf: f"value{place}" for place, leaf in enumerate(known)}
+        name = self.state.constants.name
+        code = render(variable.expression, lambda leaf: names[leaf], name)  # type: ignore[index]  # all are known
+        space = dict(self.state.constants.objects)
+        function = name(eval(f"lambda {', '.join(names.values())}: {code}", space))
+        given = ", ".join(leaf.code(leaf.source.code) for leaf in known)
+        text = bare(shown(variable.expression))
+        return self._placeholder(variable, Source(f"{function}({given})", text, known[0].source))
 
     def _node(self, expression: Expression) -> Any:
         match expression:
@@ -409,3 +432,9 @@ def _hint_of(leaf: Leaf | Computed, symbols: Symbols) -> Any:
         return symbols.numbers[leaf.source.code].hint
     tensor = input_at(symbols.state, leaf.source).real
     return getattr(tensor, leaf.read)(leaf.dim)
+
+
+def _is_of_text(expression: Expression, symbols: Symbols) -> bool:
+    """Whether a number is computed from texts of the call."""
+    found = [leaf for leaf in leaves(expression) if isinstance(leaf, Leaf) and not leaf.read]
+    return any(symbols.numbers[leaf.source.code].kind in (str, bytes) for leaf in found)

@@ -92,12 +92,12 @@ class LazyList(list[Variable]):
     __slots__ = ("_wrap",)
 
     def __init__(self, length: int, wrap: Wrap) -> None:
-        super().__init__([_Unread(n) for n in range(length)])
+        super().__init__([Unread(n) for n in range(length)])
         self._wrap = wrap
 
     def _read(self, index: int) -> Variable:
         found = super().__getitem__(index)
-        if isinstance(found, _Unread):
+        if isinstance(found, Unread):
             found = self._wrap(found.position)
             super().__setitem__(index, found)
         return found
@@ -117,9 +117,8 @@ class LazyList(list[Variable]):
         return reversed(list(self))
 
     def pop(self, index: Any = -1) -> Variable:
-        found = self._read(index)
-        del self[index]
-        return found
+        found = super().pop(index)
+        return self._wrap(found.position) if isinstance(found, Unread) else found
 
     def copy(self) -> list[Variable]:
         return list(self)
@@ -134,61 +133,7 @@ class LazyList(list[Variable]):
         return plain
 
 
-class OpenList(LazyList):
-    """Elements of a real list that nothing has been asked of, not even their number.
-
-    A loop over a graph break may add to a list in each round. As long as it does no more, this
-    holds what the trace has added; for all else the number of elements is guarded first.
-    """
-
-    __slots__ = ("_close", "_length", "is_open")
-
-    def __init__(self, length: int, wrap: Wrap, close: Callable[[], None]) -> None:
-        super().__init__(0, wrap)
-        self._length = length
-        self._close = close
-        self.is_open = True
-
-    def settle(self) -> None:
-        """Guard the number of elements; from now on it is as any lazy list."""
-        if self.is_open:
-            self.is_open = False
-            self._close()
-            list.__setitem__(self, slice(0, 0), [_Unread(n) for n in range(self._length)])
-
-    def added(self) -> list[Variable]:
-        """What the trace has added so far to a list that is still open."""
-        return [*list.__iter__(self)]
-
-    def extend(self, values: Iterable[Variable]) -> None:
-        for value in values:
-            self.append(value)
-
-
-def _settled(name: str) -> Callable[..., Any]:
-    function = getattr(LazyList, name)
-
-    def method(self: OpenList, *args: Any, **kwargs: Any) -> Any:
-        self.settle()
-        return function(self, *args, **kwargs)
-
-    return method
-
-
-for _name in (
-    *("__add__", "__contains__", "__delitem__", "__eq__", "__getitem__", "__iadd__", "__imul__"),
-    *("__iter__", "__len__", "__mul__", "__ne__", "__reversed__", "__rmul__", "__setitem__"),
-    *("_read", "clear", "copy", "count", "index", "insert", "pop", "remove", "reverse", "sort"),
-):
-    setattr(OpenList, _name, _settled(_name))
-
-
-def is_open(items: object) -> bool:
-    """Whether a list of the caller's has only been added to."""
-    return isinstance(items, OpenList) and items.is_open
-
-
-class _Unread(Variable):
+class Unread(Variable):
     """An element that was not read yet."""
 
     __slots__ = ("position",)
@@ -197,12 +142,7 @@ class _Unread(Variable):
         self.position = position
 
 
-_UNREAD = _Unread(0)
+_UNREAD = Unread(0)
 
 
-def raw_items(items: list[Variable]) -> list[Variable]:
-    """The elements of a list as they are, of which some may not have been read."""
-    return [*list.__iter__(items)]
-
-
-__all__ = ["LazyDict", "LazyList", "OpenList", "is_open", "raw_items"]
+__all__ = ["LazyDict", "LazyList", "Unread", "Wrap"]

@@ -1,0 +1,118 @@
+"""Loops over a break whose containers and texts grow cost a bounded number of compiles."""
+
+from __future__ import annotations
+
+import collections
+import time
+
+import pytest
+import torch
+from tracer_oracle import assert_same, compiled
+
+
+def last_of_a_list(x, n):
+    made = [x]
+    for k in range(n):
+        made.append(made[-1] + k)
+        time.sleep(0)
+    return made
+
+
+def until_long(x, n):
+    made = []
+    while len(made) < n:
+        made.append(x + len(made))
+        time.sleep(0)
+    return made
+
+
+def new_lists(x, n):
+    made = []
+    for k in range(n):
+        made = [*made, x + k]
+        time.sleep(0)
+        made = [*made[:], k]
+    return made
+
+
+def tuples(x, n):
+    made = ()
+    for k in range(n):
+        made += (x + k,)
+        time.sleep(0)
+    return made
+
+
+def front_of_a_list(x, n):
+    todo = list(range(n))
+    while todo:
+        x = x + todo.pop(0)
+        time.sleep(0)
+    return x
+
+
+def queue(x, n):
+    todo = collections.deque(x + k for k in range(n))
+    while todo:
+        x = x * 0.5 + todo.popleft()
+        time.sleep(0)
+    return x
+
+
+def branches(x, n):
+    beams = [([0], 0.0)]
+    for k in range(n):
+        beams = [([*tokens, k], score + 0.5) for tokens, score in beams]
+        time.sleep(0)
+        x = x + k
+    return x, beams
+
+
+def lists_in_a_dict(x, n):
+    made = {"loss": [], "step": []}
+    for k in range(n):
+        made["loss"].append(x + k)
+        made["step"].append(k)
+        time.sleep(0)
+    return made
+
+
+def text(x, n):
+    log = ""
+    for k in range(n):
+        log += f"step {k}\n"
+        time.sleep(0)
+        x = x + len(log)
+    return x, log
+
+
+def text_of_results(x, n):
+    log = ""
+    for _ in range(n):
+        x = x * 0.5
+        log += f"{x.sum().item():.3f};"
+    return x, log
+
+
+def raw_bytes(x, n):
+    log = b""
+    for k in range(n):
+        log += b"ab"
+        time.sleep(0)
+        x = x + k
+    return x, log
+
+
+PROGRAMS = [
+    *(last_of_a_list, until_long, new_lists, tuples, front_of_a_list, queue, branches),
+    *(lists_in_a_dict, text, text_of_results, raw_bytes),
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_compiles_are_few_however_long_the_loop_is(program):
+    made = compiled(program)
+    for n in (10, 30):
+        assert_same(made(torch.ones(2), n), program(torch.ones(2), n))
+    counts = [len(each.entries) for each in made.family()]
+    assert max(counts) <= 5, counts
