@@ -13,20 +13,13 @@ from typing import Any, TypeAlias
 
 import torch
 
+from plait_bytecode_tracer.aftermath.handling import prepared
 from plait_bytecode_tracer.breaking.breaks import WATCHES, Known, Target
 from plait_bytecode_tracer.breaking.resume import is_chain, lines_at, origin_of
 from plait_bytecode_tracer.entries import MISS, Entry, Parts, Recompile, failed_guard, make_entry
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
-from plait_bytecode_tracer.failing import (
-    Failed,
-    Watched,
-    after_failure,
-    is_fallible,
-    rewinding,
-    telling_run,
-)
+from plait_bytecode_tracer.failing import Failed
 from plait_bytecode_tracer.frames.binding import Binder, arguments_of, make_binder, parameter_names
-from plait_bytecode_tracer.graph.changes import changed_inputs, may_change_unseen
 from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.interrupts import without_interrupts
@@ -310,16 +303,17 @@ class CompiledFunction:
         if any(n.op not in ("placeholder", "output") for n in capture.graph_module.graph.nodes):
             inputs = capture.example_inputs
             compiled = self._settings.backend(capture.graph_module, inputs, capture)
-            if has_changed(capture.state.class_codes.values()):
+            if _is_itself(compiled, capture.graph_module) or has_changed(
+                capture.state.class_codes.values()
+            ):
                 compiled = capture.graph_module.forward  # its backward has effects
-            compiled, failed = self._watched(capture, compiled)
+            compiled, failed = prepared(self.function, capture, compiled)
             seeds = capture.state.seeds
             if seeds.first is not None and seeds.has_drawn:
                 compiled = seeding(compiled, seeds.first)
             required = capture.required
             if required:
-                undo = failed is not None
-                compiled = requiring(compiled, required, undo=undo)
+                compiled = requiring(compiled, required)
             if capture.state.ambient.is_switched:
                 compiled = restoring(compiled, dict(capture.state.ambient.before))
             code = self.function.__code__
@@ -413,29 +407,6 @@ class CompiledFunction:
             call_natively()
         return make_entry(parts, resumed, native=native)
 
-    def _watched(self, capture: Capture, run: Any) -> tuple[Any, Failed | None]:
-        """A graph's call, and what to do where it fails; None: it raises its error."""
-        state, graph = capture.state, capture.graph_module.graph
-        places = changed_inputs(state)
-        if not state.mutates_tensors or not (places or may_change_unseen(state)):
-            return self._rewound(run, graph, None)
-        may_fail = any(is_fallible(node.target, node.args) for node in graph.nodes)
-        telling = telling_run(run, graph) if may_fail else None
-        if telling is None:
-            return run, None
-        watched = Watched(telling, places)
-        found, failed = self._rewound(watched, graph, watched.is_unchanged)
-        return (run, None) if failed is None else (found, failed)
-
-    def _rewound(
-        self, run: Any, graph: torch.fx.Graph, is_unchanged: Callable[[Exception], bool] | None
-    ) -> tuple[Any, Failed | None]:
-        """A graph's call, which can be undone where it draws random numbers."""
-        random = rewinding(run, graph)
-        rewind = None if random is None else random.rewind
-        failed = after_failure(self.function, graph, is_unchanged, rewind)
-        return (run if random is None else random), failed
-
     def _continuation(self, target: Target) -> CompiledFunction:
         """The compiled function that goes on at a place."""
         made = self._settings.continuations.get(target.key)
@@ -484,6 +455,11 @@ class CompiledFunction:
 
     def __repr__(self) -> str:
         return f"<compiled {self.__name__}: {len(self.entries)} specialisations>"
+
+
+def _is_itself(run: object, module: torch.fx.GraphModule) -> bool:
+    """Whether a backend returns its graph module: a call of that would tell no traceback."""
+    return run is module and not (module._forward_hooks or module._forward_pre_hooks)
 
 
 def _same_break(one: Capture, other: Capture) -> bool:

@@ -1,17 +1,12 @@
-"""What a call does when its graph fails as it runs.
+"""Operators that fail for values which only the run of a graph tells, and what shows of others.
 
-Fake tensors do not tell every error: a matrix may be singular, an index out of range. Where
-the graph fails, nothing of the call has happened yet, so the call is made as plain Python: it
-handles or raises the error where the program does, after the effects that come before it.
-That is not possible where the graph has changed tensors of the caller's before it fails, draws
-random numbers of other devices than the CPU, or calls functions that are not torch's own; there the
-graph's error is the call's.
+Breaks keep those that may fail from where an error could not come in the program's order: from
+code that handles it, and after printed text. What a call does when its graph has failed is in
+`aftermath`.
 """
 
 from __future__ import annotations
 
-import threading
-import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -19,18 +14,15 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frames.binding import call_with_values
 from plait_bytecode_tracer.rewinding import Rewinding, draws, is_of_the_cpu
 from plait_bytecode_tracer.tensors.accumulation import first_gradient
 from plait_bytecode_tracer.tensors.module_hooks import hook_inputs, hook_outputs
 from plait_bytecode_tracer.tensors.transforms import register_hook
 from plait_bytecode_tracer.values.variables import Known, Variable
-from plait_utils import PlaitError, get_logger
 
 Failed: TypeAlias = Callable[..., Any]
-"""Takes the graph's exception and the call's values; returns or raises what the call does."""
+"""Takes the exception of a call's graph and the call's values, and does what the call does."""
 
-_ERRORS_OF_OPERATORS = (RuntimeError, ValueError, TypeError, IndexError)
 _CHANGES = frozenset(
     {
         *("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul"),
@@ -41,6 +33,9 @@ _CHANGES = frozenset(
 _UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm", "_amp_")
 """Parts of the names of functions that may change tensors past the versions of fake ones."""
 _OF_GRADIENTS = (torch.autograd.grad, first_gradient, register_hook, hook_inputs, hook_outputs)
+CHANGES = "changes"
+"""In the meta of a node: the names of those that it is given whose tensors have changed, by their
+versions, since they were made."""
 IS_PURE = "is_pure"
 """In the meta of a call of a traced function: whether nothing shows of it but its result."""
 _OPERATORS = ("torch._ops.aten", "torch._ops.prims")
@@ -166,36 +161,6 @@ def _parts(value: Any) -> Iterator[Any]:
         yield value
 
 
-def after_failure(
-    function: types.FunctionType,
-    graph: fx.Graph,
-    is_unchanged: Callable[[Exception], bool] | None,
-    rewind: Callable[[Exception], None] | None,
-) -> Failed | None:
-    """What to do where the graph of a call of `function` fails; None: it raises that error.
-
-    `is_unchanged` tells whether a graph that failed has changed none of its inputs; None where
-    it never changes any. `rewind` undoes what the graph has drawn.
-    """
-    if not all(map(is_pure if rewind is None else is_undone, graph.nodes)):
-        return None
-
-    def failed(error: Exception, *values: Any) -> Any:
-        if isinstance(error, PlaitError) or not isinstance(error, _ERRORS_OF_OPERATORS):
-            raise error
-        if is_unchanged is not None and not is_unchanged(error):
-            raise error
-        if rewind is not None:
-            rewind(error)
-        result = call_with_values(function, values)
-        get_logger("tracer").info(
-            "%s ran as plain Python, as its graph failed: %s", function.__name__, error
-        )
-        return result
-
-    return failed
-
-
 def mark_body(node: fx.Node, body: fx.Graph) -> None:
     """Note whether the call of a function that was traced into a graph leaves traces."""
     node.meta[IS_PURE] = all(is_pure(each) and not changes_unseen(each) for each in body.nodes)
@@ -213,59 +178,6 @@ def rewinding(run: Callable[..., Any], graph: fx.Graph) -> Rewinding | None:
     may_fail = any(is_fallible(node.target, node.args) for node in graph.nodes)
     is_random = may_fail and any(_is_of_torch(node) and draws(node) for node in graph.nodes)
     return Rewinding(run) if is_random and all(map(is_undone, graph.nodes)) else None
-
-
-def _version(tensor: torch.Tensor) -> int | None:
-    """How often a tensor has been changed; None for one of inference mode, which does not tell."""
-    return None if tensor.is_inference() else tensor._version
-
-
-class Watched:
-    """A graph's call that tells whether an input was changed before it failed.
-
-    Args:
-        run: the graph's call, which counts each change of an input in its version.
-        places: of the inputs that it changes.
-    """
-
-    def __init__(self, run: Callable[..., Any], places: Sequence[int]) -> None:
-        self._run = run
-        self._places = places
-        self._local = threading.local()
-
-    def __call__(self, *args: Any) -> Any:
-        before = [_version(args[place]) for place in self._places]
-        try:
-            return self._run(*args)
-        except Exception as error:
-            after = [_version(args[place]) for place in self._places]
-            self._local.unchanged = error if after == before and None not in before else None
-            raise
-
-    def is_unchanged(self, error: Exception) -> bool:
-        """Whether this error came before any change; asked once, by the thread that caught it."""
-        unchanged, self._local.unchanged = getattr(self._local, "unchanged", None), None
-        return unchanged is error
-
-
-def telling_run(run: Any, graph: fx.Graph) -> Callable[..., Any] | None:
-    """A call of a graph that tells by the versions of its inputs whether it has changed them.
-
-    What a backend returns may have such a call as its attribute `unchanged_on_error`: it changes
-    inputs when nothing can fail any more. A graph that runs as it was captured changes them in
-    between, so that it depends on its operators. None where nothing is known.
-    """
-    found: Callable[..., Any] | None = getattr(run, "unchanged_on_error", None)
-    if found is not None:
-        return found
-    is_captured = isinstance(getattr(run, "__self__", run), fx.GraphModule)
-    hides = any(_fails_halfway(node) or changes_unseen(node) for node in graph.nodes)
-    return run if is_captured and not hides else None
-
-
-def _fails_halfway(node: fx.Node) -> bool:
-    """Whether an operator may have changed a part of a tensor when it fails."""
-    return is_change(node.target) and is_fallible(node.target, node.args)
 
 
 def runs_torch_alone(graph: fx.Graph) -> bool:

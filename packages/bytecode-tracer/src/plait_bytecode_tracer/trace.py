@@ -260,6 +260,28 @@ def _whole(
     return WholeCallEagerError(GraphBreak(code, reason, lines, error.kind.hint), state)
 
 
+def trace_to(
+    function: types.FunctionType, values: Sequence[Any], earlier: TraceState, step: int
+) -> tuple[Frame, ...]:
+    """Trace a call again as it was traced `earlier`, up to an instruction; the frames that run
+    there, innermost last.
+
+    Raises TraceBreakError where the trace does not come there.
+    """
+    state = TraceState(
+        pace=Pace(break_step=step),
+        undecided=earlier.undecided,
+        policy=earlier.policy.again(),
+        to_the_end=earlier.to_the_end,
+        not_to_the_end=earlier.not_to_the_end,
+    )
+    try:
+        _root_frame(function, values, state).run()
+    except BreakHere as here:
+        return here.running
+    raise TraceBreakError("GB0001", "a trace that ends before where an earlier one came")
+
+
 def _root_frame(
     function: types.FunctionType,
     values: Sequence[Any],
@@ -395,7 +417,7 @@ def _finish(
         found = GraphBreak(error.kind.code, error.reason, frame.lines(), error.kind.hint)
         raise WholeCallEagerError(found, state) from error
     lines = (*rebuilder.lines, f"return {returned}")
-    return _capture(function, state, rebuilder, lines, None, None)
+    return captured(function, state, rebuilder, lines, None, None)
 
 
 def _finish_at_break(
@@ -414,10 +436,10 @@ def _finish_at_break(
     except Exception:
         rebuilder.release()
         raise
-    return _capture(function, state, rebuilder, tuple(rebuilder.lines), reason, continuation)
+    return captured(function, state, rebuilder, tuple(rebuilder.lines), reason, continuation)
 
 
-def _capture(
+def captured(
     function: types.FunctionType,
     state: TraceState,
     rebuilder: Rebuilder,
@@ -425,6 +447,7 @@ def _capture(
     graph_break: GraphBreak | None,
     continuation: Continuation | None,
 ) -> Capture:
+    """What a trace has come to, with the Python that follows the graph."""
     graph = state.graph
     state.ambient.close(graph)
     graph.output(tuple(rebuilder.outputs))

@@ -91,7 +91,7 @@ def break_steps(innermost: Frame, reason: GraphBreak) -> list[int]:
         inner = position + 1 < len(live)
         if looks_here or (inner and exits(frame.instruction) is None):
             continue
-        if all(_passes_on(frame) for frame in live[position:-1]):
+        if all(passes_on(frame) for frame in live[position:-1]):
             found.append(frame.step)
     return found
 
@@ -104,7 +104,7 @@ def _live_frames(innermost: Frame) -> list[Frame]:
     return found
 
 
-def _passes_on(frame: Frame) -> bool:
+def passes_on(frame: Frame) -> bool:
     """Whether what a frame returns is what the pending call of its caller gives."""
     caller = frame.parent
     return caller is not None and frame.is_direct and caller.instruction.opname in _CALLS

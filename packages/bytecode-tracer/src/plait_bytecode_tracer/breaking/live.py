@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from dis import Instruction
 from typing import TYPE_CHECKING, Any
@@ -80,8 +80,12 @@ def standing(
     values: Sequence[Variable],
     *,
     is_innermost: bool,
+    wanted: Container[str] | None = None,
 ) -> Live:
-    """A frame that stands at an instruction with a stack."""
+    """A frame that stands at an instruction with a stack.
+
+    `wanted` are the local variables that it must have, and the cells; None for all.
+    """
     code, offset = frame.code, instruction.offset
     origin = origin_of(code)
     if origin is not None:
@@ -106,11 +110,14 @@ def standing(
         name: rebuilder.value(value)
         for name, value in frame.locals.items()
         if not name.startswith((STACK_PREFIX, CELL_PREFIX)) and value is not NULL
+        if wanted is None or name in wanted
     }
     cells = {name: frame.cells[name] for name in code.co_cellvars if name in frame.cells}
     closure = _closure(frame, code.co_freevars)
     if closure is None:
         cells |= {name: _free_cell(frame, name) for name in code.co_freevars}
+    if wanted is not None:
+        cells = {name: cell for name, cell in cells.items() if name in wanted}
     called = None
     if is_innermost and origin is not None and instruction.offset in origin.calls:
         del kinds[-2:]

@@ -36,6 +36,7 @@ CELL_PREFIX = "__cell"
 STOPPED = "__stopped"
 RESULT_PREFIX = "__result"
 _DROPPED = "__dropped"
+_RAISED = "__raised"
 
 VALUE, MISSING, HANDLED = "value", "missing", "handled"
 """What lies on the stack: a value, a NULL, or below a handler the mark that it is running."""
@@ -294,6 +295,28 @@ def _calls(function: Instr, arguments: Sequence[Any]) -> list[Any]:
 def _flat(parts: Sequence[Any]) -> list[Any]:
     """Instructions, some of which come in lists."""
     return [item for part in parts for item in (part if isinstance(part, list) else [part])]
+
+
+def raising_function(place: Place) -> types.FunctionType:
+    """A function that raises an exception at the place's instruction, as if that had raised it.
+
+    It takes the stack, the exception, the locals and the cells.
+    """
+    body = _Body(place)
+    position = body.position(place.offset)
+    location = body.items[position].location
+    original, target = Label(), Label()
+    raised: list[Any] = [
+        Instr(name, argument, location=location)
+        for name, argument in (("LOAD_FAST", _RAISED), ("DELETE_FAST", _RAISED))
+    ]
+    raised.append(Instr("RAISE_VARARGS", 1, location=location))
+    for item in raised:
+        body.tag(item, place.offset)
+    body.items[position:position] = [Instr("JUMP_FORWARD", original), target, *raised, original]
+    passed, cells = body.enter(target, place.stack)
+    parameters = [*passed, _RAISED, *place.locals, *cells]
+    return body.function(parameters, "resumed", len(place.stack) + 1)
 
 
 # What goes on.

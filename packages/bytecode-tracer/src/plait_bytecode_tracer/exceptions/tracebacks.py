@@ -32,7 +32,7 @@ from plait_bytecode_tracer.values.variables import (
     Variable,
 )
 
-_SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE
+SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE
 
 
 def handled_exception(state: TraceState) -> Variable | None:
@@ -145,7 +145,7 @@ def frame_method(frame: Frame, owner: FrameVariable, name: str) -> Variable:
     cleared: Frame = owner.frame
     if any(running is cleared for running in frame.state.frames.running):
         fails(RuntimeError, "cannot clear an executing frame")
-    if cleared.result is None and cleared.code.co_flags & _SUSPENDING:
+    if cleared.result is None and cleared.code.co_flags & SUSPENDING:
         raise TraceBreakError("GB0013", "clear() of a generator's frame")
     return constant(None)
 

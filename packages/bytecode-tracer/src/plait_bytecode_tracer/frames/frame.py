@@ -68,6 +68,8 @@ class BreakHere(Exception):
     def __init__(self, frame: Frame) -> None:
         super().__init__()
         self.frame = frame
+        self.running: tuple[Frame, ...] = tuple(frame.state.frames.running)
+        """The frames that run, innermost last."""
 
 
 @dataclass(slots=True)

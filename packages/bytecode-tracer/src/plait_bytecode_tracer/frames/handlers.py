@@ -68,10 +68,10 @@ def sees_errors(frame: Frame) -> bool:
 def _handles(frame: Frame, kind: Handler, found: HandlerRange) -> bool:
     if kind is not Handler.WITH:
         return kind is Handler.EXCEPT
-    return not _is_of_torch(frame.stack[found.depth - 1])
+    return not is_of_torch(frame.stack[found.depth - 1])
 
 
-def _is_of_torch(leave: Variable) -> bool:
+def is_of_torch(leave: Variable) -> bool:
     """Whether the `__exit__` of a manager is that of a class of torch's."""
     match leave:
         case BoundVariable(self=owner) | MethodVariable(owner=owner):

@@ -8,21 +8,29 @@ from typing import TYPE_CHECKING
 import torch
 from torch import fx
 
-from plait_bytecode_tracer.failing import changes_unseen
+from plait_bytecode_tracer.failing import CHANGES
 from plait_bytecode_tracer.values.variables import SequenceVariable, TensorVariable, Variable
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState
 
+STEP = "step"
+"""In the meta of a node: the number of the instruction, of the innermost frame, that added it."""
+
 
 def mark(state: TraceState, node: fx.Node) -> None:
-    """Note where a node comes from, its tensor's version, and whether it runs in switched modes."""
+    """Note where a node comes from, its tensor's version, whether one of those that it is given
+    has changed by now, and whether it runs in switched modes."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor):
         state.versions[node] = -1 if value.is_inference() else value._version
     node.meta["source_line"] = state.frames.line()
     if state.frames.files:
         node.meta["source_file"] = state.frames.files[-1]
+        node.meta[STEP] = state.frames.running[-1].step
+    changed = [given.name for given in node.all_input_nodes if is_changed(state, given)]
+    if changed:
+        node.meta[CHANGES] = changed
     if state.ambient.values and node.op != "placeholder" and state.ambient.left():
         node.meta["is_switched"] = True
 
@@ -48,10 +56,3 @@ def is_changed(state: TraceState, node: fx.Node) -> bool:
 def changed_inputs(state: TraceState) -> list[int]:
     """The places of the inputs that the graph changes, as far as their versions tell."""
     return [n for n, each in enumerate(state.inputs) if is_changed(state, each.node)]
-
-
-def may_change_unseen(state: TraceState) -> bool:
-    """Whether the graph may change inputs of which their versions do not tell."""
-    if any(i.node.meta["val"].is_inference() for i in state.tensor_inputs):
-        return True
-    return bool(state.versions_before) or any(map(changes_unseen, state.graph.nodes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.failing import (
+    CHANGES,
     is_change,
     is_fallible,
     is_opaque,
@@ -22,7 +22,7 @@ from plait_bytecode_tracer.failing import (
     require_undone,
 )
 from plait_bytecode_tracer.graph.arguments import map_variables
-from plait_bytecode_tracer.graph.changes import changed_inputs, is_changed
+from plait_bytecode_tracer.graph.changes import changed_inputs
 from plait_bytecode_tracer.graph.failures import failing_operation
 from plait_bytecode_tracer.shapes.uses import check_result, check_use
 from plait_bytecode_tracer.tensors.dtypes import is_doubtful, require_kernel
@@ -94,7 +94,7 @@ def emit(
     if state.must_be_undone:
         require_undone(node)
     if not state.mutates_tensors:
-        state.mutates_tensors = any(map(functools.partial(is_changed, state), node.all_input_nodes))
+        state.mutates_tensors = CHANGES in node.meta
     return node, result
 
 

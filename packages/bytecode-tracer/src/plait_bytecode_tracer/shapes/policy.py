@@ -48,6 +48,8 @@ class Policy:
     found: Seen = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    before: Seen = field(default_factory=dict)
+    """What earlier traces had had at the places of this one when it was made."""
 
     def number(self, source: Source, value: int | float) -> Mark | None:
         """The bounds of an int or float that is to be symbolic; None if it is a constant."""
@@ -107,11 +109,17 @@ class Policy:
         """Let later traces know what this call had."""
         for key, now in self.found.items():
             before = self.history.seen.get(key)
+            if before is not None:
+                self.before[key] = before
             if before is None or len(before) != len(now):
                 self.history.seen[key] = now
             else:
                 pairs = zip(before, now, strict=True)
                 self.history.seen[key] = tuple(a if a == b else _UNKNOWN for a, b in pairs)
+
+    def again(self) -> Policy:
+        """A policy that decides for another trace as this one, which is remembered, has done."""
+        return Policy(self.dynamic, History(dict(self.before)), self.marks, self.data_dependent)
 
     def _compare(self, source: Source, now: tuple[int | float, ...]) -> tuple[float, ...] | None:
         key = self._key(source)

@@ -38,12 +38,10 @@ def _computes(node: fx.Node) -> bool:
     return not isinstance(node.meta.get("val"), int | torch.SymInt)
 
 
-def requiring(
-    run: Callable[..., Any], required: Sequence[tuple[int, bool]], *, undo: bool
-) -> Callable[..., Any]:
+def requiring(run: Callable[..., Any], required: Sequence[tuple[int, bool]]) -> Callable[..., Any]:
     """A graph's call with inputs, by their places, set to need gradients or not.
 
-    With `undo` they are as they were where the graph raises, as the call is then made as Python.
+    They are as they were where the graph raises, as the call is then made in another way.
     """
 
     def call(*args: Any) -> Any:
@@ -52,7 +50,7 @@ def requiring(
         try:
             return run(*args)
         except Exception:
-            for place, wanted in required if undo else ():
+            for place, wanted in required:
                 args[place].requires_grad_(not wanted)
             raise
 

@@ -1,0 +1,1 @@
+"""What a call does when its graph fails as it runs."""

@@ -1,0 +1,201 @@
+"""A call whose graph has failed, taken on from there: what came before has happened.
+
+A graph that runs as it was captured has changed tensors, drawn random numbers and called operators
+as the program had, up to the node that failed. What else the program has done by then is known
+where it is traced once more, up to the instruction of that node: it is done now, and the
+instruction raises the error, in the frames of the program that handle it.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from plait_bytecode_tracer.aftermath.progress import (
+    Progress,
+    changes_inputs,
+    memory_of,
+)
+from plait_bytecode_tracer.breaking.throwing import Thrown, throw
+from plait_bytecode_tracer.entries import MISS, Parts, make_entry
+from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
+from plait_bytecode_tracer.failing import is_pure
+from plait_bytecode_tracer.frames.binding import parameter_names
+from plait_bytecode_tracer.graph.changes import STEP
+from plait_bytecode_tracer.guards import Reads
+from plait_bytecode_tracer.outside.aliasing import guard_memory, refuse_shared
+from plait_bytecode_tracer.outside.mourning import refuse_deaths
+from plait_bytecode_tracer.residual.rebuild import Rebuilder
+from plait_bytecode_tracer.residual.steps import run_steps
+from plait_bytecode_tracer.tensors.ambient import enter_inference_mode
+from plait_bytecode_tracer.trace import Capture, captured, trace_to
+
+
+class CannotGoOnError(Exception):
+    """A call cannot be taken on from where its graph failed; nothing has been done."""
+
+
+def roll_forward(
+    function: types.FunctionType,
+    capture: Capture,
+    progress: Progress,
+    error: Exception,
+    values: Sequence[Any],
+) -> Any:
+    """What a call gives or raises whose graph raised `error`.
+
+    Args:
+        function: what was called.
+        capture: the call as it was traced.
+        progress: how far its graph came.
+        error: what it raised.
+        values: the call's arguments, one for each parameter.
+
+    Raises CannotGoOnError before anything has been done.
+    """
+    try:
+        again, thrown = _capture_to(function, capture, progress, error, values)
+        graph_values = _Values(capture, again, progress)
+        targets = again.continuation.targets if again.continuation is not None else ()
+        made = tuple(target.make() for target in targets)
+        count = len(parameter_names(function.__code__))
+        traceback = thrown.traceback(progress.tail)
+        run = make_entry(
+            Parts(function.__name__, again, graph_values, made, count), (), native=False
+        )
+    except Exception as failure:
+        raise CannotGoOnError(str(failure)) from failure
+    try:
+        result = run.run(*values)
+    except CannotGoOnError:
+        raise
+    except Exception as failure:
+        if not graph_values.is_read:
+            raise CannotGoOnError(str(failure)) from failure
+        raise
+    if result is MISS:
+        raise CannotGoOnError("a guard that held before the graph ran fails")
+    again.state.release()
+    error.__traceback__ = traceback
+    if thrown.continuation is None:
+        raise error
+    return run_steps(result)
+
+
+def _capture_to(
+    function: types.FunctionType,
+    capture: Capture,
+    progress: Progress,
+    error: Exception,
+    values: Sequence[Any],
+) -> tuple[Capture, Thrown]:
+    step = progress.node.meta.get(STEP)
+    if step is None:
+        raise TraceBreakError("GB0001", "a node that no instruction has added")
+    frames = trace_to(function, values, capture.state, step)
+    state = frames[-1].state
+    _require_same(state.graph, progress, step)
+    if state.locks.is_held:
+        raise TraceBreakError("GB0001", "an error while a lock is held")
+    rebuilder = Rebuilder(state, Reads())
+    thrown = throw(frames[::-1], rebuilder, error)
+    refuse_deaths(state, rebuilder)
+    guard_memory(state)
+    refuse_shared(rebuilder.named)
+    lines = tuple(rebuilder.lines) if thrown.continuation else (*rebuilder.lines, "return None")
+    failure = GraphBreak("GB0008", str(error), frames[-1].lines(), "")
+    return captured(function, state, rebuilder, lines, failure, thrown.continuation), thrown
+
+
+def _require_same(graph: fx.Graph, progress: Progress, step: int) -> None:
+    """Raise where the graph of a second trace is another one than the beginning of the first."""
+    known = {node.name: node for node in progress.node.graph.nodes}
+    for node in graph.nodes:
+        other = known.get(node.name)
+        if other is not None and _shape(node) != _shape(other):
+            raise TraceBreakError("GB0001", "a second trace that differs")
+    names = {node.name for node in graph.nodes}
+    for node in progress.before():
+        if node.name not in names and node.meta.get(STEP) != step:
+            raise TraceBreakError("GB0001", "a second trace without what the first one has")
+
+
+def _shape(node: fx.Node) -> tuple[object, ...]:
+    target = node.target if isinstance(node.target, str) else id(node.target)
+    return node.op, target, str(node.args), str(node.kwargs)
+
+
+class _Values:
+    """What stands for the graph of a second trace: it gives what the first has computed.
+
+    Raises CannotGoOnError where a value is gone, and cannot be computed again.
+    """
+
+    def __init__(self, capture: Capture, again: Capture, progress: Progress) -> None:
+        self._capture = capture
+        self._graph = again.graph_module.graph
+        self._progress = progress
+        self.is_read = False
+        """Whether the values have been given: what follows is the program's."""
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        placeholders = self._graph.find_nodes(op="placeholder")
+        known = {node.name: value for node, value in zip(placeholders, inputs, strict=True)}
+        for name, value in known.items():
+            held = self._progress.values.get(name)
+            if held is not None and held is not value and isinstance(value, torch.Tensor):
+                raise CannotGoOnError("the graph did not run on what it was called with")
+        computing = _Computing(self._capture.graph_module, self._progress, known)
+        (outputs,) = next(iter(self._graph.find_nodes(op="output"))).args
+        found = tuple(computing.value(node.name) for node in outputs)
+        self.is_read = True
+        return found
+
+
+class _Computing:
+    """Values of nodes that have run: those that the code held, and from them what it let go of."""
+
+    def __init__(
+        self, module: fx.GraphModule, progress: Progress, inputs: Mapping[str, Any]
+    ) -> None:
+        self._module = module
+        self._progress = progress
+        self._nodes = {node.name: node for node in progress.before()}
+        self._known = {k: v for k, v in progress.values.items() if v is not None} | dict(inputs)
+
+    def value(self, name: str) -> Any:
+        """The value of a node. Raises CannotGoOnError where it cannot be had any more."""
+        if name in self._known:
+            return self._known[name]
+        node = self._nodes.get(name)
+        if node is None:
+            raise CannotGoOnError(f"{name} was not computed")
+        if node.op == "get_attr":
+            found = functools.reduce(getattr, str(node.target).split("."), self._module)
+        else:
+            self._require_repeatable(node)
+            found = self._run(node)
+        self._known[name] = found
+        return found
+
+    def _run(self, node: fx.Node) -> Any:
+        args = fx.node.map_arg(node.args, lambda given: self.value(given.name))
+        kwargs = fx.node.map_arg(node.kwargs, lambda given: self.value(given.name))
+        target: Any = node.target
+        if node.op == "call_method":
+            return getattr(args[0], target)(*args[1:], **kwargs)
+        return target(*args, **kwargs)
+
+    def _require_repeatable(self, node: fx.Node) -> None:
+        switches = (torch._C._set_grad_enabled, enter_inference_mode)
+        before = [*self._progress.before()]
+        if not is_pure(node) or any(each.target in switches for each in before):
+            raise CannotGoOnError(f"{node.name} cannot be computed again")
+        given = memory_of(node.all_input_nodes)
+        if any(changes_inputs(each, given) for each in before):
+            raise CannotGoOnError(f"what {node.name} was computed from has changed")

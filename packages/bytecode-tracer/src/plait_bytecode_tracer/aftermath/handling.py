@@ -1,0 +1,143 @@
+"""What a call does when its graph fails as it runs.
+
+Fake tensors do not tell every error: a matrix may be singular, an index out of range. Where the
+graph fails, nothing of the call has happened but what the graph has done. If that cannot be
+seen, or can be undone, the call is made as plain Python: it handles or raises the error where the
+program does, after the effects that come before it. If it can be seen, as where tensors of the
+caller's have changed, a graph that ran as it was captured is taken on from the node that failed
+(see `forward`). Of other graphs it depends on who compiled them:
+
+- What a backend returns may have an attribute `unchanged_on_error`, another call of the same that
+  changes inputs only when nothing can fail any more.
+- Small tensors that the graph changes, as statistics of normalization are, are copied before it
+  runs, where it may fail, and get their values back.
+- Else the error says that what the program had done before it may be missing.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plait_bytecode_tracer.aftermath.forward import CannotGoOnError, roll_forward
+from plait_bytecode_tracer.aftermath.progress import (
+    changes_inputs,
+    is_undoable,
+    memory_of_inputs,
+    progress_of,
+)
+from plait_bytecode_tracer.aftermath.saving import Saving, Watched, changed_places
+from plait_bytecode_tracer.failing import Failed, is_fallible, is_pure, is_undone, rewinding
+from plait_bytecode_tracer.frames.binding import call_with_values
+from plait_bytecode_tracer.tensors.ambient import has_failed
+from plait_bytecode_tracer.trace import Capture
+from plait_utils import PlaitError, get_logger
+
+_ERRORS_OF_OPERATORS = (RuntimeError, ValueError, TypeError, IndexError)
+_LOST = (
+    "Plait: the graph of {name} failed where what it had done cannot be undone ({reason}). What "
+    "the call did before this error, beside changes of tensors, is missing, and its handlers did "
+    "not run."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What a call does where its graph raises: it is called with the error and the call's values.
+
+    Args:
+        function: what is called.
+        capture: the call as it was traced.
+        undo: takes back what a graph that raised this error has changed of the caller's tensors,
+            and tells whether nothing shows of that any more; None where nothing can be told.
+        rewind: takes back what the graph has drawn.
+    """
+
+    function: types.FunctionType
+    capture: Capture
+    undo: Callable[[Exception], bool] | None
+    rewind: Callable[[Exception], None] | None
+
+    def __call__(self, error: Exception, *values: Any) -> Any:
+        if isinstance(error, PlaitError):
+            raise error
+        module = self.capture.graph_module
+        progress = progress_of(error, module)
+        if progress is None:
+            if self._is_undone(error):
+                return self._again(error, values)
+            raise self._noted(error, "its backend does not tell how far it came")
+        draws_again = self.rewind is not None
+        if isinstance(error, _ERRORS_OF_OPERATORS) and is_undoable(
+            progress, draws_again=draws_again
+        ):
+            return self._again(error, values)
+        has_failed(error)  # its handlers see it, so that nobody else has to restore modes
+        try:
+            return roll_forward(self.function, self.capture, progress, error, values)
+        except CannotGoOnError as failure:
+            reason = str(failure)
+        raise self._noted(error, reason)
+
+    def _is_undone(self, error: Exception) -> bool:
+        allowed = is_pure if self.rewind is None else is_undone
+        if not isinstance(error, _ERRORS_OF_OPERATORS) or self.undo is None:
+            return False
+        return all(map(allowed, self.capture.graph_module.graph.nodes)) and self.undo(error)
+
+    def _again(self, error: Exception, values: Sequence[Any]) -> Any:
+        if self.rewind is not None:
+            self.rewind(error)
+        result = call_with_values(self.function, values)
+        get_logger("tracer").info(
+            "%s ran as plain Python, as its graph failed: %s", self.function.__name__, error
+        )
+        return result
+
+    def _noted(self, error: Exception, reason: str) -> Exception:
+        text = _LOST.format(name=self.function.__name__, reason=reason)
+        get_logger("tracer").warning("%s", text)
+        error.add_note(text)
+        return error
+
+
+def prepared(
+    function: types.FunctionType, capture: Capture, run: Callable[..., Any]
+) -> tuple[Callable[..., Any], Failed]:
+    """A graph's call, and what the call of `function` does where that fails.
+
+    Args:
+        function: what is called.
+        capture: the call as it was traced.
+        run: what the backend has made of its graph.
+    """
+    graph = capture.graph_module.graph
+    run, undo = _undoing(capture, run)
+    random = rewinding(run, graph)
+    if random is None:
+        return run, Aftermath(function, capture, undo, None)
+    return random, Aftermath(function, capture, undo, random.rewind)
+
+
+def _undoing(
+    capture: Capture, run: Callable[..., Any]
+) -> tuple[Callable[..., Any], Callable[[Exception], bool] | None]:
+    """A graph's call, and what takes back what it changed of its inputs."""
+    graph = capture.graph_module.graph
+    memory = memory_of_inputs(graph.nodes)
+    if not any(changes_inputs(node, memory) for node in graph.nodes):
+        return run, lambda error: True
+    is_captured = getattr(run, "__self__", None) is capture.graph_module
+    if is_captured or not any(is_fallible(node.target, node.args) for node in graph.nodes):
+        return run, None
+    places = changed_places(graph)
+    careful = getattr(run, "unchanged_on_error", None)
+    if careful is not None:
+        watched = Watched(careful, places)
+        return watched, watched.is_unchanged
+    if not Saving.is_cheap(graph, places):
+        return run, None
+    saving = Saving(run, places)
+    return saving, saving.restore
