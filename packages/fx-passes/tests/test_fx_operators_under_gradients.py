@@ -3,6 +3,12 @@
 import pytest
 import torch
 from torch import fx
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
 
 from plait_fx_passes import (
     AtenTraceError,
@@ -125,20 +131,52 @@ def test_a_view_has_gradients_beside_the_same_memory_detached(program):
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="a kernel of oneDNN's")
-def test_an_lstm_is_refused_in_training_and_taken_otherwise():
+def test_an_lstm_keeps_what_its_backward_reads():
     layer = torch.nn.LSTM(3, 4)
-    weights = [*layer.parameters()]
+    gm, inputs = _lstm_graph(layer)
+    joint = to_joint(gm, inputs)
+    forward = joint.program.graph.find_nodes(
+        op="call_function", target=torch.ops.plait_fx_passes.mkldnn_rnn_layer.default
+    )
+    assert len(forward) == 1
+    assert forward[0].meta["val"][3].numel() > 0
+    parts = partition(joint)
+    halves = parts.forward.module(), parts.backward.module()
+    results = wrap_training(joint, parts, *halves, gm)(*inputs)
+    expected = gm(*inputs)
+    torch.testing.assert_close(results, expected)
+    found = torch.autograd.grad(results.sin().sum(), [*layer.parameters()])
+    wanted = torch.autograd.grad(expected.sin().sum(), [*layer.parameters()])
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    with torch.no_grad():
+        torch.testing.assert_close(to_aten(gm, inputs).module()(*inputs), [expected])
 
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="a kernel of oneDNN's")
+def test_an_lstm_over_symbolic_lengths_is_refused_in_training():
+    weights = [each.detach() for each in torch.nn.LSTM(3, 4).parameters()]
+
+    def program(x, hidden):
+        sizes = (False, [], 2, 4, 1, True, False, False, True)
+        return torch.ops.aten.mkldnn_rnn_layer(x, *weights, hidden, hidden, *sizes)[0]
+
+    graph = fx.Graph()
+    nodes = [graph.placeholder("x"), graph.placeholder("hidden")]
+    graph.output(graph.call_function(program, tuple(nodes)))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    lengths = StatelessSymbolicContext([DimDynamic.DYNAMIC, DimDynamic.STATIC, DimDynamic.STATIC])
+    x = mode.from_tensor(torch.randn(5, 2, 3, requires_grad=True), symbolic_context=lengths)
+    with pytest.raises(AtenTraceError, match="fixed sizes only"):
+        to_joint(gm, [x, mode.from_tensor(torch.zeros(2, 4))])
+
+
+def _lstm_graph(layer):
     def program(x, hidden, cell, *parameters):
         return torch._VF.lstm(x, (hidden, cell), parameters, True, 1, 0.0, True, False, False)[0]
 
-    inputs = torch.randn(5, 2, 3), torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), *weights
+    inputs = torch.randn(5, 2, 3), torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), *layer.parameters()
     graph = fx.Graph()
     nodes = [graph.placeholder(f"arg{n}") for n in range(len(inputs))]
     graph.output(graph.call_function(program, tuple(nodes)))
-    gm = fx.GraphModule(torch.nn.Module(), graph)
-    with pytest.raises(AtenTraceError, match="mkldnn_rnn_layer"):
-        to_joint(gm, inputs)
-    with torch.no_grad():
-        found = to_aten(gm, inputs).module()(*inputs)
-        torch.testing.assert_close(found, [program(*inputs)])
+    return fx.GraphModule(torch.nn.Module(), graph), inputs

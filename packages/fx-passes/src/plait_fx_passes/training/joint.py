@@ -49,7 +49,7 @@ from plait_fx_passes.training.sharing import (
     shared_memory,
 )
 from plait_fx_passes.training.spent import differentiates, uses_up
-from plait_fx_passes.training.workspaces import refuse_workspaces
+from plait_fx_passes.training.workspaces import keep_workspaces
 from plait_utils.meta_kernels import call_meta_kernels_directly
 from plait_utils.wrappings import is_plain
 
@@ -189,7 +189,7 @@ def _record(
         # Of a view taken without gradients, say: it needs some, and hands none on.
         raise AtenTraceError("a result needs gradients, but its own reach no input")
     refuse_shared_values(recorder, gradients.nodes)
-    refuse_workspaces(recorder.graph)
+    keep_workspaces(recorder.graph)
     nodes = [*results.nodes, *gradients.nodes]
     with torch.no_grad():  # where there are tangents, autograd's node owns all that it returns
         separate(recorder, nodes, () if tangents else results.mutations)

@@ -1,31 +1,90 @@
-"""Operators that keep something for their backward only where autograd calls them.
+"""Operators that tell their backward something only where gradients are recorded.
 
-Compiled code runs below autograd: there `mkldnn_rnn_layer`, an LSTM on the CPU, gives no
-workspace, which its backward reads.
+`mkldnn_rnn_layer`, an LSTM on the CPU, gives a workspace that its backward reads where autograd
+calls it. Compiled code runs below autograd and with gradients off; so there it is an operator of
+this library, which turns them on for the kernel. How many bytes the workspace has is oneDNN's to
+say: the kernel is asked once for each geometry.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
+from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
+from torch.utils._python_dispatch import _disable_current_modes
 
 from plait_fx_passes.errors import AtenTraceError
 
-_WORKSPACES = {torch.ops.aten.mkldnn_rnn_layer.default: 3}
-"""Which of an operator's results that is."""
+_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
+_WORKSPACE = 3
+"""Which of its results that is."""
+_Library: Any = torch.library.Library  # its methods have no types
+_LIBRARY = _Library("plait_fx_passes", "FRAGMENT")
+_LIBRARY.define(str(_LAYER._schema).removeprefix("aten::"))
 
 
-def refuse_workspaces(graph: fx.Graph) -> None:
-    """Raise `AtenTraceError` where a backward reads a workspace that compiled code cannot give."""
-    for target, place in _WORKSPACES.items():
-        for node in graph.find_nodes(op="call_function", target=target):
-            parts = [user for user in node.users if user.target is operator.getitem]
-            if any(part.args[1] == place and part.users for part in parts):
-                line = node.meta.get("source_line")
-                raise AtenTraceError(
-                    f"{target} tells its backward something only where autograd calls it",
-                    where=None if line is None else str(line),
-                    hint="an LSTM on the CPU trains in eager code",
-                )
+def _layer(*args: Any) -> tuple[Tensor, ...]:
+    with torch.enable_grad():
+        found: tuple[Tensor, ...] = _LAYER(*args)
+    return found
+
+
+def _fake_layer(*args: Any) -> tuple[Tensor, ...]:
+    *results, _ = _LAYER(*args)
+    return *results, args[0].new_empty(_nbytes_for(args), dtype=torch.uint8)
+
+
+_LIBRARY.impl("mkldnn_rnn_layer", _layer, "CPU")
+_LIBRARY.impl("mkldnn_rnn_layer", _fake_layer, "Meta")
+
+
+def keep_workspaces(graph: fx.Graph) -> None:
+    """Call the operators whose workspace a backward reads so that they give it.
+
+    Raises:
+        AtenTraceError: sizes are symbolic, so that nothing says how large it is.
+    """
+    for node in graph.find_nodes(op="call_function", target=_LAYER):
+        parts = [user for user in node.users if user.target is operator.getitem]
+        read = [part for part in parts if part.args[1] == _WORKSPACE and part.users]
+        if not read:
+            continue
+        args = fx.map_arg(node.args, lambda each: each.meta["val"])
+        if any(isinstance(size, torch.SymInt) for size in _sizes(args)):
+            line = node.meta.get("source_line")
+            raise AtenTraceError(
+                "how much an LSTM on the CPU tells its backward is known for fixed sizes only",
+                where=None if line is None else str(line),
+                hint="compile it with dynamic=False to train it",
+            )
+        node.target = torch.ops.plait_fx_passes.mkldnn_rnn_layer.default
+        values = node.meta["val"]
+        workspace = values[_WORKSPACE].new_empty(_nbytes_for(args))
+        node.meta["val"] = (*values[:_WORKSPACE], workspace, *values[_WORKSPACE + 1 :])
+        for part in read:
+            part.meta["val"] = workspace
+
+
+def _sizes(args: tuple[Any, ...]) -> list[Any]:
+    return [size for each in args if isinstance(each, Tensor) for size in each.shape]
+
+
+def _nbytes_for(args: tuple[Any, ...]) -> int:
+    tensors = [each for each in args if isinstance(each, Tensor)]
+    options = tuple(
+        tuple(each) if isinstance(each, list) else each for each in args[len(tensors) :]
+    )
+    return _nbytes(tuple((tuple(each.shape), each.dtype) for each in tensors), options)
+
+
+@functools.lru_cache(maxsize=256)
+def _nbytes(
+    tensors: tuple[tuple[tuple[int, ...], torch.dtype], ...], options: tuple[Any, ...]
+) -> int:
+    """How many bytes the kernel keeps for tensors of these shapes and dtypes."""
+    with _disable_current_modes():
+        given = [torch.zeros(shape, dtype=dtype) for shape, dtype in tensors]
+        return int(_layer(*given, *options)[_WORKSPACE].numel())
