@@ -29,7 +29,14 @@ from plait_bytecode_tracer.residual.steps import Step, run_steps
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import History, Policy
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.surroundings import call_under, hindrance, modes_around, put_aside
+from plait_bytecode_tracer.surroundings import (
+    call_under,
+    going_on_under,
+    hindrance,
+    modes_around,
+    put_aside,
+    take_aside,
+)
 from plait_bytecode_tracer.tensors.ambient import marking, restoring
 from plait_bytecode_tracer.tensors.requiring import requiring
 from plait_bytecode_tracer.tensors.wrappers import has_changed
@@ -201,6 +208,9 @@ class CompiledFunction:
             result = run(*values)
             if result is not MISS:
                 return result
+        modes = modes_around()
+        if modes is not None:
+            return self._proceed_under(modes, values)
         result = self._miss(values)
         return Step(self.function, [*values]) if result is MISS else result
 
@@ -245,15 +255,33 @@ class CompiledFunction:
         """A call where torch function modes are active, as one that enters them by itself."""
         if getattr(self._compiling, "active", False) or hindrance() is not None:
             return MISS
-        with self._lock:
-            if self._under_modes is None:
-                backend, settings = self._settings.backend, self._settings
-                self._under_modes = CompiledFunction(call_under, backend, settings=settings)
-                self._under_modes.__name__ = self.__name__
-            called = self._under_modes
+        called = self._made_under(lambda function: call_under)
         args, kwargs = arguments_of(self.function, values)
         with put_aside():
             return called(modes, self.function, tuple(args), kwargs)
+
+    def _proceed_under(self, modes: tuple[Any, ...], values: list[Any]) -> Any:
+        """`proceed` where torch function modes are active, as a function that enters them.
+
+        Where an error ends that, they are left, as the ends of the program's blocks would.
+        """
+        if getattr(self._compiling, "active", False) or hindrance() is not None:
+            return Step(self.function, [*values])
+        called = self._made_under(going_on_under)
+        take_aside()
+        return called.proceed([modes, *values])
+
+    def _made_under(
+        self, make: Callable[[types.FunctionType], types.FunctionType]
+    ) -> CompiledFunction:
+        """What calls this function, or goes on with it, under modes."""
+        with self._lock:
+            if self._under_modes is None:
+                backend, settings = self._settings.backend, self._settings
+                made = CompiledFunction(make(self.function), backend, settings=settings)
+                made.__name__ = self.__name__
+                self._under_modes = made
+            return self._under_modes
 
     def _matching_entry(self, values: tuple[Any, ...]) -> Entry | None:
         """A specialisation for a call, made now unless another thread just did; None: eager."""

@@ -132,7 +132,8 @@ class TraceState:
     def effects(self) -> tuple[object, ...]:
         """What the trace has done to the world so far, as something to compare."""
         gradients = [*map(id, self.derivatives.gradients.values())]
-        return self.world.changes(), gradients, len(self.deferred), self.seeds.first
+        chosen = self.seeds.first, self.ambient.default_device
+        return self.world.changes(), gradients, len(self.deferred), chosen
 
     def release(self) -> None:
         """Let go of the call's objects once it is captured; guards keep what they compare."""

@@ -1,7 +1,9 @@
 """Whether the tracer itself can run: what it runs on may be the program's to change.
 
-Torch function modes that the caller has entered would see what the tracer, its guards and the
-graph do. They are put aside for the call, which is traced as one that enters them itself.
+Torch function modes that are active would see what the tracer, its guards and the graph do. They
+are put aside for the call, which is traced as one that enters them itself; so are those that a call
+has entered before a graph break, for what goes on after it. The context of the default device
+stays: it is below all others, and the graph is traced and run within it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from typing import Any
 
 import torch
 
+from plait_bytecode_tracer.breaking.resume import under
 from plait_bytecode_tracer.residual.steps import hide
+from plait_bytecode_tracer.tensors.ambient import entered_modes
 
 _c: Any = torch._C
 
@@ -50,15 +54,14 @@ def _has_room(depth: int) -> bool:
 def modes_around() -> tuple[Any, ...] | None:
     """The torch function modes that are active, outermost first; None if there is none to follow.
 
-    Device contexts are followed by themselves; where there are other modes too, nothing is.
+    The context of the default device is not among them.
     """
     count = _c._len_torch_function_stack()
     if count == 0 or not _c._is_torch_function_mode_enabled():
         return None
-    from torch.utils._device import DeviceContext
-
-    modes = tuple(_c._get_function_stack_at(place) for place in range(count))
-    return None if any(isinstance(mode, DeviceContext) for mode in modes) else modes
+    first = count - entered_modes()
+    modes = tuple(_c._get_function_stack_at(place) for place in range(first, count))
+    return modes or None
 
 
 @contextlib.contextmanager
@@ -67,15 +70,21 @@ def put_aside() -> Iterator[None]:
 
     They are there again at the end, unless what ran has entered modes and leaves them so.
     """
-    modes: list[Any] = []
-    while _c._len_torch_function_stack():
-        modes.append(_c._pop_torch_function_stack())
+    modes = take_aside()
     try:
         yield
     finally:
-        if _c._len_torch_function_stack() == 0:
+        if entered_modes() == 0:
             for mode in reversed(modes):
                 _c._push_on_torch_function_stack(mode)
+
+
+def take_aside() -> list[Any]:
+    """Leave all torch function modes, but for the default device; those left, innermost first."""
+    modes: list[Any] = []
+    for _ in range(entered_modes()):
+        modes.append(_c._pop_torch_function_stack())
+    return modes
 
 
 def _call_under(
@@ -90,5 +99,16 @@ def _call_under(
     return function(*args, **kwargs)
 
 
+def _enter_all(modes: Sequence[Any]) -> None:
+    for mode in modes:
+        _c._push_on_torch_function_stack(mode)
+
+
+def going_on_under(function: types.FunctionType) -> types.FunctionType:
+    """What goes on after a break under modes, which are its first argument: it enters them."""
+    return under(_enter_all, function)
+
+
 hide(_call_under)
+hide(_enter_all)
 call_under: Any = _call_under

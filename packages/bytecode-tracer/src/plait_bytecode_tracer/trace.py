@@ -45,7 +45,12 @@ from plait_bytecode_tracer.residual.rebuild import Rebuilder
 from plait_bytecode_tracer.rules.tensor_hooks import refuse_late_changes
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.tensors.ambient import AUTOCAST_DEVICES, bound, enter_inference_mode
+from plait_bytecode_tracer.tensors.ambient import (
+    AUTOCAST_DEVICES,
+    bound,
+    enter_inference_mode,
+    entered_modes,
+)
 from plait_bytecode_tracer.tensors.dead_nodes import drop_dead_nodes
 from plait_bytecode_tracer.tensors.histories import guard_histories, is_refused_as_leaf
 from plait_bytecode_tracer.values.constants import is_constant
@@ -365,14 +370,14 @@ def _guard_autocast(state: TraceState) -> None:
 
 
 def default_devices() -> tuple[torch.device | None, ...]:
-    """The devices of the active device contexts; None for each other torch function mode."""
+    """The default device, if one is set; None for each torch function mode that is active."""
     count = torch._C._len_torch_function_stack()
     if count == 0:
         return ()
-    from torch.utils._device import DeviceContext
-
-    active = [torch._C._get_function_stack_at(place) for place in range(count)]
-    return tuple(mode.device if type(mode) is DeviceContext else None for mode in active)
+    others = entered_modes()
+    bottom: Any = torch._C._get_function_stack_at(0)
+    devices = () if others == count else (bottom.device,)
+    return (*devices, *[None] * others)
 
 
 def has_saved_tensor_hooks() -> bool:

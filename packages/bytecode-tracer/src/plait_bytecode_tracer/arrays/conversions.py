@@ -61,7 +61,7 @@ def torch_call(
     array = context.array(args[0])
     tensor = context.traced(array)
     wanted = context.constant(kwargs.get("dtype"))
-    if torch.get_default_device().type != "cpu" or frame.state.ambient.devices:
+    if torch.get_default_device().type != "cpu" or frame.state.ambient.device is not None:
         context.refuse("another default device")
     if name != "tensor" and wanted in (None, tensor.dtype):
         if array.is_scalar:

@@ -17,7 +17,7 @@ import opcode
 import sys
 import types
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -448,11 +448,29 @@ def chain(functions: Sequence[types.FunctionType], outers: Sequence[Place]) -> t
         inner = _calls(_const(Thunk), [call[0], packed])
         call = [_const(function), *_loads(fresh[:below]), inner, *_loads(fresh[below:])]
         names += fresh
-    body: Any = Bytecode([Instr("RESUME", 0), *_calls(call[0], call[1:]), Instr("RETURN_VALUE")])
-    body.argnames = names
+    return _linked(_calls(call[0], call[1:]), names, functions[0])
+
+
+def under(enter: Callable[..., None], function: types.FunctionType) -> types.FunctionType:
+    """A function that first enters modes, which it takes before what another takes; then that one.
+
+    `enter` is called with the modes.
+    """
+    count = function.__code__.co_argcount
+    names = list(function.__code__.co_varnames[:count])
+    modes = f"{STACK_PREFIX}modes"
+    entered = [*_calls(_const(enter), _loads([modes])), Instr("POP_TOP")]
+    return _linked([*entered, *_calls(_const(function), _loads(names))], [modes, *names], function)
+
+
+def _linked(
+    call: Sequence[Any], names: Sequence[str], first: types.FunctionType
+) -> types.FunctionType:
+    """A function of these parameters that returns what a call gives, named as the first it runs."""
+    body: Any = Bytecode([Instr("RESUME", 0), *call, Instr("RETURN_VALUE")])
+    body.argnames = list(names)
     body.argcount = len(names)
     body.name, body.filename, body.flags = "continuation", "<plait continuation>", 3
-    first = functions[0]
     made = types.FunctionType(body.to_code(), {"__builtins__": __builtins__}, first.__name__)
     made.__qualname__ = first.__qualname__
     made.__module__ = first.__module__

@@ -32,7 +32,7 @@ from plait_bytecode_tracer.objects.operations import same, truth
 from plait_bytecode_tracer.objects.representation import represent_set
 from plait_bytecode_tracer.objects.statics import class_of, is_python, static_attribute
 from plait_bytecode_tracer.objects.stores import delete_attribute, generic_store
-from plait_bytecode_tracer.rules.ambient import device_method
+from plait_bytecode_tracer.rules.devices import device_method
 from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of

@@ -59,7 +59,7 @@ def call_method_variable(
             called: Any = getattr(torch.Tensor, method.name)
             return dispatch(frame, called, [owner, *args], kwargs)
         case TensorVariable():
-            if frame.state.ambient.modes:
+            if frame.state.ambient.intercepts:
                 found = through_mode_of_method(frame, owner, method.name, args, kwargs)
                 if found is not None:
                     return found
@@ -92,6 +92,8 @@ def call_method_variable(
         case FunctionVariable():
             descriptor = constant(getattr(types.FunctionType, method.name))
             return frame.call(descriptor, [owner, *args], kwargs)
+        case Known() if type(owner.value) is torch.device:
+            return frame.call(constant(getattr(torch.device, method.name)), [owner, *args], kwargs)
         case Known() if is_constant(owner.value):  # such as frozenset.__contains__, bound
             return frame.call(constant(getattr(owner.value, method.name)), args, kwargs)
         case Known() if isinstance(owner.value, type):

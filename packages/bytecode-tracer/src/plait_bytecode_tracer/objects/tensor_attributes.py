@@ -56,7 +56,7 @@ def tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variable
     """An attribute of a tensor: a constant, a node, or what the trace has set."""
     if owner.attributes is not None and name in owner.attributes:
         return owner.attributes[name]
-    if frame.state.ambient.modes and name != "__class__":
+    if frame.state.ambient.intercepts and name != "__class__":
         intercepted = _intercepted_attribute(frame, owner, name)
         if intercepted is not None:
             return intercepted

@@ -150,5 +150,5 @@ def wrap_cell(state: TraceState, cell: types.CellType, name: str) -> CellVariabl
 
 
 def _is_bound_to_data(method: types.BuiltinMethodType) -> bool:
-    """Whether a method in C is one of a container or tensor, a new object at each look-up."""
-    return type(method.__self__) in (*STORED_KINDS, torch.Tensor, torch.nn.Parameter)
+    """Whether a method in C is one of a container, tensor or device, made at each look-up."""
+    return type(method.__self__) in (*STORED_KINDS, torch.Tensor, torch.nn.Parameter, torch.device)

@@ -12,6 +12,7 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.objects.statics import DELETED, MISSING
 from plait_bytecode_tracer.residual.containers import elements_of_set, key_of, writes_to_set
+from plait_bytecode_tracer.tensors.ambient import DeviceMode
 from plait_bytecode_tracer.values.lookup import is_a, table_of
 from plait_bytecode_tracer.values.open_lists import OpenList
 from plait_bytecode_tracer.values.plain import own_table
@@ -99,12 +100,18 @@ def _modes_left(rebuilder: Rebuilder) -> list[str]:
     deeper = ambient.nesting > 0
     nest = torch.autocast_increment_nesting if deeper else torch.autocast_decrement_nesting
     lines += [f"{name(nest)}()"] * abs(ambient.nesting)
-    push = name(torch._C._push_on_torch_function_stack)
-    return [
-        *lines,
-        *[f"{name(device)}.__enter__()" for device in ambient.devices],
-        *[f"{push}({rebuilder.value(mode)})" for mode in ambient.modes],
-    ]
+    if ambient.default_device is not None:
+        lines.append(f"{name(torch.set_default_device)}({name(ambient.default_device.device)})")
+    return [*lines, *[_entered(rebuilder, mode) for mode in ambient.modes]]
+
+
+def _entered(rebuilder: Rebuilder, mode: Variable | DeviceMode) -> str:
+    name = rebuilder.state.constants.name
+    if isinstance(mode, DeviceMode):
+        if mode.mode is None:
+            return f"{name(mode.device)}.__enter__()"
+        mode = mode.mode
+    return f"{name(torch._C._push_on_torch_function_stack)}({rebuilder.value(mode)})"
 
 
 def _context_effect(

@@ -183,34 +183,6 @@ def _enter_plain(frame: Frame, owner: ContextVariable) -> None:
     frame.state.ambient.modes_off += owner.make is torch._C.DisableTorchFunction
 
 
-# Device contexts.
-
-
-def device_method(frame: Frame, owner: Known, name: str) -> Variable:
-    """Enter or leave `with torch.device(...)`: what is made inside is told the device."""
-    devices = frame.state.ambient.devices
-    if name == "__enter__":
-        if frame.state.ambient.modes:
-            raise TraceBreakError("GB0002", "a device context inside a torch function mode")
-        devices.append(owner.value)
-        return owner
-    if not devices:
-        raise TraceBreakError("GB0002", "a device context that was entered before is left")
-    devices.pop()
-    return constant(None)
-
-
-@builtin(torch.get_default_device)
-def get_default_device(frame: Frame) -> Variable:
-    devices = frame.state.ambient.devices
-    if not devices:
-        return constant(torch.get_default_device())  # what it depends on is guarded: trace.py
-    found = devices[-1]
-    if found.type not in ("cpu", "meta") and found == torch.device(found.type):
-        raise TraceBreakError("GB0002", f"the current device of {found.type}")
-    return constant(found)
-
-
 # Regions of the profiler.
 
 

@@ -21,7 +21,7 @@ def _breaking(function: Callable[..., Any]) -> Builtin:
 
 
 for _function in (
-    *(torch.set_printoptions, torch.set_default_device, torch.set_default_tensor_type),
+    *(torch.set_printoptions, torch.set_default_tensor_type),
     *(torch.use_deterministic_algorithms, torch.set_deterministic_debug_mode),
     *(torch.set_float32_matmul_precision, torch.set_warn_always),
 ):

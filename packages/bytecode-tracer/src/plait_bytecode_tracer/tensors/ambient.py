@@ -71,10 +71,49 @@ def bound(getter: Callable[..., Any], keys: tuple[Any, ...]) -> Callable[[], Any
     return functools.partial(getter, *keys) if keys else getter
 
 
+def makes_on_device(target: Any) -> bool:
+    """Whether contexts of devices tell a function where to make its tensor."""
+    from torch.utils._device import _device_constructors
+
+    try:
+        return target in _device_constructors()
+    except TypeError:  # it has no hash
+        return False
+
+
+def entered_modes() -> int:
+    """How many torch function modes are active, but for the context of the default device."""
+    count = torch._C._len_torch_function_stack()
+    if count == 0:
+        return 0
+    default = getattr(_GLOBAL, "device_context", None)
+    return count - (default is not None and torch._C._get_function_stack_at(0) is default)
+
+
+_GLOBAL: Any = vars(torch)["_GLOBAL_DEVICE_CONTEXT"]
+"""Where torch keeps the context of the default device, for each thread."""
+
+
 def autocast_nesting() -> int:
     """How many autocast blocks are open."""
     torch.autocast_increment_nesting()
     return torch.autocast_decrement_nesting()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMode:
+    """`with torch.device(...)`, as an entry of the stack of modes."""
+
+    device: torch.device
+    mode: Variable | None = None
+    """Torch's own mode, where it was entered before a break, or around the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultDevice:
+    """What `torch.set_default_device` was called with."""
+
+    device: torch.device | None
 
 
 @dataclass(slots=True)
@@ -93,12 +132,12 @@ class Ambient:
     """The guard objects that the trace has entered and not left."""
     plain: int = 0
     """How many times `__torch_function__` of tensor subclasses has been switched off."""
-    modes: list[Variable] = field(default_factory=list)
+    modes: list[Variable | DeviceMode] = field(default_factory=list)
     """The torch function modes that the trace has entered and not left, innermost last."""
     modes_off: int = 0
     """How many times torch function modes have been switched off."""
-    devices: list[torch.device] = field(default_factory=list)
-    """The device contexts that the trace has entered and not left."""
+    default_device: DefaultDevice | None = None
+    """What the trace has made the default device; None where it has not."""
     is_undecided: bool = False
     """Whether the code that is traced runs with gradients at one time and without at another."""
     is_switched: bool = False
@@ -126,13 +165,27 @@ class Ambient:
                 for (setter, keys), _ in changed:
                     setter(*keys, *self.before[setter, keys])
 
+    @property
+    def intercepts(self) -> bool:
+        """Whether Python that the trace has entered as a mode sees what torch is called for."""
+        return not self.modes_off and any(type(mode) is not DeviceMode for mode in self.modes)
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device on which tensors are made, where the trace has chosen it."""
+        if self.modes_off:
+            return None
+        for mode in reversed(self.modes):
+            if isinstance(mode, DeviceMode):
+                return mode.device
+        chosen = self.default_device
+        return None if chosen is None else chosen.device or torch.device("cpu")
+
     def device_for(self, target: Any, kwargs: Mapping[str, Any]) -> torch.device | None:
         """The device that a context of the trace gives to what `target` makes."""
-        if not self.devices or kwargs.get("device") is not None:
+        if kwargs.get("device") is not None or (device := self.device) is None:
             return None
-        from torch.utils._device import _device_constructors
-
-        return self.devices[-1] if target in _device_constructors() else None
+        return device if makes_on_device(target) else None
 
     def left(self) -> list[tuple[Key, tuple[Any, ...]]]:
         """What the call leaves set to something else than it found."""
@@ -187,11 +240,11 @@ class Before:
     nesting: int
     """How many autocast blocks were open."""
     functions: int
-    """How many function modes were active, device contexts among them."""
+    """How many function modes were active beside the default device."""
 
     def restore(self) -> None:
         """Set the modes as the ends of the program's `with` blocks would."""
-        while torch._C._len_torch_function_stack() > self.functions:
+        while entered_modes() > self.functions:
             torch._C._pop_torch_function_stack()
         for (setter, keys), values in self.settings:
             setter(*keys, *values)
@@ -206,10 +259,10 @@ def left_switched(gradients_before: bool, gradients: bool, ambient: Ambient) -> 
     """What to restore where the rest of a call fails; None if the modes are as they were."""
     settings = tuple((key, ambient.before[key]) for key, _ in ambient.left())
     changed = None if gradients_before is gradients else gradients_before
-    entered = ambient.nesting > 0 or ambient.devices or ambient.modes
+    entered = ambient.nesting > 0 or ambient.modes
     if not settings and not entered and changed is None:
         return None
-    return Before(settings, changed, autocast_nesting(), torch._C._len_torch_function_stack())
+    return Before(settings, changed, autocast_nesting(), entered_modes())
 
 
 def marking(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -45,7 +45,7 @@ def call_for_tensors(
     state, name = frame.state, function.value.__wrapped__.__name__
     switched = state.grad_enabled is not state.grad_enabled_before or state.ambient.values
     again = any(made.function.value is function.value for made in state.last_calls)
-    if not state.to_the_end or switched or again or state.ambient.devices:
+    if not state.to_the_end or switched or again or state.ambient.device is not None:
         raise TraceBreakError("GB0009", f"a call of {name} for tensors, of which it keeps results")
     for value in (*args, *kwargs.values()):
         constant_key(frame, value)  # fails as Python does for what has no hash

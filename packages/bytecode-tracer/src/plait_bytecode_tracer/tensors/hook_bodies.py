@@ -104,7 +104,7 @@ def returned(result: Variable) -> TensorVariable | None:
 
 def _refuse_surroundings(state: TraceState, tensors: Sequence[torch.Tensor]) -> None:
     ambient = state.ambient
-    if ambient.values or ambient.devices or ambient.plain or ambient.inference:
+    if ambient.values or ambient.device is not None or ambient.plain or ambient.inference:
         raise TraceBreakError("GB0002", "a hook of gradients where modes are switched")
     if torch._C._is_any_autocast_enabled():
         raise TraceBreakError("GB0002", "a hook of gradients under autocast")

@@ -93,8 +93,10 @@ def is_leaf(real: Any) -> bool:
 def is_of_torch(real: Any) -> bool:
     """Whether a function is one that asks `__torch_function__` of its arguments."""
     if is_a(real, types.FunctionType):
-        checks = real.__name__.startswith("_check")
-        return real.__globals__.get("__name__") in _LEAF_MODULES and not checks
+        home = real.__globals__.get("__name__")
+        if home == "torch":  # others of these set what torch does
+            return is_leaf(real)
+        return home in _LEAF_MODULES and not real.__name__.startswith("_check")
     return is_leaf(real)
 
 

@@ -84,7 +84,7 @@ def require_own(state: TraceState, name: str, cls: type = torch.Tensor) -> None:
 
 def refuse_modes(state: TraceState, what: str) -> None:
     """Break where a torch function mode would see what the trace does at once."""
-    if state.ambient.modes and not state.ambient.modes_off:
+    if state.ambient.intercepts:
         raise TraceBreakError("GB0002", f"{what} inside a torch function mode")
 
 
