@@ -15,13 +15,8 @@ import pytest
 import torch
 from tracer_oracle import assert_same, compiled, outcome
 
-from plait_bytecode_tracer.breaking.resume import (
-    MISSING,
-    VALUE,
-    Place,
-    break_function,
-    resume_function,
-)
+from plait_bytecode_tracer.breaking.places import MISSING, VALUE, Place
+from plait_bytecode_tracer.breaking.resume import break_function, resume_function
 from plait_bytecode_tracer.exceptions.table import handler_ranges
 from plait_bytecode_tracer.frames.effects import Exits
 from plait_bytecode_tracer.frames.frame import instructions_of

@@ -2,8 +2,9 @@
 
 from plait_bytecode_tracer._version import __version__
 from plait_bytecode_tracer.breaking.breaks import Continuation
+from plait_bytecode_tracer.capture import Capture, WholeCallEagerError
 from plait_bytecode_tracer.compiling import compile, compile_object
-from plait_bytecode_tracer.dispatch import Backend, CompiledFunction
+from plait_bytecode_tracer.dispatch import CompiledFunction
 from plait_bytecode_tracer.entries import Entry, Recompile
 from plait_bytecode_tracer.errors import (
     BREAKS,
@@ -16,8 +17,9 @@ from plait_bytecode_tracer.guards import Guard
 from plait_bytecode_tracer.guards.native import wait_for_native_guards
 from plait_bytecode_tracer.lint import LintReport, lint
 from plait_bytecode_tracer.modules import compile_module, compiled_function_of
+from plait_bytecode_tracer.settings import Backend
 from plait_bytecode_tracer.shapes.marks import mark_dynamic, mark_static
-from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, trace
+from plait_bytecode_tracer.trace import trace
 from plait_bytecode_tracer.values.sources import Source
 
 __all__ = [

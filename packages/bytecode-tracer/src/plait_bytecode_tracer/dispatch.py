@@ -15,7 +15,8 @@ import torch
 
 from plait_bytecode_tracer.aftermath.handling import prepared
 from plait_bytecode_tracer.breaking.breaks import WATCHES, Known, Target
-from plait_bytecode_tracer.breaking.resume import is_chain, lines_at, origin_of
+from plait_bytecode_tracer.breaking.origins import is_chain, lines_at, origin_of
+from plait_bytecode_tracer.capture import Capture, WholeCallEagerError, eager_capture
 from plait_bytecode_tracer.entries import MISS, Entry, Parts, Recompile, failed_guard, make_entry
 from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
 from plait_bytecode_tracer.failing import Failed
@@ -40,7 +41,7 @@ from plait_bytecode_tracer.surroundings import (
 from plait_bytecode_tracer.tensors.ambient import marking, restoring
 from plait_bytecode_tracer.tensors.requiring import requiring
 from plait_bytecode_tracer.tensors.wrappers import has_changed
-from plait_bytecode_tracer.trace import Capture, WholeCallEagerError, eager_capture, trace
+from plait_bytecode_tracer.trace import trace
 from plait_bytecode_tracer.watching import line_watcher
 from plait_utils import Profile, get_logger, postponed_collections
 

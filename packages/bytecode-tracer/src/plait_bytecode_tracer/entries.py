@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from plait_bytecode_tracer.breaking.resume import Stopped
+from plait_bytecode_tracer.breaking.places import Stopped
+from plait_bytecode_tracer.capture import Capture
 from plait_bytecode_tracer.failing import Failed
 from plait_bytecode_tracer.guards import CheckWriter, first_failure
 from plait_bytecode_tracer.guards.native import NATIVE, Call, guarded
 from plait_bytecode_tracer.outside.locks import fails_later, holding
 from plait_bytecode_tracer.residual.steps import Step
-from plait_bytecode_tracer.trace import Capture
 from plait_utils import get_logger
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from plait_bytecode_tracer.aftermath.progress import (
     memory_of,
 )
 from plait_bytecode_tracer.breaking.throwing import Thrown, throw
+from plait_bytecode_tracer.capture import Capture, captured
 from plait_bytecode_tracer.entries import MISS, Parts, make_entry
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
 from plait_bytecode_tracer.failing import is_pure
@@ -33,7 +34,7 @@ from plait_bytecode_tracer.outside.mourning import refuse_deaths
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
 from plait_bytecode_tracer.residual.steps import run_steps
 from plait_bytecode_tracer.tensors.ambient import enter_inference_mode
-from plait_bytecode_tracer.trace import Capture, captured, trace_to
+from plait_bytecode_tracer.trace import trace_to
 
 
 class CannotGoOnError(Exception):

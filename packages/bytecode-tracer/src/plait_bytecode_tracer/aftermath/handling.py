@@ -29,10 +29,10 @@ from plait_bytecode_tracer.aftermath.progress import (
     progress_of,
 )
 from plait_bytecode_tracer.aftermath.saving import Saving, Watched, changed_places
+from plait_bytecode_tracer.capture import Capture
 from plait_bytecode_tracer.failing import Failed, is_fallible, is_pure, is_undone, rewinding
 from plait_bytecode_tracer.frames.binding import call_with_values
 from plait_bytecode_tracer.tensors.ambient import has_failed
-from plait_bytecode_tracer.trace import Capture
 from plait_utils import PlaitError, get_logger
 
 _ERRORS_OF_OPERATORS = (RuntimeError, ValueError, TypeError, IndexError)

@@ -21,12 +21,11 @@ from types import FunctionType
 from typing import Any
 
 from plait_bytecode_tracer.breaking.live import Live, live_frame
+from plait_bytecode_tracer.breaking.origins import is_chain
+from plait_bytecode_tracer.breaking.places import MISSING, VALUE
 from plait_bytecode_tracer.breaking.resume import (
-    MISSING,
-    VALUE,
     break_function,
     chain,
-    is_chain,
     resume_call,
     resume_function,
 )

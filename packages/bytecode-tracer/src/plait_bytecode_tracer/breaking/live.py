@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from dis import Instruction
 from typing import TYPE_CHECKING, Any
 
-from plait_bytecode_tracer.breaking.resume import (
+from plait_bytecode_tracer.breaking.origins import origin_of
+from plait_bytecode_tracer.breaking.places import (
     CELL_PREFIX,
     HANDLED,
     MISSING,
     STACK_PREFIX,
     VALUE,
     Place,
-    origin_of,
 )
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.effects import LOOP_END

@@ -16,15 +16,9 @@ from functools import partial
 
 from plait_bytecode_tracer.breaking.breaks import Continuation, Target, passes_on
 from plait_bytecode_tracer.breaking.live import Live, standing
-from plait_bytecode_tracer.breaking.resume import (
-    VALUE,
-    Place,
-    chain,
-    is_chain,
-    origin_of,
-    raising_function,
-    resume_call,
-)
+from plait_bytecode_tracer.breaking.origins import is_chain, origin_of
+from plait_bytecode_tracer.breaking.places import VALUE, Place
+from plait_bytecode_tracer.breaking.resume import chain, raising_function, resume_call
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.table import handler_at
 from plait_bytecode_tracer.exceptions.tracebacks import SUSPENDING, make_traceback

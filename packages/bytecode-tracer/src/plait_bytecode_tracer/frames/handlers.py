@@ -6,7 +6,7 @@ import types
 from enum import Enum
 from functools import lru_cache
 
-from plait_bytecode_tracer.breaking.resume import origin_of
+from plait_bytecode_tracer.breaking.origins import origin_of
 from plait_bytecode_tracer.exceptions.table import HandlerRange
 from plait_bytecode_tracer.frames.frame import (
     TORCH_FOLDER,

@@ -6,7 +6,7 @@ import inspect
 import types
 from typing import Any
 
-from plait_bytecode_tracer.breaking.resume import origin_of
+from plait_bytecode_tracer.breaking.origins import origin_of
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.arity import refuse_python
 from plait_bytecode_tracer.frames.frame import Frame, Function, constant

@@ -7,7 +7,7 @@ import sys
 from dis import Instruction
 from typing import NoReturn
 
-from plait_bytecode_tracer.breaking.resume import is_chain
+from plait_bytecode_tracer.breaking.origins import is_chain
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import NULL, Frame, constant

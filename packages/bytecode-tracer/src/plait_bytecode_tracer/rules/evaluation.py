@@ -12,7 +12,7 @@ import types
 import warnings
 from typing import Any
 
-from plait_bytecode_tracer.breaking.resume import origin_of
+from plait_bytecode_tracer.breaking.origins import origin_of
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, Function, constant
