@@ -7,29 +7,22 @@ import inspect
 import threading
 import types
 import weakref
-from collections.abc import Callable, Container, Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import torch
-
-from plait_bytecode_tracer.aftermath.handling import prepared
-from plait_bytecode_tracer.breaking.breaks import WATCHES, Known, Target
-from plait_bytecode_tracer.breaking.origins import is_chain, lines_at, origin_of
-from plait_bytecode_tracer.capture import Capture, WholeCallEagerError, eager_capture
+from plait_bytecode_tracer.attempts import Attempt
+from plait_bytecode_tracer.breaking.breaks import Target
+from plait_bytecode_tracer.capture import Capture
 from plait_bytecode_tracer.entries import MISS, Entry, Parts, Recompile, failed_guard, make_entry
-from plait_bytecode_tracer.errors import BREAKS, FullGraphError, GraphBreak
+from plait_bytecode_tracer.errors import FullGraphError, GraphBreak
 from plait_bytecode_tracer.failing import Failed
 from plait_bytecode_tracer.frames.binding import Binder, arguments_of, make_binder, parameter_names
-from plait_bytecode_tracer.guards import TensorValue, same_constant
+from plait_bytecode_tracer.graph_call import graph_call
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.interrupts import without_interrupts
-from plait_bytecode_tracer.outside.draws import MAX_DECIDED, UNDECIDED, assumes_draws
-from plait_bytecode_tracer.outside.seeds import seeding
 from plait_bytecode_tracer.residual.steps import Step, run_steps
+from plait_bytecode_tracer.settings import Backend, Settings
 from plait_bytecode_tracer.shapes.marks import Mark
-from plait_bytecode_tracer.shapes.policy import History, Policy
-from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.surroundings import (
     call_under,
     going_on_under,
@@ -38,38 +31,8 @@ from plait_bytecode_tracer.surroundings import (
     put_aside,
     take_aside,
 )
-from plait_bytecode_tracer.tensors.ambient import marking, restoring
-from plait_bytecode_tracer.tensors.requiring import requiring
-from plait_bytecode_tracer.tensors.wrappers import has_changed
-from plait_bytecode_tracer.trace import trace
 from plait_bytecode_tracer.watching import line_watcher
 from plait_utils import Profile, get_logger, postponed_collections
-
-Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor], Capture], Any]
-"""Makes a graph callable: it takes the graph's inputs and returns its outputs."""
-
-
-@dataclass(slots=True)
-class Settings:
-    """How a function is compiled; shared with its continuations."""
-
-    backend: Backend
-    fullgraph: bool = False
-    dynamic: bool | None = None
-    recompile_limit: int = 8
-    native_guards: bool = True
-    data_dependent: bool = True
-    profile: Profile = field(default_factory=Profile)
-    continuations: dict[Hashable, CompiledFunction] = field(default_factory=dict)
-    """Of all places where the function was broken, by what they are."""
-    histories: dict[Any, History] = field(default_factory=dict)
-    """What continuations were called with, by their code: each specialisation has its own."""
-
-    def history_of(self, function: types.FunctionType) -> History:
-        """What a function has been called with, and others of the same code."""
-        code = function.__code__
-        key = (function.__qualname__, code.co_firstlineno, code.co_code)
-        return self.histories.setdefault(key, History())
 
 
 class CompiledFunction:
@@ -322,104 +285,25 @@ class CompiledFunction:
     def _compile(self, values: tuple[Any, ...]) -> Entry:
         profile = self._settings.profile
         with profile.phase("trace"):
-            capture = without_interrupts(functools.partial(self._trace, values))
+            known = [entry.capture for entry in self.entries]
+            attempt = Attempt(self.function, self._settings, self._history, self.marks, known)
+            tried = functools.partial(attempt.capture, values)
+            capture, eager_reason = without_interrupts(tried)
+        if eager_reason is not None:
+            self.eager_reason = eager_reason
         if capture.graph_break is not None:
             if self._settings.fullgraph:
                 raise full_graph_error(capture.graph_break)
             self.breaks.append(capture.graph_break)
             get_logger("tracer").info("graph break in %s: %s", self.__name__, capture.graph_break)
-        compiled, failed = None, None
+        run, failed = None, None
         if any(n.op not in ("placeholder", "output") for n in capture.graph_module.graph.nodes):
-            inputs = capture.example_inputs
-            compiled = self._settings.backend(capture.graph_module, inputs, capture)
-            if _is_itself(compiled, capture.graph_module) or has_changed(
-                capture.state.class_codes.values()
-            ):
-                compiled = capture.graph_module.forward  # its backward has effects
-            compiled, failed = prepared(self.function, capture, compiled)
-            seeds = capture.state.seeds
-            if seeds.first is not None and seeds.has_drawn:
-                compiled = seeding(compiled, seeds.first)
-            required = capture.required
-            if required:
-                compiled = requiring(compiled, required)
-            if capture.state.ambient.is_switched:
-                compiled = restoring(compiled, dict(capture.state.ambient.before))
-            code = self.function.__code__
-            goes_on = is_chain(code) or origin_of(code) is not None
-            if goes_on and capture.state.mutates_tensors:
-                compiled = marking(compiled)
-            capture.guard_rest()
+            run, failed = graph_call(self.function, self._settings.backend, capture)
             profile.count("graphs")
         with profile.phase("residual"):
-            entry = self._entry(capture, compiled, failed)
+            entry = self._entry(capture, run, failed)
         capture.state.release()
         return entry
-
-    def _trace(self, values: tuple[Any, ...], arrived: Sequence[int]) -> Capture:
-        """Trace a call; where nothing of it can be captured, one that runs as plain Python.
-
-        A fault of the tracer's own becomes such a call too, and a warning.
-        """
-        try:
-            return self._trace_with(values, self._settings.dynamic, arrived)
-        except WholeCallEagerError as error:
-            graph_break, state = error.graph_break, error.state
-        except Exception as error:
-            reason = f"the tracer failed: {type(error).__name__}: {error}"
-            kind = BREAKS["GB0012"]
-            get_logger("tracer").warning("%s", reason, exc_info=True)
-            lines = lines_at(self.function)
-            graph_break, state = GraphBreak(kind.code, reason, lines, kind.hint), None
-        self.eager_reason = graph_break
-        if graph_break.code in WATCHES and state is not None:
-            state.release()
-            state = None  # guards hold what they compare: all calls run as Python
-        return eager_capture(self.function, state or TraceState(), graph_break)
-
-    def _trace_with(
-        self, values: tuple[Any, ...], dynamic: bool | None, arrived: Sequence[int]
-    ) -> Capture:
-        """Trace with what has changed as symbolic numbers; without any where that fails."""
-
-        def policy() -> Policy:
-            depends = self._settings.data_dependent and dynamic is not False
-            return Policy(dynamic, self._history, self.marks, depends)
-
-        capture: Capture | None = None
-        try:
-            known = [entry.capture for entry in self.entries]
-            limit = self._settings.recompile_limit
-            places = self._settings.continuations
-            made = Known(places, len(places))
-            unread = undecided(known, limit)
-            capture = trace(self.function, values, unread, policy, made, arrived)
-        except Exception as error:
-            state = error.state if isinstance(error, WholeCallEagerError) else None
-            if dynamic is False or (state is not None and state.symbols is None):
-                raise
-            get_logger("tracer").debug("sizes stay static: %s", error, exc_info=True)
-            if state is not None:
-                state.release()
-        if capture is None or self._breaks_over_symbols(capture):
-            static = self._trace_with(values, False, arrived)
-            if capture is None:
-                return static
-            unused = static if _same_break(capture, static) else capture
-            unused.state.release()
-            if unused is capture:
-                return static
-        capture.state.policy.remember()
-        return capture
-
-    def _breaks_over_symbols(self, capture: Capture) -> bool:
-        """Whether a trace breaks where one without symbolic numbers may go on."""
-        found = capture.graph_break
-        return (
-            found is not None
-            and capture.state.symbols is not None
-            and found.code in ("GB0008", "GB0009")
-        )
 
     def _entry(self, capture: Capture, compiled: Any, failed: Failed | None) -> Entry:
         continuation = capture.continuation
@@ -486,19 +370,6 @@ class CompiledFunction:
         return f"<compiled {self.__name__}: {len(self.entries)} specialisations>"
 
 
-def _is_itself(run: object, module: torch.fx.GraphModule) -> bool:
-    """Whether a backend returns its graph module: a call of that would tell no traceback."""
-    return run is module and not (module._forward_hooks or module._forward_pre_hooks)
-
-
-def _same_break(one: Capture, other: Capture) -> bool:
-    """Whether two traces break at the same place, for the same reason."""
-    first, second = one.graph_break, other.graph_break
-    if first is None or second is None:
-        return False
-    return (first.code, first.line) == (second.code, second.line)
-
-
 _call_in_python = CompiledFunction.__call__
 
 
@@ -521,36 +392,6 @@ def weak_call(method: Callable[[], None]) -> Callable[[], None]:
             alive()
 
     return call
-
-
-MAX_VALUES = 3
-"""How many values of one computation on input tensors get specialisations of their own."""
-
-
-class _Everything:
-    def __contains__(self, key: object) -> bool:
-        return True
-
-
-def undecided(known: Sequence[Capture], limit: int) -> Container[str]:
-    """The values of input tensors that a further specialisation does not assume.
-
-    Those that have been different things already; all, in the last specialisation that
-    may be made.
-    """
-    if known and len(known) >= limit - 1:
-        return _Everything()
-    values: dict[str, list[object]] = {}
-    by_chance = sum(assumes_draws(capture.guards) for capture in known)
-    for capture in known:
-        for guard in capture.guards:
-            expected = guard.expected
-            if type(expected) is TensorValue:
-                seen = values.setdefault(expected.key, [])
-                if not any(same_constant(expected.value, value) for value in seen):
-                    seen.append(expected.value)
-    found = frozenset(key for key, seen in values.items() if len(seen) >= MAX_VALUES)
-    return found | {UNDECIDED} if by_chance >= MAX_DECIDED else found
 
 
 def full_graph_error(graph_break: GraphBreak) -> FullGraphError:
