@@ -95,7 +95,7 @@ def _compiled(
         captured,
         stages.name,
     )
-    run = _compared(run, captured, recorded, stages, options)
+    run = _compared(fx_passes.note_reads(run, aten), captured, recorded, stages, options)
     return stages.finish(captured, Outcome.COMPILED, run)
 
 

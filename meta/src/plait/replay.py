@@ -11,6 +11,7 @@ before anything has happened.
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import re
 import types
@@ -65,6 +66,7 @@ def _watched(program: Runner) -> Runner:
 def _eager_on(kind: type[Exception], run: Runner, captured: fx.GraphModule, name: str) -> Runner:
     eager = at_user_lines(captured)
 
+    @functools.wraps(run, assigned=())
     def call(*inputs: Any) -> Any:
         try:
             return run(*inputs)

@@ -196,19 +196,23 @@ def _like(got: Seen | str, wanted: Seen | str) -> bool:
     """Whether both raised for one reason; messages name different operators and views."""
     if not isinstance(got, str) or not isinstance(wanted, str):
         return False
-    return any(reason in got and reason in wanted for reason in REASONS) or got == wanted
+    if got == wanted:
+        return True
+    return any(any(map(got.__contains__, r)) and any(map(wanted.__contains__, r)) for r in REASONS)
 
 
 RAISED = (RuntimeError, IndexError, ValueError)
 REASONS = (
-    "a leaf Variable",
-    "a view of a leaf",
-    "modified by an inplace operation",
-    "is a view and is being modified inplace",
-    "does not require grad",
-    "more than one element of the written-to tensor refers to a single memory location",
-    "derivative for",
+    ("a leaf Variable",),
+    ("a view of a leaf",),
+    # Which of several tensors autograd asks for first, nodes decide.
+    ("modified by an inplace operation", "a saved tensor that has been detached in-place"),
+    ("is a view and is being modified inplace",),
+    ("does not require grad",),
+    ("more than one element of the written-to tensor refers to a single memory location",),
+    ("derivative for",),
 )
+"""What messages say, each in all the words that mean it."""
 
 
 def _short(seen: Seen | str) -> str:

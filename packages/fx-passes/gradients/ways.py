@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -13,6 +14,7 @@ from plait_fx_passes import (
     GradientProgram,
     Known,
     NoGradientsError,
+    note_reads,
     partition,
     run_passes,
     to_aten,
@@ -69,11 +71,13 @@ def _through_joint_graph(
     verify(recorded.flat())
     joint = recorded.replace_graph(run_passes(recorded.flat(), verify_each=True).graph)
     if not joint.tangents:
-        return wrap_runtime(joint.program, joint.program.module())
+        module = joint.program.module()
+        return note_reads(wrap_runtime(joint.program, module.forward), joint.program)
     if known is not None:
         joint = known.used_in(joint)
         verify(joint.flat())
     parts = partition(joint)
+    watched = _Watched(parts.forward.module())
 
     def compile_gradients(made: GradientProgram) -> Program | None:
         try:
@@ -82,14 +86,43 @@ def _through_joint_graph(
             left.append(str(error))
             return None
 
-    return wrap_training(
+    run = wrap_training(
         joint,
         parts,
-        parts.forward.module(),
+        watched,
         parts.backward.module(),
         gm,
         compile_gradients=compile_gradients,
     )
+    return note_reads(watched.or_eagerly(run, gm), joint.program)
+
+
+class _ProgramError(Exception):
+    """A compiled program raised, before anything was written to an input."""
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A compiled program, and what runs in its place where it raises: eager may do so earlier."""
+
+    program: Program
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        try:
+            return self.program(*inputs)
+        except Exception as error:
+            raise _ProgramError from error
+
+    def or_eagerly(self, run: Program, gm: fx.GraphModule) -> Program:
+        """What runs the program, or where that raises the captured graph."""
+
+        def call(*inputs: torch.Tensor) -> object:
+            try:
+                return run(*inputs)
+            except _ProgramError:
+                return gm(*inputs)
+
+        return call
 
 
 def _without_gradients(gm: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Program:
@@ -97,7 +130,7 @@ def _without_gradients(gm: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Pr
         graph = run_passes(to_aten(gm, inputs), verify_each=True)
     except AtenTraceError as error:
         raise RefusedError(str(error).splitlines()[0]) from error
-    return wrap_runtime(graph, torch.no_grad()(graph.module()))
+    return note_reads(wrap_runtime(graph, torch.no_grad()(graph.module())), graph)
 
 
 def load_compiler() -> bool:

@@ -105,3 +105,59 @@ def given_what_has_gradients(leaf, x):
     made.copy_(x)
     x.copy_(leaf)
     return made, x
+
+
+# What gets another geometry in place.
+
+
+def _grads():
+    return [(t(2, 3, grad=True),), (t(3, grad=True),), (t(2, 3),)]
+
+
+@case(_grads, then=_backward)
+def saved_and_transposed(x):
+    y = x.exp()
+    y.t_()
+    return (y * 2,)
+
+
+@case(_grads, then=_backward)
+def not_saved_and_transposed(x):
+    y = x + 1
+    y.t_()
+    y.unsqueeze_(0)
+    return y.sin(), y._is_view()
+
+
+@case(_grads, then=_backward)
+def transposed_without_gradients(x):
+    y = x + 1
+    with torch.no_grad():
+        y.t_()
+    return (y.sin(),)
+
+
+@case(_grads, then=_backward)
+def a_view_is_transposed(x):
+    y = x * 2
+    first = y[:1]
+    first.squeeze_()
+    first.mul_(3)
+    return y, first
+
+
+@case(_grads, then=_backward)
+def an_argument_is_unsqueezed(x):
+    y = x.sigmoid()
+    z = x * 1
+    z.unsqueeze_(0)
+    x.detach().unsqueeze_(0)
+    return y, z, x.shape
+
+
+@case(lambda: [(t(2, 3), t(2, 3, grad=True)), (t(2, 3, grad=True), t(2, 3))], then=_backward)
+def only_comes_to_need_gradients(x, y):
+    before = x.sum(-1, keepdim=True)
+    if not x.requires_grad:
+        x.copy_(y)
+    return before.requires_grad, before, x

@@ -31,7 +31,7 @@ from plait_bytecode_tracer.rules.tensor_hooks import refuse_late_changes
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.ambient import enter_inference_mode
 from plait_bytecode_tracer.tensors.dead_nodes import drop_dead_nodes
-from plait_bytecode_tracer.tensors.histories import guard_histories
+from plait_bytecode_tracer.tensors.histories import guard_histories, note_requirements
 from plait_bytecode_tracer.values.keys import all_distinct, key_object
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import Variable
@@ -167,6 +167,7 @@ def captured(
     guard_distinct(state)
     if state.mutates_tensors:
         guard_histories(state)
+        note_requirements(state)
         if changes_shared_history(state):
             text = "an input that shares memory is changed where gradients are recorded"
             raise whole_call(function, "GB0009", text, state)

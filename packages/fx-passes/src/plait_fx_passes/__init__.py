@@ -61,6 +61,7 @@ from plait_fx_passes.training.partition import (
     keep_all,
     partition,
 )
+from plait_fx_passes.training.reading import note_reads
 from plait_fx_passes.training.runtime import wrap_training, writable_in_training
 from plait_fx_passes.training.saved import Held, SavedTensor, print_saved
 from plait_fx_passes.training.spent import differentiates
@@ -127,6 +128,7 @@ __all__ = [
     "is_direct",
     "keep_all",
     "memory_efficient",
+    "note_reads",
     "partition",
     "print_aten",
     "print_saved",

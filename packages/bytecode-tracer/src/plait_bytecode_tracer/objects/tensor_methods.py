@@ -220,18 +220,30 @@ def _change_metadata(
         state.mutates_tensors = True  # autograd may refuse it, or a pass through who has used it
         state.emit("call_method", name, [owner], {})
         return owner
-    if state.grad_enabled and _may_be_of_a_leaf(owner):
-        raise TraceBreakError("GB0002", f"{name}() of a view of a tensor that the caller holds")
+    _tell_autograd(state, owner, name)
     node, result = state.emit("call_method", name.removesuffix("_"), [owner, *args], kwargs)
+    node.meta[_IN_PLACE] = True
     owner.node, owner.fake = node, result
     return owner
 
 
-def _may_be_of_a_leaf(owner: TensorVariable) -> bool:
-    """Whether the tensor is a view of an input that needs gradients: if that is a leaf, or a view
-    of one, autograd lets nobody change the tensor in place."""
+_IN_PLACE = "in_place"
+"""In the meta of a view: whether it is the tensor itself that got another geometry."""
+
+
+def _tell_autograd(state: TraceState, owner: TensorVariable, name: str) -> None:
+    """Before the tensor gets another geometry: autograd counts that as a change of it, and raises
+    where a backward needs what it has saved of it. Breaks where the geometry would be another one
+    than that of the gradients."""
     base = owner.fake._base
-    return base is not None and base.requires_grad and base.grad_fn is None
+    if owner.fake.requires_grad or (base is not None and base.requires_grad):
+        if not state.grad_enabled:
+            raise TraceBreakError("GB0002", f"{name}() of a tensor with gradients, without them")
+        if owner.fake._is_view() and _IN_PLACE not in owner.node.meta:
+            raise TraceBreakError("GB0002", f"{name}() of a view that needs gradients")
+    if state.grad_enabled and (owner.fake.requires_grad or owner.node.users):
+        state.mutates_tensors = True
+        state.emit("call_function", torch.autograd.graph.increment_version, [owner], {})
 
 
 def _is_detached(state: TraceState, owner: TensorVariable) -> bool:

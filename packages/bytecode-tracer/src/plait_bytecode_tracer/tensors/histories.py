@@ -45,6 +45,16 @@ def give_history(mode: FakeTensorMode, fake: torch.Tensor) -> None:
         fake.requires_grad_(False).add_(anchor)
 
 
+def note_requirements(state: TraceState) -> None:
+    """Tell what compiles the graph which inputs need no gradients, though their fakes have come
+    to need some by what was written to them."""
+    for each in state.tensor_inputs:
+        needed = each.real.requires_grad
+        is_set = each.node in state.derivatives.required
+        if each.node.meta["val"].requires_grad is not needed and not is_set:
+            each.node.meta["requires_grad"] = needed
+
+
 def guard_histories(state: TraceState) -> None:
     """Inputs that are changed as no leaf may be, are none."""
     for variable in _with_history(state.world):

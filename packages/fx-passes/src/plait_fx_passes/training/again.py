@@ -28,6 +28,7 @@ from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.known import COMPUTED_FROM
 from plait_fx_passes.training.partition import Saved, SavedInput
 from plait_fx_passes.training.picking import Picker, picker
+from plait_fx_passes.training.reading import ancestors
 from plait_fx_passes.training.surroundings import as_before, autocast_now, random_states
 
 
@@ -165,7 +166,7 @@ def inputs_of_gradients(joint: JointGraph) -> frozenset[int]:
     """The inputs, by placeholder, whose values gradients of any order depend on."""
     written = {mutation.input for mutation in joint.program.mutations}
     placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
-    read = _ancestors(joint.program.results[joint.result_count :])
+    read = ancestors(joint.program.results[joint.result_count :])
     # What the joint graph is given besides, the program computes itself.
     known = {node for node in placeholders if COMPUTED_FROM in node.meta}
     read |= {each for node in known & read for each in node.meta[COMPUTED_FROM]}
@@ -206,15 +207,3 @@ def _differentiated(
         allow_unused=True,
     )
     return dict(zip(wanted, found, strict=True))
-
-
-def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    """The nodes and what they are computed from."""
-    waiting = list(nodes)
-    found: set[fx.Node] = set()
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting += node.all_input_nodes
-    return found

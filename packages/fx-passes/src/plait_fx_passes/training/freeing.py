@@ -146,6 +146,12 @@ def versions_of(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
         return tuple(map(version_of, tensors))
 
 
+def stale_places(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> set[int]:
+    """Which of these were changed in place since."""
+    pairs = enumerate(zip(tensors, versions, strict=True))
+    return {n for n, (tensor, version) in pairs if version_of(tensor) != version}
+
+
 def check_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
     """Raise autograd's RuntimeError for a tensor that was changed in place since."""
     for tensor, version in zip(tensors, versions, strict=True):

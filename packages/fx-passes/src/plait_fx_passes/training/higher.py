@@ -9,7 +9,7 @@ runs again under autograd.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,11 +18,12 @@ from torch import fx
 
 from plait_fx_passes.training.again import Again, Before
 from plait_fx_passes.training.backwards import Tangent, is_wrapped
-from plait_fx_passes.training.freeing import check_versions
+from plait_fx_passes.training.freeing import check_versions, stale_places
 from plait_fx_passes.training.gradient_program import GradientProgram, Wanted, gradient_program
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.known import is_alike
 from plait_fx_passes.training.partition import Partition, SavedResult
+from plait_fx_passes.training.reading import reads_of
 
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
 CompileGradients: TypeAlias = "Callable[[GradientProgram], Callable[..., object] | None]"
@@ -31,11 +32,13 @@ CompileGradients: TypeAlias = "Callable[[GradientProgram], Callable[..., object]
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     """A kind of backward: what runs it, as which tensors it takes the tangents, and for which
-    of the gradients that are handed out, in order, it returns one."""
+    of the gradients that are handed out, in order, it returns one. ``reads`` are the arguments on
+    whose values any of that depends."""
 
     run: Callable[..., object]
     tangents: tuple[Tangent, ...]
     places: tuple[int, ...]
+    reads: Collection[int]
 
 
 class Higher:
@@ -82,15 +85,20 @@ class Higher:
         compiled = self._compiled(wanted)
         if compiled is None:
             return self._again.gradients(before, tangents)
-        check_versions(before.kept, before.versions)
+        stale = stale_places(before.kept, before.versions)
+        if stale and not stale.isdisjoint(compiled.reads):
+            check_versions(before.kept, before.versions)
+        # What gradients flow to, though they do not depend on what it was, may have changed.
+        moved = {n: before.kept[n].clone() for n in stale}
         count = len(before.kept) + len(before.copies)
         values = [
-            *sources[:count],
+            *(moved.get(n, each) for n, each in enumerate(sources[:count])),
             *(t.conform(each) for t, each in zip(compiled.tangents, sources[count:], strict=True)),
             *(held[place] for place, _ in self._known),
         ]
         with self._again.as_before(before.states):
             found = compiled.run(*values)
+        torch.autograd.graph.increment_version(list(moved.values()))  # gradients of these may
         assert isinstance(found, (tuple, list)), "a gradient program returns a tuple"
         gradients: list[torch.Tensor | None] = [None] * (
             self._joint.input_count + len(before.copies)
@@ -119,7 +127,8 @@ class Higher:
         first, count = len(uses.sources), len(wanted.tangents)
         shapes = tuple(Tangent(each) for each in made.examples[first : first + count])
         copied = {n: self._joint.input_count + k for k, n in enumerate(uses.copied)}
-        return _Compiled(run, shapes, tuple(copied.get(n, n) for n in made.gradients))
+        places = tuple(copied.get(n, n) for n in made.gradients)
+        return _Compiled(run, shapes, places, reads_of(run, len(made.examples)))
 
 
 def _known(joint: JointGraph, parts: Partition) -> Iterator[tuple[int, fx.Node]]:

@@ -17,6 +17,7 @@ from plait_fx_passes.training.higher import CompileGradients, Higher
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition, SavedInput, SavedResult
 from plait_fx_passes.training.picking import Picker, picker
+from plait_fx_passes.training.reading import note_reads
 from plait_fx_passes.training.spent import USED_UP
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
@@ -79,7 +80,8 @@ def wrap_training(
         with torch.enable_grad():
             return run(*arguments)
 
-    return call_turning_gradients_on if joint.begins_without_gradients else call
+    made = call_turning_gradients_on if joint.begins_without_gradients else call
+    return note_reads(made, joint.program)
 
 
 def writable_in_training(joint: JointGraph, parts: Partition) -> dict[int, int]:
