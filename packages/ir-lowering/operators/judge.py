@@ -1,0 +1,113 @@
+"""One program, compiled, against eager; where they differ, float64 is the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torch.utils._pytree import tree_leaves, tree_structure
+
+import plait
+from operators.samples import Program, name_of, program_of
+from operators.score import Outcome, Verdict
+
+WIDE = {torch.float16, torch.bfloat16, torch.float32}
+WIDE_COMPLEX = {torch.complex32, torch.complex64}
+
+
+def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
+    """The first samples of one operator in one dtype, as one program."""
+    name, kind = name_of(op), str(dtype).removeprefix("torch.")
+    program = program_of(op, dtype, count)
+    if program is None:
+        return Verdict(name, kind, Outcome.EAGER_RAISES)
+    torch.manual_seed(1)
+    wanted = program(*program.inputs())
+    run = plait.compile(program.__call__, dynamic=False)
+    try:
+        torch.manual_seed(1)
+        got = run(*program.inputs())
+        report = plait.report(run)
+    except Exception as error:  # whatever comes here is the compiler's fault, and the score's
+        return Verdict(name, kind, Outcome.WRONG, f"{type(error).__name__}: {error}"[:300])
+    wrong = difference(program, got, wanted)
+    if wrong is not None:
+        return Verdict(name, kind, Outcome.WRONG, wrong)
+    return Verdict(name, kind, *_how(report))
+
+
+def _how(report: Any) -> tuple[Outcome, str]:
+    """How it was run, by the compiler's own report."""
+    broken = [f"[{each.code}] {each.reason}" for each in report.breaks]
+    refused = [str(each.reason) for each in report.graphs if each.reason is not None]
+    if refused or broken:
+        return Outcome.EAGERLY, "; ".join(dict.fromkeys([*refused, *broken]))
+    calls = sorted({call for graph in report.graphs for call in graph.external_calls})
+    return (Outcome.EXTERNAL, ", ".join(calls)) if calls else (Outcome.LOOPS, "")
+
+
+def difference(program: Program, got: object, wanted: object) -> str | None:
+    """What differs first, in words."""
+    if tree_structure(got) != tree_structure(wanted):
+        return f"{tree_structure(got)}, in eager {tree_structure(wanted)}"
+    ours, theirs = tree_leaves(got), tree_leaves(wanted)
+    for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        if not isinstance(other, Tensor):
+            if type(one) is not type(other) or (one != other and one == one):
+                return f"result {place} is {one!r}, in eager {other!r}"
+            continue
+        kinds = [(each.dtype, tuple(each.shape), _steps(each)) for each in (one, other)]
+        if kinds[0] != kinds[1]:
+            return f"result {place} is {kinds[0]}, in eager {kinds[1]}"
+    try:
+        assert_close(ours, theirs, equal_nan=True)
+    except AssertionError as error:
+        if not _is_as_near(program, ours, theirs):
+            return " ".join(str(error).split())[:300]
+    return None
+
+
+def _steps(tensor: Tensor) -> tuple[int, ...]:
+    """The strides; where a size of one would have its next element is nobody's concern."""
+    if not tensor.numel():
+        return ()
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tuple(step if size > 1 else 0 for size, step in sizes)
+
+
+def _is_as_near(program: Program, ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+    """Whether results are as near to those in float64 as eager's are, or twice as far at most."""
+    try:
+        torch.manual_seed(1)
+        exact = tree_leaves(program(*program.inputs(_widened)))
+    except Exception:  # no kernel for float64
+        return False
+    if len(exact) != len(ours):
+        return False
+    for one, other, true in zip(ours, theirs, exact, strict=True):
+        if isinstance(other, Tensor) and not _is_near(one, other, true):
+            return False
+    return True
+
+
+def _is_near(one: Tensor, other: Tensor, true: Tensor) -> bool:
+    if not other.dtype.is_floating_point and not other.dtype.is_complex:
+        return torch.equal(one, other)
+    if one.shape != true.shape:
+        return False
+    odd = ~(one.isfinite() & other.isfinite() & true.isfinite())
+    same = (one == other) | (one.isnan() & other.isnan())
+    wide = torch.complex128 if true.dtype.is_complex else torch.float64
+    errors = [(each.to(wide) - true.to(wide)).abs() for each in (one, other)]
+    grain = torch.finfo(other.dtype).eps * true.to(wide).abs()
+    near = errors[0] <= 2 * torch.maximum(errors[1], grain)
+    return bool((same | (near & ~odd)).all())
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    if tensor.dtype in WIDE:
+        return tensor.double()
+    return tensor.to(torch.complex128) if tensor.dtype in WIDE_COMPLEX else tensor.clone()
