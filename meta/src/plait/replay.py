@@ -101,6 +101,7 @@ def at_user_lines(captured: fx.GraphModule) -> Runner:
             error.__traceback__ = _with_user_line(error.__traceback__, captured)
             raise
 
+    setattr(eager, "runs_in_order", True)  # noqa: B010  # for mypy
     return eager
 
 

@@ -62,6 +62,8 @@ class Attempt:
     """What was said of its arguments by name."""
     known: Sequence[Capture]
     """Its specialisations so far."""
+    checks: bool = True
+    """Whether its graph may check data."""
 
     def capture(
         self, values: tuple[Any, ...], arrived: Sequence[int]
@@ -92,7 +94,7 @@ class Attempt:
 
         def policy() -> Policy:
             depends = self.settings.data_dependent and dynamic is not False
-            return Policy(dynamic, self.history, self.marks, depends)
+            return Policy(dynamic, self.history, self.marks, depends, self.checks)
 
         capture: Capture | None = None
         try:

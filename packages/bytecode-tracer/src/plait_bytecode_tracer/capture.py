@@ -158,7 +158,7 @@ def captured(
     """What a trace has come to, with the Python that follows the graph."""
     graph = state.graph
     state.ambient.close(graph)
-    graph.output(tuple(rebuilder.outputs))
+    graph.output((*rebuilder.outputs, *state.checks))
     if state.symbols is not None:
         state.symbols.guard_rest()
     if not state.grad_enabled_before and _switches_gradients(graph):

@@ -282,24 +282,30 @@ class CompiledFunction:
             reason,
         )
 
-    def _compile(self, values: tuple[Any, ...]) -> Entry:
+    def _compile(self, values: tuple[Any, ...], *, checks: bool = True) -> Entry:
         profile = self._settings.profile
         with profile.phase("trace"):
             known = [entry.capture for entry in self.entries]
-            attempt = Attempt(self.function, self._settings, self._history, self.marks, known)
+            attempt = Attempt(
+                self.function, self._settings, self._history, self.marks, known, checks
+            )
             tried = functools.partial(attempt.capture, values)
             capture, eager_reason = without_interrupts(tried)
         if eager_reason is not None:
             self.eager_reason = eager_reason
-        if capture.graph_break is not None:
-            if self._settings.fullgraph:
-                raise full_graph_error(capture.graph_break)
-            self.breaks.append(capture.graph_break)
-            get_logger("tracer").info("graph break in %s: %s", self.__name__, capture.graph_break)
+        found = capture.graph_break
+        if found is not None and self._settings.fullgraph:
+            raise full_graph_error(found)
         run, failed = None, None
         if any(n.op not in ("placeholder", "output") for n in capture.graph_module.graph.nodes):
             run, failed = graph_call(self.function, self._settings.backend, capture)
+            if not failed.undoes_checks:
+                capture.state.release()
+                return self._compile(values, checks=False)
             profile.count("graphs")
+        if found is not None:
+            self.breaks.append(found)
+            get_logger("tracer").info("graph break in %s: %s", self.__name__, found)
         with profile.phase("residual"):
             entry = self._entry(capture, run, failed)
         capture.state.release()

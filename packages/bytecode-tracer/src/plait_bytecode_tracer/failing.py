@@ -19,6 +19,7 @@ from plait_bytecode_tracer.tensors.accumulation import first_gradient
 from plait_bytecode_tracer.tensors.module_hooks import hook_inputs, hook_outputs
 from plait_bytecode_tracer.tensors.transforms import register_hook
 from plait_bytecode_tracer.values.variables import Known, Variable
+from plait_utils.checks import check, check_number
 
 Failed: TypeAlias = Callable[..., Any]
 """Takes the exception of a call's graph and the call's values, and does what the call does."""
@@ -33,6 +34,7 @@ _CHANGES = frozenset(
 _UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm", "_amp_")
 """Parts of the names of functions that may change tensors past the versions of fake ones."""
 _OF_GRADIENTS = (torch.autograd.grad, first_gradient, register_hook, hook_inputs, hook_outputs)
+_CHECKS = (check, check_number)
 CHANGES = "changes"
 """In the meta of a node: the names of those that it is given whose tensors have changed, by their
 versions, since they were made."""
@@ -175,9 +177,11 @@ def is_opaque(target: Any) -> bool:
 
 def rewinding(run: Callable[..., Any], graph: fx.Graph) -> Rewinding | None:
     """A graph's call that can be undone, where it draws and then may fail."""
-    may_fail = any(is_fallible(node.target, node.args) for node in graph.nodes)
+    has_checks = any(node.target in _CHECKS for node in graph.nodes)
+    may_fail = has_checks or any(is_fallible(node.target, node.args) for node in graph.nodes)
     is_random = may_fail and any(_is_of_torch(node) and draws(node) for node in graph.nodes)
-    return Rewinding(run) if is_random and all(map(is_undone, graph.nodes)) else None
+    is_undoable = has_checks or all(map(is_undone, graph.nodes))
+    return Rewinding(run) if is_random and is_undoable else None
 
 
 def runs_torch_alone(graph: fx.Graph) -> bool:
@@ -209,6 +213,8 @@ def _is_of_torch(node: fx.Node) -> bool:
     if node.op not in ("call_function", "call_method"):
         return False
     target: Any = node.target
+    if target in _CHECKS:
+        return True
     if target in _OF_GRADIENTS:  # nobody sees the tensors of a graph that fails
         return True
     module = "torch" if isinstance(target, str) else getattr(target, "__module__", None) or ""

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.aftermath.handling import prepared
+from plait_bytecode_tracer.aftermath.handling import Aftermath, prepared
 from plait_bytecode_tracer.breaking.origins import is_chain, origin_of
 from plait_bytecode_tracer.capture import Capture
-from plait_bytecode_tracer.failing import Failed
 from plait_bytecode_tracer.outside.seeds import seeding
 from plait_bytecode_tracer.settings import Backend
 from plait_bytecode_tracer.tensors.ambient import marking, restoring
@@ -20,8 +19,8 @@ from plait_bytecode_tracer.tensors.wrappers import has_changed
 
 def graph_call(
     function: types.FunctionType, backend: Backend, capture: Capture
-) -> tuple[Any, Failed | None]:
-    """How a graph is called, and what to do where it fails; None: it raises its error."""
+) -> tuple[Any, Aftermath]:
+    """How a graph is called, and what to do where it fails."""
     state = capture.state
     run = backend(capture.graph_module, capture.example_inputs, capture)
     if _is_itself(run, capture.graph_module) or has_changed(state.class_codes.values()):

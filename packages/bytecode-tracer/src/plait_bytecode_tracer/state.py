@@ -85,6 +85,10 @@ class TraceState:
     gives_histories: bool = False
     """Whether the fakes of inputs that are no leaves are none either."""
     seeds: Seeds = field(default_factory=Seeds)
+    checks: list[fx.Node] = field(default_factory=list)
+    """What the graph checks of tensors, and fails where it does not hold."""
+    has_checks: bool = False
+    """Whether it checks anything, numbers included."""
     must_be_undone: bool = False
     """Whether an operator of the graph may fail where code of the call handles the error."""
     versions: dict[fx.Node, int] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from plait_ir_lowering.ir.graph import (
 from plait_ir_lowering.registry import Lowered, full_arguments
 from plait_ir_lowering.tensors import TensorExpr
 from plait_ir_lowering.torch_types import from_torch_dtype
+from plait_utils.checks import CHECK, MESSAGE
 
 Environment = Callable[[fx.Node], Lowered]
 
@@ -38,7 +39,7 @@ def lower_external(ctx: LoweringContext, tensors: Environment) -> Lowered:
     if any(argument.alias_info is not None for argument in op._schema.arguments):
         op = _copying(ctx, op)  # what follows takes it for the view: it has that one's strides
     arguments = full_arguments(op, node.args, node.kwargs)
-    op = _taking_numbers(op, arguments)
+    op, arguments = _as_torch_checks(_taking_numbers(op, arguments), arguments)
     schema = op._schema
     args = tuple(_argument(ctx, value, tensors) for value in arguments)
     single = isinstance(results, torch.Tensor)
@@ -48,6 +49,17 @@ def lower_external(ctx: LoweringContext, tensors: Environment) -> Lowered:
     call = ExternCall(schema.name, schema.overload_name, args)
     made = ctx.define_buffers(call, fakes)
     return made[0] if single else made
+
+
+def _as_torch_checks(op: OpOverload, arguments: list[Any]) -> tuple[OpOverload, list[Any]]:
+    """A check of the CPU by torch's own operator, which no Python runs for.
+
+    Its error says by its text that it is one.
+    """
+    if op is not CHECK or arguments[0].meta["val"].device.type != "cpu":
+        return op, arguments
+    condition = arguments[0]
+    return torch.ops.aten._functional_assert_async.msg, [condition, MESSAGE, condition]
 
 
 def _or_nothing(result: Any, node: fx.Node) -> Any:

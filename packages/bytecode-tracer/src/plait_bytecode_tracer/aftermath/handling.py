@@ -11,6 +11,8 @@ caller's have changed, a graph that ran as it was captured is taken on from the 
   changes inputs only when nothing can fail any more.
 - Small tensors that the graph changes, as statistics of normalization are, are copied before it
   runs, where it may fail, and get their values back.
+- Where a check of data fails, all that the graph had done by then can be undone (see
+  `graph.checks`).
 - Else the error says that what the program had done before it may be missing.
 """
 
@@ -30,10 +32,11 @@ from plait_bytecode_tracer.aftermath.progress import (
 )
 from plait_bytecode_tracer.aftermath.saving import Saving, Watched, changed_places
 from plait_bytecode_tracer.capture import Capture
-from plait_bytecode_tracer.failing import Failed, is_fallible, is_pure, is_undone, rewinding
+from plait_bytecode_tracer.failing import is_fallible, is_pure, is_undone, rewinding
 from plait_bytecode_tracer.frames.binding import call_with_values
 from plait_bytecode_tracer.tensors.ambient import has_failed
 from plait_utils import PlaitError, get_logger
+from plait_utils.checks import is_check_failure
 
 _ERRORS_OF_OPERATORS = (RuntimeError, ValueError, TypeError, IndexError)
 _LOST = (
@@ -53,16 +56,37 @@ class Aftermath:
         undo: takes back what a graph that raised this error has changed of the caller's tensors,
             and tells whether nothing shows of that any more; None where nothing can be told.
         rewind: takes back what the graph has drawn.
+        is_in_order: whether the graph runs as it was captured, one node after the other.
     """
 
     function: types.FunctionType
     capture: Capture
     undo: Callable[[Exception], bool] | None
     rewind: Callable[[Exception], None] | None
+    is_in_order: bool = False
+
+    @property
+    def undoes_checks(self) -> bool:
+        """Whether nothing shows of a run of the graph in which one of its checks fails.
+
+        What comes before a check can be undone. What comes after it has not happened where the
+        graph runs in order; elsewhere it must be something that can be undone too.
+        """
+        state = self.capture.state
+        if not state.has_checks:
+            return True
+        if state.seeds.first is not None:  # set before the graph runs
+            return False
+        nodes = self.capture.graph_module.graph.nodes
+        return self.is_in_order or (self.undo is not None and all(map(is_undone, nodes)))
 
     def __call__(self, error: Exception, *values: Any) -> Any:
         if isinstance(error, PlaitError):
             raise error
+        if is_check_failure(error) and (
+            self.is_in_order or (self.undo is not None and self.undo(error))
+        ):
+            return self._again(error, values)
         module = self.capture.graph_module
         progress = progress_of(error, module)
         if progress is None:
@@ -105,7 +129,7 @@ class Aftermath:
 
 def prepared(
     function: types.FunctionType, capture: Capture, run: Callable[..., Any]
-) -> tuple[Callable[..., Any], Failed]:
+) -> tuple[Callable[..., Any], Aftermath]:
     """A graph's call, and what the call of `function` does where that fails.
 
     Args:
@@ -114,11 +138,24 @@ def prepared(
         run: what the backend has made of its graph.
     """
     graph = capture.graph_module.graph
-    run, undo = _undoing(capture, run)
+    in_order = runs_in_order(run, capture)
+    made = run
+    run, undo = _undoing(capture, made)
+    if capture.state.has_checks and run is made:
+        run = getattr(made, "unchanged_on_error", made)  # it does not try in another way first
     random = rewinding(run, graph)
     if random is None:
-        return run, Aftermath(function, capture, undo, None)
-    return random, Aftermath(function, capture, undo, random.rewind)
+        return run, Aftermath(function, capture, undo, None, in_order)
+    return random, Aftermath(function, capture, undo, random.rewind, in_order)
+
+
+def runs_in_order(run: Callable[..., Any], capture: Capture) -> bool:
+    """Whether a graph's call runs its nodes one by one, as they were captured.
+
+    What a backend returns may say so by an attribute of this name.
+    """
+    is_captured = getattr(run, "__self__", None) is capture.graph_module
+    return is_captured or bool(getattr(run, "runs_in_order", False))
 
 
 def _undoing(
@@ -130,7 +167,8 @@ def _undoing(
     if not any(changes_inputs(node, memory) for node in graph.nodes):
         return run, lambda error: True
     is_captured = getattr(run, "__self__", None) is capture.graph_module
-    if is_captured or not any(is_fallible(node.target, node.args) for node in graph.nodes):
+    may_fail = any(is_fallible(node.target, node.args) for node in graph.nodes)
+    if is_captured or not (may_fail or capture.state.has_checks):
         return run, None
     places = changed_places(graph)
     careful = getattr(run, "unchanged_on_error", None)

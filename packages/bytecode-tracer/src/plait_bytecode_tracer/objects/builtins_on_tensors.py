@@ -6,6 +6,7 @@ from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.expectations import checked_truth
 from plait_bytecode_tracer.objects.folding import fold, has_tensor
 from plait_bytecode_tracer.objects.operations import apply
 from plait_bytecode_tracer.shapes.data import number_in
@@ -36,6 +37,10 @@ def operator_on_tensors(
         refuse_modes(frame.state, f"{real.__name__} of a tensor")
     if real in CONVERSIONS.values() and len(args) == 1:
         return text_of(args[0], real)
+    if real is bool and len(args) == 1:
+        expected = checked_truth(frame, args[0], after=True)
+        if expected is not None:
+            return constant(expected)
     if real in (int, float, bool) and len(args) == 1:
         number = _number(frame, args[0], real.__name__)
         if not has_tensor(number):

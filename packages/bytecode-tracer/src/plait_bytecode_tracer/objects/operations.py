@@ -16,6 +16,7 @@ from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.arity import refuse
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.expectations import checked_truth
 from plait_bytecode_tracer.objects.folding import fold, has_tensor
 from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.objects.standins import fails_for_real
@@ -230,8 +231,11 @@ def element_equal(frame: Frame, left: Variable, right: Variable) -> bool:
     return same(left, right) or truth(frame, apply(frame, operator.eq, [left, right]))
 
 
-def truth(frame: Frame, value: Variable) -> bool:
-    """`bool(value)`. Breaks on the value of a tensor."""
+def truth(frame: Frame, value: Variable, *, after: bool = False) -> bool:
+    """`bool(value)`. Breaks on the value of a tensor, unless one is expected of it.
+
+    The running instruction tests the value, or with `after` gives its truth.
+    """
     match value:
         case ArrayVariable():
             from plait_bytecode_tracer.arrays.conversions import array_truth
@@ -240,8 +244,11 @@ def truth(frame: Frame, value: Variable) -> bool:
         case TensorVariable():
             intercepted = through_mode(frame, bool, [value], {})
             if intercepted is not None:
-                return truth(frame, intercepted)
+                return truth(frame, intercepted, after=after)
             require_own(frame.state, "__bool__")
+            expected = checked_truth(frame, value, after=after)
+            if expected is not None:
+                return expected
             known = value_of(frame.state, value, "bool")
             if known is not UNKNOWN:
                 return bool(known)
@@ -249,7 +256,8 @@ def truth(frame: Frame, value: Variable) -> bool:
         case SubclassVariable():
             raise TraceBreakError("GB0003", "the code branches on the value of a tensor")
         case SymbolVariable():
-            return value.owner.decide(value)
+            expected = checked_truth(frame, value, after=after)
+            return value.owner.decide(value) if expected is None else expected
         case SequenceVariable() | DictVariable() | SetVariable():
             return bool(value.items)
         case ViewVariable():
@@ -259,20 +267,20 @@ def truth(frame: Frame, value: Variable) -> bool:
                 raise TraceBreakError("GB0005", "NotImplemented as a truth value, which warns")
             if is_constant(real):
                 return bool(real)
-            return _object_truth(frame, value)
+            return _object_truth(frame, value, after=after)
         case ObjectVariable():
-            return _object_truth(frame, value)
+            return _object_truth(frame, value, after=after)
     return True
 
 
-def _object_truth(frame: Frame, value: Variable) -> bool:
+def _object_truth(frame: Frame, value: Variable, *, after: bool) -> bool:
     method = special_method(frame, value, "__bool__")
     if method is not None:
         found = _call(frame, method, [])
         kind = type_of(found)
         if kind is not bool:
             fails(TypeError, f"__bool__ should return bool, returned {kind.__name__}")
-        return truth(frame, found)
+        return truth(frame, found, after=after)
     if special_method(frame, value, "__len__") is None:
         return True
     return truth(frame, len_(frame, value))

@@ -89,7 +89,7 @@ def call_folded(
 ) -> Variable:
     """A builtin function, or a method of a constant, that is called while tracing."""
     if function is bool and len(args) == 1 and not kwargs:
-        return constant(truth(frame, args[0]))
+        return constant(truth(frame, args[0], after=True))
     if not kwargs and getattr(function, "__module__", "") == "_operator":
         return apply_function(frame, function, args)
     if function in (str, repr, ascii) and len(args) == 1 and isinstance(args[0], _CONTAINERS):
@@ -201,7 +201,7 @@ def call_special(frame: Frame, function: Any, args: list[Variable]) -> Variable:
     if function is format and not rest:
         rest = [constant("")]
     if function is bool:
-        return constant(truth(frame, owner))
+        return constant(truth(frame, owner, after=True))
     names = SPECIALS.get(function)
     number = with_index(frame, owner) if names == _INDEX and not rest else owner
     if isinstance(number, Known) and type(number.value) is int:

@@ -10,6 +10,7 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import get_item, plain_value, set_item
+from plait_bytecode_tracer.objects.expectations import expected_number
 from plait_bytecode_tracer.objects.folding import tracked
 from plait_bytecode_tracer.outside.tensors import guard_requires_grad, guard_storage_offsets
 from plait_bytecode_tracer.rules.tensor_hooks import register, retain_grad
@@ -96,6 +97,9 @@ def tensor_method(
 
         return array_of_tensor(frame, owner)
     if name in _VALUE_METHODS:
+        expected = expected_number(frame, owner, name)
+        if expected is not None:
+            return expected
         known = value_of(state, owner, name.strip("_")) if name in READERS else UNKNOWN
         if known is not UNKNOWN:
             return tracked(known)

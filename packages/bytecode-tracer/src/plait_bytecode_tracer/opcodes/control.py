@@ -100,9 +100,9 @@ def to_bool(frame: Frame, instruction: Instruction) -> None:
     frame.push(as_bool(frame, frame.pop()))
 
 
-def as_bool(frame: Frame, value: Variable) -> Variable:
-    """`bool(value)`."""
-    return constant(truth(frame, value))
+def as_bool(frame: Frame, value: Variable, *, after: bool = False) -> Variable:
+    """`bool(value)`, which the running instruction tests, or with `after` gives."""
+    return constant(truth(frame, value, after=after))
 
 
 @opcode("RETURN_GENERATOR")

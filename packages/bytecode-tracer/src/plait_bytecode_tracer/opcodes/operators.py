@@ -80,7 +80,7 @@ def compare_op(frame: Frame, instruction: Instruction) -> None:
     right, left = frame.pop(), frame.pop()
     result = apply(frame, _COMPARE[instruction.argval], [left, right])
     if sys.version_info >= (3, 13) and (instruction.arg or 0) & 16:
-        result = as_bool(frame, result)
+        result = as_bool(frame, result, after=True)
     frame.push(result)
 
 

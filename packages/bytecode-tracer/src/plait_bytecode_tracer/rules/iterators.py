@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.frames.arity import refuse_call
+from plait_bytecode_tracer.frames.branches import expected_truth
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import get_item, plain_value
 from plait_bytecode_tracer.objects.folding import fold
@@ -262,12 +263,14 @@ def _sum_of_numbers(frame: Frame, numbers: list[Variable]) -> Variable:
 
 @builtin(any)
 def any_(frame: Frame, values: Variable) -> Variable:
-    return constant(any(truth(frame, item) for item in elements(frame, values)))
+    after = expected_truth(frame, after=True) is False
+    return constant(any(truth(frame, item, after=after) for item in elements(frame, values)))
 
 
 @builtin(all)
 def all_(frame: Frame, values: Variable) -> Variable:
-    return constant(all(truth(frame, item) for item in elements(frame, values)))
+    after = expected_truth(frame, after=True) is True
+    return constant(all(truth(frame, item, after=after) for item in elements(frame, values)))
 
 
 @builtin(functools.reduce)

@@ -23,7 +23,7 @@ from plait_bytecode_tracer.values.variables import Known, Variable
 
 @builtin(operator.truth)
 def truth_(frame: Frame, value: Variable) -> Variable:
-    return constant(truth(frame, value))
+    return constant(truth(frame, value, after=True))
 
 
 @builtin(operator.not_)

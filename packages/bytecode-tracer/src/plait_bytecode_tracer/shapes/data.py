@@ -106,7 +106,7 @@ def check_assumed(state: TraceState, target: Any) -> None:
         return
     for condition in symbols.new_assumptions():
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
-        if name.strip("_") not in (*_CHECKED, "check") and not _is_size(condition):
+        if name.strip("_") not in (*_CHECKED, "check", "check_number") and not _is_size(condition):
             reason = f"{name} is sure to work only if {condition}, which depends on data"
             raise TraceBreakError("GB0004", reason)
 

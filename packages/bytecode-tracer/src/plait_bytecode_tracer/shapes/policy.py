@@ -39,12 +39,14 @@ class Policy:
         history: the earlier traces; this one is added to it by `remember`.
         marks: what was said of arguments by name.
         data_dependent: whether graphs may compute numbers and sizes that depend on data.
+        checks: whether graphs may check what is expected of data, and fail.
     """
 
     dynamic: bool | None = False
     history: History = field(default_factory=History)
     marks: Mapping[str, Mark] = field(default_factory=dict)
     data_dependent: bool = False
+    checks: bool = True
     found: Seen = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -119,7 +121,8 @@ class Policy:
 
     def again(self) -> Policy:
         """A policy that decides for another trace as this one, which is remembered, has done."""
-        return Policy(self.dynamic, History(dict(self.before)), self.marks, self.data_dependent)
+        before = History(dict(self.before))
+        return Policy(self.dynamic, before, self.marks, self.data_dependent, self.checks)
 
     def _compare(self, source: Source, now: tuple[int | float, ...]) -> tuple[float, ...] | None:
         key = self._key(source)

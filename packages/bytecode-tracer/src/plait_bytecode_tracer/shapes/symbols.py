@@ -280,7 +280,7 @@ class Symbols:
     def decide(self, variable: SymbolVariable) -> bool:
         """Whether a number is true in this call, and a guard that it is so in others."""
         if variable.hint is None:
-            known = self._known_truth(variable)
+            known = self.known_truth(variable)
             if known is None:
                 reason = f"the code branches on {bare(shown(variable.expression))}"
                 raise TraceBreakError("GB0003", f"{reason}, which depends on data")
@@ -296,7 +296,7 @@ class Symbols:
         self._relate_truth(variable, truth)
         return truth
 
-    def _known_truth(self, variable: SymbolVariable) -> bool | None:
+    def known_truth(self, variable: SymbolVariable) -> bool | None:
         """What the environment knows of a number that depends on data."""
         from torch.fx.experimental.symbolic_shapes import statically_known_true
 

@@ -113,6 +113,12 @@ def constant_tensor(state: TraceState, node: fx.Node) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
+def is_made_of_constants(node: fx.Node) -> bool:
+    """Whether a tensor is the same in every call, as far as the trace can tell."""
+    needed = _needed(node)
+    return needed is not None and all(each.op != "placeholder" for each in needed)
+
+
 def with_numbers(
     state: TraceState, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Sequence[Any], dict[str, Any]] | None:

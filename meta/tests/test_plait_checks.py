@@ -1,0 +1,98 @@
+"""Asserts on data through the whole compiler: an external call in the program, in the forward."""
+
+import pytest
+import torch
+
+import plait
+
+
+def _checked(x, weight):
+    y = x @ weight
+    if torch.isnan(y).any():
+        raise ValueError("not a number")
+    return (y * y).sum()
+
+
+@pytest.mark.parametrize("backend", ["plait", "python", "eager"])
+def test_a_check_is_in_the_program(backend):
+    fast = plait.compile(_checked, backend=backend, fullgraph=True)
+    x, weight = torch.rand(3, 4), torch.rand(4, 2)
+    for _ in range(2):
+        assert torch.allclose(fast(x, weight), _checked(x, weight))
+        for _ in range(3):
+            with pytest.raises(ValueError, match="not a number"):
+                fast(x * float("nan"), weight)
+
+
+def test_a_check_is_in_the_forward():
+    fast = plait.compile(_checked, fullgraph=True)
+    x, weight = torch.rand(3, 4), torch.rand(4, 2, requires_grad=True)
+    fast(x, weight).backward()
+    expected = torch.autograd.grad(_checked(x, weight), weight)[0]
+    assert torch.allclose(weight.grad, expected)
+    with pytest.raises(ValueError, match="not a number"):
+        fast(x * float("nan"), weight)
+
+
+def test_inputs_are_changed_after_the_check():
+    def step(x, total):
+        y = x.exp()
+        assert (y < 100).all()
+        total.add_(y)
+        assert (y > 1).all()
+        return y
+
+    def plain(x, total):
+        y = x.exp()
+        if (y >= 100).any():
+            raise OverflowError(f"{y.max():.0f}")
+        total.add_(y)
+        return y
+
+    fast = plait.compile(plain, fullgraph=True)
+    for factor in (1, 9, 2, 8):
+        total, wanted = torch.ones(3), torch.ones(3)
+        x = torch.tensor([0.5, 1.0, 1.5]) * factor
+        outcomes = []
+        for program, changed in ((plain, wanted), (fast, total)):
+            try:
+                outcomes.append(program(x, changed).sum().item())
+            except OverflowError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == pytest.approx(outcomes[1])
+        assert torch.allclose(total, wanted)
+    twice = plait.compile(step)
+    total = torch.zeros(2)
+    with pytest.raises(AssertionError):
+        twice(torch.tensor([-1.0, 2.0]), total)
+    assert torch.allclose(total, torch.tensor([-1.0, 2.0]).exp())
+    assert len(twice.breaks) == 1
+
+
+def test_sizes_that_change():
+    def program(x):
+        assert (x > 0).all(), f"{x.shape[0]} values"
+        return x * x.shape[0]
+
+    fast = plait.compile(program, dynamic=True, fullgraph=True)
+    for size in (3, 4, 7):
+        x = torch.ones(size)
+        assert fast(x).sum() == size * size
+        with pytest.raises(AssertionError, match=f"{size} values"):
+            fast(-x)
+
+
+def test_distributions_are_checked_without_a_break():
+    def program(mean, scale, value):
+        normal = torch.distributions.Normal(mean, scale)
+        return normal.log_prob(value)
+
+    fast = plait.compile(program, fullgraph=True)
+    given = torch.zeros(2), torch.ones(2), torch.rand(2)
+    assert torch.allclose(fast(*given), program(*given))
+    with pytest.raises(ValueError, match="scale"):
+        fast(given[0], -given[1], given[2])
+
+
+def test_lint_lists_no_check():
+    assert not plait.lint(_checked, torch.rand(3, 4), torch.rand(4, 2)).breaks
