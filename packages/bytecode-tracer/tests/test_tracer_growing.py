@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import time
 
 import pytest
@@ -116,3 +117,76 @@ def test_compiles_are_few_however_long_the_loop_is(program):
         assert_same(made(torch.ones(2), n), program(torch.ones(2), n))
     counts = [len(each.entries) for each in made.family()]
     assert max(counts) <= 5, counts
+
+
+def enumeration(x, n):
+    class State(enum.Enum):
+        UP = 1
+        DOWN = -1
+
+        def other(self):
+            return State.DOWN if self is State.UP else State.UP
+
+    state, table = State.UP, {State.UP: x, State.DOWN: -x}
+    time.sleep(0)
+    state = state.other()
+    return table[state] * state.value, [each.name for each in State]
+
+
+def flags_and_numbers(x, n):
+    class Access(enum.Flag):
+        READ = enum.auto()
+        WRITE = enum.auto()
+
+    levels = enum.IntEnum("levels", "LOW HIGH")
+    access, level = Access.READ | Access.WRITE, levels.HIGH
+    time.sleep(0)
+    return x * level, Access.READ in access, str(access), level > levels.LOW
+
+
+def classes_with_hooks(x, n):
+    class Field:
+        def __set_name__(self, owner, name):
+            self.name = name
+
+        def __get__(self, instance, owner=None):
+            return instance.__dict__.get("held")
+
+    class Base:
+        known = []
+
+        def __init_subclass__(cls):
+            Base.known.append(cls.__name__)
+
+    class Row(Base):
+        field = Field()
+
+    row = Row()
+    row.held = x
+    time.sleep(0)
+    return row.field + 1, Base.known
+
+
+@pytest.mark.parametrize("program", [enumeration, flags_and_numbers, classes_with_hooks])
+def test_classes_that_calls_make_do_not_compile_again(program):
+    made = compiled(program)
+    for n in range(4):
+        x = torch.full((2,), float(n))
+        assert_same(made(x, 0), program(x, 0))
+    assert [len(each.entries) for each in made.family()] == [1, 1]
+
+
+def test_members_of_enumerations_of_calls_are_guarded_by_their_values():
+    def program(x, n):
+        class Kind(enum.Enum):
+            A = n
+            B = 1.0
+
+        if n == 2:
+            Kind.A.extra = 3
+        time.sleep(0)
+        return x * Kind.A.value, getattr(Kind.A, "extra", 0), type(Kind.A.value)
+
+    made = compiled(program)
+    for n in (1, 2, 1, True, 1.5, 2):
+        assert_same(made(torch.ones(2), n), program(torch.ones(2), n))

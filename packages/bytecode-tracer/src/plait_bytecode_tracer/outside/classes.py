@@ -16,6 +16,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.guards import ABSENT, class_attribute
+from plait_bytecode_tracer.outside.enums import TABLES, guard_members, is_told
 from plait_bytecode_tracer.outside.functions import is_made_for_calls, is_passed, wrap_function
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_a
@@ -29,14 +31,17 @@ if TYPE_CHECKING:
 _ABC_DATA: type = type(collections.abc.Sized.__dict__["_abc_impl"])
 _HEAP_TYPE = 1 << 9
 _OF_CLASSES = types.GetSetDescriptorType | types.MemberDescriptorType
-_CALLED_ON_THEIR_OWN = ("__del__", "__getattribute__", "__init_subclass__", "__set_name__")
+_IN_C = types.WrapperDescriptorType | types.MethodDescriptorType
+_CALLED_ON_THEIR_OWN = ("__del__", "__getattribute__")
 
 
 def is_class_of_call(cls: type, source: Source) -> bool:
     """Whether a class may well be another object in the next call: a local one, passed."""
     if not is_passed(source) or not _is_local(cls):
         return False
-    if str(cls.__module__).partition(".")[0] == "torch" or isinstance(cls, enum.EnumMeta):
+    if str(cls.__module__).partition(".")[0] == "torch":
+        return False
+    if isinstance(cls, enum.EnumMeta) and not is_told(cls):
         return False
     if not all(map(_is_base, cls.__mro__)):
         return False
@@ -46,10 +51,10 @@ def is_class_of_call(cls: type, source: Source) -> bool:
 
 
 def _is_local(cls: type) -> bool:
-    """Whether a class was defined by a call: named tuples do not say where they were made."""
+    """Whether a class was defined by a call: those made by calls do not say where they were."""
     if "<locals>" in cls.__qualname__:
         return True
-    if not is_named_tuple(cls):
+    if not is_named_tuple(cls) and not isinstance(cls, enum.EnumMeta):
         return False
     module = sys.modules.get(cls.__module__)
     return module is None or vars(module).get(cls.__qualname__) is not cls
@@ -66,7 +71,9 @@ def _is_base(cls: type) -> bool:
 
 def _is_metaclass(cls: type) -> bool:
     """Whether it treats classes as Python's own metaclasses do, or by functions of its own."""
-    if issubclass(cls, enum.EnumMeta) or cls.__module__.partition(".")[0] == "torch":
+    if issubclass(cls, enum.EnumMeta):
+        return cls is enum.EnumMeta
+    if cls.__module__.partition(".")[0] == "torch":
         return False
     return all(map(_is_base, cls.__mro__))
 
@@ -83,9 +90,10 @@ def _is_known(value: Any) -> bool:
     if type(value) is property:
         parts = (value.fget, value.fset, value.fdel)
         return all(part is None or isinstance(part, types.FunctionType) for part in parts)
-    if is_a(value, types.FunctionType | _OF_CLASSES) or is_constant(value):
+    if is_a(value, types.FunctionType | _OF_CLASSES | _IN_C) or is_constant(value):
         return True
-    return type(value) is TUPLE_GETTER or not hasattr(type(value), "__get__")
+    getter = class_attribute(type(value), "__get__")
+    return type(value) is TUPLE_GETTER or getter is ABSENT or is_a(getter, types.FunctionType)
 
 
 def wrap_class(state: TraceState, cls: type, source: Source) -> Variable:
@@ -116,7 +124,11 @@ def wrap_class(state: TraceState, cls: type, source: Source) -> Variable:
     if isinstance(bases, SequenceVariable):
         list(bases.items)  # each is guarded
     table = source.attribute("__dict__")
+    if isinstance(cls, enum.EnumMeta):
+        guard_members(state, cls, source)
     for name, value in vars(cls).items():
+        if isinstance(cls, enum.EnumMeta) and (name in TABLES or type(value) is cls):
+            continue
         _part(state, cls, value, table.item(repr(name), name))
     return adopted
 
@@ -126,7 +138,8 @@ def _part(state: TraceState, cls: type, value: Any, source: Source) -> None:
     if is_a(value, types.FunctionType):
         owner = value.__qualname__.rpartition(".")[0]
         made_with_it = owner in (cls.__qualname__, cls.__name__)  # the latter of named tuples
-        local = made_with_it or is_made_for_calls(value, source)
+        by_typing = value.__module__ == "typing" and "<locals>" in value.__qualname__
+        local = made_with_it or by_typing or is_made_for_calls(value, source)
         made = wrap_function(state, value, source) if local else state.wrap(value, source)
         state.made.variables[id(value)] = made
     elif isinstance(value, staticmethod | classmethod):
@@ -140,6 +153,8 @@ def _part(state: TraceState, cls: type, value: Any, source: Source) -> None:
         state.guard_type(source, value)
         read = Source(f"{source.code}.__reduce__()[1]", source.text, source)
         state.guard_constant(value.__reduce__()[1], read)
+    elif isinstance(value, _IN_C):
+        state.guard_identity(source, value)
     elif isinstance(value, _OF_CLASSES) or type(value) is _ABC_DATA:
         state.guard_type(source, value)
     elif is_constant(value):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections
+import enum
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind, same_order
+from plait_bytecode_tracer.outside.enums import member_code
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.twins.registry import outside_deque
 from plait_bytecode_tracer.values.constants import is_constant
@@ -108,6 +110,9 @@ def _wrap_dict(state: TraceState, value: dict[Any, Any], kind: Any, source: Sour
         item = dict.__getitem__(value, real_key(key))
         if isinstance(key, ObjectKey) and plain:
             return state.wrap(item, entry_source(source, key))
+        code = member_code(state, key)
+        if code is not None:
+            return state.wrap(item, source.item(code, shown(key)))
         return state.wrap(item, _element(state, value, dict, source, key))
 
     def guard(key: Any, present: bool | None) -> None:
@@ -119,6 +124,10 @@ def _wrap_dict(state: TraceState, value: dict[Any, Any], kind: Any, source: Sour
             raise TraceBreakError("GB0009", f"{source.text} read by a key that is an object")
         else:
             text = f"{shown(key)} {'in' if present else 'not in'} {source.text}"
+            code = member_code(state, key)
+            if code is not None and plain:
+                state.guard(source, f"{code} {'in' if present else 'not in'} {{}}", text)
+                return
             if plain:
                 state.require(source, Kind.HAS if present else Kind.LACKS, key, text)
                 return
@@ -136,7 +145,7 @@ def _wrap_dict(state: TraceState, value: dict[Any, Any], kind: Any, source: Sour
 def _guard_keys(
     state: TraceState, keys: list[Any], kind: Any, is_plain: bool, source: Source
 ) -> None:
-    if is_plain and any(isinstance(key, ObjectKey) for key in keys):
+    if is_plain and any(map(_is_looked_up, keys)):
         read_keys(state, source, keys)
         return
     if not all(is_constant(key) or is_identity_key(key) for key in keys):
@@ -147,6 +156,11 @@ def _guard_keys(
         return
     order = f"{state.constants.name(same_order)}({_unbound(state, kind, 'keys')}({{}}), "
     state.guard(source, f"{order}{state.constants.name(tuple(keys))})", text)
+
+
+def _is_looked_up(key: Any) -> bool:
+    """Whether a key may be another object in each call."""
+    return isinstance(key, ObjectKey | enum.Enum)
 
 
 def wrap_deque(state: TraceState, value: collections.deque[Any], source: Source) -> Variable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.outside.assumptions import guard_same
 from plait_bytecode_tracer.outside.classes import class_source, is_class_of_call, wrap_class
 from plait_bytecode_tracer.outside.containers import guard_view, wrap_container, wrap_deque
+from plait_bytecode_tracer.outside.enums import wrap_member
 from plait_bytecode_tracer.outside.functions import is_made_for_calls, wrap_function
 from plait_bytecode_tracer.outside.tensors import wrap_tensor
 from plait_bytecode_tracer.shapes.marks import Mark
@@ -48,6 +50,10 @@ def wrap(state: TraceState, value: Any, source: Source | None) -> Variable:
             return state.need_symbols().number(value, source, mark)
     if type(value) in (str, bytes) and state.goes_on and state.policy.text_changes(source, value):
         return state.need_symbols().number(value, source, Mark(True))
+    if state.goes_on and is_a(value, enum.Enum):
+        owner = class_source(source)
+        if is_class_of_call(type(value), owner):
+            return wrap_member(state, value, source, owner)
     changes = is_numpy_float(value) and state.policy.has_changed(source, float(value))
     if is_constant(value) and type(value) is not tuple and not changes:
         state.guard_constant(value, source)
