@@ -35,11 +35,14 @@ _UNTRACED_MODULES = (
     "torch.distributed",  # its functions read the state of the process
     *("triton.runtime", "triton.compiler", "triton.backends"),  # they launch kernels
 )
+_TRACED_MODULES = ("torch.distributed.algorithms._checkpoint.checkpoint_wrapper",)
+"""Parts of these modules that only call something else."""
 _INLINED = frozenset(
     {
         *("_wraps_without_dynamo_attrs", "_check_randomness_arg", "inner", "wrapped"),
         *("_vjp_with_argnums", "_jvp_with_argnums", "error_if_complex", "fn", "wrapper"),
         "__getitem__",  # of a kernel, with a grid
+        *("_pack_kwargs", "_unpack_kwargs"),
         *("mark_static_address", "stack_module_state", "construct_stacked_leaf", "functional_call"),
     }
 )
@@ -54,7 +57,8 @@ def inline(
     marked = call_marked(frame, function, args, kwargs)
     if marked is not None:
         return marked
-    untraced = (function.__module__ or "").startswith(_UNTRACED_MODULES)
+    module = function.__module__ or ""
+    untraced = module.startswith(_UNTRACED_MODULES) and module not in _TRACED_MODULES
     if untraced and function.__code__.co_name not in _INLINED and not _is_resumed(function):
         rule = find_named(function)
         if rule is not None:

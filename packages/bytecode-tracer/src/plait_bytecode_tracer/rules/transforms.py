@@ -1,33 +1,22 @@
-"""`torch.func` transforms and checkpoints: calls with a body that is a graph of its own."""
+"""`torch.func` transforms: calls with a body that is a graph of its own."""
 
 from __future__ import annotations
 
-import functools
-import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
-from torch.utils.checkpoint import create_selective_checkpoint_contexts, noop_context_fn
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.objects.containers import hold, plain_value
-from plait_bytecode_tracer.outside.assumptions import guard_function
-from plait_bytecode_tracer.rules.callables import outside_partial
 from plait_bytecode_tracer.rules.closures import cell_value, inner_function
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors import transforms
 from plait_bytecode_tracer.tensors.bodies import emit_transform
-from plait_bytecode_tracer.tensors.checkpoint_contexts import Contexts, contexts_of
 from plait_bytecode_tracer.values.variables import (
     CellVariable,
     DictVariable,
-    FunctionVariable,
-    Known,
-    PartialVariable,
     SequenceVariable,
     Variable,
 )
@@ -155,72 +144,3 @@ def functionalize(
     remove = "mutations" if views else "mutations_and_views"
     function = cell_value(frame, cells["func"])
     return emit_transform(frame, transforms.functionalize, function, args, kwargs, [remove])
-
-
-_CHECKPOINT_OPTIONS = ("preserve_rng_state", "determinism_check", "early_stop", "debug")
-
-
-@builtin(torch.utils.checkpoint.checkpoint)
-def checkpoint(
-    frame: Frame,
-    function: Variable,
-    *args: Variable,
-    use_reentrant: Variable | None = None,
-    **kwargs: Variable,
-) -> Variable:
-    """A checkpoint runs its function again: the function must do nothing but compute."""
-    state = frame.state
-    contexts = _contexts(frame, kwargs.pop("context_fn", None))
-    if use_reentrant is None or (contexts is not None and plain_value(use_reentrant)):
-        raise TraceBreakError("GB0002", "a checkpoint that warns, or raises")
-    options = {n: plain_value(kwargs.pop(n)) for n in _CHECKPOINT_OPTIONS if n in kwargs}
-    options["use_reentrant"] = plain_value(use_reentrant)
-    before = state.effects()
-    is_reentrant = bool(options["use_reentrant"])
-    undecided, state.ambient.is_undecided = state.ambient.is_undecided, is_reentrant
-    try:
-        made = emit_transform(frame, transforms.checkpoint, function, args, kwargs, [options])
-    finally:
-        state.ambient.is_undecided = undecided
-    if state.effects() != before:
-        raise TraceBreakError("GB0002", "a checkpoint of a function that changes objects")
-    if contexts is not None:
-        _give_contexts(state, contexts)
-    return made
-
-
-def _contexts(frame: Frame, value: Variable | None) -> Contexts | None:
-    """What makes the contexts of a checkpoint, if it is torch's own by a policy that only looks."""
-    if value is None or (isinstance(value, Known) and value.value is noop_context_fn):
-        return None
-    if isinstance(value, Known) and isinstance(value.value, functools.partial):
-        value = outside_partial(frame, value)
-    if isinstance(value, PartialVariable) and not value.kwargs.items:
-        function = value.function.value if isinstance(value.function, Known) else None
-        if function is create_selective_checkpoint_contexts and len(value.args.items) == 1:
-            made = contexts_of(_policy(frame, value.args.items[0]))
-            if made is not None:
-                return Contexts(made)
-    raise TraceBreakError("GB0002", "a checkpoint with contexts that may do more than to choose")
-
-
-def _policy(frame: Frame, value: Variable) -> Any:
-    """A policy: a function of the caller's, or a list of operators."""
-    match value:
-        case Known(types.FunctionType() as function):
-            guard_function(frame.state, function)
-            return function
-        case FunctionVariable(original=function) if function is not None and not value.closure:
-            return function
-        case SequenceVariable(items, kind) if kind is list:
-            return [item.value if isinstance(item, Known) else None for item in items]
-    return None
-
-
-def _give_contexts(state: TraceState, contexts: Contexts) -> None:
-    """Put what makes contexts into the call of a checkpoint that has just been added."""
-    graph = state.scope.graph
-    node = next(n for n in reversed(graph.nodes) if n.target is transforms.checkpoint)
-    with graph.inserting_before(node):
-        holder = graph.get_attr(state.scope.add_module(contexts))
-    node.args = (*node.args, holder)
