@@ -66,7 +66,7 @@ def test_inputs_are_changed_after_the_check():
     with pytest.raises(AssertionError):
         twice(torch.tensor([-1.0, 2.0]), total)
     assert torch.allclose(total, torch.tensor([-1.0, 2.0]).exp())
-    assert len(twice.breaks) == 1
+    assert not twice.breaks
 
 
 def test_sizes_that_change():
@@ -96,3 +96,33 @@ def test_distributions_are_checked_without_a_break():
 
 def test_lint_lists_no_check():
     assert not plait.lint(_checked, torch.rand(3, 4), torch.rand(4, 2)).breaks
+
+
+def test_a_check_after_a_batch_norm_in_training():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(3)
+
+        def forward(self, x):
+            y = self.norm(x)
+            if torch.isnan(y).any():
+                raise ValueError("not a number")
+            return y.square().sum()
+
+    plain, model = Model(), Model()
+    fast = plait.compile(model, fullgraph=True)
+    for factor in (1.0, float("nan"), 2.0):
+        x = torch.rand(4, 3) * factor
+        outcomes = []
+        for module in (plain, fast):
+            try:
+                loss = module(x)
+                loss.backward()
+                outcomes.append(loss.item())
+            except ValueError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == pytest.approx(outcomes[1])
+        for one, other in zip(plain.state_dict().values(), fast.state_dict().values(), strict=True):
+            assert torch.allclose(one, other, equal_nan=True)
+        assert torch.allclose(plain.norm.weight.grad, model.norm.weight.grad, atol=1e-4)

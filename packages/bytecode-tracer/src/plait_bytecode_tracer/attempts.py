@@ -15,7 +15,7 @@ from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.outside.draws import MAX_DECIDED, UNDECIDED, assumes_draws
 from plait_bytecode_tracer.settings import Settings
 from plait_bytecode_tracer.shapes.marks import Mark
-from plait_bytecode_tracer.shapes.policy import History, Policy
+from plait_bytecode_tracer.shapes.policy import Checks, History, Policy
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.trace import trace
 from plait_utils import get_logger
@@ -62,8 +62,8 @@ class Attempt:
     """What was said of its arguments by name."""
     known: Sequence[Capture]
     """Its specialisations so far."""
-    checks: bool = True
-    """Whether its graph may check data."""
+    checks: Checks = Checks.ANYWHERE
+    """Where its graph may check data."""
 
     def capture(
         self, values: tuple[Any, ...], arrived: Sequence[int]

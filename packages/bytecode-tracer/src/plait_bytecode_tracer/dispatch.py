@@ -23,6 +23,7 @@ from plait_bytecode_tracer.interrupts import without_interrupts
 from plait_bytecode_tracer.residual.steps import Step, run_steps
 from plait_bytecode_tracer.settings import Backend, Settings
 from plait_bytecode_tracer.shapes.marks import Mark
+from plait_bytecode_tracer.shapes.policy import Checks
 from plait_bytecode_tracer.surroundings import (
     call_under,
     going_on_under,
@@ -282,7 +283,7 @@ class CompiledFunction:
             reason,
         )
 
-    def _compile(self, values: tuple[Any, ...], *, checks: bool = True) -> Entry:
+    def _compile(self, values: tuple[Any, ...], *, checks: Checks = Checks.ANYWHERE) -> Entry:
         profile = self._settings.profile
         with profile.phase("trace"):
             known = [entry.capture for entry in self.entries]
@@ -301,7 +302,9 @@ class CompiledFunction:
             run, failed = graph_call(self.function, self._settings.backend, capture)
             if not failed.undoes_checks:
                 capture.state.release()
-                return self._compile(values, checks=False)
+                is_late = capture.state.checks_after_changes
+                fewer = Checks.UNCHANGED if is_late else Checks.NEVER
+                return self._compile(values, checks=fewer)
             profile.count("graphs")
         if found is not None:
             self.breaks.append(found)

@@ -89,6 +89,8 @@ class TraceState:
     """What the graph checks of tensors, and fails where it does not hold."""
     has_checks: bool = False
     """Whether it checks anything, numbers included."""
+    checks_after_changes: bool = False
+    """Whether it does so after it may have changed tensors of the caller's."""
     must_be_undone: bool = False
     """Whether an operator of the graph may fail where code of the call handles the error."""
     versions: dict[fx.Node, int] = field(default_factory=dict)

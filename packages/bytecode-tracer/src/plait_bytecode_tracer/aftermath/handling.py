@@ -23,6 +23,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import fx
+
 from plait_bytecode_tracer.aftermath.forward import CannotGoOnError, roll_forward
 from plait_bytecode_tracer.aftermath.progress import (
     changes_inputs,
@@ -69,8 +71,9 @@ class Aftermath:
     def undoes_checks(self) -> bool:
         """Whether nothing shows of a run of the graph in which one of its checks fails.
 
-        What comes before a check can be undone. What comes after it has not happened where the
-        graph runs in order; elsewhere it must be something that can be undone too.
+        What comes before a check can be undone, but for changes of tensors. What comes after it
+        has not happened where the graph runs in order; elsewhere it must be something that can be
+        undone too.
         """
         state = self.capture.state
         if not state.has_checks:
@@ -78,13 +81,18 @@ class Aftermath:
         if state.seeds.first is not None:  # set before the graph runs
             return False
         nodes = self.capture.graph_module.graph.nodes
-        return self.is_in_order or (self.undo is not None and all(map(is_undone, nodes)))
+        return self._stops_at_checks or (self.undo is not None and all(map(is_undone, nodes)))
+
+    @property
+    def _stops_at_checks(self) -> bool:
+        """Whether a check that fails ends the graph before anything is changed."""
+        return self.is_in_order and not self.capture.state.checks_after_changes
 
     def __call__(self, error: Exception, *values: Any) -> Any:
         if isinstance(error, PlaitError):
             raise error
         if is_check_failure(error) and (
-            self.is_in_order or (self.undo is not None and self.undo(error))
+            self._stops_at_checks or (self.undo is not None and self.undo(error))
         ):
             return self._again(error, values)
         module = self.capture.graph_module
@@ -175,7 +183,15 @@ def _undoing(
     if careful is not None:
         watched = Watched(careful, places)
         return watched, watched.is_unchanged
-    if not Saving.is_cheap(graph, places):
+    if not Saving.is_cheap(graph, places) or (
+        capture.state.has_checks and _recorded(graph, places)
+    ):
         return run, None
     saving = Saving(run, places)
     return saving, saving.restore
+
+
+def _recorded(graph: fx.Graph, places: Sequence[int]) -> bool:
+    """Whether autograd records a change of inputs at some places: values alone do not undo it."""
+    placeholders = graph.find_nodes(op="placeholder")
+    return any(placeholders[place].meta["val"].requires_grad for place in places)

@@ -10,9 +10,12 @@ import operator
 from typing import TYPE_CHECKING
 
 import torch
+from torch import fx
 
-from plait_bytecode_tracer.failing import changes_unseen, is_undone
+from plait_bytecode_tracer.aftermath.progress import changes_inputs, memory_of_inputs
+from plait_bytecode_tracer.failing import is_undone
 from plait_bytecode_tracer.graph.changes import changed_inputs
+from plait_bytecode_tracer.shapes.policy import Checks
 from plait_bytecode_tracer.values.variables import Known, SymbolVariable, TensorVariable
 from plait_utils.checks import check, check_number
 from plait_utils.wrappings import is_wrapper
@@ -22,12 +25,37 @@ if TYPE_CHECKING:
 
 
 def can_check(state: TraceState) -> bool:
-    """Whether the graph may fail here: all that it has done by then can be undone."""
-    if not state.policy.checks or state.scope.parent is not None or state.ambient.modes:
+    """Whether the graph may fail here: all that it has done by then can be undone.
+
+    Changes of the caller's tensors are undone by some backends only, which `aftermath` looks at.
+    """
+    allowed = state.policy.checks
+    if allowed is Checks.NEVER or state.scope.parent is not None or state.ambient.modes:
         return False
-    if state.versions_before or changed_inputs(state):
+    if not all(map(is_undone, state.graph.nodes)):
         return False
-    return all(is_undone(node) and not changes_unseen(node) for node in state.graph.nodes)
+    return allowed is Checks.ANYWHERE or not _may_have_changed(state)
+
+
+def _may_have_changed(state: TraceState) -> bool:
+    """Whether the graph may have changed tensors of the caller's by now."""
+    nodes = state.graph.nodes
+    if changed_inputs(state) or any(map(_is_mutable, nodes)):
+        return True
+    memory = memory_of_inputs(nodes)
+    return any(changes_inputs(node, memory) for node in nodes)
+
+
+def _is_mutable(node: fx.Node) -> bool:
+    """Whether an operator of the dispatcher changes an argument, which names do not always tell."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
+def _note(state: TraceState) -> None:
+    state.has_checks = True
+    if not state.checks_after_changes:
+        state.checks_after_changes = _may_have_changed(state)
 
 
 def check_truth(state: TraceState, value: TensorVariable, expected: bool) -> bool:
@@ -45,7 +73,7 @@ def check_truth(state: TraceState, value: TensorVariable, expected: bool) -> boo
         value = _emitted(state, torch.logical_not, [value])
     node, _ = state.emit("call_function", check, [value], {})
     state.checks.append(node)
-    state.has_checks = True
+    _note(state)
     return True
 
 
@@ -59,5 +87,5 @@ def check_number_truth(state: TraceState, value: SymbolVariable, expected: bool)
     if value.owner.known_truth(value) is not None or not can_check(state):
         return False
     state.emit("call_function", check_number, [value, Known(expected)], {})
-    state.has_checks = True
+    _note(state)
     return True

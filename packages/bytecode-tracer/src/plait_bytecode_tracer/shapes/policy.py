@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TypeAlias
 
 import torch
@@ -20,6 +21,15 @@ _UNKNOWN = float("nan")
 """Stands for a number that has changed already."""
 _NUMBERED = re.compile(r"_c\d+")
 _INT64 = 1 << 63
+
+
+class Checks(IntEnum):
+    """Where a graph may check what is expected of data."""
+
+    NEVER = 0
+    UNCHANGED = 1
+    """Before it changes tensors of the caller's."""
+    ANYWHERE = 2
 
 
 @dataclass(slots=True)
@@ -39,14 +49,14 @@ class Policy:
         history: the earlier traces; this one is added to it by `remember`.
         marks: what was said of arguments by name.
         data_dependent: whether graphs may compute numbers and sizes that depend on data.
-        checks: whether graphs may check what is expected of data, and fail.
+        checks: where graphs may check what is expected of data, and fail.
     """
 
     dynamic: bool | None = False
     history: History = field(default_factory=History)
     marks: Mapping[str, Mark] = field(default_factory=dict)
     data_dependent: bool = False
-    checks: bool = True
+    checks: Checks = Checks.ANYWHERE
     found: Seen = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
