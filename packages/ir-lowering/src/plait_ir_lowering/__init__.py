@@ -31,13 +31,9 @@ from plait_ir_lowering.ir.index import (
     Sym,
     Var,
     as_index,
-    atoms,
     bounds,
-    evaluate,
-    product,
-    stride_of,
-    substitute,
 )
+from plait_ir_lowering.ir.index_queries import atoms, evaluate, product, stride_of, substitute
 from plait_ir_lowering.ir.ops import (
     OPS,
     OpSpec,

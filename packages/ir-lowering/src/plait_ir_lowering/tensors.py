@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import TensorRef
-from plait_ir_lowering.ir.index import ZERO, Atom, IndexExpr, Var, substitute
+from plait_ir_lowering.ir.index import ZERO, Atom, IndexExpr, Var
+from plait_ir_lowering.ir.index_queries import substitute
 from plait_ir_lowering.ir.values import Value, rewrite
 
 

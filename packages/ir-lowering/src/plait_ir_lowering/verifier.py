@@ -19,7 +19,8 @@ from plait_ir_lowering.ir.graph import (
     Reduction,
     TensorRef,
 )
-from plait_ir_lowering.ir.index import Bounds, IndexExpr, Sym, Var, atoms, bounds
+from plait_ir_lowering.ir.index import Bounds, IndexExpr, Sym, Var, bounds
+from plait_ir_lowering.ir.index_queries import atoms
 from plait_ir_lowering.ir.values import CheckedIndex, IndexValue, Load, Local, Masked, Value
 from plait_ir_lowering.text import print_graph
 from plait_ir_lowering.verify_calls import call_problem

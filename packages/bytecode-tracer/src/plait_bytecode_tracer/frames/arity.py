@@ -10,14 +10,12 @@ from typing import Any, NoReturn
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import python_error
-from plait_bytecode_tracer.twins import collections_ as twin_classes
-from plait_bytecode_tracer.twins import proxies as twin_proxies
-from plait_bytecode_tracer.twins import threads as twin_threads
+from plait_bytecode_tracer.twins import deques, proxies, small, streams, threads
 from plait_bytecode_tracer.values.variables import Known, Variable
 
 _SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _TWIN_FILES = frozenset(
-    str(module.__file__) for module in (twin_classes, twin_proxies, twin_threads)
+    str(module.__file__) for module in (deques, proxies, small, streams, threads)
 )
 """Code that stands for functions in C, which word such errors otherwise."""
 _COUNTING = frozenset({getattr, next, iter, super, vars, dir, slice, range, zip, itertools.product})

@@ -12,8 +12,8 @@ from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.residual.steps import Thunk
 from plait_bytecode_tracer.rules.objects import callable_
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.twins.collections_ import ComparisonKey
 from plait_bytecode_tracer.twins.registry import TWINS
+from plait_bytecode_tracer.twins.small import ComparisonKey
 from plait_bytecode_tracer.values.variables import (
     CallableVariable,
     DictVariable,

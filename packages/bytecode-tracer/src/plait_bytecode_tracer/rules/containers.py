@@ -10,7 +10,7 @@ from plait_bytecode_tracer.frames.arity import refuse_by_count
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import contains, extend, get_item
 from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.twins import collections_ as twin_classes
+from plait_bytecode_tracer.twins import small
 from plait_bytecode_tracer.values.hints import sized_elements
 from plait_bytecode_tracer.values.keys import keys_of, set_operand
 from plait_bytecode_tracer.values.open_lists import open_copy
@@ -99,4 +99,4 @@ _count_elements: Any = vars(collections)["_count_elements"]
 
 @builtin(_count_elements)
 def count_elements(frame: Frame, mapping: Variable, iterable: Variable) -> Variable:
-    return frame.call(constant(twin_classes.count_elements), [mapping, iterable], {})
+    return frame.call(constant(small.count_elements), [mapping, iterable], {})

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.twins import collections_ as twin_classes
-from plait_bytecode_tracer.twins import proxies as twin_proxies
-from plait_bytecode_tracer.twins import threads as twin_threads
+from plait_bytecode_tracer.twins import deques, proxies, small, streams, threads
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -63,7 +61,7 @@ def outside_deque(items: SequenceVariable, maxlen: int | None, source: Source) -
     parts = {"_maxlen": maxlen, "_changes": 0, "_active": False}
     known: dict[str, Variable] = {name: Known(value) for name, value in parts.items()}
     known["_items"] = items
-    return ObjectVariable(twin_classes.deque, known, source=source)
+    return ObjectVariable(deques.deque, known, source=source)
 
 
 def _lock(make: Callable[[], Any], times: int) -> Any:
@@ -75,7 +73,7 @@ def _lock(make: Callable[[], Any], times: int) -> Any:
 
 def proxy_of(mapping: Variable, source: Source | None = None) -> ObjectVariable:
     """A read-only view of a mapping."""
-    return ObjectVariable(twin_proxies.mappingproxy, {"_mapping": mapping}, source=source)
+    return ObjectVariable(proxies.mappingproxy, {"_mapping": mapping}, source=source)
 
 
 def shown_by(proxy: Any) -> Any:
@@ -96,32 +94,32 @@ def _bytes_again(own: dict[str, Variable]) -> Remake:
 
 
 TWINS: dict[type, Twin] = {
-    twin_classes.ComparisonKey: Twin(
+    small.ComparisonKey: Twin(
         type(functools.cmp_to_key(int.__sub__)),
         lambda own: Remake(_key, [own["_compare"], own["obj"]]),
         is_made=False,
     ),
-    twin_classes.deque: Twin(
+    deques.deque: Twin(
         collections.deque,
         lambda own: Remake(_deque, [own["_maxlen"]], fill=("extend", own["_items"])),
     ),
-    twin_classes.DequeIterator: Twin(type(iter(collections.deque())), _deque_iterator),
-    twin_classes.DequeReverseIterator: Twin(type(reversed(collections.deque())), _deque_iterator),
-    twin_classes.SimpleNamespace: Twin(
+    deques.DequeIterator: Twin(type(iter(collections.deque())), _deque_iterator),
+    deques.DequeReverseIterator: Twin(type(reversed(collections.deque())), _deque_iterator),
+    small.SimpleNamespace: Twin(
         types.SimpleNamespace,
         lambda own: Remake(types.SimpleNamespace, [], fill=("__dict__.update", DictVariable(own))),
     ),
-    twin_threads.Lock: Twin(
+    threads.Lock: Twin(
         _thread.LockType, lambda own: Remake(_lock, [Known(_thread.allocate_lock), own["_held"]])
     ),
-    twin_threads.RLock: Twin(
+    threads.RLock: Twin(
         _thread.RLock, lambda own: Remake(_lock, [Known(_thread.RLock), own["_count"]])
     ),
-    twin_proxies.mappingproxy: Twin(
+    proxies.mappingproxy: Twin(
         types.MappingProxyType, lambda own: Remake(types.MappingProxyType, [own["_mapping"]])
     ),
-    twin_classes.StringIO: Twin(io.StringIO, _text_again),
-    twin_classes.BytesIO: Twin(io.BytesIO, _bytes_again),
+    streams.StringIO: Twin(io.StringIO, _text_again),
+    streams.BytesIO: Twin(io.BytesIO, _bytes_again),
 }
 """By the Python class."""
 MADE: dict[type, type] = {twin.kind: cls for cls, twin in TWINS.items() if twin.is_made}

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, plan_loops
+from plait_cpp_codegen.kernels.reductions import accumulate, accumulator, join, result, start
 from plait_cpp_codegen.kernels.sizes import RenderedCppKernel, size
 from plait_cpp_codegen.kernels.types import MEMORY, REGISTER
-from plait_cpp_codegen.kernels.values import ValueEmitter, literal
+from plait_cpp_codegen.kernels.values import ValueEmitter
 from plait_ir_lowering import (
     CheckedIndex,
     Const,
@@ -211,13 +212,13 @@ class _Writer:
                 continue
             reduces = [s for s in phase.statements if isinstance(s, Reduce)]
             for reduce in reduces:
-                lines.append(f"{_accumulator(reduce)} acc_{reduce.name} = {_start(reduce, 'L')};")
+                lines.append(f"{accumulator(reduce)} acc_{reduce.name} = {start(reduce, 'L')};")
             body = self._inner_body(phase, dict(locals_), "", "L")
             lines += self._inner_loops(self.kernel.inner, body)
             for reduce in reduces:
                 locals_[reduce.name] = reduce.name
                 kind = REGISTER[reduce.kind.result_dtype(reduce.value.dtype)]
-                lines.append(f"const vec<{kind}, L> {reduce.name} = {_result(reduce)};")
+                lines.append(f"const vec<{kind}, L> {reduce.name} = {result(reduce)};")
         return lines
 
     def _inner_loops(self, variables: Sequence[Var], body: list[str]) -> list[str]:
@@ -286,9 +287,9 @@ class _Writer:
         ]
         for reduce in reduces:
             for copy in range(copies):
-                kind = _accumulator(reduce, lanes)
-                lines.append(f"{kind} {reduce.name}_{copy} = {_start(reduce, str(lanes))};")
-            lines.append(f"{_accumulator(reduce, 1)} {reduce.name}_tail = {_start(reduce, '1')};")
+                kind = accumulator(reduce, lanes)
+                lines.append(f"{kind} {reduce.name}_{copy} = {start(reduce, str(lanes))};")
+            lines.append(f"{accumulator(reduce, 1)} {reduce.name}_tail = {start(reduce, '1')};")
         lines += self._inner_around(phase, reduces, copies, last)
         for reduce in reduces:
             lines += self._combine(reduce, copies, lanes)
@@ -337,14 +338,14 @@ class _Writer:
         kind = REGISTER[reduce.value.dtype]
         total = f"{reduce.name}_0"
         for copy in range(1, copies):
-            total = _join(reduce, total, f"{reduce.name}_{copy}", str(lanes))
+            total = join(reduce, total, f"{reduce.name}_{copy}", str(lanes))
         lambda_ = (
             "[](auto width, auto a, auto b) { constexpr int L = decltype(width)::value; "
-            f"(void)L; return {_join(reduce, 'a', 'b', 'L')}; }}"
+            f"(void)L; return {join(reduce, 'a', 'b', 'L')}; }}"
         )
         folded = f"vec<{kind}, 1>{{fold<{lanes}, {kind}>({total}, {lambda_})}}"
         whole = (
-            _join(reduce, folded, f"{reduce.name}_tail", "1")
+            join(reduce, folded, f"{reduce.name}_tail", "1")
             if lanes > 1
             else (f"{reduce.name}_tail")
         )
@@ -377,7 +378,7 @@ class _Writer:
                             f"memcpy(scratch_{name} + ({place}){scale}, &{value}, sizeof {value});"
                         )
                 case Reduce():
-                    emitter.lines.append(_accumulate(statement, value, place))
+                    emitter.lines.append(accumulate(statement, value, place))
         return emitter.lines
 
     def _straight(self, statements: Sequence[Statement], locals_: dict[str, str]) -> list[str]:
@@ -439,75 +440,6 @@ def phase_name(phase: Phase) -> str:
     """A name that differs between the loops of one kernel."""
     last = phase.statements[-1]
     return f"_{last.name}" if not isinstance(last, Store) else f"_store_{last.param}"
-
-
-def _accumulator(reduce: Reduce, lanes: int | None = None) -> str:
-    count = "L" if lanes is None else str(lanes)
-    kind = REGISTER[reduce.value.dtype]
-    if reduce.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
-        return f"Position<{kind}, {count}>"
-    return f"vec<{kind}, {count}>"
-
-
-def _start(reduce: Reduce, lanes: str) -> str:
-    dtype = reduce.value.dtype
-    kind = REGISTER[dtype]
-    match reduce.kind:
-        case ReductionKind.ARGMAX | ReductionKind.ARGMIN:
-            return "{}"
-        case ReductionKind.SUM | ReductionKind.ANY:
-            start = literal(0, dtype)
-        case ReductionKind.PROD | ReductionKind.ALL:
-            start = literal(1, dtype)
-        case ReductionKind.MAX:
-            start = _extreme(dtype, largest=False)
-        case ReductionKind.MIN:
-            start = _extreme(dtype, largest=True)
-    return f"splat<{kind}, {lanes}>({start})"
-
-
-def _extreme(dtype: DType, *, largest: bool) -> str:
-    if dtype is DType.bool_:
-        return "-1" if largest else "0"
-    if dtype.is_float:
-        return literal(math.inf if largest else -math.inf, dtype)
-    bits = dtype.itemsize * 8
-    if not dtype.is_signed:
-        return literal(2**bits - 1 if largest else 0, dtype)
-    return literal(2 ** (bits - 1) - 1 if largest else -(2 ** (bits - 1)), dtype)
-
-
-def _join(reduce: Reduce, a: str, b: str, lanes: str) -> str:
-    kind = REGISTER[reduce.value.dtype]
-    is_bool = reduce.value.dtype is DType.bool_
-    match reduce.kind:
-        case ReductionKind.SUM:
-            return f"({a} | {b})" if is_bool else f"({a} + {b})"
-        case ReductionKind.PROD:
-            return f"({a} & {b})" if is_bool else f"({a} * {b})"
-        case ReductionKind.ANY:
-            return f"({a} | {b})"
-        case ReductionKind.ALL:
-            return f"({a} & {b})"
-        case ReductionKind.MAX:
-            return f"({a} | {b})" if is_bool else f"maximum<{lanes}, {kind}>({a}, {b})"
-    return f"({a} & {b})" if is_bool else f"minimum<{lanes}, {kind}>({a}, {b})"
-
-
-def _accumulate(reduce: Reduce, value: str, place: str) -> str:
-    name = f"acc_{reduce.name}"
-    match reduce.kind:
-        case ReductionKind.ARGMAX:
-            return f"{name}.larger({value}, {place});"
-        case ReductionKind.ARGMIN:
-            return f"{name}.smaller({value}, {place});"
-    return f"{name} = {_join(reduce, name, value, 'L')};"
-
-
-def _result(reduce: Reduce) -> str:
-    if reduce.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
-        return f"acc_{reduce.name}.position"
-    return f"acc_{reduce.name}"
 
 
 def _indented(lines: Sequence[str], depth: int = 1) -> list[str]:

@@ -14,6 +14,7 @@ from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.op_info import OpInfo, OpKind, functional_variant, op_info
 from plait_fx_passes.record.aliases import Alias, write
 from plait_fx_passes.record.fakes import fake_result
+from plait_fx_passes.record.viewing import call_view
 
 if TYPE_CHECKING:
     from plait_fx_passes.record.recorder import Recorder
@@ -80,7 +81,7 @@ def change_metadata(
     alias = recorder.alias_of(fake)
     _keep_geometry(recorder, alias, fake)
     recorder.bind(alias.value, alias)
-    view = recorder.view(variant.op, (alias.value, *args[1:]), kwargs)
+    view = call_view(recorder, variant.op, (alias.value, *args[1:]), kwargs)
     fake_result(recorder.fake_mode, func, (fake, *args[1:]), kwargs)
     recorder.bind(fake, recorder.alias_of(cast(FakeTensor, view)))
     return fake

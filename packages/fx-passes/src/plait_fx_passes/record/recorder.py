@@ -18,34 +18,31 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
-    in_kernel_invocation_manager,
 )
 from torch.fx.node import Argument, map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from plait_fx_passes.aten_graph import Detached, ViewStep
 from plait_fx_passes.errors import AtenTraceError, ValuesCheckedError
 from plait_fx_passes.op_info import OpInfo, OpKind, op_info, run_composite
 from plait_fx_passes.record.aliases import Alias, Lineage, Storage, new_base, read, with_layout
 from plait_fx_passes.record.checks import ask_to_check
 from plait_fx_passes.record.draws import Draws
-from plait_fx_passes.record.fakes import fake_result, permuted
+from plait_fx_passes.record.fakes import fake_result
 from plait_fx_passes.record.kernels import ask_kernel
 from plait_fx_passes.record.known import known_answer
 from plait_fx_passes.record.mutations import change_metadata, mutate
 from plait_fx_passes.record.numbers import NumberNode, is_number
 from plait_fx_passes.record.numbers import node_of as number_node
-from plait_fx_passes.record.views import UNSAFE_VIEWS, canonical_view, part_steps
+from plait_fx_passes.record.viewing import call_view
+from plait_fx_passes.record.views import UNSAFE_VIEWS
 from plait_utils.wrappings import is_plain
 
 aten = torch.ops.aten
 _DEVICE = torch.ops.prim.device.default
-_IDENTITY_VIEWS = frozenset({aten.alias.default, aten.detach.default, aten.lift_fresh.default})
 # Fake kernels disagree with the CPU's on the size of results that inference does not compute.
 _WITH_EMPTY_RESULTS = frozenset({aten._native_batch_norm_legit_no_training.default})
 # Composite, and with parts that do not check values where those are not known.
 _WHOLE = frozenset({aten.one_hot.default})
-_SIZED_VIEWS = frozenset({aten.view.default, aten.expand.default})
 _running_pass = torch._C._current_graph_task_id
 
 Rule = Callable[..., object]
@@ -143,6 +140,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """Which tensor object ``tensor`` is a view of; itself if it is none."""
         known = self._lineages.get(id(tensor))
         return Lineage(tensor) if known is None else known
+
+    def bind_lineage(self, view: torch.Tensor, lineage: Lineage) -> None:
+        """Say which tensor object ``view`` is a view of."""
+        self._lineages[id(view)] = lineage
 
     def alias_of(self, tensor: torch.Tensor) -> Alias:
         """The alias of a tensor object; a real or unknown one is lifted to an input."""
@@ -253,7 +254,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if func is aten.lift_fresh.default:
             return self._lift_fresh(cast(torch.Tensor, args[0]))
         if info.kind is OpKind.VIEW or func in UNSAFE_VIEWS:
-            return self.view(func, args, kwargs)
+            return call_view(self, func, args, kwargs)
         if info.kind is OpKind.FUNCTIONAL:
             return self._functional(func, args, kwargs)
         if info.kind is OpKind.METADATA:
@@ -396,99 +397,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 if isinstance(part, FakeTensor):
                     self.bind(part, new_base(part, node.meta, producer=(node, index)))
         return value
-
-    # Views.
-
-    def view(self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        """A call of a view operator: a new alias, and no node until its contents are read."""
-        base = self.fake_for(cast(torch.Tensor, args[0]))
-        alias = self.alias_of(base)
-        op, rest, kwargs = canonical_view(func, base, args[1:], kwargs)
-        if op is aten.as_strided.default and alias.storage.placeholder is not None:
-            self._check_relative(rest, kwargs)
-        value = self._fake_view(op, base, rest, kwargs)
-        if isinstance(value, FakeTensor):
-            step = ViewStep(op, rest, tuple(kwargs.items()))
-            self._bind_view(value, alias, base, step)
-            self._inherit(value, base, op)
-            return value
-        parts = cast("Sequence[FakeTensor]", value)
-        steps = part_steps(op, base, rest, parts)
-        if steps is None:
-            raise AtenTraceError(f"the view operator {op} is not supported", where=self.where)
-        for part, step in zip(parts, steps, strict=True):
-            self._bind_view(part, alias, base, step)
-            self._inherit(part, base, op, of_many=True)
-        return value
-
-    def _check_relative(self, rest: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """An offset counts from the storage, in which inputs lie elsewhere at each call."""
-        if kwargs.get("storage_offset", rest[2] if len(rest) > 2 else None) is not None:
-            raise AtenTraceError(
-                "as_strided with a storage offset depends on where its input lies in a storage",
-                where=self.where,
-                hint="leave the offset out, or take a slice first",
-            )
-
-    def _inherit(
-        self, view: torch.Tensor, base: torch.Tensor, op: OpOverload, *, of_many: bool = False
-    ) -> None:
-        above = self.lineage_of(base)
-        if op is aten.detach.default:
-            detached = Detached.LAST
-        else:
-            detached = Detached.NOT if above.detached is Detached.NOT else Detached.FIRST
-        followed = above.followed.then(torch.is_grad_enabled())
-        of_view = op is aten.as_strided.default and above.root is not base
-        self._lineages[id(view)] = Lineage(
-            above.root,
-            detached,
-            followed,
-            of_many=of_many or above.of_many,
-            restrided=of_view or above.restrided,
-        )
-
-    def _fake_view(
-        self,
-        op: OpOverload,
-        base: FakeTensor,
-        rest: tuple[object, ...],
-        kwargs: dict[str, object],
-    ) -> object:
-        """The view of a fake tensor; straight from the meta kernel where sizes are static."""
-        mode = self.fake_mode
-        if mode.shape_env is not None:
-            return fake_result(mode, op, (base, *rest), kwargs)
-        if op is aten.permute.default:
-            return permuted(mode, base, cast("list[int]", rest[0]))
-        with in_kernel_invocation_manager(mode):
-            result = op(base, *rest, **kwargs)
-        if isinstance(result, torch.Tensor):
-            return FakeTensor(mode, result, base.fake_device)
-        return [FakeTensor(mode, part, base.fake_device) for part in result]
-
-    def _bind_view(
-        self, value: FakeTensor, alias: Alias, base: torch.Tensor, step: ViewStep
-    ) -> None:
-        if step.op in _IDENTITY_VIEWS or (
-            value.shape == base.shape
-            and value.stride() == base.stride()
-            and value.dtype == base.dtype
-            and value.storage_offset() == base.storage_offset()
-            and step.op not in (aten._conj.default, aten._neg_view.default)
-        ):
-            self.bind(value, alias)
-            return
-        if step.op is aten.as_strided.default:
-            owner = alias.storage.base
-            assert owner is not None
-            if owner.value.dtype == value.dtype:
-                alias = owner
-            offset = value.storage_offset() - alias.value.storage_offset()
-            step = ViewStep(step.op, (list(value.shape), list(value.stride()), offset))
-        elif step.op in _SIZED_VIEWS:  # sizes of -1 are known by now
-            step = ViewStep(step.op, (list(value.shape),))
-        self.bind(value, Alias(alias.storage, value, self.meta, parent=alias, step=step))
 
     def _lift_fresh(self, tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, FakeTensor):

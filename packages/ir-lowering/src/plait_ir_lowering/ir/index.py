@@ -11,7 +11,7 @@ positive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from math import gcd
 from typing import ClassVar, TypeAlias
@@ -49,7 +49,7 @@ class Var(Atom):
     @property
     def expr(self) -> IndexExpr:
         """The variable as an expression; 0 where it can take no other value."""
-        return ZERO if self.extent is ONE else IndexExpr._of({(self,): 1})
+        return ZERO if self.extent is ONE else IndexExpr.of({(self,): 1})
 
     def __repr__(self) -> str:
         return f"Var({self.name}: {self.extent})"
@@ -71,7 +71,7 @@ class Sym(Atom):
 
     @property
     def expr(self) -> IndexExpr:
-        return IndexExpr._of({(self,): 1})
+        return IndexExpr.of({(self,): 1})
 
     def __repr__(self) -> str:
         return f"Sym({self.name})"
@@ -121,7 +121,8 @@ class IndexExpr(Interned):
         return cls._intern((terms,))
 
     @classmethod
-    def _of(cls, terms: Mapping[Monomial, int]) -> IndexExpr:
+    def of(cls, terms: Mapping[Monomial, int]) -> IndexExpr:
+        """The sum of products with these factors, in canonical form."""
         kept = [(m, c) for m, c in terms.items() if c]
         if len(kept) > 1:
             kept = _recombine(dict(kept))
@@ -153,12 +154,12 @@ class IndexExpr(Interned):
         terms = dict(self.terms)
         for monomial, coefficient in right.terms:
             terms[monomial] = terms.get(monomial, 0) + coefficient
-        return IndexExpr._of(terms)
+        return IndexExpr.of(terms)
 
     __radd__ = __add__
 
     def __neg__(self) -> IndexExpr:
-        return IndexExpr._of({m: -c for m, c in self.terms})
+        return IndexExpr.of({m: -c for m, c in self.terms})
 
     def __sub__(self, other: IndexExpr | int) -> IndexExpr:
         return self + (-as_index(other))
@@ -173,7 +174,7 @@ class IndexExpr(Interned):
             for m2, c2 in right.terms:
                 product = tuple(sorted(m1 + m2, key=lambda atom: atom.text))
                 terms[product] = terms.get(product, 0) + c1 * c2
-        return IndexExpr._of(terms)
+        return IndexExpr.of(terms)
 
     __rmul__ = __mul__
 
@@ -211,8 +212,8 @@ def _recombine(terms: dict[Monomial, int]) -> list[tuple[Monomial, int]]:
             if terms.get(partner) != coefficient * atom.denominator.constant:
                 continue
             without = {m: c for m, c in terms.items() if m not in (monomial, partner)}
-            whole = IndexExpr._of({rest: coefficient}) * atom.numerator
-            return list((IndexExpr._of(without) + whole).terms)
+            whole = IndexExpr.of({rest: coefficient}) * atom.numerator
+            return list((IndexExpr.of(without) + whole).terms)
     return list(terms.items())
 
 
@@ -226,8 +227,8 @@ def _divide(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, In
         raise ValueError(f"the divisor of {numerator} must be positive, not {d}")
     if d == 1:
         return numerator, ZERO
-    whole = IndexExpr._of({m: c // d for m, c in numerator.terms if c % d == 0})
-    rest = IndexExpr._of({m: c for m, c in numerator.terms if c % d})
+    whole = IndexExpr.of({m: c // d for m, c in numerator.terms if c % d == 0})
+    rest = IndexExpr.of({m: c for m, c in numerator.terms if c % d})
     if rest.is_constant:
         return whole + rest.constant // d, as_index(rest.constant % d)
     if rest.constant // d:  # keep the constant within [0, d)
@@ -238,7 +239,7 @@ def _divide(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, In
     common = gcd(d, *(c for m, c in rest.terms if m))
     if common > 1:
         offset = rest.constant % common
-        inner = IndexExpr._of({m: c // common for m, c in (rest - offset).terms})
+        inner = IndexExpr.of({m: c // common for m, c in (rest - offset).terms})
         quotient, remainder = _divide(inner, as_index(d // common))
         return whole + quotient, remainder * common + offset
     split = _split(rest, d)
@@ -257,11 +258,11 @@ def _split(rest: IndexExpr, d: int) -> tuple[int, IndexExpr, IndexExpr] | None:
     for factor in sorted({gcd(d, c) for m, c in rest.terms if m}, reverse=True):
         if factor == 1:
             return None
-        low_part = IndexExpr._of({m: c for m, c in rest.terms if c % factor})
+        low_part = IndexExpr.of({m: c for m, c in rest.terms if c % factor})
         low, high = bounds(low_part)
         if low is not None and high is not None and low >= 0 and high < factor:
             scaled = {m: c // factor for m, c in rest.terms if c % factor == 0}
-            return factor, IndexExpr._of(scaled), low_part
+            return factor, IndexExpr.of(scaled), low_part
     return None
 
 
@@ -269,7 +270,7 @@ def _quotient(rest: IndexExpr, d: int) -> IndexExpr:
     atom = _single_atom(rest)
     if isinstance(atom, Quotient) and atom.denominator.is_constant:
         return atom.numerator // (atom.denominator.constant * d)
-    return IndexExpr._of({(Quotient(rest, as_index(d)),): 1})
+    return IndexExpr.of({(Quotient(rest, as_index(d)),): 1})
 
 
 def _remainder(rest: IndexExpr, d: int) -> IndexExpr:
@@ -280,7 +281,7 @@ def _remainder(rest: IndexExpr, d: int) -> IndexExpr:
         and atom.denominator.constant % d == 0
     ):
         return atom.numerator % d
-    return IndexExpr._of({(Remainder(rest, as_index(d)),): 1})
+    return IndexExpr.of({(Remainder(rest, as_index(d)),): 1})
 
 
 def _single_atom(expr: IndexExpr) -> Atom | None:
@@ -301,14 +302,14 @@ def _divide_symbolic(numerator: IndexExpr, denominator: IndexExpr) -> tuple[Inde
                 whole[left] = coefficient // scale
             else:
                 rest[monomial] = coefficient
-        remaining = IndexExpr._of(rest)
+        remaining = IndexExpr.of(rest)
         if not remaining.terms or _below(remaining, denominator):
-            return IndexExpr._of(whole), remaining
-        quotient = IndexExpr._of({(Quotient(remaining, denominator),): 1})
-        remainder = IndexExpr._of({(Remainder(remaining, denominator),): 1})
-        return IndexExpr._of(whole) + quotient, remainder
-    quotient = IndexExpr._of({(Quotient(numerator, denominator),): 1})
-    return quotient, IndexExpr._of({(Remainder(numerator, denominator),): 1})
+            return IndexExpr.of(whole), remaining
+        quotient = IndexExpr.of({(Quotient(remaining, denominator),): 1})
+        remainder = IndexExpr.of({(Remainder(remaining, denominator),): 1})
+        return IndexExpr.of(whole) + quotient, remainder
+    quotient = IndexExpr.of({(Quotient(numerator, denominator),): 1})
+    return quotient, IndexExpr.of({(Remainder(numerator, denominator),): 1})
 
 
 def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
@@ -375,100 +376,6 @@ def _atom_bounds(atom: Atom) -> Bounds:
             high = bounds(denominator)[1]
             return 0, None if high is None else high - 1
     raise TypeError(f"unknown atom {atom!r}")
-
-
-def substitute(expr: IndexExpr, values: Mapping[Atom, IndexExpr]) -> IndexExpr:
-    """`expr` with variables and sizes replaced, simplified again."""
-    return _substitute(expr, values, {})
-
-
-def _substitute(
-    expr: IndexExpr, values: Mapping[Atom, IndexExpr], memo: dict[Atom, IndexExpr]
-) -> IndexExpr:
-    total = ZERO
-    for monomial, coefficient in expr.terms:
-        product = as_index(coefficient)
-        for atom in monomial:
-            if atom not in memo:
-                memo[atom] = _substitute_atom(atom, values, memo)
-            product = product * memo[atom]
-        total = total + product
-    return total
-
-
-def _substitute_atom(
-    atom: Atom, values: Mapping[Atom, IndexExpr], memo: dict[Atom, IndexExpr]
-) -> IndexExpr:
-    if atom in values:
-        return values[atom]
-    match atom:
-        case Quotient(numerator, denominator):
-            return _substitute(numerator, values, memo) // _substitute(denominator, values, memo)
-        case Remainder(numerator, denominator):
-            return _substitute(numerator, values, memo) % _substitute(denominator, values, memo)
-    return IndexExpr._of({(atom,): 1})
-
-
-@lru_cache(maxsize=65536)
-def atoms(expr: IndexExpr) -> frozenset[Atom]:
-    """The variables and sizes that `expr` depends on, those inside `//` and `%` included."""
-    found: set[Atom] = set()
-    for monomial, _ in expr.terms:
-        for atom in monomial:
-            if isinstance(atom, Quotient | Remainder):
-                found |= atoms(atom.numerator) | atoms(atom.denominator)
-            else:
-                found.add(atom)
-    return frozenset(found)
-
-
-def stride_of(expr: IndexExpr, var: Var) -> IndexExpr | None:
-    """By how much `expr` grows when `var` grows by one; None where that is not constant."""
-    stride = ZERO
-    for monomial, coefficient in expr.terms:
-        count = monomial.count(var)
-        if count == 0:
-            if any(isinstance(a, Quotient | Remainder) and var in _inside(a) for a in monomial):
-                return None
-            continue
-        others = tuple(atom for atom in monomial if atom is not var)
-        inside = any(isinstance(a, Quotient | Remainder) and var in _inside(a) for a in others)
-        if count > 1 or inside:
-            return None
-        stride = stride + IndexExpr._of({others: coefficient})
-    return stride
-
-
-def _inside(atom: Quotient | Remainder) -> frozenset[Atom]:
-    return atoms(atom.numerator) | atoms(atom.denominator)
-
-
-def evaluate(expr: IndexExpr, values: Mapping[str, int]) -> int:
-    """The value of `expr`, given each variable's and size's value by name."""
-    total = 0
-    for monomial, coefficient in expr.terms:
-        product = coefficient
-        for atom in monomial:
-            product *= _evaluate_atom(atom, values)
-        total += product
-    return total
-
-
-def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
-    match atom:
-        case Quotient(numerator, denominator):
-            return evaluate(numerator, values) // evaluate(denominator, values)
-        case Remainder(numerator, denominator):
-            return evaluate(numerator, values) % evaluate(denominator, values)
-    return values[atom.text]
-
-
-def product(values: Iterable[IndexExpr]) -> IndexExpr:
-    """The product of `values`; 1 for none."""
-    result = ONE
-    for value in values:
-        result = result * value
-    return result
 
 
 def _factor(expr: IndexExpr) -> str:

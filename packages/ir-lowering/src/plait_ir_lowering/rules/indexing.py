@@ -7,7 +7,8 @@ from typing import Any
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
-from plait_ir_lowering.ir.index import Atom, IndexExpr, as_index, atoms, substitute
+from plait_ir_lowering.ir.index import Atom, IndexExpr, as_index
+from plait_ir_lowering.ir.index_queries import atoms, substitute
 from plait_ir_lowering.ir.values import CheckedIndex, IndexValue, Load, Masked, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.tensors import TensorExpr, dimensions

@@ -30,7 +30,8 @@ from plait_ir_lowering.ir.graph import (
     Reduction,
     TensorRef,
 )
-from plait_ir_lowering.ir.index import Sym, Var, atoms
+from plait_ir_lowering.ir.index import Sym, Var
+from plait_ir_lowering.ir.index_queries import atoms
 from plait_ir_lowering.ir.ops import ReductionKind, TypeMismatchError
 from plait_ir_lowering.ir.values import Value
 from plait_ir_lowering.text.parse_values import (

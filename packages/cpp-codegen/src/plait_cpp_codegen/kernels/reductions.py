@@ -1,0 +1,84 @@
+"""Reductions in C++: what they begin with, how they gather values, and how parts are joined."""
+
+from __future__ import annotations
+
+import math
+
+from plait_cpp_codegen.kernels.types import REGISTER
+from plait_cpp_codegen.kernels.values import literal
+from plait_ir_lowering import DType, ReductionKind
+from plait_scheduler import Reduce
+
+
+def accumulator(reduce: Reduce, lanes: int | None = None) -> str:
+    """The C++ type of what a reduction gathers in; of `L` lanes if no other number is given."""
+    count = "L" if lanes is None else str(lanes)
+    kind = REGISTER[reduce.value.dtype]
+    if reduce.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
+        return f"Position<{kind}, {count}>"
+    return f"vec<{kind}, {count}>"
+
+
+def start(reduce: Reduce, lanes: str) -> str:
+    """What an accumulator begins with."""
+    dtype = reduce.value.dtype
+    kind = REGISTER[dtype]
+    match reduce.kind:
+        case ReductionKind.ARGMAX | ReductionKind.ARGMIN:
+            return "{}"
+        case ReductionKind.SUM | ReductionKind.ANY:
+            start = literal(0, dtype)
+        case ReductionKind.PROD | ReductionKind.ALL:
+            start = literal(1, dtype)
+        case ReductionKind.MAX:
+            start = _extreme(dtype, largest=False)
+        case ReductionKind.MIN:
+            start = _extreme(dtype, largest=True)
+    return f"splat<{kind}, {lanes}>({start})"
+
+
+def _extreme(dtype: DType, *, largest: bool) -> str:
+    if dtype is DType.bool_:
+        return "-1" if largest else "0"
+    if dtype.is_float:
+        return literal(math.inf if largest else -math.inf, dtype)
+    bits = dtype.itemsize * 8
+    if not dtype.is_signed:
+        return literal(2**bits - 1 if largest else 0, dtype)
+    return literal(2 ** (bits - 1) - 1 if largest else -(2 ** (bits - 1)), dtype)
+
+
+def join(reduce: Reduce, a: str, b: str, lanes: str) -> str:
+    """Two partial results as one."""
+    kind = REGISTER[reduce.value.dtype]
+    is_bool = reduce.value.dtype is DType.bool_
+    match reduce.kind:
+        case ReductionKind.SUM:
+            return f"({a} | {b})" if is_bool else f"({a} + {b})"
+        case ReductionKind.PROD:
+            return f"({a} & {b})" if is_bool else f"({a} * {b})"
+        case ReductionKind.ANY:
+            return f"({a} | {b})"
+        case ReductionKind.ALL:
+            return f"({a} & {b})"
+        case ReductionKind.MAX:
+            return f"({a} | {b})" if is_bool else f"maximum<{lanes}, {kind}>({a}, {b})"
+    return f"({a} & {b})" if is_bool else f"minimum<{lanes}, {kind}>({a}, {b})"
+
+
+def accumulate(reduce: Reduce, value: str, place: str) -> str:
+    """The statement that adds a value, which stands at a place of the inner domain."""
+    name = f"acc_{reduce.name}"
+    match reduce.kind:
+        case ReductionKind.ARGMAX:
+            return f"{name}.larger({value}, {place});"
+        case ReductionKind.ARGMIN:
+            return f"{name}.smaller({value}, {place});"
+    return f"{name} = {join(reduce, name, value, 'L')};"
+
+
+def result(reduce: Reduce) -> str:
+    """What an accumulator holds at the end."""
+    if reduce.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
+        return f"acc_{reduce.name}.position"
+    return f"acc_{reduce.name}"
