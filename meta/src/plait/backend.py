@@ -63,6 +63,11 @@ class GraphCompiler:
         return self.request.backend in _TARGETS
 
     @property
+    def orders_draws(self) -> bool:
+        """Whether what it compiles draws random numbers as the graph does, in its order."""
+        return isinstance(self.request.backend, str)
+
+    @property
     def graphs(self) -> tuple[CompiledGraph, ...]:
         """Records of the graphs, in the order in which they were compiled."""
         with self._lock:

@@ -107,6 +107,7 @@ def _compile_function(
         dynamic=request.dynamic,
         recompile_limit=request.options.recompile_limit,
         data_dependent=not compiler.has_static_sizes,
+        orders_draws=compiler.orders_draws,
         profile=compiler.profile,
     )
     with _lock:

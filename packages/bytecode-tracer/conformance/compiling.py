@@ -64,7 +64,7 @@ class Compiler:
         """The same kind of object as `program`: function, method, module or callable."""
 
         def function(plain: types.FunctionType) -> CompiledFunction:
-            chosen = {**self.options, **options}
+            chosen = {"orders_draws": True, **self.options, **options}
             self.made.append(CompiledFunction(plain, self._backend, **chosen))
             return self.made[-1]
 

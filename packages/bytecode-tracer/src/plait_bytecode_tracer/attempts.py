@@ -94,7 +94,8 @@ class Attempt:
 
         def policy() -> Policy:
             depends = self.settings.data_dependent and dynamic is not False
-            return Policy(dynamic, self.history, self.marks, depends, self.checks)
+            orders = self.settings.orders_draws
+            return Policy(dynamic, self.history, self.marks, depends, self.checks, orders)
 
         capture: Capture | None = None
         try:

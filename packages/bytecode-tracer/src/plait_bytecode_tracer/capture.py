@@ -24,6 +24,7 @@ from plait_bytecode_tracer.outside.aliasing import (
     refuse_shared,
 )
 from plait_bytecode_tracer.outside.mourning import refuse_deaths
+from plait_bytecode_tracer.outside.seeds import Preparation, preparation
 from plait_bytecode_tracer.outside.tensors import GraphInput, guard_requires_grad
 from plait_bytecode_tracer.residual.effects import replay_effects
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
@@ -63,6 +64,14 @@ class Capture:
     """What `body` reads from the call, by name."""
     is_plain_forward: bool = False
     """Whether it is a module's `forward`, with guards that a call of the module is no more."""
+    preparation: Preparation | None = None
+    """What sets random generators before the graph."""
+
+    @property
+    def given(self) -> tuple[Source, ...]:
+        """What the graph's call is given: its inputs, and what is set before it."""
+        prepare = self.preparation
+        return self.sources if prepare is None else (*self.sources, *prepare.sources)
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -87,7 +96,7 @@ class Capture:
         symbols = self.state.symbols
         if symbols is not None and symbols.has_more():
             symbols.guard_rest()
-            outputs = [*self.sources, *self.reads.sources.values()]
+            outputs = [*self.given, *self.reads.sources.values()]
             self.tree = guard_tree(self.state.guards, outputs)
 
     @property
@@ -175,18 +184,20 @@ def captured(
     else:
         drop_dead_nodes(graph)
     module = fx.GraphModule(state.scope.holder, graph, function.__name__)
-    reads = rebuilder.writer
+    reads, prepare = rebuilder.writer, preparation(state)
     rebuilder.release()
+    given = [*(i.source for i in state.inputs), *(() if prepare is None else prepare.sources)]
     return Capture(
         module,
         tuple(state.inputs),
-        guard_tree(state.guards, [*(i.source for i in state.inputs), *reads.sources.values()]),
+        guard_tree(state.guards, [*given, *reads.sources.values()]),
         graph_break,
         continuation,
         state,
         lines,
         reads,
         state.is_plain_forward,
+        prepare,
     )
 
 

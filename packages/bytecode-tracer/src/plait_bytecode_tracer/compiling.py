@@ -26,6 +26,7 @@ def compile(  # the field's name for it
     fullgraph: bool = False,
     dynamic: bool | None = None,
     recompile_limit: int = 8,
+    orders_draws: bool = False,
 ) -> Any:
     """Capture the graphs of a function, method or module, and let a backend compile them.
 
@@ -38,6 +39,7 @@ def compile(  # the field's name for it
         fullgraph: raise FullGraphError at a graph break.
         dynamic: as `CompiledFunction` has it.
         recompile_limit: specialisations of one function; further calls run eagerly.
+        orders_draws: as `CompiledFunction` has it.
 
     Returns:
         The same kind of object, with the same behaviour: values, exceptions, side effects.
@@ -56,6 +58,7 @@ def compile(  # the field's name for it
             fullgraph=fullgraph,
             dynamic=dynamic,
             recompile_limit=recompile_limit,
+            orders_draws=orders_draws,
         )
 
     return compile_object(model, compile_function)

@@ -47,6 +47,9 @@ class CompiledFunction:
             since an earlier call was traced; True, all that is passed; False, none.
         data_dependent: whether graphs may have numbers and sizes that depend on data, as
             `nonzero` and `item` give them; they break the graph otherwise.
+        orders_draws: whether what the backend makes draws random numbers in the order of the
+            graph, from torch's generators; graphs may then set these between two draws, by
+            operators `plait_random.*` that are tagged as random, and break there otherwise.
         recompile_limit: with that many specialisations, further calls run eagerly.
         native_guards: check guards by native code, once that has been built.
         profile: where phases are timed.
@@ -67,12 +70,13 @@ class CompiledFunction:
         recompile_limit: int = 8,
         native_guards: bool = True,
         data_dependent: bool = True,
+        orders_draws: bool = False,
         profile: Profile | None = None,
         settings: Settings | None = None,
     ) -> None:
         self._settings = settings or Settings(
             *(backend, fullgraph, dynamic, recompile_limit, native_guards, data_dependent),
-            profile or Profile(),
+            *(orders_draws, profile or Profile()),
         )
         self.function = function
         self.__name__ = function.__name__

@@ -123,7 +123,7 @@ def entry_source(parts: Parts) -> str:
     lines = ["try:", *(f"    {line}" for line in checks.lines or ["pass"])]
     lines.append("except Exception: return _MISS")
     lines += [f"{name} = {checks.value(s)}" for name, s in capture.reads.sources.items()]
-    inputs = [checks.value(source) for source in capture.sources]
+    inputs = [checks.value(source) for source in capture.given]
     lines += _graph_call(parts, ", ".join(inputs))
     return _define("entry", parts.parameters, [*lines, *capture.body])
 
@@ -156,7 +156,7 @@ def _native_run(native: types.ModuleType, parts: Parts) -> Callable[..., Any]:
         parameters = ("_out", *parts.parameters, *capture.reads.sources)
         body = _function(_define("body", parameters, list(capture.body)), "body", parts)
     reads = () if body is None else tuple(capture.reads.sources.values())
-    inputs = capture.sources if parts.compiled is not None else ()
+    inputs = capture.given if parts.compiled is not None else ()
     call = Call(parts.compiled, inputs, body, reads, position, MISS, parts.failed)
     made: Callable[..., Any] = guarded(
         native, capture.tree, capture.state.constants, parts.argument_count, call

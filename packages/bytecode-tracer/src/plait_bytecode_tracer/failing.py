@@ -14,9 +14,10 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.rewinding import Rewinding, draws, is_of_the_cpu
+from plait_bytecode_tracer.rewinding import Prepare, Rewinding, draws, is_of_the_cpu
 from plait_bytecode_tracer.tensors.accumulation import first_gradient
 from plait_bytecode_tracer.tensors.module_hooks import hook_inputs, hook_outputs
+from plait_bytecode_tracer.tensors.random_ops import OPERATORS
 from plait_bytecode_tracer.tensors.transforms import register_hook
 from plait_bytecode_tracer.values.variables import Known, Variable
 from plait_utils.checks import check, check_number
@@ -172,16 +173,21 @@ def is_opaque(target: Any) -> bool:
     """Whether a node calls an operator that is not torch's own, which may do and raise anything."""
     if not isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return False
-    return getattr(target, "__module__", "") not in _OPERATORS
+    return getattr(target, "__module__", "") not in _OPERATORS and target not in OPERATORS
 
 
-def rewinding(run: Callable[..., Any], graph: fx.Graph) -> Rewinding | None:
-    """A graph's call that can be undone, where it draws and then may fail."""
+def rewinding(
+    run: Callable[..., Any], graph: fx.Graph, prepare: Prepare | None
+) -> Rewinding | None:
+    """A graph's call that can be undone, where it draws, or `prepare` sets generators before it,
+    and then may fail."""
     has_checks = any(node.target in _CHECKS for node in graph.nodes)
     may_fail = has_checks or any(is_fallible(node.target, node.args) for node in graph.nodes)
     is_random = may_fail and any(_is_of_torch(node) and draws(node) for node in graph.nodes)
     is_undoable = has_checks or all(map(is_undone, graph.nodes))
-    return Rewinding(run) if is_random and is_undoable else None
+    if not is_undoable or not (is_random or prepare is not None):
+        return None
+    return Rewinding(run, prepare)
 
 
 def runs_torch_alone(graph: fx.Graph) -> bool:
@@ -206,7 +212,7 @@ def is_pure(node: fx.Node) -> bool:
 
 def _is_of_torch(node: fx.Node) -> bool:
     """Whether nothing shows of a node's run but its result and the random numbers it draws."""
-    if node.op in ("placeholder", "output", "get_attr"):
+    if node.op in ("placeholder", "output", "get_attr") or node.target in OPERATORS:
         return True
     if IS_PURE in node.meta:
         return bool(node.meta[IS_PURE])

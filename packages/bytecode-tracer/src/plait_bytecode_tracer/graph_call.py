@@ -10,7 +10,6 @@ import torch
 from plait_bytecode_tracer.aftermath.handling import Aftermath, prepared
 from plait_bytecode_tracer.breaking.origins import is_chain, origin_of
 from plait_bytecode_tracer.capture import Capture
-from plait_bytecode_tracer.outside.seeds import seeding
 from plait_bytecode_tracer.settings import Backend
 from plait_bytecode_tracer.tensors.ambient import marking, restoring
 from plait_bytecode_tracer.tensors.requiring import requiring
@@ -26,8 +25,6 @@ def graph_call(
     if _is_itself(run, capture.graph_module) or has_changed(state.class_codes.values()):
         run = capture.graph_module.forward  # its backward has effects
     run, failed = prepared(function, capture, run)
-    if state.seeds.first is not None and state.seeds.has_drawn:
-        run = seeding(run, state.seeds.first)
     required = capture.required
     if required:
         run = requiring(run, required)

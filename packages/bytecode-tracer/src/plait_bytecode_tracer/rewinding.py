@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
+
+from plait_bytecode_tracer.tensors.random_ops import OPERATORS
 
 _RANDOM = (
     *("rand", "normal", "dropout", "bernoulli", "multinomial", "poisson", "rrelu", "seed"),
@@ -23,8 +25,10 @@ _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def draws(node: fx.Node) -> bool:
-    """Whether a node may draw random numbers."""
+    """Whether a node may draw random numbers, or read or set what they are drawn from."""
     target: Any = node.target
+    if target in OPERATORS:
+        return True
     name = target if isinstance(target, str) else str(getattr(target, "__name__", ""))
     if "dropout" in name and _keeps_all(node):
         return False
@@ -58,21 +62,26 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
             yield from _tensors(item)
 
 
+Prepare: TypeAlias = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
 class Rewinding:
     """A graph's call whose random numbers can be drawn once more after it has failed.
 
     Args:
         run: the graph's call.
+        prepare: sets generators before it, and leaves the graph's arguments of the call's.
     """
 
-    def __init__(self, run: Callable[..., Any]) -> None:
+    def __init__(self, run: Callable[..., Any], prepare: Prepare | None = None) -> None:
         self._run = run
+        self._prepare = prepare
         self._local = threading.local()
 
     def __call__(self, *args: Any) -> Any:
         before = torch.default_generator.get_state()
         try:
-            return self._run(*args)
+            return self._run(*(args if self._prepare is None else self._prepare(args)))
         except Exception as error:
             self._local.failure = error, before
             raise

@@ -138,7 +138,7 @@ class TraceState:
     def effects(self) -> tuple[object, ...]:
         """What the trace has done to the world so far, as something to compare."""
         gradients = [*map(id, self.derivatives.gradients.values())]
-        chosen = self.seeds.first, self.ambient.default_device
+        chosen = self.seeds.set_count, self.ambient.default_device
         return self.world.changes(), gradients, len(self.deferred), chosen
 
     def release(self) -> None:

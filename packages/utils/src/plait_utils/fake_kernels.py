@@ -81,3 +81,16 @@ def _table() -> dict[OpOverload, Callable[..., Any]]:
 
 OWN_KERNELS = _table()
 """What runs for an operator on fake tensors, under the mode."""
+
+
+def add_fake_kernel(func: OpOverload, kernel: Callable[..., Any]) -> None:
+    """Let an operator of a library's own run by `kernel` on fake tensors, under their mode.
+
+    `torch.library.register_fake` says the same to torch, whose way to it imports its compiler.
+
+    Raises:
+        ValueError: it has a kernel already.
+    """
+    if func in OWN_KERNELS:
+        raise ValueError(f"{func} has two kernels on fake tensors")
+    OWN_KERNELS[func] = kernel

@@ -95,6 +95,8 @@ def _capture_to(
     error: Exception,
     values: Sequence[Any],
 ) -> tuple[Capture, Thrown]:
+    if capture.state.seeds.count:  # what was read of generators that the graph has moved
+        raise TraceBreakError("GB0002", "the state of a random generator is read")
     step = progress.node.meta.get(STEP)
     if step is None:
         raise TraceBreakError("GB0001", "a node that no instruction has added")
@@ -110,7 +112,9 @@ def _capture_to(
     refuse_shared(rebuilder.named)
     lines = tuple(rebuilder.lines) if thrown.continuation else (*rebuilder.lines, "return None")
     failure = GraphBreak("GB0008", str(error), frames[-1].lines(), "")
-    return captured(function, state, rebuilder, lines, failure, thrown.continuation), thrown
+    made = captured(function, state, rebuilder, lines, failure, thrown.continuation)
+    made.preparation = None  # generators have been set before the graph
+    return made, thrown
 
 
 def _require_same(graph: fx.Graph, progress: Progress, step: int) -> None:

@@ -36,6 +36,7 @@ from plait_bytecode_tracer.aftermath.saving import Saving, Watched, changed_plac
 from plait_bytecode_tracer.capture import Capture
 from plait_bytecode_tracer.failing import is_fallible, is_pure, is_undone, rewinding
 from plait_bytecode_tracer.frames.binding import call_with_values
+from plait_bytecode_tracer.outside.seeds import after_setting
 from plait_bytecode_tracer.tensors.ambient import has_failed
 from plait_utils import PlaitError, get_logger
 from plait_utils.checks import is_check_failure
@@ -78,7 +79,7 @@ class Aftermath:
         state = self.capture.state
         if not state.has_checks:
             return True
-        if state.seeds.first is not None:  # set before the graph runs
+        if self.capture.preparation is not None and self.rewind is None:
             return False
         nodes = self.capture.graph_module.graph.nodes
         return self._stops_at_checks or (self.undo is not None and all(map(is_undone, nodes)))
@@ -151,8 +152,11 @@ def prepared(
     run, undo = _undoing(capture, made)
     if capture.state.has_checks and run is made:
         run = getattr(made, "unchanged_on_error", made)  # it does not try in another way first
-    random = rewinding(run, graph)
+    prepare = capture.preparation
+    random = rewinding(run, graph, prepare)
     if random is None:
+        if prepare is not None:
+            run = after_setting(run, prepare)
         return run, Aftermath(function, capture, undo, None, in_order)
     return random, Aftermath(function, capture, undo, random.rewind, in_order)
 

@@ -40,6 +40,7 @@ _TRACED_MODULES = ("torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 _INLINED = frozenset(
     {
         *("_wraps_without_dynamo_attrs", "_check_randomness_arg", "inner", "wrapped"),
+        "fork_rng",
         *("_vjp_with_argnums", "_jvp_with_argnums", "error_if_complex", "fn", "wrapper"),
         "__getitem__",  # of a kernel, with a grid
         *("_pack_kwargs", "_unpack_kwargs"),
@@ -59,7 +60,8 @@ def inline(
         return marked
     module = function.__module__ or ""
     untraced = module.startswith(_UNTRACED_MODULES) and module not in _TRACED_MODULES
-    if untraced and function.__code__.co_name not in _INLINED and not _is_resumed(function):
+    known = {function.__code__.co_name, function.__name__}  # decorators leave the second
+    if untraced and not known & _INLINED and not _is_resumed(function):
         rule = find_named(function)
         if rule is not None:
             return rule(frame, *args, **kwargs)

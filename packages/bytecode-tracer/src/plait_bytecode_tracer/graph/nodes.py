@@ -90,7 +90,7 @@ def emit(
     node = state.graph.create_node(kind, target, node_args, node_kwargs)
     node.meta["val"] = result
     state.mark(node)
-    state.seeds.note(node)
+    state.seeds.note(state, node)
     if state.must_be_undone:
         require_undone(node)
     if not state.mutates_tensors:

@@ -11,6 +11,7 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.objects.statics import DELETED, MISSING
+from plait_bytecode_tracer.outside.seeds import SETTERS
 from plait_bytecode_tracer.residual.containers import elements_of_set, key_of, writes_to_set
 from plait_bytecode_tracer.tensors.ambient import DeviceMode
 from plait_bytecode_tracer.values.lookup import is_a, table_of
@@ -42,10 +43,9 @@ def replay_effects(rebuilder: Rebuilder) -> None:
     for tensor, wanted in rebuilder.state.derivatives.required.values():  # there may be no graph
         rebuilder.lines.append(f"{rebuilder.value(tensor)}.requires_grad_({wanted})")
     seeds = rebuilder.state.seeds
-    if seeds.first is not None and not seeds.has_drawn:
-        rebuilder.lines.append(
-            f"{rebuilder.state.constants.name(torch.manual_seed)}({seeds.first})"
-        )
+    seeds.require_unchanged(rebuilder.state)
+    for setting in [] if seeds.has_drawn else seeds.before:
+        _deferred_call(rebuilder, Known(SETTERS[setting.kind]), [setting.value], {})
     for function, args, kwargs in rebuilder.state.deferred:
         _deferred_call(rebuilder, function, args, kwargs)
     late: list[str] = []

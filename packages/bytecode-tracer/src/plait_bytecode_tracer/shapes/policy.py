@@ -50,6 +50,7 @@ class Policy:
         marks: what was said of arguments by name.
         data_dependent: whether graphs may compute numbers and sizes that depend on data.
         checks: where graphs may check what is expected of data, and fail.
+        orders_draws: whether graphs may set random generators between what they draw.
     """
 
     dynamic: bool | None = False
@@ -57,6 +58,7 @@ class Policy:
     marks: Mapping[str, Mark] = field(default_factory=dict)
     data_dependent: bool = False
     checks: Checks = Checks.ANYWHERE
+    orders_draws: bool = False
     found: Seen = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
