@@ -15,7 +15,7 @@ import functools
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.outside.detaching import detach
@@ -75,6 +75,33 @@ class Opaque:
     """Stands for a value of which real code needs nothing but its identity."""
 
     __slots__ = ("__weakref__",)
+
+
+class OpaqueNumber(Opaque):
+    """Stands for a number that changes from call to call; what reads it raises `called`."""
+
+    __slots__ = ("_called",)
+
+    def __init__(self, called: StandInCalledError) -> None:
+        self._called = called
+
+
+def _refuse(number: OpaqueNumber, *args: object) -> NoReturn:
+    raise number._called
+
+
+_READING = (
+    *("repr", "str", "format", "hash", "bool", "int", "index", "float", "complex", "len", "iter"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "round", "trunc"),
+    *(
+        f"{side}{name}"
+        for side in ("", "r")
+        for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow")
+    ),
+    *(f"{side}{name}" for side in ("", "r") for name in ("and", "or", "xor", "lshift", "rshift")),
+)
+for _name in _READING:
+    setattr(OpaqueNumber, f"__{_name}__", _refuse)
 
 
 @dataclass(slots=True)
@@ -289,8 +316,10 @@ class Made:
                 return functools.partial(
                     self.stand_in(function), *map(self.stand_in, args.items), **named
                 )
-            case TensorVariable() | SymbolVariable():
+            case TensorVariable():
                 return Opaque()
+            case SymbolVariable():
+                return OpaqueNumber(self.called)
             case ViewVariable(owner, name):
                 return getattr(self.stand_in(owner), name)()
         name = type(variable).__name__.removesuffix("Variable").lower()
@@ -323,9 +352,9 @@ class Made:
                 self._fill_object(variable, real)
 
     def _fill_function(self, variable: FunctionVariable, real: Any) -> None:
-        real.__defaults__ = tuple(map(self.stand_in, variable.defaults)) or None
+        real.__defaults__ = tuple(map(self._default, variable.defaults)) or None
         named = variable.keyword_defaults
-        real.__kwdefaults__ = {n: self.stand_in(v) for n, v in named.items()} or None
+        real.__kwdefaults__ = {n: self._default(v) for n, v in named.items()} or None
         annotations = variable.described.get("__annotations__")
         if annotations is None:  # the one dict that it has from now on
             annotations = DictVariable(variable.annotations)
@@ -334,6 +363,12 @@ class Made:
             setattr(real, name, self.stand_in(value))
         for name, value in variable.attributes.items():
             real.__dict__[name] = self.stand_in(value)
+
+    def _default(self, value: Variable) -> Any:
+        """A default value, which real code may hand on: in a signature, for one."""
+        if isinstance(value, SymbolVariable):
+            raise TraceBreakError("GB0009", "a default that changes, of a function in a class")
+        return self.stand_in(value)
 
     def _fill_object(self, variable: ObjectVariable, real: Any) -> None:
         base = variable.base
