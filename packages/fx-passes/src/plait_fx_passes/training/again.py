@@ -6,7 +6,7 @@ formulas. It runs on the same inputs, under the same autocast, and draws the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -94,12 +94,25 @@ class Again:
             RuntimeError: an input that gradients depend on was written to since.
         """
         check_versions(before.kept, before.versions)
+        given = dict(zip(self.uses.sources, (*before.kept, *before.copies), strict=True))
         with torch.enable_grad():
-            sources = _apart(zip(self.kept, before.kept, strict=True))
-            sources |= _apart(zip(self.copied, before.copies, strict=True))
-            sources |= {n: self._zeros(n, value) for n, value in self._others.items()}
+            sources = self.sources(given)
             with self.as_before(before.states, self._autocast):
-                results = self._results(self._inputs(sources))
+                results = self.results(sources)
+        return self.differentiated(results, tangents, sources)
+
+    def sources(self, given: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+        """What gradients are asked for, from the inputs that they depend on, by placeholder."""
+        found = _apart(given.items())
+        return found | {n: self._zeros(n, value) for n, value in self._others.items()}
+
+    def differentiated(
+        self,
+        results: Mapping[int, torch.Tensor],
+        tangents: Sequence[torch.Tensor | None],
+        sources: dict[int, torch.Tensor],
+    ) -> tuple[torch.Tensor | None, ...]:
+        """For each input, then for each copy, its gradient."""
         pairs = [
             (results[n], tangent)
             for n, tangent in zip(self._joint.tangents, tangents, strict=True)
@@ -125,8 +138,9 @@ class Again:
         made = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device).zero_()
         return made.requires_grad_(self._joint.gradients[n] is not None)
 
-    def _results(self, inputs: list[torch.Tensor]) -> dict[int, torch.Tensor]:
+    def results(self, sources: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
         """The program's tensor for each result of the joint graph."""
+        inputs = self._inputs(sources)
         program = self._joint.program
         leaves = tree_leaves(self._call(inputs))
         found: dict[int, torch.Tensor] = {}

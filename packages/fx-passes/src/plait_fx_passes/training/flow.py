@@ -15,6 +15,9 @@ from torch.autograd.graph import Node, get_gradient_edge
 
 from plait_utils.fake import is_fake
 
+_TELLS = hasattr(torch._C._autograd.SavedTensor, "data")
+"""Whether this torch tells what a node has saved without unpacking it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -72,6 +75,40 @@ def flow_of(results: Sequence[torch.Tensor], leaves: Mapping[int, Sequence[torch
         results: the differentiable results, one for each tangent.
         leaves: the tensors that gradients are asked for, by placeholder.
     """
+    starts, above, below = _ways(results, leaves)
+    kinds = dict.fromkeys((above[n], below[n]) for n in below if below[n] and _saves_tensors(n))
+    return Flow(
+        reached=tuple(_members(0 if start is None else below[start]) for start in starts),
+        steps=tuple(Step(_members(tangents), _members(inputs)) for tangents, inputs in kinds),
+    )
+
+
+def classes_of(
+    results: Sequence[torch.Tensor], leaves: Mapping[int, Sequence[torch.Tensor]]
+) -> dict[Node, Step]:
+    """What kind of way each node of autograd's graph lies on that saves tensors.
+
+    Args as of :func:`flow_of`; leaves may be views, at which the ways end.
+    """
+    _, above, below = _ways(results, leaves)
+    return {
+        node: Step(_members(above[node]), _members(bits))
+        for node, bits in below.items()
+        if bits and _saves_tensors(node)
+    }
+
+
+def nodes_below(tensors: Sequence[torch.Tensor]) -> list[Node]:
+    """The nodes of autograd's graph that computed tensors."""
+    starts = [_node_of(tensor) for tensor in tensors]
+    return _children_first([node for node in starts if node is not None])
+
+
+def _ways(
+    results: Sequence[torch.Tensor], leaves: Mapping[int, Sequence[torch.Tensor]]
+) -> tuple[list[Node | None], dict[Node, int], dict[Node, int]]:
+    """Where gradients of the results start, and of all nodes from there, children first, from
+    which results and to which leaves ways lead through them, as bits of numbers."""
     ends = {
         _accumulator_of(leaf): index
         for index in leaves
@@ -93,11 +130,7 @@ def flow_of(results: Sequence[torch.Tensor], leaves: Mapping[int, Sequence[torch
     for node in reversed(order):
         for child in _children(node):
             above[child] |= above[node]
-    kinds = dict.fromkeys((above[n], below[n]) for n in order if below[n] and _saves_tensors(n))
-    return Flow(
-        reached=tuple(_members(0 if start is None else below[start]) for start in starts),
-        steps=tuple(Step(_members(tangents), _members(inputs)) for tangents, inputs in kinds),
-    )
+    return starts, above, below
 
 
 def _accumulator_of(leaf: torch.Tensor) -> Node:
@@ -144,7 +177,9 @@ def _saves_tensors(node: Node) -> bool:
     own = getattr(node, "_raw_saved_tensors", None)
     if isinstance(own, tuple):
         return bool(own)  # a function of the user's
-    return any(_holds(getattr(node, name)) for name in dir(node) if name.startswith("_raw_saved_"))
+    names = [name for name in dir(node) if name.startswith("_raw_saved_")]
+    # Of torch before 2.12 it cannot be asked whether a place is empty, which few are.
+    return any(_holds(getattr(node, name)) for name in names) if _TELLS else bool(names)
 
 
 def _holds(saved: object) -> bool:

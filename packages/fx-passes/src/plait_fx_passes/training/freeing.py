@@ -13,22 +13,36 @@ from typing import Any, TypeAlias
 import torch
 
 from plait_fx_passes.training.flow import Flow
+from plait_fx_passes.training.spent import USED_UP
 
 Pattern: TypeAlias = tuple[bool, ...]
 """For each tangent, whether it is given."""
 
 _CHANGED = "modified by an inplace operation"
+keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+_running_pass = torch._C._current_graph_task_id
 _will_run = torch._C._will_engine_execute_node
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
     """What is left after backwards that freed: the steps that they ran, and saved tensors
-    (None where nothing needs them any more)."""
+    (None where nothing needs them any more).
+
+    ``now`` are the steps that the last of them ran, the pass of autograd numbered ``running``: in
+    that one pass a node and gradients of the same node may run them.
+    """
 
     spent: frozenset[int]
     held: tuple[torch.Tensor, ...] | None
     versions: tuple[int, ...] = ()
+    now: frozenset[int] = frozenset()
+    running: int = -1
+
+    @property
+    def barred(self) -> frozenset[int]:
+        """The steps that the pass that runs must not come to."""
+        return self.spent - self.now if self.running == _running_pass() else self.spent
 
 
 class Freeing:
@@ -36,10 +50,12 @@ class Freeing:
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        self._all = frozenset(range(len(flow.steps)))
+        steps = frozenset(range(len(flow.steps)))
+        self.everything = steps or None
+        """What no backward can follow that has freed it; None where none frees anything."""
         self._separable = tuple(flow.is_separable(n) for n in range(len(flow.reached)))
         self._known: dict[Pattern, frozenset[int]] = {}
-        self._nothing = Left(self._all, None)
+        self._nothing = Left(steps, None)
 
     def held(
         self, ctx: Any, pattern: Pattern, needed: Callable[[Pattern], Collection[int]]
@@ -56,8 +72,8 @@ class Freeing:
                 changed in place since.
         """
         left: Left = ctx.left
-        if left.held is None or self._steps(ctx, pattern) & left.spent:
-            return tuple(ctx.saved_tensors)  # raises, in autograd's words
+        if left.held is None or self._steps(ctx, pattern) & left.barred:
+            raise RuntimeError(USED_UP)
         used = needed(pattern)
         check_versions([left.held[n] for n in used], [left.versions[n] for n in used])
         return left.held
@@ -92,18 +108,33 @@ class Freeing:
         before: Left | None = ctx.left
         return spent if before is None else spent | before.spent
 
-    def is_all(self, spent: frozenset[int]) -> bool:
-        """Whether no backward can follow one that has freed these."""
-        return spent == self._all and bool(spent)
-
     def free(self, ctx: Any, held: tuple[torch.Tensor, ...], spent: frozenset[int]) -> None:
         """Forget what no other backward can need, after one that frees ``spent``."""
-        if self.is_all(spent):
-            ctx.before = None
-            ctx.left = self._nothing
-            return
         left: Left | None = ctx.left
-        ctx.left = Left(spent, held, versions_of(held) if left is None else left.versions)
+        is_all = spent == self.everything
+        if is_all:
+            ctx.before = None
+        if left is None:
+            ctx.left = self._nothing if is_all else Left(spent, held, versions_of(held))
+            return
+        now = spent - left.barred
+        ctx.left = Left(spent, None if is_all else held, left.versions, now, _running_pass())
+
+    def share(self, ctx: Any, held: tuple[torch.Tensor, ...]) -> None:
+        """Others are to run steps of the node, too (:meth:`run_by_others`)."""
+        if ctx.left is None:
+            ctx.left = Left(frozenset(), held, versions_of(held))
+
+    def run_by_others(self, ctx: Any, steps: frozenset[int], *, keeps: bool) -> None:
+        """What a backward from the gradients of a node does to it, which runs these of its steps,
+        and frees their tensors unless it ``keeps`` them. Raises RuntimeError where they are."""
+        left: Left = ctx.left
+        barred = left.barred
+        if steps & barred:
+            raise RuntimeError(USED_UP)
+        if not keeps:
+            spent = left.spent | steps
+            ctx.left = Left(spent, left.held, left.versions, spent - barred, _running_pass())
 
     def _steps(self, ctx: Any, pattern: Pattern) -> frozenset[int]:
         known = self._known.get(pattern)

@@ -11,17 +11,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 
 from plait_fx_passes.training.again import Again, Before
 from plait_fx_passes.training.backwards import Tangent, is_wrapped
-from plait_fx_passes.training.freeing import check_versions, stale_places
+from plait_fx_passes.training.freeing import Freeing, check_versions, stale_places
 from plait_fx_passes.training.gradient_program import GradientProgram, Wanted, gradient_program
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.known import is_alike
+from plait_fx_passes.training.linking import Owner, Shared, linked, shared_steps
 from plait_fx_passes.training.partition import Partition, SavedResult
 from plait_fx_passes.training.reading import reads_of
 
@@ -61,6 +62,7 @@ class Higher:
         parts: Partition,
         compile_gradients: CompileGradients | None,
     ) -> None:
+        self.freeing = Freeing(joint.flow)
         self._joint = joint
         self._program = program
         self._again = again
@@ -68,23 +70,41 @@ class Higher:
         self._known = tuple(_known(joint, parts))
         self._lock = threading.Lock()
         self._made: dict[Wanted, _Compiled | None] = {}
+        self._shared: dict[Wanted, Shared | None] = {}
 
     def gradients(
         self,
+        ctx: Any,
         before: Before,
         tangents: Sequence[torch.Tensor | None],
-        held: Sequence[torch.Tensor],
+        held: tuple[torch.Tensor, ...],
     ) -> Gradients:
-        """What :meth:`Again.gradients` returns and raises; ``held`` is what was saved."""
+        """What :meth:`Again.gradients` returns and raises, of the node ``ctx``; ``held`` is what it
+        has saved."""
         given = zip(self._joint.tangents, tangents, strict=True)
         here = [(n, tangent) for n, tangent in given if tangent is not None]
         sources = (*before.kept, *before.copies, *(tangent for _, tangent in here))
-        if self._compile is None or not _is_plain(sources):
+        if not _is_plain(sources):
             return self._again.gradients(before, tangents)
         wanted = Wanted(tuple(n for n, _ in here), tuple(each.requires_grad for each in sources))
         compiled = self._compiled(wanted)
         if compiled is None:
-            return self._again.gradients(before, tangents)
+            found = self._again.gradients(before, tangents)
+        else:
+            found = self._run(compiled, before, sources, held)
+        shared = self._shared_with(wanted)
+        if shared is None:
+            return found
+        return linked(Owner(ctx, self.freeing, held), shared, found)
+
+    def _run(
+        self,
+        compiled: _Compiled,
+        before: Before,
+        sources: Sequence[torch.Tensor],
+        held: Sequence[torch.Tensor],
+    ) -> Gradients:
+        """The gradients, compiled, from the values in use and then the tangents."""
         stale = stale_places(before.kept, before.versions)
         if stale and not stale.isdisjoint(compiled.reads):
             check_versions(before.kept, before.versions)
@@ -107,7 +127,15 @@ class Higher:
             gradients[place] = gradient
         return tuple(gradients)
 
+    def _shared_with(self, wanted: Wanted) -> Shared | None:
+        with self._lock:
+            if wanted not in self._shared:
+                self._shared[wanted] = shared_steps(self._joint, self._again, wanted)
+            return self._shared[wanted]
+
     def _compiled(self, wanted: Wanted) -> _Compiled | None:
+        if self._compile is None:
+            return None
         with self._lock:
             if wanted not in self._made:
                 self._made[wanted] = self._make(wanted)

@@ -12,7 +12,7 @@ from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.runtime import wrap_runtime, writable
 from plait_fx_passes.training.again import Again, Before, inputs_of_gradients
 from plait_fx_passes.training.backwards import Backwards
-from plait_fx_passes.training.freeing import Freeing
+from plait_fx_passes.training.freeing import keeps_graph
 from plait_fx_passes.training.higher import CompileGradients, Higher
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition, SavedInput, SavedResult
@@ -22,7 +22,6 @@ from plait_fx_passes.training.spent import USED_UP
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 
-_keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _transforms = torch._C._are_functorch_transforms_active
 _records = torch.is_grad_enabled
 _finds_anomalies = torch.is_anomaly_enabled
@@ -121,7 +120,7 @@ def autograd_node(
     differentiable = tuple(places[n] for n in joint.tangents)
     constant = tuple(n for n in range(count) if n not in differentiable)
     only_tangents = not constant and differentiable == tuple(range(count))
-    freeing, needed = Freeing(joint.flow), backwards.needed
+    freeing, needed = higher.freeing, backwards.needed
     pick_saved: Picker[torch.Tensor] = picker(
         [
             each.input if isinstance(each, SavedInput) else inputs + places[each.result]
@@ -157,13 +156,13 @@ def autograd_node(
                     raise
                 versions = again.versions(_kept(ctx), parts.saved)
                 held = freeing.held_in_part(ctx, pattern, needed, versions, error)
-            spent = None if _keeps_graph() else freeing.freed_by(ctx, pattern)
+            spent = None if keeps_graph() else freeing.freed_by(ctx, pattern)
             if _records() or _finds_anomalies():
-                found = higher.gradients(_kept(ctx), tangents, held)
+                found = higher.gradients(ctx, _kept(ctx), tangents, held)
             elif joint.tells_apart and not all(pattern):
                 found = again.gradients(_kept(ctx), tangents)
             else:
-                if spent is not None and freeing.is_all(spent):
+                if spent is not None and spent == freeing.everything:
                     ctx.before = None  # its memory is free for what the backward makes
                 found = backwards.run(held, tangents, pattern)
             if spent is not None:

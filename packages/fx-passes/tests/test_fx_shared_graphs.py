@@ -1,0 +1,104 @@
+"""Gradients that are differentiated share nodes with the program: what frees one frees both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from plait_fx_passes import GradientProgram, partition, to_joint, wrap_training
+
+Program = Callable[..., object]
+
+
+def _chain(x: Tensor, w: Tensor) -> Tensor:
+    return (x.exp() @ w).sin()
+
+
+def _two(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    return (x.exp() * w).sin(), (x.tanh() + w).exp()
+
+
+def _polynomial(x: Tensor, w: Tensor) -> Tensor:
+    return x * x * w
+
+
+def _compiled(gm: fx.GraphModule, inputs: list[Tensor], *, with_gradients: bool) -> Program:
+    joint = to_joint(gm, inputs)
+    parts = partition(joint)
+
+    def gradients(made: GradientProgram) -> Program | None:
+        return _compiled(made.program, list(made.examples), with_gradients=True)
+
+    return wrap_training(
+        joint, parts, parts.forward.module(), parts.backward.module(), gm,
+        compile_gradients=gradients if with_gradients else None,
+    )  # fmt: skip
+
+
+ORDERS = {
+    "the program first": ("y", "g"),
+    "the gradient first": ("g", "y"),
+    "two gradients": ("g", "h"),
+    "kept, then freed": ("g keep", "y keep", "g", "y"),
+    "by one input": ("g to w", "y to x"),
+    "the program by one input": ("y to w", "g"),
+    "a new gradient": ("g", "new"),
+}
+
+
+def _observe(run: Program, order: tuple[str, ...]) -> list[object]:
+    x = torch.linspace(-1, 1, 9, dtype=torch.float64).view(3, 3).requires_grad_()
+    w = torch.linspace(0.5, 2, 9, dtype=torch.float64).view(3, 3).requires_grad_()
+    found = run(x, w)
+    outputs = found if isinstance(found, tuple) else (found,)
+    y = sum(each.sum() for each in outputs)
+    assert isinstance(y, Tensor)
+    sums = {"y": y}
+    for name, leaf in (("g", x), ("h", w)):
+        gradient, = torch.autograd.grad(y, leaf, create_graph=True)  # fmt: skip
+        sums[name] = (gradient * gradient).sum()
+    seen: list[object] = []
+    for step in order:
+        name, _, how = step.partition(" ")
+        wanted = {"to x": [x], "to w": [w]}.get(how, [x, w])
+        if name == "new":
+            call = lambda: torch.autograd.grad(y, x, create_graph=True)
+        else:
+            call = lambda: torch.autograd.grad(
+                sums[name], wanted, retain_graph=how == "keep", allow_unused=True
+            )
+        try:
+            seen.append([None if g is None else g.tolist() for g in call()])
+        except RuntimeError as error:
+            seen.append("a second time" in str(error) or str(error))
+    return seen
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("program", [_chain, _two, _polynomial])
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_backwards_raise_where_eager_s_do(
+    program: Program, order: str, with_gradients: bool
+) -> None:
+    inputs = [torch.zeros(3, 3, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    run = _compiled(_graph(program), inputs, with_gradients=with_gradients)
+    got, wanted = _observe(run, ORDERS[order]), _observe(program, ORDERS[order])
+    assert [type(each) for each in got] == [type(each) for each in wanted], (got, wanted)
+    for one, other in zip(got, wanted, strict=True):
+        if isinstance(one, list):
+            assert isinstance(other, list)
+            for a, b in zip(one, other, strict=True):
+                assert (a is None) == (b is None)
+                if a is not None:
+                    torch.testing.assert_close(torch.tensor(a), torch.tensor(b))
+        else:
+            assert one == other
+
+
+def _graph(program: Program) -> fx.GraphModule:
+    graph = fx.Graph()
+    graph.output(graph.call_function(program, (graph.placeholder("x"), graph.placeholder("w"))))
+    return fx.GraphModule(nn.Module(), graph)
