@@ -126,3 +126,18 @@ def test_a_check_after_a_batch_norm_in_training():
         for one, other in zip(plain.state_dict().values(), fast.state_dict().values(), strict=True):
             assert torch.allclose(one, other, equal_nan=True)
         assert torch.allclose(plain.norm.weight.grad, model.norm.weight.grad, atol=1e-4)
+
+
+def test_numbers_that_are_compared():
+    def program(ids, table):
+        if ids.max().item() >= table.shape[0] or ids.min().item() < 0:
+            raise IndexError(f"{ids.tolist()}")
+        return table[ids]
+
+    fast = plait.compile(program, fullgraph=True)
+    table = torch.arange(4.0)
+    for _ in range(2):
+        assert fast(torch.tensor([0, 3]), table).tolist() == [0, 3]
+        for bad in ([0, 4], [-1, 2]):
+            with pytest.raises(IndexError, match=str(bad)[1:-1]):
+                fast(torch.tensor(bad), table)

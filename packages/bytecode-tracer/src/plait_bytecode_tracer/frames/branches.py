@@ -24,6 +24,13 @@ _PASSING = frozenset({"EXTENDED_ARG", "NOP", "TO_BOOL", "PRECALL", "RESUME"})
 """Instructions that leave the truth of the value on the stack as it is."""
 _GOES = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
 _ENDS = frozenset({"RAISE_VARARGS", "RERAISE"})
+_TAKES = {
+    **{name: 0 for name in dis.opmap if name.startswith(("LOAD_FAST", "LOAD_GLOBAL"))},
+    **dict.fromkeys(("LOAD_CONST", "LOAD_DEREF", "LOAD_NAME", "PUSH_NULL"), 0),
+    **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD", "UNARY_NEGATIVE", "UNARY_INVERT"), 1),
+    **dict.fromkeys(("BINARY_OP", "BINARY_SUBSCR", "COMPARE_OP"), 2),
+}
+"""The instructions that are allowed beside a number that is read: how many values each takes."""
 _READS = frozenset({"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"})
 _SUSPENDS = (
     inspect.CO_GENERATOR
@@ -41,6 +48,30 @@ def expected_truth(frame: Frame, *, after: bool = False) -> bool | None:
     where nothing is expected.
     """
     return _expected(frame, frame.index + after)
+
+
+def expected_of_comparison(frame: Frame, is_asked: bool) -> bool | None:
+    """What is expected of a comparison, if that is all that the running call's result is for.
+
+    `is_asked`: the function that is called next with it tells something of it, as comparisons do.
+    """
+    instructions, _ = instructions_of(frame.code)
+    above = 0
+    """How many values lie above the result."""
+    for index in range(frame.index + 1, min(frame.index + _NEXT, len(instructions))):
+        found = instructions[index]
+        name, count = found.opname, found.arg or 0
+        if name in _PASSING or (name in ("SWAP", "COPY") and count == 2 and above == 0):
+            continue  # in chains of comparisons the result is copied
+        if name == "CALL" and above == 0 and count == 1 and is_asked:
+            return _expected(frame, index + 1)
+        if name == "COMPARE_OP" and above < 2:
+            return _expected(frame, index + 1)
+        taken = count + 2 if name == "CALL" else _TAKES.get(name)
+        if taken is None or above < taken:
+            return None
+        above += 1 - taken if name == "CALL" else dis.stack_effect(found.opcode, found.arg)
+    return None
 
 
 def _expected(frame: Frame, index: int) -> bool | None:

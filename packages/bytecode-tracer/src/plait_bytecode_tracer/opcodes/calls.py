@@ -7,6 +7,7 @@ from dis import Instruction
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import NULL, Frame
+from plait_bytecode_tracer.objects.compared_reads import read_to_compare
 from plait_bytecode_tracer.objects.containers import hold, plain_value
 from plait_bytecode_tracer.objects.iteration import elements, require_iterable
 from plait_bytecode_tracer.opcodes.registry import opcode
@@ -52,7 +53,8 @@ def _call(frame: Frame, values: list[Variable], names: tuple[str, ...]) -> None:
         function = upper
     elif upper is not NULL:
         args = [upper, *args]
-    frame.push(_call_directly(frame, function, args, kwargs))
+    found = None if kwargs else read_to_compare(frame, function, args)
+    frame.push(_call_directly(frame, function, args, kwargs) if found is None else found)
 
 
 def _call_directly(

@@ -10,6 +10,7 @@ from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.objects.compared_reads import ReadVariable, compare_reads
 from plait_bytecode_tracer.objects.containers import (
     contains,
     delete_item,
@@ -78,6 +79,9 @@ def binary_op(frame: Frame, instruction: Instruction) -> None:
 @opcode("COMPARE_OP")
 def compare_op(frame: Frame, instruction: Instruction) -> None:
     right, left = frame.pop(), frame.pop()
+    if isinstance(left, ReadVariable) or isinstance(right, ReadVariable):
+        frame.push(compare_reads(frame, _COMPARE[instruction.argval], left, right))
+        return
     result = apply(frame, _COMPARE[instruction.argval], [left, right])
     if sys.version_info >= (3, 13) and (instruction.arg or 0) & 16:
         result = as_bool(frame, result, after=True)

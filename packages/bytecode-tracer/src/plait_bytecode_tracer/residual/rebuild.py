@@ -15,6 +15,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import NULL
 from plait_bytecode_tracer.guards import Reads
 from plait_bytecode_tracer.objects.caches import WRAPPER_CODE
+from plait_bytecode_tracer.objects.compared_reads import ReadVariable
 from plait_bytecode_tracer.outside.calendars import again as made_again
 from plait_bytecode_tracer.outside.liveness import is_held
 from plait_bytecode_tracer.residual.bound_methods import new_bound_method
@@ -199,6 +200,9 @@ class Rebuilder:
                 return self.call(kind, args, kwargs)
             case MethodVariable(owner, name):
                 return self.assign(f"{self.value(owner)}.{name}")
+            case ReadVariable(tensor, kind):
+                number = f"{self.value(tensor)}.item()"
+                return self.assign(f"bool({number})" if kind is bool else number)
             case TextVariable(parts):
                 return self._text(parts)
             case SliceVariable(parts):
