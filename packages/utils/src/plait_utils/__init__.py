@@ -14,6 +14,7 @@ from plait_utils.hashing import stable_hash
 from plait_utils.libraries import find_library_damage
 from plait_utils.log import get_logger, warn_once
 from plait_utils.profile import Profile
+from plait_utils.records import dataclass
 
 __all__ = [
     "CacheError",
@@ -25,6 +26,7 @@ __all__ = [
     "Settings",
     "__version__",
     "collection_threshold",
+    "dataclass",
     "default_cache_root",
     "dump_folder",
     "find_library_damage",
