@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from plait.errors import BackendError
 from plait.options import CompileOptions
 from plait.record import Runner
-from plait_utils import Profile
+from plait_utils import Profile, dataclass
 
 if TYPE_CHECKING:
     from plait_scheduler import Program

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from torch import fx

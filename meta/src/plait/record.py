@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from plait_utils import Profile
+from plait_utils import Profile, dataclass
 
 if TYPE_CHECKING:
     from torch import fx

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plait.record import CompiledGraph, Outcome
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait.verifying import Difference

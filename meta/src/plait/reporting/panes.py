@@ -6,12 +6,12 @@ import inspect
 import linecache
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plait.record import CompiledGraph
 from plait.replay import USER_LINE
 from plait.reporting.collect import described
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from torch import fx

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from plait_utils import dataclass
 
 
 class UncopyableError(Exception):

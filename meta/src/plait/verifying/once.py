@@ -11,7 +11,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from plait_fx_passes.tools import difference
+from plait_utils import dataclass
 
 _OWN_NAMESPACES = ("aten", "prims", "prim")
 

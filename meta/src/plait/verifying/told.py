@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from plait_utils import get_logger
+from plait_utils import dataclass, get_logger
 
 
 @dataclass(frozen=True, slots=True)

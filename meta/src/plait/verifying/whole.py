@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from plait.verifying.once import (
 from plait.verifying.states import RandomStates
 from plait.verifying.told import Difference, Verification
 from plait_fx_passes.tools import first_difference
+from plait_utils import dataclass
 
 
 def verified_graph(

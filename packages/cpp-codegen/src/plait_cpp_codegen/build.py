@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -24,7 +23,7 @@ from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_ir_lowering import post_order
 from plait_scheduler import CopyBack, Launch, Program, load_python, render_python
-from plait_utils import CacheError, DiskCache, Profile, stable_hash, warn_once
+from plait_utils import CacheError, DiskCache, Profile, dataclass, stable_hash, warn_once
 
 _NO_NATIVE_CODE = (
     *(CompilerNotFoundError, CompilationError, UnsupportedProgramError),

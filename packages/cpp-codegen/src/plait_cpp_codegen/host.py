@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.external import ExternWriter
@@ -28,6 +28,7 @@ from plait_scheduler import (
     Step,
     is_whole,
 )
+from plait_utils import dataclass
 
 _LONG = 100
 """Steps of a program whose host is compiled without optimization."""

@@ -8,7 +8,7 @@ overwritten.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeGuard, cast
 
 import torch
@@ -28,6 +28,7 @@ from plait_scheduler import (
     is_whole,
     memory_of,
 )
+from plait_utils import dataclass
 
 _Maker = Callable[[Sequence[Tensor], Sequence[Tensor]], object]
 """An output from what the native program returned and from the inputs."""

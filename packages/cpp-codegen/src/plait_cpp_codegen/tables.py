@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_ir_lowering import DType, Layout
+from plait_utils import dataclass
 
 SCALAR_TYPES: dict[DType, int] = {
     DType.u8: 0,

@@ -10,12 +10,11 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from plait_cpp_codegen.errors import CompilationError, CompilerNotFoundError
 from plait_cpp_codegen.options import CppOptions
-from plait_utils import find_library_damage, stable_hash
+from plait_utils import dataclass, find_library_damage, stable_hash
 
 _HINT = (
     "Install g++ or clang++ (on Debian and Ubuntu: apt-get install g++), "

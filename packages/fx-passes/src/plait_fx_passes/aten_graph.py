@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import torch
@@ -19,6 +18,8 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import TreeSpec
+
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

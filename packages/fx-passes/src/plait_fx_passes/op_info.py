@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from functools import cache
 
 import torch
 from torch._ops import OpOverload
+
+from plait_utils import dataclass
 
 
 class OpKind(enum.Enum):

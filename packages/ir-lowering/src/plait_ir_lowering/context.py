@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import fx
@@ -26,6 +26,7 @@ from plait_ir_lowering.ir.ops import ReductionKind
 from plait_ir_lowering.ir.values import Const, Load, Op, Scalar, Value
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_device, from_torch_dtype, to_torch_dtype
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ dimension for each variable.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import Tensor
@@ -40,6 +40,7 @@ from plait_ir_lowering.ir.values import (
     post_order,
 )
 from plait_ir_lowering.torch_types import to_torch_dtype
+from plait_utils import dataclass
 
 _UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "sign": lambda a: torch.where(a != a, torch.zeros_like(a), torch.sign(a)),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import TensorRef
 from plait_ir_lowering.ir.index import ZERO, Atom, IndexExpr, Var
 from plait_ir_lowering.ir.index_queries import substitute
 from plait_ir_lowering.ir.values import Value, rewrite
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from plait_ir_lowering.errors import LoopIRError
 from plait_ir_lowering.ir.dtypes import DType
@@ -24,6 +24,7 @@ from plait_ir_lowering.ir.index_queries import atoms
 from plait_ir_lowering.ir.values import CheckedIndex, IndexValue, Load, Local, Masked, Value
 from plait_ir_lowering.text import print_graph
 from plait_ir_lowering.verify_calls import call_problem
+from plait_utils import dataclass
 
 
 def verify(graph: Graph) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from plait_ir_lowering import (
     Buffer,
@@ -50,6 +50,7 @@ from plait_scheduler.sizes import buffer_bytes
 from plait_scheduler.text.print import print_kernel
 from plait_scheduler.together import stages_of
 from plait_scheduler.writeback import copied_whole, written_in_place
+from plait_utils import dataclass
 
 
 def assemble(

@@ -8,7 +8,7 @@ same buffers at the same points. Every attempt is recorded with its reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
@@ -19,6 +19,7 @@ from plait_scheduler.groups import Group, Relation, group_of, merge, relate
 from plait_scheduler.nodes import draws_random_numbers, final_reads, node_of, reads_of
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.sizes import buffer_bytes, estimate
+from plait_utils import dataclass
 
 _SIBLING_TRIES = 4
 """With how many earlier readers of a buffer a later one tries to share a kernel."""

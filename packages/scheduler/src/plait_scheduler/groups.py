@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from plait_ir_lowering import Buffer, IndexExpr, Origin, ReductionKind, Var
 from plait_scheduler.domains import (
@@ -21,6 +20,7 @@ from plait_scheduler.domains import (
     solve,
 )
 from plait_scheduler.nodes import Node, work_of
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

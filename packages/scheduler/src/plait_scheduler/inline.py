@@ -9,7 +9,7 @@ point by point is left to fusion.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from plait_ir_lowering import (
     Atom,
@@ -37,6 +37,7 @@ from plait_scheduler.nodes import (
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.prune import prune
 from plait_scheduler.sizes import buffer_bytes, estimate
+from plait_utils import dataclass
 
 _SMALL_REPEAT = 4096
 """So many expensive operations may be repeated whatever the ratio."""

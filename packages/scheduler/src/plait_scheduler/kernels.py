@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 
 from plait_ir_lowering import (
@@ -36,6 +36,7 @@ from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.program import Access, Domain, Kernel, Param, Reduce, Statement, Store
 from plait_scheduler.sizes import buffer_bytes
 from plait_scheduler.statements import name_shared_values
+from plait_utils import dataclass
 
 _POSITIONAL = (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
 

@@ -7,10 +7,11 @@ bytes are touched contiguously, and merged where neighbours can be one loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from plait_ir_lowering import IndexExpr, Var, stride_of
 from plait_scheduler.domains import Substitution, is_affine, move, split_variables
+from plait_utils import dataclass
 
 _LEAST_CONTIGUOUS = 4
 """Points that a loop over neighbouring elements keeps: as many as the shortest of vectors."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from plait_ir_lowering import IndexExpr, as_index
 from plait_scheduler.program import (
@@ -13,6 +12,7 @@ from plait_scheduler.program import (
     Program,
     SharedStorage,
 )
+from plait_utils import dataclass
 
 ALIGNMENT = 64
 """Arena offsets are multiples of this many bytes: a cache line, and the widest vector."""

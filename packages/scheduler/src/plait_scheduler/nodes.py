@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -31,6 +30,7 @@ from plait_ir_lowering import (
 )
 from plait_scheduler.domains import is_affine, normalise, plain
 from plait_scheduler.fold import fold
+from plait_utils import dataclass
 
 _EXPENSIVE_WORDS = """
     exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh

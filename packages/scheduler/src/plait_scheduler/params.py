@@ -8,11 +8,12 @@ for both shapes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from plait_ir_lowering import IndexExpr, Layout, Load, Value, as_index, post_order, rewrite
 from plait_scheduler.domains import divisions, plain, position
 from plait_scheduler.program import Kernel, Param, Statement, Store
+from plait_utils import dataclass
 
 _Index = tuple[IndexExpr | Value, ...]
 

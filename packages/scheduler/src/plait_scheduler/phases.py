@@ -8,12 +8,13 @@ one is either kept in row scratch (one element for each inner point) or computed
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from plait_ir_lowering import CheckedIndex, Load, Local, Masked, Value, post_order
 from plait_scheduler.nodes import work_of
 from plait_scheduler.program import Access, Domain, Kernel, Let, Reduce, Statement, Store
 from plait_scheduler.statements import domain_of, names_in
+from plait_utils import dataclass
 
 _RECOMPUTE_LOADS = 2
 _RECOMPUTE_OPERATIONS = 4

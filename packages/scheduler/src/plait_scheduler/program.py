@@ -28,7 +28,6 @@ launched with different arguments.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
@@ -46,6 +45,7 @@ from plait_ir_lowering import (
     Var,
 )
 from plait_scheduler.sizes import extent_of
+from plait_utils import dataclass
 
 
 class Domain(Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plait_ir_lowering import Graph
@@ -17,6 +17,7 @@ from plait_scheduler.program import Launch, Program
 from plait_scheduler.prune import protect_mutated_inputs, prune
 from plait_scheduler.split import split_reductions
 from plait_scheduler.verifier import verify_program
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait_utils import Profile

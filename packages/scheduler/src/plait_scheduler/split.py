@@ -8,7 +8,7 @@ The first stage computes a partial result for each chunk, the second combines th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from plait_ir_lowering import (
     Buffer,
@@ -36,6 +36,7 @@ from plait_ir_lowering import (
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, at_position, move, plain, points
 from plait_scheduler.options import SchedulerOptions
+from plait_utils import dataclass
 
 _NEIGHBOURS = 64
 """How many results next to each other a task computes at most: a few vectors of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from plait_ir_lowering import (
     Atom,
@@ -19,6 +19,7 @@ from plait_ir_lowering import (
     rewrite,
 )
 from plait_scheduler.program import Domain, Let, Reduce, Statement, Store
+from plait_utils import dataclass
 
 
 def name_shared_values(

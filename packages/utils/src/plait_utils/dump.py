@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from plait_utils.log import warn_once
 from plait_utils.paths import lacks_home, user_folder
+from plait_utils.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ dtypes of results can depend on the default dtype, which is part of the key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,6 +19,8 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     in_kernel_invocation_manager,
 )
+
+from plait_utils.records import dataclass
 
 _MOST = 20_000
 """How many results are remembered before all are forgotten."""

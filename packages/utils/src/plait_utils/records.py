@@ -30,7 +30,8 @@ def _record(
 
     Instances behave alike: initialization, `__post_init__`, comparison and hashes of fields in
     their order, `FrozenInstanceError`, copies, pickles, patterns, `fields` and `replace`. The class
-    gets no text as `__doc__` where it has none; there are no pseudo-fields (`InitVar`).
+    gets no text as `__doc__` where it has none; there are no pseudo-fields (`InitVar`). A class
+    inherits from classes that are made alike, not from a frozen one of the standard library.
     """
 
     def decorate(cls: type[Any]) -> type[Any]:

@@ -17,13 +17,14 @@ runs is encoded here, as a tag and what the tag asks for:
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from plait_cpp_codegen.external.schemas import overload_of
 from plait_cpp_codegen.tables import scalar_type
 from plait_ir_lowering import Device, DType, ExternArg, ExternList, IndexExpr, TensorRef
 from plait_scheduler import CallExtern
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from torch._C import Argument, JitType

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -20,6 +20,7 @@ from plait_ir_lowering import (
     to_torch_dtype,
 )
 from plait_scheduler import CallExtern, Program
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from torch._C import Argument

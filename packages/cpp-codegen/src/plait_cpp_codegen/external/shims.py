@@ -8,13 +8,13 @@ differ from the list and the dispatcher is called instead.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plait_cpp_codegen.external.schemas import overload_of
 from plait_cpp_codegen.native_runtime import source_text
 from plait_ir_lowering import DType, ExternArg
 from plait_scheduler import CallExtern
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from torch._C import JitType

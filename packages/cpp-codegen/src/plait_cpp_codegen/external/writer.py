@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.external.encode import Encoded, NotEncodable, encode_call
@@ -13,6 +13,7 @@ from plait_cpp_codegen.kernels.index import c_index
 from plait_cpp_codegen.tables import Tables, integer, real, scalar_type, string
 from plait_ir_lowering import DType, ExternArg, ExternList, IndexExpr, Layout, TensorRef
 from plait_scheduler import CallExtern, ProgramBuffer
+from plait_utils import dataclass
 
 _C_TYPES = {"t": "void*", "i": "int64_t", "b": "int32_t", "d": "double", "s": "const char*"}
 _MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, plan_loops
@@ -33,6 +32,7 @@ from plait_scheduler import (
     Store,
     row_scratch,
 )
+from plait_utils import dataclass
 
 _ACCUMULATORS = 4
 _STACK_SCRATCH_BYTES = 65536

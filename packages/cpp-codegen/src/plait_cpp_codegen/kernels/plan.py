@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from plait_ir_lowering import (
     Atom,
@@ -24,6 +24,7 @@ from plait_ir_lowering import (
     substitute,
 )
 from plait_scheduler import Kernel, Let, Phase, Reduce, Statement, Store, phases
+from plait_utils import dataclass
 
 _GATHER_COST = 8.0
 _UNIFORM_COST = 0.5

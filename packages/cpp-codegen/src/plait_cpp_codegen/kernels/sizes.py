@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from plait_utils import dataclass
 
 _MARKED = re.compile("\x01(-?[0-9]+)\x02")
 _SMALL = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.plan import is_number
@@ -28,6 +28,7 @@ from plait_ir_lowering import (
     post_order,
     stride_of,
 )
+from plait_utils import dataclass
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from torch._ops import OpOverload
 
 from plait_fx_passes.decompositions.precision import unrounded
 from plait_fx_passes.record.recorder import Rule
+from plait_utils import dataclass
 
 aten = torch.ops.aten
 

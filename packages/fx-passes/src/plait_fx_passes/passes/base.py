@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.record.guards import below_autograd
+from plait_utils import dataclass
 
 
 @dataclass(slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.passes.base import Pass
 from plait_fx_passes.passes.manager import DEFAULT_PASSES, PassRecord, run_passes
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

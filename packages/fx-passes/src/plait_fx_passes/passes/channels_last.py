@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -25,6 +24,7 @@ from plait_fx_passes.layouts import is_dense, memory_order, same_strides
 from plait_fx_passes.op_info import op_info
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.verify import recompute
+from plait_utils import dataclass
 
 aten = torch.ops.aten
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence, Set
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import PassError, VerificationError
@@ -19,7 +19,7 @@ from plait_fx_passes.passes.views import MERGE_VIEWS
 from plait_fx_passes.patterns.rules import RECOGNIZE, SIMPLIFY
 from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.verify import verify
-from plait_utils import Profile
+from plait_utils import Profile, dataclass
 
 DEFAULT_PASSES: tuple[Pass, ...] = (
     FOLD_CONSTANTS,

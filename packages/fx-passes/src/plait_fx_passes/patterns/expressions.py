@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -14,6 +13,7 @@ from torch._ops import OpOverload
 
 from plait_fx_passes.errors import PatternError
 from plait_fx_passes.op_info import has_composite_kernel
+from plait_utils import dataclass
 
 aten = torch.ops.aten
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import fx
@@ -21,6 +20,7 @@ from plait_fx_passes.patterns.expressions import (
     Wildcard,
     bind_arguments,
 )
+from plait_utils import dataclass
 
 aten = torch.ops.aten
 

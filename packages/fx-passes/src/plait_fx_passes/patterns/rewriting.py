@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import cast
 
@@ -21,6 +20,7 @@ from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.record.inputs import NothingToLift
 from plait_fx_passes.record.recorder import Recorder
 from plait_fx_passes.record.rules import composite_rules
+from plait_utils import dataclass
 
 
 def _always(match: Match) -> bool:

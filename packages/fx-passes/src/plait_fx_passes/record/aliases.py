@@ -11,7 +11,6 @@ storage, after "Functionalization in PyTorch" (torch/csrc/functionalization).
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from plait_fx_passes.aten_graph import Detached, Followed, ViewStep
 from plait_fx_passes.layouts import is_dense, memory_order, same_strides
 from plait_fx_passes.record.inverses import undo_view
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait_fx_passes.record.recorder import Recorder

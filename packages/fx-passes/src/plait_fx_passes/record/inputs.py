@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -24,6 +23,7 @@ from plait_fx_passes.layouts import may_overlap, span
 from plait_fx_passes.record.aliases import Alias, Lineage
 from plait_fx_passes.record.fakes import fake_of, fake_result
 from plait_fx_passes.record.recorder import Recorder
+from plait_utils import dataclass
 
 StorageKey = int
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 import torch
@@ -32,6 +32,7 @@ from plait_fx_passes.layouts import is_dense, same_strides
 from plait_fx_passes.record.aliases import Alias, Lineage, Storage, read, with_layout
 from plait_fx_passes.record.inputs import InputTable
 from plait_fx_passes.record.recorder import Recorder
+from plait_utils import dataclass
 
 aten = torch.ops.aten
 _REINTERPRETING = frozenset(

@@ -8,12 +8,12 @@ through *anchors*: one tensor, of no more than a size, for each tensor that the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 
 from plait_fx_passes.errors import AtenTraceError
+from plait_utils import dataclass
 from plait_utils.wrappings import Wrapping, is_plain, wrapping_of
 
 

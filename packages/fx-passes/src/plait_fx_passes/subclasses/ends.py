@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 import torch
 
 from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.subclasses.boundary import GradientKind, Into, OutOf, expected_kind
+from plait_utils import dataclass
 from plait_utils.wrappings import Wrapping, is_plain, is_wrapper, wrapping_of
 
 

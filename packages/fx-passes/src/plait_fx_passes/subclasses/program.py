@@ -8,7 +8,6 @@ Around what is compiled of it, :meth:`Flattened.wrap` does the same to the calle
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -37,6 +36,7 @@ from plait_fx_passes.subclasses.ends import (
 from plait_fx_passes.subclasses.gradients import gradient_kinds
 from plait_fx_passes.subclasses.views import replays
 from plait_fx_passes.training.surroundings import autocast_now
+from plait_utils import dataclass
 from plait_utils.wrappings import is_wrapper, wrapping_of
 
 Runner: TypeAlias = Callable[..., Any]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -27,6 +26,7 @@ from plait_fx_passes.tools.text import read_graph, write_graph
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
 from plait_fx_passes.verify import recompute
+from plait_utils import dataclass
 from plait_utils.fake import FakeMode
 
 Dumpable: TypeAlias = AtenGraph | JointGraph | Partition | fx.GraphModule

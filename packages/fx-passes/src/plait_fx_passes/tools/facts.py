@@ -6,7 +6,6 @@ import dataclasses
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from plait_fx_passes.training.costs import Cost, Kind
 from plait_fx_passes.training.flow import Flow, Step
 from plait_fx_passes.training.partition import SavedInput, SavedResult
 from plait_fx_passes.training.saved import Held, SavedTensor
+from plait_utils import dataclass
 
 _CLASSES: dict[str, type[Any]] = {
     each.__name__: each

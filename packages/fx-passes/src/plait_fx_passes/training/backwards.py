@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -14,7 +13,7 @@ from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.pruning import prune
-from plait_utils import postponed_collections
+from plait_utils import dataclass, postponed_collections
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 import torch
 from torch import fx
@@ -28,6 +27,7 @@ from plait_fx_passes.training.costs import (
 )
 from plait_fx_passes.training.cuts import INFINITE, Network
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
+from plait_utils import dataclass
 
 _BERNOULLI = (torch.ops.aten.bernoulli.p, torch.ops.aten.bernoulli.default)
 

@@ -10,13 +10,13 @@ import enum
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
 from plait_fx_passes.op_info import op_info
+from plait_utils import dataclass
 
 _UNKNOWN_SIZE = 4096
 """Stands for a symbolic size of which nothing is known."""

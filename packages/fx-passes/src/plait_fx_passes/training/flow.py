@@ -8,11 +8,11 @@ meets a node whose saved tensors the first has freed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch.autograd.graph import Node, get_gradient_edge
 
+from plait_utils import dataclass
 from plait_utils.fake import is_fake
 
 _TELLS = hasattr(torch._C._autograd.SavedTensor, "data")

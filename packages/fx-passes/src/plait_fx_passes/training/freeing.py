@@ -7,13 +7,13 @@ many: what those that did not run had saved is kept here, for a backward that re
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 
 from plait_fx_passes.training.flow import Flow
 from plait_fx_passes.training.spent import USED_UP
+from plait_utils import dataclass
 
 Pattern: TypeAlias = tuple[bool, ...]
 """For each tangent, whether it is given."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -30,6 +29,7 @@ from plait_fx_passes.aten_graph import (
 from plait_fx_passes.record.fakes import fake_of
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.known import Known
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -25,6 +24,7 @@ from plait_fx_passes.training.known import is_alike
 from plait_fx_passes.training.linking import Owner, Shared, linked, shared_steps
 from plait_fx_passes.training.partition import Partition, SavedResult
 from plait_fx_passes.training.reading import reads_of
+from plait_utils import dataclass
 
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
 CompileGradients: TypeAlias = "Callable[[GradientProgram], Callable[..., object] | None]"

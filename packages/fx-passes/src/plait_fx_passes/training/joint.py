@@ -9,7 +9,6 @@ the operators of the forward and then of the backward, and puts both into one fu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -50,6 +49,7 @@ from plait_fx_passes.training.sharing import (
 )
 from plait_fx_passes.training.spent import differentiates, uses_up
 from plait_fx_passes.training.workspaces import keep_workspaces
+from plait_utils import dataclass
 from plait_utils.meta_kernels import call_meta_kernels_directly
 from plait_utils.wrappings import is_plain
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
 from torch import fx
 from torch._ops import OpOverload
@@ -11,6 +10,7 @@ from torch._ops import OpOverload
 from plait_fx_passes.aten_graph import AtenGraph, Computed, UserInput
 from plait_fx_passes.op_info import op_info
 from plait_fx_passes.training.flow import Flow
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ saved for the backward need not be computed again: its nodes are found by what t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -17,6 +16,7 @@ from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import copy_graph
 from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
+from plait_utils import dataclass
 
 _Key: TypeAlias = "tuple[object, ...]"
 

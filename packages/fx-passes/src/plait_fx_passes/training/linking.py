@@ -8,7 +8,6 @@ second time. Compiled, the gradients are a program of their own; the freeing is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -20,6 +19,7 @@ from plait_fx_passes.training.flow import Step, classes_of, nodes_below
 from plait_fx_passes.training.freeing import Freeing, keeps_graph
 from plait_fx_passes.training.gradient_program import Wanted
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_utils import dataclass
 
 Shared: TypeAlias = tuple[frozenset[int], ...]
 """For each gradient that is handed out, the steps of the program that a backward from it runs."""

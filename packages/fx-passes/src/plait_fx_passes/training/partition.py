@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -23,6 +22,7 @@ from plait_fx_passes.training.choose import (
 )
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.saved import Held, SavedTensor, saved_tensor
+from plait_utils import dataclass
 
 aten = torch.ops.aten
 

@@ -7,7 +7,6 @@ where a derivative is infinite, and cost what the whole backward costs.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -19,6 +18,7 @@ from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AtenGraph, Computed, UserInput
 from plait_fx_passes.layouts import memory_order, same_strides
 from plait_fx_passes.verify import equal_values, recompute
+from plait_utils import dataclass
 
 aten = torch.ops.aten
 

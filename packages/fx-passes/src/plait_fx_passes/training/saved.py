@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +13,7 @@ from torch import fx
 from plait_fx_passes.aliasing import is_view
 from plait_fx_passes.printer import format_dtype
 from plait_fx_passes.training.costs import CHEAP_KINDS, Cost, Kind
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait_fx_passes.training.partition import Partition

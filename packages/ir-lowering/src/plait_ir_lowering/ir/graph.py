@@ -15,13 +15,13 @@ write back to its inputs at the end stands in `mutations`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ReductionKind
 from plait_ir_lowering.ir.values import Value
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ elementwise on scalars; special values follow IEEE 754 and ATen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from plait_ir_lowering.ir.dtypes import DType
+from plait_utils import dataclass
 
 
 class TypeRule(Enum):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from plait_ir_lowering.errors import LoopIRError
 from plait_ir_lowering.ir.graph import (
@@ -49,6 +49,7 @@ from plait_ir_lowering.text.print_values import (
     print_origin,
     print_value,
 )
+from plait_utils import dataclass
 
 
 def print_graph(graph: Graph) -> str:

@@ -10,7 +10,7 @@ import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from plait_ir_lowering.ir.dtypes import DTYPES, DType
@@ -35,6 +35,7 @@ from plait_ir_lowering.ir.values import (
     Op,
     Value,
 )
+from plait_utils import dataclass
 
 _LOCAL, _PART = "local_of_kernel_", "shared_part_"
 _INT: dict[type[ast.operator], str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 import torch
@@ -41,6 +41,7 @@ from plait_scheduler.program import (
 )
 from plait_scheduler.render.torch_kernel import RenderedKernel, torch_kernel
 from plait_scheduler.render.values import TORCH_DTYPES
+from plait_utils import dataclass
 
 KernelRenderer: TypeAlias = Callable[[Kernel], RenderedKernel]
 HostProgram: TypeAlias = Callable[[Sequence[Tensor]], tuple[object, ...]]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from plait_ir_lowering import DType, IndexExpr, Load, Op, ReductionKind, Value, Var
 from plait_scheduler.program import Access, Domain, Kernel, Let, Reduce, Statement, Store
 from plait_scheduler.render.values import TORCH_DTYPES, ValueWriter, strided_dimensions
+from plait_utils import dataclass
 
 _POSITIONAL = (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
 

@@ -6,7 +6,7 @@ A value has one dimension for each loop variable, of size 1 where it does not va
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from plait_ir_lowering import (
     CheckedIndex,
@@ -31,6 +31,7 @@ from plait_ir_lowering import (
 from plait_scheduler.program import Param
 from plait_scheduler.sizes import extent_of
 from plait_scheduler.statements import unconditional
+from plait_utils import dataclass
 
 TORCH_DTYPES: dict[DType, str] = {
     DType.bool_: "torch.bool",

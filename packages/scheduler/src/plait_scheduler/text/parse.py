@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from plait_ir_lowering import (
     Device,
@@ -48,6 +47,7 @@ from plait_scheduler.program import (
     Storage,
     Store,
 )
+from plait_utils import dataclass
 
 
 @dataclass(slots=True)

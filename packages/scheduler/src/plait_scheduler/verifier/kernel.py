@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from plait_ir_lowering import (
     DType,
@@ -24,6 +24,7 @@ from plait_scheduler.errors import ProgramError
 from plait_scheduler.program import Access, Domain, Kernel, Let, Param, Reduce, Statement, Store
 from plait_scheduler.statements import domain_of, unconditional
 from plait_scheduler.text.print import print_kernel, print_statement
+from plait_utils import dataclass
 
 
 def verify_kernel(kernel: Kernel) -> None:

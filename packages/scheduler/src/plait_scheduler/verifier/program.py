@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from plait_ir_lowering import IndexExpr, TensorRef, as_index
 from plait_scheduler.errors import ProgramError
@@ -32,6 +32,7 @@ from plait_scheduler.program import (
 from plait_scheduler.sizes import collapsed, extent_of
 from plait_scheduler.text.print import print_step
 from plait_scheduler.verifier.kernel import verify_kernel
+from plait_utils import dataclass
 
 
 def verify_program(program: Program) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import fx
@@ -11,6 +10,7 @@ from torch._ops import OpOverload
 
 from plait_fx_passes.op_info import OpKind, op_info
 from plait_fx_passes.printer import format_target, format_value
+from plait_utils import dataclass
 
 _SHOWN_SCALARS = (bool, int, float, str)
 _LONGEST = 34

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from plait_utils import dataclass
 
 _SWEEPS = 12
 GAP = 18.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -13,6 +12,7 @@ from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.tools.drawing.boxes import COLOURS, Box, Boxes, boxes_of
 from plait_fx_passes.tools.drawing.layout import Layout, place
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_utils import dataclass
 
 _LETTER = 6.9
 _HEIGHT = 38.0

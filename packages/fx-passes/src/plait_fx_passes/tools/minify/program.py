@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -14,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.layouts import span
 from plait_fx_passes.tools.running import Walk
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)
