@@ -21,7 +21,8 @@ def test_example_breaks_with_its_code(kind):
     made = compiled(namespace["function"])
     raises = pytest.raises(ValueError) if kind.code == "GB0006" else contextlib.nullcontext()
     with raises:
-        made(torch.tensor([1.0, 2.0]))
+        for _ in range(9 if kind.code == "GB0020" else 1):  # what changes is seen in many calls
+            made(torch.tensor([1.0, 2.0]))
     assert next(b.code for member in made.family() for b in member.breaks) == kind.code
 
 

@@ -190,3 +190,40 @@ def test_members_of_enumerations_of_calls_are_guarded_by_their_values():
     made = compiled(program)
     for n in (1, 2, 1, True, 1.5, 2):
         assert_same(made(torch.ones(2), n), program(torch.ones(2), n))
+
+
+def stacked(x, n):
+    made = [x]
+    for k in range(n):
+        made.append(torch.stack(made).sum(0) * 0.1 + k)
+        time.sleep(0)
+    return made[-1]
+
+
+def searched(x, n):
+    made = []
+    for k in range(n):
+        if k % 5 not in made:
+            made.append(k % 5)
+        time.sleep(0)
+        x = x + made.index(k % 5)
+    return x, made
+
+
+@pytest.mark.parametrize("program", [stacked, searched])
+def test_what_needs_each_length_breaks_at_last_and_stays_compiled(program):
+    made = compiled(program)
+    for n in (10, 30):
+        assert_same(made(torch.ones(2), n), program(torch.ones(2), n))
+    assert all(len(each.entries) < 8 for each in made.family())
+    codes = [found.code for each in made.family() for found in each.breaks]
+    assert "GB0020" in codes
+
+
+def test_a_whole_graph_takes_each_value():
+    def program(x, rows, n):
+        return x + rows[n]
+
+    made = compiled(program, fullgraph=True)
+    for n in range(8):
+        assert_same(made(torch.ones(2), list(range(9)), n), torch.ones(2) + n)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait_bytecode_tracer.breaking.breaks import WATCHES, Known
-from plait_bytecode_tracer.breaking.origins import lines_at
+from plait_bytecode_tracer.breaking.origins import is_chain, lines_at, origin_of
 from plait_bytecode_tracer.capture import Capture, WholeCallEagerError, eager_capture
 from plait_bytecode_tracer.errors import BREAKS, GraphBreak
 from plait_bytecode_tracer.guards import TensorValue, same_constant
@@ -87,15 +87,27 @@ class Attempt:
             state = None  # guards hold what they compare: all calls run as Python
         return eager_capture(self.function, state or TraceState(), graph_break), graph_break
 
+    def _specific(self) -> int:
+        """How many specialisations may assume the values of what changes.
+
+        What goes on in a loop over a break needs some more: for its end, for other branches.
+        """
+        limit = self.settings.recompile_limit
+        code = self.function.__code__
+        goes_on = is_chain(code) or origin_of(code) is not None
+        return max(limit // 2 if goes_on else limit - 1, 1)
+
     def _traced(
         self, values: tuple[Any, ...], dynamic: bool | None, arrived: Sequence[int]
     ) -> Capture:
         """Trace with what has changed as symbolic numbers; without any where that fails."""
 
+        is_last = not self.settings.fullgraph and len(self.known) >= self._specific()
+
         def policy() -> Policy:
             depends = self.settings.data_dependent and dynamic is not False
             orders = self.settings.orders_draws
-            return Policy(dynamic, self.history, self.marks, depends, self.checks, orders)
+            return Policy(dynamic, self.history, self.marks, depends, self.checks, orders, is_last)
 
         capture: Capture | None = None
         try:

@@ -313,5 +313,24 @@ BREAKS = _table(
             return torch.ops.graph_breaks.doubled(x) + 1
         """,
     ),
+    BreakKind(
+        "GB0020",
+        "value that changes from call to call",
+        "Pass what does not change, or do what needs the value outside of the compiled function.",
+        "A number, a text or the number of elements of a list was another in each call, and the "
+        "code needs it: for an index, a key, a name, or to go through all elements. The first "
+        "values get specialisations of their own. The last one that is allowed (in what follows "
+        "a break, the last half of them) assumes none: Python does what needs the value, between "
+        "two graphs.",
+        """
+        calls = [0]
+        rows = list(range(100))
+
+
+        def function(x):
+            calls[0] += 1
+            return x + rows[calls[0]]
+        """,
+    ),
 )
 """Every cause of a graph break by its code."""

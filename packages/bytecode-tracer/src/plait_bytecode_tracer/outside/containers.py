@@ -99,7 +99,13 @@ def _whole(
         sym = symbols.symbolic(number) + more
         return symbols.derive(operator.add, [number, Known(more)], sym)
 
-    return Whole(source, size, wrap, close, reach, count)
+    def settle() -> None:
+        if state.policy.is_refused(source):
+            text = f"the number of elements of {source.text}, which changes from call to call"
+            raise TraceBreakError("GB0020", text)
+        close()
+
+    return Whole(source, size, wrap, settle, reach, count)
 
 
 def _wrap_dict(state: TraceState, value: dict[Any, Any], kind: Any, source: Source) -> Variable:

@@ -21,6 +21,11 @@ class Leaf:
     """"" for the value itself, "size" or "stride" for a tensor's."""
     dim: int = 0
 
+    @property
+    def place(self) -> int:
+        """Its position among the sizes of a tensor; the strides follow from them."""
+        return self.dim if self.read == "size" else 0
+
     def code(self, value: str) -> str:
         """How it is read from the value of the source."""
         return f"{value}.{self.read}({self.dim})" if self.read else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -51,6 +51,8 @@ class Policy:
         data_dependent: whether graphs may compute numbers and sizes that depend on data.
         checks: where graphs may check what is expected of data, and fail.
         orders_draws: whether graphs may set random generators between what they draw.
+        is_last: whether no further specialisation can be made: what has changed breaks the graph
+            where its value is needed, so that this one fits calls with other values too.
     """
 
     dynamic: bool | None = False
@@ -59,6 +61,7 @@ class Policy:
     data_dependent: bool = False
     checks: Checks = Checks.ANYWHERE
     orders_draws: bool = False
+    is_last: bool = False
     found: Seen = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -119,6 +122,19 @@ class Policy:
             return None
         return before[tensor.dim() + dim] != tensor.stride(dim)
 
+    def is_refused(self, source: Source, place: int = 0) -> bool:
+        """Whether the value of a number that has changed is not to be assumed any more.
+
+        `place` is the position of the number among those that are known of the source.
+        """
+        if not self.is_last:
+            return False
+        key = self._key(source)
+        before, now = self.history.seen.get(key), self.found.get(key)
+        if before is None or now is None or max(len(before), len(now)) <= place:
+            return before is not None and now is not None
+        return before[place] != now[place]
+
     def remember(self) -> None:
         """Let later traces know what this call had."""
         for key, now in self.found.items():
@@ -134,7 +150,7 @@ class Policy:
     def again(self) -> Policy:
         """A policy that decides for another trace as this one, which is remembered, has done."""
         before = History(dict(self.before))
-        return Policy(self.dynamic, before, self.marks, self.data_dependent, self.checks)
+        return replace(self, history=before, found={}, keys={}, counts=Counter(), before={})
 
     def _compare(self, source: Source, now: tuple[int | float, ...]) -> tuple[float, ...] | None:
         key = self._key(source)

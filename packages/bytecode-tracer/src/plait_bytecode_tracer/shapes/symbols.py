@@ -121,6 +121,13 @@ class Symbols:
             what = "branches on" if code == "GB0003" else "needs the value of"
             raise TraceBreakError(code, f"the code {what} a random number")
 
+    def _refuse_changing(self, expression: Expression) -> None:
+        """Break where a value is needed that changes, and no further one can be assumed."""
+        for leaf in leaves(expression):
+            if isinstance(leaf, Leaf) and self.state.policy.is_refused(leaf.source, leaf.place):
+                text = f"the value of {bare(shown(expression))}, which changes from call to call"
+                raise TraceBreakError("GB0020", text)
+
     def _placeholder(self, variable: SymbolVariable, source: Source) -> fx.Node:
         value = variable.hint if variable.kind is not int else self.symbolic(variable)
         return add_number(self.state, source, value)
@@ -349,6 +356,7 @@ class Symbols:
             raise TraceBreakError("GB0004", f"the value of {what}, which depends on data")
         expression = variable.expression
         self._refuse_drawn(expression, "GB0004", always=variable.kind is float)
+        self._refuse_changing(expression)
         if isinstance(expression, Leaf) and not expression.read:
             text = f"{expression.source.text} == {variable.hint!r}"
             self.state.require(expression.source, Kind.EQUAL, variable.hint, text)
