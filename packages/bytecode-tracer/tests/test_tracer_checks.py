@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from plait_bytecode_tracer import compile, lint
+from plait_bytecode_tracer.aftermath.counting import MAX_RETURNS
 from plait_utils.checks import CHECK, CheckFailedError, check
 
 X = torch.tensor([1.0, 2.0])
@@ -128,3 +129,22 @@ def test_the_operator_is_what_compilers_see():
     assert CHECK in [node.target for node in traced.graph.nodes]
     with pytest.raises(CheckFailedError):
         traced(-X)
+
+
+def test_a_program_that_goes_on_after_failures_is_compiled_without_checks():
+    def program(x):
+        try:
+            if (x < 0).any():
+                raise ValueError
+        except ValueError:
+            return -x
+        return x
+
+    fast = compile(program, _captured)
+    fast(X)
+    for _ in range(MAX_RETURNS):
+        assert not fast.breaks
+        assert torch.equal(fast(-X), X)
+    assert torch.equal(fast(-X), X)
+    assert [each.code for each in fast.breaks] == ["GB0003"]
+    assert torch.equal(fast(X), X)

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from plait_bytecode_tracer.aftermath.counting import Counted
 from plait_bytecode_tracer.attempts import Attempt
 from plait_bytecode_tracer.breaking.breaks import Target
 from plait_bytecode_tracer.capture import Capture
@@ -90,6 +91,8 @@ class CompiledFunction:
         self._history = self._settings.history_of(function)
         self._binder: tuple[tuple[Any, ...], Binder] | None = None
         self._said_watched = False
+        self._checks = Checks.ANYWHERE
+        """Where its graphs may check data."""
         self._is_full = False
         """Whether a call has been refused a further specialisation."""
         self._under_modes: CompiledFunction | None = None
@@ -287,7 +290,8 @@ class CompiledFunction:
             reason,
         )
 
-    def _compile(self, values: tuple[Any, ...], *, checks: Checks = Checks.ANYWHERE) -> Entry:
+    def _compile(self, values: tuple[Any, ...], checks: Checks | None = None) -> Entry:
+        checks = self._checks if checks is None else checks
         profile = self._settings.profile
         with profile.phase("trace"):
             known = [entry.capture for entry in self.entries]
@@ -301,14 +305,17 @@ class CompiledFunction:
         found = capture.graph_break
         if found is not None and self._settings.fullgraph:
             raise full_graph_error(found)
-        run, failed = None, None
+        run: Any = None
+        failed: Failed | None = None
         if any(n.op not in ("placeholder", "output") for n in capture.graph_module.graph.nodes):
-            run, failed = graph_call(self.function, self._settings.backend, capture)
-            if not failed.undoes_checks:
+            run, aftermath = graph_call(self.function, self._settings.backend, capture)
+            if not aftermath.undoes_checks:
                 capture.state.release()
                 is_late = capture.state.checks_after_changes
-                fewer = Checks.UNCHANGED if is_late else Checks.NEVER
-                return self._compile(values, checks=fewer)
+                return self._compile(values, Checks.UNCHANGED if is_late else Checks.NEVER)
+            failed = aftermath
+            if capture.state.has_checks:
+                failed = Counted(aftermath, weak_call(self._without_checks))
             profile.count("graphs")
         if found is not None:
             self.breaks.append(found)
@@ -317,6 +324,14 @@ class CompiledFunction:
             entry = self._entry(capture, run, failed)
         capture.state.release()
         return entry
+
+    def _without_checks(self) -> None:
+        """Compile no more for what the program seemed to expect of data."""
+        with self._lock:
+            self._checks = Checks.NEVER
+            kept = [entry for entry in self.entries if not entry.capture.state.has_checks]
+            self._publish(tuple(kept))
+        get_logger("tracer").info("%s is compiled anew without checks of data", self.__name__)
 
     def _entry(self, capture: Capture, compiled: Any, failed: Failed | None) -> Entry:
         continuation = capture.continuation
