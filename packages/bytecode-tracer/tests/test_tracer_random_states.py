@@ -125,3 +125,41 @@ def test_a_graph_that_fails_leaves_the_states_that_the_program_leaves() -> None:
     with pytest.raises((IndexError, RuntimeError)):
         compiled(x, 9)
     assert torch.equal(torch.rand(2), expected)
+
+
+def test_graphs_get_what_a_generator_draws_and_never_the_generator() -> None:
+    def function(x: torch.Tensor, generator: torch.Generator) -> Any:
+        noise = torch.randn(3, generator=generator)
+        return x + noise, torch.empty(2, 3).uniform_(generator=generator)
+
+    graphs: Graphs = []
+
+    def backend(module: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        assert all(isinstance(each, torch.Tensor) for each in inputs)
+        graphs.append(module)
+        return module.forward
+
+    compiled = compile(function, backend, fullgraph=True)
+    one, other = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    default = torch.get_rng_state()
+    for _ in range(3):
+        for expected, given in zip(
+            function(torch.ones(3), one), compiled(torch.ones(3), other), strict=True
+        ):
+            assert torch.equal(expected, given)
+    assert torch.equal(one.get_state(), other.get_state())
+    assert torch.equal(default, torch.get_rng_state())
+    assert len(graphs) == 1
+    for _ in range(12):  # another generator is no other program
+        compiled(torch.ones(3), torch.Generator())
+    assert len(graphs) == 1
+
+
+def test_a_call_that_fails_in_the_guards_moves_no_generator() -> None:
+    def function(x: torch.Tensor, generator: torch.Generator) -> Any:
+        return x + torch.randn(x.shape, generator=generator)
+
+    compiled = compile(function, lambda module, inputs: module.forward, fullgraph=True)
+    one, other = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    for x in (torch.ones(3), torch.ones(4), torch.ones(3, dtype=torch.float64), torch.ones(4)):
+        assert torch.equal(function(x, one), compiled(x, other))

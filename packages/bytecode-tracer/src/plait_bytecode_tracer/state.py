@@ -18,6 +18,7 @@ from plait_bytecode_tracer.guards import GuardSet
 from plait_bytecode_tracer.making.made import Made
 from plait_bytecode_tracer.outside import assumptions, wrapping
 from plait_bytecode_tracer.outside.class_code import ClassCode
+from plait_bytecode_tracer.outside.generators import Record
 from plait_bytecode_tracer.outside.locks import Locks
 from plait_bytecode_tracer.outside.seeds import Seeds
 from plait_bytecode_tracer.outside.tensors import GraphInput
@@ -85,6 +86,8 @@ class TraceState:
     gives_histories: bool = False
     """Whether the fakes of inputs that are no leaves are none either."""
     seeds: Seeds = field(default_factory=Seeds)
+    generators: dict[int, Record] = field(default_factory=dict)
+    """Torch's generators beside the default ones, by their ids."""
     checks: list[fx.Node] = field(default_factory=list)
     """What the graph checks of tensors, and fails where it does not hold."""
     has_checks: bool = False
@@ -145,7 +148,7 @@ class TraceState:
         """Let go of the call's objects once it is captured; guards keep what they compare."""
         for part in (self.world, self.frames, self.derivatives, self.made):
             part.clear()
-        for table in (self.deferred, self.representing, self.inner):
+        for table in (self.deferred, self.representing, self.inner, self.generators):
             table.clear()
         self.outside = None
         for graph_input in self.inputs:

@@ -74,6 +74,13 @@ def tensor_method(
 ) -> Variable:
     """A call of a method of a tensor: a node, or what the trace knows of its result."""
     state: TraceState = frame.state
+    if "generator" in kwargs:
+        from plait_bytecode_tracer.rules.generators import filled_by_generator
+
+        kwargs = dict(kwargs)
+        filled = filled_by_generator(frame, owner, name, args, kwargs)
+        if filled is not None:
+            name, args, kwargs = "copy_", [filled], {}
     if name.startswith("__"):
         made = _tensor_special(frame, owner, name, args)
         if made is not None:

@@ -144,7 +144,7 @@ class Seeds:
                 raise TraceBreakError("GB0009", "a random state that is changed once it was set")
 
     def _require_plain(self, state: TraceState) -> None:
-        if state.scope.parent is not None or state.ambient.modes:
+        if state.scope.parent is not None or state.ambient.intercepts:
             raise TraceBreakError("GB0002", "a random state inside a transform, or under a mode")
         if state.ambient.inference is not torch.is_inference_mode_enabled():
             raise TraceBreakError("GB0002", "a random state where inference mode was switched")

@@ -42,6 +42,13 @@ def call_torch(
     name = getattr(real, "__name__", type(real).__name__)
     if name in _UNTRACED_TORCH:
         return _special_torch(frame, name, real, args, kwargs)
+    if "generator" in kwargs:
+        from plait_bytecode_tracer.rules.generators import drawn_by_generator
+
+        kwargs = dict(kwargs)
+        found = drawn_by_generator(frame, real, args, kwargs)
+        if found is not None:
+            return found
     if not leaves_state(real):
         raise TraceBreakError("GB0002", f"{name}, of which it is not known what it changes")
     if isinstance(real, types.MethodDescriptorType) and isinstance(args[0], TensorVariable):
