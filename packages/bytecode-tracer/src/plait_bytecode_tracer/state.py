@@ -45,6 +45,8 @@ class TraceState:
     scope: Scope = field(default_factory=Scope)
     """The graph that is being built."""
     fake_mode: FakeMode = field(default_factory=FakeMode)
+    is_inner: bool = False
+    """Whether it is a trace inside another, whose fakes it shares."""
     policy: Policy = field(default_factory=Policy)
     symbols: Symbols | None = None
     """The numbers that differ from call to call, if there are any."""
@@ -153,6 +155,8 @@ class TraceState:
         self.outside = None
         for graph_input in self.inputs:
             graph_input.tensor = None
+        if not self.is_inner:
+            self.fake_mode.forget_tensors()
 
     def need_symbols(self) -> Symbols:
         """The symbolic numbers of this trace, from now on."""

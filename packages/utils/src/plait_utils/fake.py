@@ -32,6 +32,7 @@ from torch._subclasses.fake_tensor import (
     in_kernel_invocation_manager,
     torch_decomp_decompositions,
 )
+from torch._subclasses.meta_utils import MetaConverter
 from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -149,6 +150,14 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         if options or self.shape_env is not None or not _is_plain_tensor(tensor):
             return super().from_tensor(tensor, **options)
         return self.with_sizes(tensor)
+
+    def forget_tensors(self) -> None:
+        """Keep no reference to a real tensor: one more fake of it would be another.
+
+        Weak references would be seen: torch.utils.swap_tensors refuses tensors that have any.
+        """
+        self.fake_tensor_converter.meta_converter = MetaConverter(copy_data=False)
+        self._storages.clear()
 
     def use_symbols(self, shape_env: ShapeEnv) -> None:
         """Let sizes be symbolic from now on; the fakes that exist keep theirs."""

@@ -1,4 +1,4 @@
-"""Functions that set what torch does everywhere: each is one break, and runs as it is."""
+"""Functions that set what torch does everywhere, or exchange objects: each is one break."""
 
 from __future__ import annotations
 
@@ -26,3 +26,9 @@ for _function in (
     *(torch.set_float32_matmul_precision, torch.set_warn_always),
 ):
     builtin(_function)(_breaking(_function))
+
+
+@builtin(torch.utils.swap_tensors)
+def swap_tensors(frame: Frame, t1: Variable, t2: Variable) -> Variable:
+    """It asks who else refers to the tensors, and makes each the object that the other was."""
+    raise TraceBreakError("GB0002", "torch.utils.swap_tensors(), which exchanges objects")

@@ -148,6 +148,7 @@ class Tracing:
         self.state = TraceState(
             constants=outer.constants,
             fake_mode=outer.fake_mode,
+            is_inner=True,
             pace=Pace(arrived=outer.pace.arrived),
             to_the_end=False,
             frames=LiveFrames(lines=list(outer.frames.lines), files=list(outer.frames.files)),

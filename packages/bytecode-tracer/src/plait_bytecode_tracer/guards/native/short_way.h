@@ -231,10 +231,15 @@ static int add_root(Check *check, Node *root)
     if (root->access == CONSTANT)
         return add_node(tree, root, root->key);
     int is_same = root->given_again >= PROOF - 1, is_one = 0;
-    for (Py_ssize_t n = root->guards_begin; n < root->guards_end; n++)
+    for (Py_ssize_t n = root->guards_begin; n < root->guards_end; n++) {
         is_one |= tree->guards[n].kind == IDENTITY;
+        if (tree->guards[n].kind == TENSOR)
+            return 0; /* what a tensor is like is read anyway; swap_tensors() refuses pinned ones */
+    }
     if (root->access != ARGUMENT || !(is_same || is_one))
         return 0;
+    if (root->guards_begin == root->guards_end && root->child_count == 0)
+        return 0; /* nothing is asked of it alone */
     PyObject *value = check->arguments[root->index];
     return add_step(tree, ARGUMENT_IS, -1, value, NULL, (uint64_t)root->index) &&
            (is_one || pin(tree, value)) && add_node(tree, root, value);
