@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from plait.backend import GraphCompiler
 from plait.errors import OptionError
-from plait.replay import USER_LINE
 from plait.reporting.model import (
     BreakFact,
     CompileReport,
@@ -17,6 +16,7 @@ from plait.reporting.model import (
     RecompileFact,
     RunFact,
 )
+from plait_bytecode_tracer.exceptions.user_lines import USER_LINE
 from plait_utils import shown
 
 if TYPE_CHECKING:

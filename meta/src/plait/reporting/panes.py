@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from plait.record import CompiledGraph
-from plait.replay import USER_LINE
 from plait.reporting.collect import described
+from plait_bytecode_tracer.exceptions.user_lines import USER_LINE
 from plait_utils import dataclass
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import copy
 import logging
 import os
 import os.path
@@ -398,3 +399,42 @@ def modules_looked_up(x, n):
 @case(with_x(1, 2))
 def process(x, n):
     return x, os.getpid() == os.getpid(), len(os.getcwd()) > 0, threading.get_ident() > 0
+
+
+# The tables of `copy`.
+
+
+class Copied:
+    def __init__(self, value):
+        self.value = value
+
+
+def _tables(x):
+    """Calls with other ways of copying put into the tables, and taken out again."""
+
+    def call():
+        return t(2, 3), [1, [2, 3]], Copied([4])
+
+    yield call()
+    for table, kind, way in (
+        (vars(copy)["_copy_dispatch"], list, lambda value: ["another", *value]),
+        (vars(copy)["_copy_dispatch"], Copied, lambda value: "copied"),
+        (vars(copy)["_deepcopy_dispatch"], list, lambda value, memo: ["deep", *value]),
+        (vars(copy)["_deepcopy_dispatch"], Copied, lambda value, memo: value),
+    ):
+        before = dict(table)
+        table[kind] = way
+        try:
+            yield call()
+        finally:
+            table.clear()
+            table.update(before)
+        yield call()
+
+
+@scenario(_tables)
+def patched_ways_of_copying():
+    def program(x, values, held):
+        return x + 1, copy.copy(values), copy.deepcopy(values), copy.copy(held), copy.deepcopy(held)
+
+    return program, ["state"]

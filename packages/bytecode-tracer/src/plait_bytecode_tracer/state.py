@@ -102,6 +102,8 @@ class TraceState:
     """How often the tensor of a node had been changed when the node came."""
     versions_before: dict[fx.Node, int] = field(default_factory=dict)
     """The versions of tensors in lists that were written to, from before that."""
+    earlier: TraceState | None = None
+    """The trace of the same call before its graph ran, which may have changed tensors since."""
     goes_on: bool = False
     """Whether what is traced goes on after a break."""
     undecided: Container[str] = ()

@@ -194,6 +194,8 @@ def trace_to(
         policy=earlier.policy.again(),
         to_the_end=earlier.to_the_end,
         not_to_the_end=earlier.not_to_the_end,
+        gives_histories=earlier.gives_histories,
+        earlier=earlier,
     )
     try:
         _root_frame(function, values, state).run()

@@ -28,7 +28,7 @@ from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
 from plait_bytecode_tracer.failing import is_pure
 from plait_bytecode_tracer.frames.binding import parameter_names
 from plait_bytecode_tracer.graph.changes import STEP
-from plait_bytecode_tracer.guards import Reads
+from plait_bytecode_tracer.guards import Reads, guard_tree
 from plait_bytecode_tracer.outside.aliasing import guard_memory, refuse_shared
 from plait_bytecode_tracer.outside.mourning import refuse_deaths
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
@@ -61,7 +61,7 @@ def roll_forward(
     """
     try:
         again, thrown = _capture_to(function, capture, progress, error, values)
-        graph_values = _Values(capture, again, progress)
+        graph_values = _Values(again, progress)
         targets = again.continuation.targets if again.continuation is not None else ()
         made = tuple(target.make() for target in targets)
         count = len(parameter_names(function.__code__))
@@ -112,9 +112,10 @@ def _capture_to(
     refuse_shared(rebuilder.named)
     lines = tuple(rebuilder.lines) if thrown.continuation else (*rebuilder.lines, "return None")
     failure = GraphBreak("GB0008", str(error), frames[-1].lines(), "")
-    made = captured(function, state, rebuilder, lines, failure, thrown.continuation)
-    made.preparation = None  # generators have been set before the graph
-    return made, thrown
+    again = captured(function, state, rebuilder, lines, failure, thrown.continuation)
+    again.tree = guard_tree((), [*again.sources, *again.reads.sources.values()])  # all has held
+    again.preparation = None  # generators have been set before the graph
+    return again, thrown
 
 
 def _require_same(graph: fx.Graph, progress: Progress, step: int) -> None:
@@ -126,7 +127,8 @@ def _require_same(graph: fx.Graph, progress: Progress, step: int) -> None:
             raise TraceBreakError("GB0001", "a second trace that differs")
     names = {node.name for node in graph.nodes}
     for node in progress.before():
-        if node.name not in names and node.meta.get(STEP) != step:
+        is_computed = node.op not in ("placeholder", "get_attr")
+        if is_computed and node.name not in names and node.meta.get(STEP) != step:
             raise TraceBreakError("GB0001", "a second trace without what the first one has")
 
 
@@ -141,8 +143,7 @@ class _Values:
     Raises CannotGoOnError where a value is gone, and cannot be computed again.
     """
 
-    def __init__(self, capture: Capture, again: Capture, progress: Progress) -> None:
-        self._capture = capture
+    def __init__(self, again: Capture, progress: Progress) -> None:
         self._graph = again.graph_module.graph
         self._progress = progress
         self.is_read = False
@@ -155,7 +156,7 @@ class _Values:
             held = self._progress.values.get(name)
             if held is not None and held is not value and isinstance(value, torch.Tensor):
                 raise CannotGoOnError("the graph did not run on what it was called with")
-        computing = _Computing(self._capture.graph_module, self._progress, known)
+        computing = _Computing(self._progress, known)
         (outputs,) = next(iter(self._graph.find_nodes(op="output"))).args
         found = tuple(computing.value(node.name) for node in outputs)
         self.is_read = True
@@ -165,10 +166,7 @@ class _Values:
 class _Computing:
     """Values of nodes that have run: those that the code held, and from them what it let go of."""
 
-    def __init__(
-        self, module: fx.GraphModule, progress: Progress, inputs: Mapping[str, Any]
-    ) -> None:
-        self._module = module
+    def __init__(self, progress: Progress, inputs: Mapping[str, Any]) -> None:
         self._progress = progress
         self._nodes = {node.name: node for node in progress.before()}
         self._known = {k: v for k, v in progress.values.items() if v is not None} | dict(inputs)
@@ -181,7 +179,7 @@ class _Computing:
         if node is None:
             raise CannotGoOnError(f"{name} was not computed")
         if node.op == "get_attr":
-            found = functools.reduce(getattr, str(node.target).split("."), self._module)
+            found = functools.reduce(getattr, str(node.target).split("."), node.graph.owning_module)
         else:
             self._require_repeatable(node)
             found = self._run(node)

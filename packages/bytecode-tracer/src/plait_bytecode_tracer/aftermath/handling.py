@@ -27,6 +27,7 @@ from torch import fx
 
 from plait_bytecode_tracer.aftermath.forward import CannotGoOnError, roll_forward
 from plait_bytecode_tracer.aftermath.progress import (
+    changed_by,
     changes_inputs,
     is_undoable,
     memory_of_inputs,
@@ -34,8 +35,10 @@ from plait_bytecode_tracer.aftermath.progress import (
 )
 from plait_bytecode_tracer.aftermath.saving import Saving, Watched, changed_places
 from plait_bytecode_tracer.capture import Capture
+from plait_bytecode_tracer.exceptions.user_lines import with_user_lines
 from plait_bytecode_tracer.failing import is_fallible, is_pure, is_undone, rewinding
 from plait_bytecode_tracer.frames.binding import call_with_values
+from plait_bytecode_tracer.graph.shown import keeping
 from plait_bytecode_tracer.outside.seeds import after_setting
 from plait_bytecode_tracer.tensors.ambient import has_failed
 from plait_utils import PlaitError, get_logger
@@ -56,6 +59,7 @@ class Aftermath:
     Args:
         function: what is called.
         capture: the call as it was traced.
+        module: the graph, as it runs where it runs as it was captured.
         undo: takes back what a graph that raised this error has changed of the caller's tensors,
             and tells whether nothing shows of that any more; None where nothing can be told.
         rewind: takes back what the graph has drawn.
@@ -64,6 +68,7 @@ class Aftermath:
 
     function: types.FunctionType
     capture: Capture
+    module: fx.GraphModule
     undo: Callable[[Exception], bool] | None
     rewind: Callable[[Exception], None] | None
     is_in_order: bool = False
@@ -96,8 +101,7 @@ class Aftermath:
             self._stops_at_checks or (self.undo is not None and self.undo(error))
         ):
             return self._again(error, values)
-        module = self.capture.graph_module
-        progress = progress_of(error, module)
+        progress = progress_of(error, self.module)
         if progress is None:
             if self._is_undone(error):
                 return self._again(error, values)
@@ -133,6 +137,7 @@ class Aftermath:
         text = _LOST.format(name=self.function.__name__, reason=reason)
         get_logger("tracer").warning("%s", text)
         error.add_note(text)
+        error.__traceback__ = with_user_lines(error.__traceback__, self.module)
         return error
 
 
@@ -146,19 +151,22 @@ def prepared(
         capture: the call as it was traced.
         run: what the backend has made of its graph.
     """
-    graph = capture.graph_module.graph
+    module = capture.graph_module
     in_order = runs_in_order(run, capture)
     made = run
     run, undo = _undoing(capture, made)
     if capture.state.has_checks and run is made:
         run = getattr(made, "unchanged_on_error", made)  # it does not try in another way first
+    if _is_captured(run, capture) and not all(map(_is_without_trace, module.graph.nodes)):
+        module = keeping(module)
+        run = module.forward
     prepare = capture.preparation
-    random = rewinding(run, graph, prepare)
+    random = rewinding(run, module.graph, prepare)
     if random is None:
         if prepare is not None:
             run = after_setting(run, prepare)
-        return run, Aftermath(function, capture, undo, None, in_order)
-    return random, Aftermath(function, capture, undo, random.rewind, in_order)
+        return run, Aftermath(function, capture, module, undo, None, in_order)
+    return random, Aftermath(function, capture, module, undo, random.rewind, in_order)
 
 
 def runs_in_order(run: Callable[..., Any], capture: Capture) -> bool:
@@ -166,8 +174,23 @@ def runs_in_order(run: Callable[..., Any], capture: Capture) -> bool:
 
     What a backend returns may say so by an attribute of this name.
     """
-    is_captured = getattr(run, "__self__", None) is capture.graph_module
-    return is_captured or bool(getattr(run, "runs_in_order", False))
+    return _is_captured(run, capture) or bool(getattr(run, "runs_in_order", False))
+
+
+def _is_captured(run: Callable[..., Any], capture: Capture) -> bool:
+    """Whether a graph's call is that of the graph module as it is."""
+    return getattr(run, "__self__", None) is capture.graph_module
+
+
+def _is_without_trace(node: fx.Node) -> bool:
+    """Whether nothing shows of a node that has run, but what it has drawn."""
+    return is_undone(node) and not changed_by(node)
+
+
+def _may_fail(module: fx.GraphModule) -> bool:
+    """Whether an operator of a graph, or of functions that it calls, fails for some values."""
+    graphs = [each.graph for each in module.modules() if isinstance(each, fx.GraphModule)]
+    return any(is_fallible(node.target, node.args) for graph in graphs for node in graph.nodes)
 
 
 def _undoing(
@@ -178,9 +201,8 @@ def _undoing(
     memory = memory_of_inputs(graph.nodes)
     if not any(changes_inputs(node, memory) for node in graph.nodes):
         return run, lambda error: True
-    is_captured = getattr(run, "__self__", None) is capture.graph_module
-    may_fail = any(is_fallible(node.target, node.args) for node in graph.nodes)
-    if is_captured or not (may_fail or capture.state.has_checks):
+    may_fail = capture.state.has_checks or _may_fail(capture.graph_module)
+    if _is_captured(run, capture) or not may_fail:
         return run, None
     places = changed_places(graph)
     careful = getattr(run, "unchanged_on_error", None)

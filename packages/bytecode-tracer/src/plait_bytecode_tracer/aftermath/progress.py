@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from plait_bytecode_tracer.exceptions.user_lines import (
+    node_at,
+    original_traceback,
+    with_user_lines,
+)
 from plait_bytecode_tracer.failing import (
     CHANGES,
     changes_unseen,
@@ -45,7 +49,7 @@ class Progress:
 def progress_of(error: BaseException, module: fx.GraphModule) -> Progress | None:
     """Where the code of a module raised an error; None where it was not that code."""
     code = getattr(type(module).forward, "__code__", None)
-    entry, found = error.__traceback__, None
+    entry, found = original_traceback(error), None
     while entry is not None:
         if entry.tb_frame.f_code is code:
             found = entry
@@ -54,15 +58,9 @@ def progress_of(error: BaseException, module: fx.GraphModule) -> Progress | None
         return None
     text = linecache.getline(found.tb_frame.f_code.co_filename, found.tb_lineno)
     node = node_at(text, module)
-    return None if node is None else Progress(node, dict(found.tb_frame.f_locals), found.tb_next)
-
-
-def node_at(text: str, module: fx.GraphModule) -> fx.Node | None:
-    """The node of a line of generated code: the first that the line assigns, `add = x + 1` or
-    `x[0] = y;  setitem = x`."""
-    nodes = {node.name: node for node in module.graph.nodes if node.op != "placeholder"}
-    names = re.findall(r"(?:^|;)\s*(\w+) = ", text)
-    return next((nodes[name] for name in names if name in nodes), None)
+    if node is None:
+        return None
+    return Progress(node, dict(found.tb_frame.f_locals), with_user_lines(found.tb_next, module))
 
 
 def is_undoable(progress: Progress, *, draws_again: bool) -> bool:

@@ -24,6 +24,7 @@ from plait_bytecode_tracer.failing import (
 from plait_bytecode_tracer.graph.arguments import map_variables
 from plait_bytecode_tracer.graph.changes import changed_inputs
 from plait_bytecode_tracer.graph.failures import failing_operation
+from plait_bytecode_tracer.graph.shown import mark_shown
 from plait_bytecode_tracer.shapes.uses import check_result, check_use
 from plait_bytecode_tracer.tensors.dtypes import is_doubtful, require_kernel
 from plait_bytecode_tracer.tensors.in_place import require_possible, require_unhooked
@@ -61,6 +62,7 @@ def emit(
         changed = bool(changed_inputs(state))
         require_retraceable(_nodes(state), target, fake_args, is_changed=changed)
     if may_fail or is_opaque(target):
+        mark_shown(state)
         is_handled = _is_handled(state)
         require_handled(target, is_handled)
         state.must_be_undone |= is_handled

@@ -54,6 +54,11 @@ def write_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     table = None
     if not is_slot(cls, name) and cls.__dictoffset__:
         table = state.world.wrapped.get(id(own_table(owner.value)))
+    again = state.world.attributes.get(id(owner.value), {}).get(name) is DELETED
+    if again and value is not DELETED and cls.__dictoffset__ and not is_slot(cls, name):
+        from plait_bytecode_tracer.objects.objects import own_attributes
+
+        table = own_attributes(frame, owner)  # it comes last now among the attributes
     if isinstance(table, DictVariable):
         write_entry(frame, table, name, value)
         return

@@ -60,9 +60,12 @@ def wrap_tensor(state: TraceState, value: torch.Tensor, source: Source) -> Varia
     if state.class_codes:
         require_apart(state, value, source)
     with without_transforms():
-        fake = _fake(state, value, source)
+        given = value
+        if state.earlier is not None:
+            given = _without_history(state.earlier, value, source)
+        fake = _fake(state, given, source)
         if state.gives_histories:
-            _give_history(state, value, fake)
+            _give_history(state, given, fake)
     return _place(state, value, source, fake)
 
 
@@ -115,6 +118,14 @@ def _fake(state: TraceState, value: torch.Tensor, source: Source) -> torch.Tenso
     _guard_tensor(state, value, source, facts)
     made.relate(symbols)
     return state.fake_mode.with_sizes(value, made.sizes, made.strides)
+
+
+def _without_history(earlier: TraceState, value: torch.Tensor, source: Source) -> torch.Tensor:
+    """An input as it was in an earlier trace: the graph, which changed it, gave it a history."""
+    known = earlier.guards.guards.get((source.code, Kind.TENSOR, None))
+    facts = None if known is None else known.expected
+    had_none = isinstance(facts, TensorFacts) and facts.requires_grad is False
+    return value.detach() if had_none and value.requires_grad and not value.is_leaf else value
 
 
 def _give_history(state: TraceState, value: torch.Tensor, fake: torch.Tensor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import copyreg
 import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.objects.attributes import call_method, find_attribute, load_attribute
 from plait_bytecode_tracer.objects.containers import describe, dict_set, plain_value
 from plait_bytecode_tracer.objects.iteration import elements
@@ -61,16 +63,54 @@ _ATOMS = types.FunctionType | types.BuiltinFunctionType | types.ModuleType | typ
 
 @builtin(copy.copy)
 def shallow(frame: Frame, value: Variable) -> Variable:
+    _require_own_ways(frame)
     return _copied(frame, value, None)
 
 
 @builtin(copy.deepcopy)
 def deep(frame: Frame, value: Variable, memo: Variable | None = None) -> Variable:
+    _require_own_ways(frame)
     if memo is None or (isinstance(memo, Known) and memo.value is None):
         memo = DictVariable({})
     if not isinstance(memo, DictVariable) or memo.kind is not dict:
         raise TraceBreakError("GB0002", "deepcopy with a memo of another kind")
     return _deep(frame, value, memo)
+
+
+def _require_own_ways(frame: Frame) -> None:
+    """Guard that `copy` copies classes in its own ways: its tables are as it made them."""
+    if has_other_ways():
+        raise TraceBreakError("GB0002", "a copy where the tables of the module copy were changed")
+    expected = Mode(has_other_ways, False)
+    frame.state.require(None, Kind.MODE, expected, "the tables of the module copy are its own")
+
+
+def has_other_ways() -> bool:
+    """Whether somebody has changed how `copy` copies instances of some class."""
+    return _copy_table() != _COPY_TABLE or _deepcopy_table() != _DEEPCOPY_TABLE
+
+
+def _own_part(table: Mapping[type, Callable[..., Any]]) -> dict[type, Callable[..., Any]]:
+    """The entries of a table that are Python's, whatever was put there before."""
+    return {
+        kind: way
+        for kind, way in table.items()
+        if isinstance(way, types.MethodDescriptorType) or way.__module__ == copy.__name__
+    }
+
+
+def _copy_table() -> dict[type, Callable[..., Any]]:
+    found: dict[type, Callable[..., Any]] = vars(copy)["_copy_dispatch"]
+    return found
+
+
+def _deepcopy_table() -> dict[type, Callable[..., Any]]:
+    found: dict[type, Callable[..., Any]] = vars(copy)["_deepcopy_dispatch"]
+    return found
+
+
+_COPY_TABLE = _own_part(_copy_table())
+_DEEPCOPY_TABLE = _own_part(_deepcopy_table())
 
 
 def _deep(frame: Frame, value: Variable, memo: DictVariable) -> Variable:

@@ -35,11 +35,17 @@ def _function(body: Body, free: Values) -> Body:
     """What the transform calls: a body takes tensors only, unless it is being traced."""
     if getattr(body, "takes_structure", False):
         return lambda *args, **kwargs: body(*args, **kwargs)
+    run = _quietly(body)
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        return body(*tensors_in(args), *tensors_in(kwargs), *free)
+        return run(*tensors_in(args), *tensors_in(kwargs), *free)
 
     return function
+
+
+def _quietly(body: Body) -> Body:
+    """A body that says nothing where it fails: a call of a graph module prints its code."""
+    return body.forward if isinstance(body, fx.GraphModule) else body
 
 
 def vmap(
@@ -180,7 +186,7 @@ def register_hook(tensor: torch.Tensor, body: Body, free: Values) -> Any:
     """
 
     def hook(gradient: torch.Tensor) -> torch.Tensor | None:
-        found: torch.Tensor | None = body(gradient, *free)
+        found: torch.Tensor | None = _quietly(body)(gradient, *free)
         return found
 
     if not tensor.requires_grad:
