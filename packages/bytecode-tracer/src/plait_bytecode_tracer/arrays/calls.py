@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from plait_bytecode_tracer.arrays import creation, linear, reductions, shaping
+from plait_bytecode_tracer.arrays import creation
 from plait_bytecode_tracer.arrays.context import Context
+from plait_bytecode_tracer.arrays.filled import FUNCTIONS
 from plait_bytecode_tracer.arrays.layout import ordered
 from plait_bytecode_tracer.arrays.methods import array_method, array_number
-from plait_bytecode_tracer.arrays.table import FUNCTIONS
 from plait_bytecode_tracer.arrays.ufuncs import array_operator, call_ufunc
 from plait_bytecode_tracer.arrays.values import folded, has_array
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -28,8 +28,6 @@ from plait_bytecode_tracer.values.variables import (
     Variable,
 )
 
-TABLES = (creation, linear, reductions, shaping)
-"""The modules whose import fills the table of functions."""
 _NUMBERS = (int, float, bool, complex)
 
 

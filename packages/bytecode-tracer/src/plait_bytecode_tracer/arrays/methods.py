@@ -11,10 +11,10 @@ import numpy as np
 from plait_bytecode_tracer.arrays.context import Context
 from plait_bytecode_tracer.arrays.conversions import read_array
 from plait_bytecode_tracer.arrays.creation import cast
+from plait_bytecode_tracer.arrays.filled import FUNCTIONS
 from plait_bytecode_tracer.arrays.indexing import array_iterator, get_array_item, set_array_item
 from plait_bytecode_tracer.arrays.layout import ordered
 from plait_bytecode_tracer.arrays.shaping import arranged
-from plait_bytecode_tracer.arrays.table import FUNCTIONS
 from plait_bytecode_tracer.arrays.ufuncs import METHODS, array_operator, call_ufunc, operands_of
 from plait_bytecode_tracer.arrays.values import class_of_array, dtype_of
 from plait_bytecode_tracer.errors import TraceBreakError

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from plait_bytecode_tracer.arrays.axes import axes_of
 from plait_bytecode_tracer.arrays.context import Context, key_part
-from plait_bytecode_tracer.arrays.reductions import axes_of
 from plait_bytecode_tracer.arrays.table import captured
 from plait_bytecode_tracer.arrays.traced import Traced
 from plait_bytecode_tracer.arrays.ufuncs import operands_of
