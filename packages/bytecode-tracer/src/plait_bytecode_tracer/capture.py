@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ from plait_bytecode_tracer.tensors.histories import guard_histories, note_requir
 from plait_bytecode_tracer.values.keys import all_distinct, key_object
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import Variable
+from plait_utils import dataclass
 
 
 class WholeCallEagerError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.breaking.places import Stopped
@@ -15,7 +15,7 @@ from plait_bytecode_tracer.guards import CheckWriter, first_failure
 from plait_bytecode_tracer.guards.native import NATIVE, Call, guarded
 from plait_bytecode_tracer.outside.locks import fails_later, holding
 from plait_bytecode_tracer.residual.steps import Step
-from plait_utils import get_logger
+from plait_utils import dataclass, get_logger
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.dispatch import CompiledFunction

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from plait_bytecode_tracer.break_kinds import BREAKS, BreakKind
-from plait_utils import PlaitError
+from plait_utils import PlaitError, dataclass
 
 _BEFORE_VOWEL = re.compile(r"\ba (?=[aeioAEIO](?!ne))")
 """Where an article stands before the name of a class, which begins with a vowel."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import fx
 from plait_bytecode_tracer.compiling import compile_object
 from plait_bytecode_tracer.dispatch import CompiledFunction
 from plait_bytecode_tracer.errors import GraphBreak
-from plait_utils import shown
+from plait_utils import dataclass, shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from plait_bytecode_tracer.capture import Capture
 from plait_bytecode_tracer.shapes.policy import History
-from plait_utils import Profile
+from plait_utils import Profile, dataclass
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.dispatch import CompiledFunction

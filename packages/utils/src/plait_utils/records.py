@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 _FIELDS = "__dataclass_fields__"
-_COMPARED, _HASHED = "_compared_fields", "_hashed_fields"
 _MISSING: Any = dataclasses.MISSING
 
 
@@ -65,11 +64,9 @@ def _shared_methods(
         made["__repr__"] = _repr
     if eq:
         fields = dataclasses.fields(cls)
-        made["__eq__"] = _eq
-        made["__hash__"] = _hash if frozen else None
-        made[_COMPARED] = _values([f.name for f in fields if f.compare])
+        made["__eq__"] = _equality(_values([f.name for f in fields if f.compare]))
         hashed = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
-        made[_HASHED] = _values(hashed)
+        made["__hash__"] = _hashing(_values(hashed)) if frozen else None
     if frozen and slots:
         made |= {"__getstate__": _state, "__setstate__": _set_state}
     if "__eq__" in defined and cls.__dict__.get("__hash__") is None:
@@ -133,15 +130,20 @@ def _repr(self: Any) -> str:
     return f"{kind.__qualname__}({', '.join(parts)})"
 
 
-def _eq(self: Any, other: Any) -> Any:
-    if other.__class__ is not self.__class__:
-        return NotImplemented
-    values = self._compared_fields
-    return values(self) == values(other)
+def _equality(values: Callable[[object], Any]) -> Callable[[Any, Any], Any]:
+    def __eq__(self: Any, other: Any) -> Any:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return values(self) == values(other)
+
+    return __eq__
 
 
-def _hash(self: Any) -> int:
-    return hash(self._hashed_fields(self))
+def _hashing(values: Callable[[object], Any]) -> Callable[[Any], int]:
+    def __hash__(self: Any) -> int:
+        return hash(values(self))
+
+    return __hash__
 
 
 def _refuse_to_set(self: Any, name: str, value: object) -> None:

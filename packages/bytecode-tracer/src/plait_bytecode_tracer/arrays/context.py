@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -37,6 +36,7 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
 )
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

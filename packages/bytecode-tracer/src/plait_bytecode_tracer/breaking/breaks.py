@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Container, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -36,6 +36,7 @@ from plait_bytecode_tracer.residual.effects import replay_effects
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
 from plait_bytecode_tracer.residual.steps import Thunk
 from plait_bytecode_tracer.tensors.ambient import left_switched
+from plait_utils import dataclass
 
 MAX_CONTINUATIONS = 64
 """In how many places a function is continued by compiled code; elsewhere by plain Python."""

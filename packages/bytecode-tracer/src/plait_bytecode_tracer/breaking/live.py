@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from dis import Instruction
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from plait_bytecode_tracer.frames.frame import NULL, Frame, Handled, instruction
 from plait_bytecode_tracer.residual.steps import Thunk
 from plait_bytecode_tracer.values.sources import Access
 from plait_bytecode_tracer.values.variables import CellVariable, Variable
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.residual.rebuild import Rebuilder

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import types
 import weakref
-from dataclasses import dataclass
 
 from plait_bytecode_tracer.breaking.places import CELL_PREFIX, STACK_PREFIX
 from plait_bytecode_tracer.frames.frame import instructions_of, line_text
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

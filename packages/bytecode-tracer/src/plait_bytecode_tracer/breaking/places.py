@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import types
-from dataclasses import dataclass
 from typing import Any
+
+from plait_utils import dataclass
 
 STACK_PREFIX = "__stack"
 """Parameters of continuations that carry the stack; they are dead once it is rebuilt."""

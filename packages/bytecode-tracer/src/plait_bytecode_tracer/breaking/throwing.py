@@ -10,7 +10,6 @@ import dis
 import itertools
 import types
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
@@ -26,6 +25,7 @@ from plait_bytecode_tracer.frames.frame import Frame, instructions_of
 from plait_bytecode_tracer.frames.handlers import Handler, handler_kind, is_of_torch
 from plait_bytecode_tracer.residual.effects import replay_effects
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
+from plait_utils import dataclass
 
 
 class _Need(Enum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -31,6 +31,7 @@ from plait_bytecode_tracer.values.variables import (
     TracebackVariable,
     Variable,
 )
+from plait_utils import dataclass
 
 
 class _StandIn(Exception):

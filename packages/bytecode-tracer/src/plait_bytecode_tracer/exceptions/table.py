@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import types
-from dataclasses import dataclass
 from functools import lru_cache
+
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

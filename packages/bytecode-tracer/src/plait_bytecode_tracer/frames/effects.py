@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from dis import Instruction
+
+from plait_utils import dataclass
 
 _EFFECTS: dict[str, tuple[int, int]] = {
     "LOAD_ATTR": (1, 1),

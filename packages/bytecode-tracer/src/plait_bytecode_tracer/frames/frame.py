@@ -10,7 +10,7 @@ import os
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -38,6 +38,7 @@ from plait_bytecode_tracer.values.variables import (
     UnreadVariable,
     Variable,
 )
+from plait_utils import dataclass
 
 UNTRACED_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep

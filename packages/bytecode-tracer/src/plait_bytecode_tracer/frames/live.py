@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from plait_bytecode_tracer.values.variables import CoroutineVariable, Variable
+from plait_utils import dataclass
 
 
 @dataclass(slots=True)

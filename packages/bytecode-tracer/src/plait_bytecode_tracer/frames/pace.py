@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from plait_bytecode_tracer.errors import TooLongError
+from plait_utils import dataclass
 
 MAX_IDLE_STEPS = 50_000
 """Instructions in a row that add nothing to the graph; a trace with more of them is given up."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from plait_bytecode_tracer.shapes.expressions import Leaf
 from plait_bytecode_tracer.shapes.expressions import shown as shown_leaf
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.sources import Access, Source, is_written
+from plait_utils import dataclass
 
 _MISSING = object()
 

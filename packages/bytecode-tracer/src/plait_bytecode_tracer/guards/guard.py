@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from plait_bytecode_tracer.guards.exact import exact_key
 from plait_bytecode_tracer.guards.kinds import (
@@ -15,6 +15,7 @@ from plait_bytecode_tracer.guards.kinds import (
     TensorValue,
 )
 from plait_bytecode_tracer.values.sources import Constants, Source
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from plait_bytecode_tracer.guards.exact import same_constant
 from plait_bytecode_tracer.shapes.expressions import Applied, Computed, Leaf, leaves, render
 from plait_bytecode_tracer.values.sources import Source
+from plait_utils import dataclass
 
 
 class Kind(Enum):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
+
+from plait_utils import dataclass
 
 
 class Op(IntEnum):

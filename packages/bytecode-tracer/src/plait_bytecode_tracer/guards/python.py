@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 import torch
@@ -26,6 +26,7 @@ from plait_bytecode_tracer.guards.kinds import (
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.sources import Access, Constants, Source, is_written
+from plait_utils import dataclass
 
 _SINGLETONS = (type(None), bool, type(Ellipsis), type(NotImplemented))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from plait_bytecode_tracer.values.sources import Access, Source
+from plait_utils import dataclass
 
 
 @dataclass(slots=True)

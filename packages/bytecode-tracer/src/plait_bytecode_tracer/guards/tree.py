@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from plait_bytecode_tracer.guards.guard import Guard
 from plait_bytecode_tracer.guards.kinds import Kind
 from plait_bytecode_tracer.values.sources import Source
+from plait_utils import dataclass
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import dis
 import functools
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -41,6 +41,7 @@ from plait_bytecode_tracer.values.variables import (
     ViewVariable,
     key_variable,
 )
+from plait_utils import dataclass
 
 
 class StandInCalledError(TraceBreakError):

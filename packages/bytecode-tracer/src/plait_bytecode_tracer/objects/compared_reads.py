@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
 )
+from plait_utils import dataclass
 
 _QUESTIONS: dict[Any, Callable[[torch.Tensor], torch.Tensor]] = {
     math.isnan: torch.isnan,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
 from dis import Instruction
 from typing import Any, TypeAlias
 
@@ -21,6 +20,7 @@ from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.opcodes.untraced import UNTRACED_INTRINSICS
 from plait_bytecode_tracer.values.open_lists import open_copy
 from plait_bytecode_tracer.values.variables import FunctionVariable, SequenceVariable, Variable
+from plait_utils import dataclass
 
 
 @dataclass(eq=False, slots=True)

@@ -17,7 +17,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import ABSENT, class_attribute
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import is_empty
+from plait_utils import dataclass
 
 _LIMIT = 20_000
 """How many values are looked at before a class is given up."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from plait_bytecode_tracer.guards import Guard, Kind
 from plait_bytecode_tracer.values.sources import Access, Source
+from plait_utils import dataclass
 
 UNDECIDED = "random numbers"
 """The key of random numbers among the values that a specialisation does not assume."""

@@ -6,7 +6,6 @@ import itertools
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -23,6 +22,7 @@ from plait_bytecode_tracer.values.variables import (
     SetVariable,
     Variable,
 )
+from plait_utils import dataclass
 
 _VIEWS: tuple[Any, ...] = ({}.keys(), {}.values(), {}.items())
 _SEQUENCES: tuple[Any, ...] = ([], (), "", "\xe9", b"", range(0), range(2**70))

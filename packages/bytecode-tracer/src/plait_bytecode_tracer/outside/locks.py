@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import _thread
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from plait_bytecode_tracer.failing import Failed
+from plait_utils import dataclass
 
 LOCKS: tuple[type, ...] = (_thread.LockType, _thread.RLock)
 """The classes of `threading.Lock()` and `threading.RLock()`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from plait_bytecode_tracer.outside.draws import Generator
@@ -18,6 +18,7 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
 )
+from plait_utils import dataclass
 
 
 @dataclass(slots=True)

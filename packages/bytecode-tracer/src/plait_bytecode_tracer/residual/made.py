@@ -6,7 +6,7 @@ import copy
 import enum
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -15,6 +15,7 @@ from plait_bytecode_tracer.making.prototypes import new_class
 from plait_bytecode_tracer.objects.statics import static_attribute
 from plait_bytecode_tracer.residual.bound_methods import bound
 from plait_bytecode_tracer.values.variables import DictVariable, Known, Variable
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.residual.rebuild import Rebuilder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -68,6 +68,7 @@ from plait_bytecode_tracer.values.variables import (
     Variable,
     ViewVariable,
 )
+from plait_utils import dataclass
 
 
 def skip(iterator: Iterator[object], count: int) -> None:

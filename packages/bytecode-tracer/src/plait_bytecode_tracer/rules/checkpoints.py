@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,6 +33,7 @@ from plait_bytecode_tracer.values.variables import (
     SetVariable,
     Variable,
 )
+from plait_utils import dataclass
 
 _OPTIONS = ("preserve_rng_state", "determinism_check", "early_stop", "debug")
 

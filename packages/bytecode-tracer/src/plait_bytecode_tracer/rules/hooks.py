@@ -7,7 +7,6 @@ Python, between graphs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,6 +37,7 @@ from plait_bytecode_tracer.values.variables import (
     UnreadVariable,
     Variable,
 )
+from plait_utils import dataclass
 
 _TOKEN = "torch's hook"
 """The attribute, which no program can name, of a hook of the trace that the graph has made."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from plait_utils import dataclass
 
 Condition: TypeAlias = tuple[int, Callable[[Any, Any], bool], int | float]
 """The position of an argument, a comparison, and the bound that it is compared with."""

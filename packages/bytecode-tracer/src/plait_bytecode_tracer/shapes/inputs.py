@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 import torch
@@ -14,6 +14,7 @@ from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.shapes.symbols import Symbols
 from plait_bytecode_tracer.values.sources import Source
+from plait_utils import dataclass
 
 Size: TypeAlias = int | torch.SymInt
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from plait_utils import dataclass
 
 _ATTRIBUTE = "_plait_sizes"
 

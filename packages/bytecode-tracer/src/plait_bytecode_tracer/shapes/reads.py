@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.values import constant_tensor
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import SymbolVariable, TensorVariable, Variable
+from plait_utils import dataclass
 
 _METHODS = ("add_", "sub_", "mul_", "div_", "fill_", "zero_")
 _CHANGES: dict[Any, str] = {

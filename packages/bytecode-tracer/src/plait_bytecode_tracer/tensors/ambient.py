@@ -12,13 +12,14 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch import fx
 
 from plait_bytecode_tracer.values.variables import ContextVariable, Variable
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -33,6 +32,7 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
 )
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ is kept can be found again only by who has the tensor, so it must not leave the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -16,6 +16,7 @@ from plait_bytecode_tracer.failing import is_pure
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.values.keys import constant_key
 from plait_bytecode_tracer.values.variables import Known, TensorVariable, Variable
+from plait_utils import dataclass
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from torch import fx
 
@@ -12,6 +12,7 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
 )
+from plait_utils import dataclass
 
 
 @dataclass(slots=True)

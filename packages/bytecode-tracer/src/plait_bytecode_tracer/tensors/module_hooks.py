@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from plait_bytecode_tracer.tensors.transforms import tensors_in
+from plait_utils import dataclass
 
 Values = Sequence[Any]
 

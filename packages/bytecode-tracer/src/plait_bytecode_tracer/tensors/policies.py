@@ -13,12 +13,13 @@ import enum
 import sys
 import types
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
 from plait_bytecode_tracer.values.constants import is_constant
+from plait_utils import dataclass
 
 Tag = tuple[str, ...]
 """What a value on the stack is: a kind and names. Most are of no interest."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from plait_bytecode_tracer.tensors.stand_ins import FunctionCall
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

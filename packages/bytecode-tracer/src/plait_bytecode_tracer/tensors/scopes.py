@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_utils import dataclass
 
 
 @dataclass(slots=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import fx
 from torch.fx.node import map_arg
+
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.tensors.scopes import Scope

@@ -9,7 +9,6 @@ the code of the class reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +20,7 @@ from plait_bytecode_tracer.outside.contexts import Context, context_of
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import Variable
+from plait_utils import dataclass
 from plait_utils.wrappings import Wrapping, is_plain, is_wrapper, wrapping_of
 
 if TYPE_CHECKING:

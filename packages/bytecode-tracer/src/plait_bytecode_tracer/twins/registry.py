@@ -13,7 +13,6 @@ import gc
 import io
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -27,6 +26,7 @@ from plait_bytecode_tracer.values.variables import (
     SequenceVariable,
     Variable,
 )
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ For all else the number of elements is guarded first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from plait_bytecode_tracer.values.lazy import LazyList, Unread, Wrap
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import DequeItems, SequenceVariable, Variable
+from plait_utils import dataclass
 
 
 @dataclass(eq=False, slots=True)

@@ -7,11 +7,11 @@ and by the same calls. Other sets are made sure to give their elements in the sa
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.values.variables import ObjectKey, SetVariable
+from plait_utils import dataclass
 
 _ATTEMPTS = 32
 """How many orders of insertion are tried."""

@@ -6,7 +6,7 @@ import contextvars
 import types
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import fx
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.sources import Source
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.shapes.expressions import Expression

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +26,7 @@ from plait_bytecode_tracer.guards.kinds import (
 from plait_bytecode_tracer.guards.programs import program
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
 from plait_bytecode_tracer.values.sources import Access, Constants, Source
+from plait_utils import dataclass
 
 # The numbers of the enums of guarded.c.
 _ACCESSES = {
