@@ -77,22 +77,25 @@ def _tasks(chosen: argparse.Namespace, way: Way) -> Iterator[Task]:
 
             yield Task("gradgradcheck", operators.name_of(op), second_order)
     last = chosen.first + chosen.programs
-    starts = range(chosen.first, last, PROGRAMS_AT_ONCE) if wanted("random programs") else ()
-    for start in starts:
-        numbers = range(start, min(start + PROGRAMS_AT_ONCE, last))
+    for suite in ("random programs", "wide programs"):
+        starts = range(chosen.first, last, PROGRAMS_AT_ONCE) if wanted(suite) else ()
+        for start in starts:
+            numbers = range(start, min(start + PROGRAMS_AT_ONCE, last))
 
-        def programs(numbers: range = numbers) -> Iterator[Verdict]:
-            for number in numbers:
-                yield generated.check(number, way)
+            def programs(
+                numbers: range = numbers, wide: bool = suite.startswith("wide")
+            ) -> Iterator[Verdict]:
+                for number in numbers:
+                    yield generated.check(number, way, wide=wide)
 
-        yield Task("random programs", f"programs {numbers[0]}-{numbers[-1]}", programs)
+            yield Task(suite, f"programs {numbers[0]}-{numbers[-1]}", programs)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m gradients", description=__doc__)
     parser.add_argument(
-        "suites", nargs="*", default=["operators", "gradgradcheck", "random"],
-        help="operators, 'operators, float64', gradgradcheck, random",
+        "suites", nargs="*", default=["operators", "gradgradcheck", "random", "wide"],
+        help="operators, 'operators, float64', gradgradcheck, random, wide",
     )  # fmt: skip
     parser.add_argument("--through", choices=WAYS, default="joint", help="what compiles")
     parser.add_argument("--samples", type=int, default=4, help="of each operator")

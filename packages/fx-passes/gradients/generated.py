@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from gradients.observe import Seen, difference, observe
+from gradients import wider
+from gradients.observe import Seen, difference, observe, observe_backwards
 from gradients.score import Outcome, Verdict
 from gradients.ways import Compiled, Program, RefusedError, Way, compiled
 
@@ -51,10 +52,11 @@ class Case:
     needs: tuple[str, ...]
     aliasing: str
     twice: bool
+    backwards: str = "once"
 
     def program(self) -> Program:
         """The function, made anew."""
-        scope: dict[str, object] = {"__name__": __name__, "torch": torch}
+        scope: dict[str, object] = {"__name__": __name__, "torch": torch, **wider.SCOPE}
         exec(compile(self.text, f"<program {self.number}>", "exec"), scope)
         made = scope["program"]
         assert callable(made)
@@ -76,6 +78,8 @@ class Case:
 
 def _alias(arguments: list[Tensor], kind: str) -> list[Tensor]:
     first, second, third = arguments
+    if kind in wider.ALIASING:
+        return wider.alias(first, second, kind)
     return {
         "none": [first, second, third],
         "same object": [first, second, first],
@@ -86,21 +90,27 @@ def _alias(arguments: list[Tensor], kind: str) -> list[Tensor]:
     }[kind]
 
 
-def generate(number: int) -> Case:
-    """The random program of that number."""
-    chosen = random.Random(number)
+def generate(number: int, *, wide: bool = False) -> Case:
+    """The random program of that number; `wide` ones do more."""
+    chosen = random.Random(f"wide {number}" if wide else number)
     names = [f"x{index}" for index in range(INPUTS)]
     lines = ["index = torch.arange(1, -1, -1)"]
+    if wide:
+        lines.append("places = torch.tensor([[0, 1, 0, 1], [1, 0, 1, 0]])")
+    tables = [
+        (VIEWS, wider.VIEWS), (PURE, wider.PURE), (WRITES, wider.WRITES),
+    ]  # fmt: skip
     for index in range(chosen.randint(2, 12)):
-        kind = chosen.choices((VIEWS, PURE, WRITES), (4, 4, 3))[0]
+        table, more = chosen.choices(tables, (4, 4, 3))[0]
+        kind = chosen.choice((table, more)) if wide else table
         step = chosen.choice(kind).format(a=chosen.choice(names), b=chosen.choice(names))
         fresh = f"v{index}"
-        body = [step] if kind is WRITES else [f"{fresh} = {step}"]
+        body = [step] if table is WRITES else [f"{fresh} = {step}"]
         if chosen.random() < 0.12:
             lines += ["with torch.no_grad():", *(f"    {line}" for line in body)]
         else:
             lines += body
-        if kind is not WRITES:
+        if table is not WRITES:
             names.append(fresh)
     # Later values more often: programs of which no result needs gradients say little.
     returned = chosen.choices(names, range(1, len(names) + 1), k=chosen.randint(1, 3))
@@ -110,8 +120,12 @@ def generate(number: int) -> Case:
     aliasing = chosen.choice(
         ("none",) * 5
         + ("same object", "view of another", "all of another", "overlapping", "disjoint")
+        + (wider.ALIASING if wide else ())
     )
-    return Case(number, text, needs, aliasing, chosen.random() < 0.4)
+    twice = chosen.random() < 0.4
+    return Case(
+        number, text, needs, aliasing, twice, chosen.choice(wider.BACKWARDS) if wide else "once"
+    )
 
 
 def sensible(case: Case) -> Case | None:
@@ -127,7 +141,7 @@ def sensible(case: Case) -> Case | None:
     if len(kept) <= 2 or not names:
         return None
     text = "\n    ".join([*kept, f"return ({', '.join(names)},)"])
-    return Case(case.number, text, case.needs, case.aliasing, case.twice)
+    return replace(case, text=text)
 
 
 def _grouped(body: list[str]) -> Iterator[list[str]]:
@@ -143,20 +157,22 @@ def _runs(case: Case, lines: list[str]) -> bool:
     """Whether eager takes the program's lines, with values of moderate size."""
     found = "max((each.numel() for each in locals().values() if hasattr(each, 'numel')))"
     text = "\n    ".join([*lines, f"return {found}"])
-    trial = Case(case.number, text, case.needs, case.aliasing, case.twice)
+    trial = replace(case, text=text)
     try:
         size = trial.program()(*trial.inputs()[1])
-    except (RuntimeError, IndexError, ValueError, NameError) as error:
+    except (*RAISED, NameError) as error:
         return "leaf Variable" in str(error)
     return isinstance(size, int) and size <= LARGEST
 
 
-def check(number: int, way: Way) -> Verdict:
+def check(number: int, way: Way, *, wide: bool = False) -> Verdict:
     """The random program of that number, compiled, against eager."""
-    case = sensible(generate(number))
+    case = sensible(generate(number, wide=wide))
     if case is None:
         return Verdict(f"program {number}", Outcome.NOTHING)
     described = f"program {number} ({', '.join(case.needs)}; inputs share: {case.aliasing})"
+    if wide:
+        described = f"wide {described}, backward {case.backwards}"
     wanted = _observed(case, case.program())
     try:
         made = compiled(way, case.program(), case.inputs()[1])
@@ -187,7 +203,9 @@ def _raising(error: Exception) -> Program:
 def _observed(case: Case, run: Program) -> Seen | str:
     leaves, inputs = case.inputs()
     try:
-        return observe(run, leaves, inputs, twice=case.twice)
+        if case.backwards == "once":
+            return observe(run, leaves, inputs, twice=case.twice)
+        return observe_backwards(run, leaves, inputs, case.backwards)
     except RAISED as error:
         return str(error)
 
@@ -201,7 +219,7 @@ def _like(got: Seen | str, wanted: Seen | str) -> bool:
     return any(any(map(got.__contains__, r)) and any(map(wanted.__contains__, r)) for r in REASONS)
 
 
-RAISED = (RuntimeError, IndexError, ValueError)
+RAISED = (RuntimeError, IndexError, ValueError, TypeError, AttributeError)
 REASONS = (
     ("a leaf Variable",),
     ("a view of a leaf",),
@@ -211,6 +229,7 @@ REASONS = (
     ("does not require grad",),
     ("more than one element of the written-to tensor refers to a single memory location",),
     ("derivative for",),
+    ("a second time",),
 )
 """What messages say, each in all the words that mean it."""
 

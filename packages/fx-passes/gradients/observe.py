@@ -50,6 +50,51 @@ def observe(
     return Seen(kinds, values, first, _gradients(again, wanted))
 
 
+def observe_backwards(
+    run: Callable[..., object], leaves: Sequence[Tensor], inputs: Sequence[Tensor], kind: str
+) -> Seen:
+    """Call, and go backward several times, as `kind` says (`wider.BACKWARDS`).
+
+    The second gradients are those of the later backwards; one that raises gives none, and its
+    words are among the kinds.
+    """
+    wanted = [each for each in leaves if each.requires_grad]
+    torch.manual_seed(1)
+    outputs = [each for each in tree_leaves(run(*inputs)) if isinstance(each, Tensor)]
+    tensors = (*inputs, *outputs)
+    kinds = tuple((t.requires_grad, t.is_leaf, tuple(t.shape), _steps(t)) for t in tensors)
+    values = tuple(each.detach().clone() for each in tensors)
+    ends = [t for t in (*outputs, *inputs) if t.requires_grad and not t.is_leaf]
+    if not ends or not wanted:
+        return Seen(kinds, values, (), ())
+    if kind == "changed between":
+        with torch.no_grad():
+            inputs[0].mul_(0.5)
+    if kind == "accumulated":
+        torch.autograd.backward(weighted(ends), inputs=wanted, retain_graph=True)
+        torch.autograd.backward([weighted(ends[:1])], inputs=wanted[:1])
+        return Seen(kinds, values, tuple(each.grad for each in wanted), ())
+    if kind == "one by one":
+        parts = [
+            _gradients([end], wanted, retain_graph=number + 1 < len(ends))
+            for number, end in enumerate(ends)
+        ]
+        return Seen(kinds, values, parts[0], tuple(g for part in parts[1:] for g in part))
+    loss = weighted(ends)
+    first = _grad(loss, wanted, retain_graph=kind == "retained")
+    try:
+        again = _grad(loss, wanted[:1])
+    except RuntimeError as error:
+        if "a second time" not in str(error):
+            raise
+        return Seen((*kinds, (False, False, (), (-1,))), values, first, ())
+    return Seen(kinds, values, first, again)
+
+
+def _grad(loss: Tensor, wanted: Sequence[Tensor], **options: bool) -> Gradients:
+    return tuple(torch.autograd.grad(loss, wanted, allow_unused=True, **options))
+
+
 def _steps(tensor: Tensor) -> tuple[int, ...]:
     """The strides; where a size of one would have its next element is nobody's concern."""
     if not tensor.numel():

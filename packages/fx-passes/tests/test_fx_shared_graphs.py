@@ -102,3 +102,32 @@ def _graph(program: Program) -> fx.GraphModule:
     graph = fx.Graph()
     graph.output(graph.call_function(program, (graph.placeholder("x"), graph.placeholder("w"))))
     return fx.GraphModule(nn.Module(), graph)
+
+
+def _writes(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    x.sigmoid_()
+    return x * w, w.sin()
+
+
+@pytest.mark.parametrize("used", [0, 1])
+@pytest.mark.parametrize("changed", [True, False])
+def test_what_was_written_to_an_input_must_not_change_before_the_backward(
+    used: int, changed: bool
+) -> None:
+    def seen(run: Program) -> object:
+        leaf = torch.linspace(-1, 1, 4, dtype=torch.float64).requires_grad_()
+        w = torch.linspace(0, 2, 4, dtype=torch.float64).requires_grad_()
+        x = leaf * 2
+        found = run(x, w)
+        assert isinstance(found, tuple)
+        if changed:
+            with torch.no_grad():
+                x.mul_(2)
+        try:
+            grads = torch.autograd.grad(found[used].sum(), [leaf, w], allow_unused=True)
+        except RuntimeError as error:
+            return "modified by an inplace operation" in str(error)
+        return [None if each is None else each.tolist() for each in grads]
+
+    inputs = [torch.zeros(4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    assert seen(_compiled(_graph(_writes), inputs, with_gradients=True)) == seen(_writes)

@@ -31,6 +31,7 @@ from plait_fx_passes.training.spent import as_spent
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 Bind: TypeAlias = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+Note: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
 Rebuild: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], object]
 
 
@@ -70,7 +71,11 @@ def writable(graph: AtenGraph) -> dict[int, int]:
 
 
 def wrap_runtime(
-    graph: AtenGraph, compiled: Compiled, written: Mapping[int, int] | None = None
+    graph: AtenGraph,
+    compiled: Compiled,
+    written: Mapping[int, int] | None = None,
+    *,
+    note: Note | None = None,
 ) -> Callable[..., object]:
     """Give a compiled graph the calling convention and the aliasing of the traced program.
 
@@ -79,6 +84,7 @@ def wrap_runtime(
         compiled: takes one tensor for each placeholder, returns the graph's results.
         written: results that ``compiled`` does not return but writes to an input, by position,
             each with that input; of those that :func:`writable` says.
+        note: is told the inputs and the results, once the inputs are written to.
 
     Returns:
         A function of the program's own arguments. It feeds lifted parameters and constants,
@@ -89,7 +95,7 @@ def wrap_runtime(
     if is_direct(graph):
         return compiled
     if written:
-        rest = wrap_runtime(_without(graph, written), compiled)
+        rest = wrap_runtime(_without(graph, written), compiled, note=note)
         return _noting(graph, tuple(written.values()), rest)
     compiled = _unrecorded(compiled) if graph.differentiates else compiled
     bind = _binder(graph)
@@ -103,6 +109,8 @@ def wrap_runtime(
         for index, result, grad in mutations:
             with torch.set_grad_enabled(grad):
                 inputs[index].copy_(results[result])
+        if note is not None:
+            note(inputs, results)
         built = rebuild(inputs, results)  # views are of the inputs as they were given
         for index, geometry in restrides:
             start = inputs[index].storage_offset() + geometry.offset

@@ -7,7 +7,7 @@ meets a node whose saved tensors the first has freed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch.autograd.graph import Node, get_gradient_edge
@@ -96,6 +96,33 @@ def classes_of(
         for node, bits in below.items()
         if bits and _saves_tensors(node)
     }
+
+
+def saved_memory(results: Sequence[torch.Tensor]) -> dict[int, frozenset[int]]:
+    """The storages, by their addresses, of which autograd has saved tensors, each with the results
+    from which ways lead to nodes that have. Empty for a torch that does not tell."""
+    _, above, _ = _ways(results, {})
+    found: dict[int, int] = {}
+    for node, bits in above.items() if _TELLS else ():
+        for tensor in _saved_by(node):
+            key = int(tensor.untyped_storage()._cdata)
+            found[key] = found.get(key, 0) | bits
+    return {key: _members(bits) for key, bits in found.items()}
+
+
+def _saved_by(node: Node) -> Iterator[torch.Tensor]:
+    own = getattr(node, "_raw_saved_tensors", None)
+    waiting: list[object] = [own] if isinstance(own, tuple) else []
+    if not waiting:
+        waiting = [getattr(node, name) for name in dir(node) if name.startswith("_raw_saved_")]
+    while waiting:
+        saved = waiting.pop()
+        if isinstance(saved, (list, tuple)):
+            waiting += saved
+            continue
+        data = getattr(saved, "data", None)
+        if isinstance(data, torch.Tensor) and data.layout is torch.strided:
+            yield data
 
 
 def nodes_below(tensors: Sequence[torch.Tensor]) -> list[Node]:

@@ -29,7 +29,7 @@ from plait_fx_passes.record.outputs import Results, finish_results, separate
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.record.settings import kept_settings
-from plait_fx_passes.training.flow import flow_of
+from plait_fx_passes.training.flow import flow_of, saved_memory
 from plait_fx_passes.training.functions import tells_gradients_apart
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
 from plait_fx_passes.training.modes import turns_gradients_on
@@ -153,6 +153,7 @@ def _record(
     finally:
         torch.set_grad_enabled(grad_mode)
     flat, spec = tree_flatten(returned)
+    _refuse_marks(table)
     refuse_shared_gradients(table)
     recorder.unsaved = shared_memory(recorder, table)
     with torch.no_grad():
@@ -180,6 +181,7 @@ def _record(
         )
     try:
         flow = flow_of([tangent.output for tangent in tangents], table.leaves)
+        written = _saved_after_writes(table, results, tangents)
     except (RuntimeError, ValueError) as error:  # autograd makes views anew, and may not know how
         raise AtenTraceError(f"its gradients cannot be followed: {error}") from error
     gradients = _add_gradients(recorder, table, results, tangents)
@@ -219,7 +221,23 @@ def _record(
         tells_apart=len(tangents) > 1
         and tells_gradients_apart(gm, [tangent.output for tangent in tangents]),
         begins_without_gradients=not grad_mode,
+        written=written,
     )
+
+
+def _saved_after_writes(
+    table: InputTable, results: Results, tangents: Sequence[_Tangent]
+) -> tuple[tuple[int, frozenset[int]], ...]:
+    """The inputs that are written to of which autograd has saved what they hold in the end: what
+    they held before it would refuse to use."""
+    if not results.mutations or not tangents:
+        return ()
+    saved = saved_memory([tangent.output for tangent in tangents])
+    keys = {
+        each.input: int(table.values[each.input].untyped_storage()._cdata)
+        for each in results.mutations
+    }
+    return tuple((index, saved[key]) for index, key in keys.items() if key in saved)
 
 
 def _require_gradients(
@@ -282,6 +300,18 @@ def _add_tangents(
         recorder.placeholder(f"tangent_{position}", value, owned=False)
         found.append(_Tangent(position, tensor, value))
     return found
+
+
+def _refuse_marks(table: InputTable) -> None:
+    """Raise AtenTraceError where the program leaves more on an input than values."""
+    for index, value in enumerate(table.values):
+        if type(value) is not FakeTensor:  # a number that each call gives
+            continue
+        if value._backward_hooks or value.retains_grad:
+            raise AtenTraceError("the program registers hooks on an input")
+        made = value.requires_grad and value.is_leaf and index not in table.leaves
+        if made and not value._is_view():
+            raise AtenTraceError("the program lets an input need gradients")
 
 
 def _detaches(table: InputTable, results: Results, leaves: bool) -> bool:

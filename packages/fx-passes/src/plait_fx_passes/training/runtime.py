@@ -19,6 +19,7 @@ from plait_fx_passes.training.partition import Partition, SavedInput, SavedResul
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.reading import note_reads
 from plait_fx_passes.training.spent import USED_UP
+from plait_fx_passes.training.writes import check_writes, noting_writes
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 
@@ -67,7 +68,7 @@ def wrap_training(
     backwards = Backwards(joint, parts, backward, compile_part, extra=len(again.copied))
     higher = Higher(joint, program, again, parts, compile_gradients)
     node = autograd_node(joint, parts, forward, backwards, again, higher, written or {})
-    run = wrap_runtime(joint.program, node, written)
+    run = wrap_runtime(joint.program, node, written, note=noting_writes(joint))
     watched: Callable[..., object] = program if eager is None else eager
 
     def call(*arguments: torch.Tensor) -> object:
@@ -139,7 +140,7 @@ def autograd_node(
             # A program may cut its results from one block of memory; no view is returned.
             found = [each.data if each._is_view() else each for each in forward(*own)]
             ctx.before = again.remember(given, states)
-            ctx.left = None
+            ctx.left = ctx.written = None
             ctx.save_for_backward(*pick_saved((*own, *found)))
             if constant:
                 ctx.mark_non_differentiable(*[found[n] for n in constant])
@@ -156,6 +157,8 @@ def autograd_node(
                     raise
                 versions = again.versions(_kept(ctx), parts.saved)
                 held = freeing.held_in_part(ctx, pattern, needed, versions, error)
+            if ctx.written is not None:
+                check_writes(ctx.written, pattern)
             spent = None if keeps_graph() else freeing.freed_by(ctx, pattern)
             if _records() or _finds_anomalies():
                 found = higher.gradients(ctx, _kept(ctx), tangents, held)
