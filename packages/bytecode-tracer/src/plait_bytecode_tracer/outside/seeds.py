@@ -102,6 +102,11 @@ class Seeds:
         is_seed = setting.kind != "state"
         self.seed = setting if is_seed else self._origin(state, setting.value)
 
+    def settle(self, state: TraceState) -> None:
+        """Set the generator in the graph, if that can be, before a graph inside it may draw."""
+        if self.after and self._is_ordered(state):
+            self._put_into_graph(state)
+
     def get(self, state: TraceState) -> TensorVariable:
         """The state of the CPU's default generator."""
         self._require_plain(state)
@@ -116,7 +121,7 @@ class Seeds:
         with state.fake_mode:
             node.meta["val"] = random_ops.get_state()
         state.mark(node)
-        self.has_drawn = True  # what sets the generator from now on comes after it
+        self.has_drawn = True
         self.states[node] = self.seed
         return TensorVariable(node, node.meta["val"])
 
@@ -164,6 +169,7 @@ class Seeds:
                 node.meta["val"] = random_ops.nothing()
             state.mark(node)
         self.after.clear()
+        self.has_drawn = True  # what sets the generator from now on comes after it
 
     def _in_graph(self, state: TraceState, setting: Setting) -> tuple[Any, tuple[Any, ...]]:
         """An operator of the graph that sets the generator, and its arguments."""

@@ -53,6 +53,7 @@ def checkpoint(
         raise TraceBreakError("GB0002", "a checkpoint that warns, or raises")
     options = {n: plain_value(kwargs.pop(n)) for n in _OPTIONS if n in kwargs}
     options["use_reentrant"] = plain_value(use_reentrant)
+    state.seeds.settle(state)
     before = state.effects()
     is_reentrant = bool(options["use_reentrant"])
     undecided, state.ambient.is_undecided = state.ambient.is_undecided, is_reentrant

@@ -159,6 +159,7 @@ def emit_transform(
     """A call of `target`, of `plait_bytecode_tracer.tensors.transforms`, with a traced body."""
     state = frame.state
     refuse_modes(state, "a transform")
+    state.seeds.settle(state)
     if state.derivatives.repointed:
         raise TraceBreakError("GB0002", "a transform after the data of parameters was set")
     body = Body(frame, function, target is transforms.checkpoint)

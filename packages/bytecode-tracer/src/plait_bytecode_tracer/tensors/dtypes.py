@@ -69,6 +69,7 @@ def require_kernel(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
         real_args, real_kwargs = _small(tuple(args)), _small(dict(kwargs))
     except _NotTriedError:
         return
+    before = torch.default_generator.get_state()  # some draw, as attention does
     try:
         with torch.no_grad():
             if isinstance(target, str):
@@ -78,6 +79,8 @@ def require_kernel(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         if _OF_DTYPES.search(str(error)):
             raise
+    finally:
+        torch.default_generator.set_state(before)
 
 
 class _NotTriedError(Exception):
