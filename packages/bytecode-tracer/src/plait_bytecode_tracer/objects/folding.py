@@ -20,7 +20,7 @@ from plait_bytecode_tracer.exceptions.raising import python_error
 from plait_bytecode_tracer.frames.frame import constant
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.outside.calendars import CLASSES, FRESH, formats_locally
-from plait_bytecode_tracer.values.constants import is_constant, is_definition, is_fixed
+from plait_bytecode_tracer.values.constants import is_constant, is_definition, is_fixed, is_nan
 from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
@@ -103,6 +103,10 @@ def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Va
         stored = [arg.base for arg in args if isinstance(arg, ObjectVariable)]
         refuse_names(function, error, stored)
         raise python_error(error) from error
+    if is_nan(result):  # each call has its own, which containers find by its identity
+        for arg in args:
+            if isinstance(arg, Known) and arg.value is result:
+                return arg
     return tracked(result)
 
 

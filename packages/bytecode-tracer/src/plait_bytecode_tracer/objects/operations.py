@@ -227,8 +227,27 @@ def same(left: Variable, right: Variable) -> bool:
 def element_equal(frame: Frame, left: Variable, right: Variable) -> bool:
     """Whether an element is what is searched for: the same object, or equal to it."""
     if all(isinstance(value, Known) and is_nan(value.value) for value in (left, right)):
-        raise TraceBreakError("GB0009", "a search for NaN, which is found by its identity")
-    return same(left, right) or truth(frame, apply(frame, operator.eq, [left, right]))
+        raise found_by_identity()
+    if same(left, right) or truth(frame, apply(frame, operator.eq, [left, right])):
+        return True
+    floats = [value for value in (left, right) if may_be_nan(value)]
+    if len(floats) == 2:  # they may be one object
+        number = next(value for value in floats if isinstance(value, SymbolVariable))
+        if not truth(frame, apply(frame, operator.eq, [number, number])):
+            raise found_by_identity()
+    return False
+
+
+def found_by_identity() -> TraceBreakError:
+    """The break at a search for what equals nothing, not even itself."""
+    return TraceBreakError("GB0009", "a search for NaN, which is found by its identity")
+
+
+def may_be_nan(value: Variable) -> bool:
+    """Whether a float is NaN, or may be in another call."""
+    if isinstance(value, Known):
+        return is_nan(value.value)
+    return isinstance(value, SymbolVariable) and value.kind is float
 
 
 def truth(frame: Frame, value: Variable, *, after: bool = False) -> bool:
