@@ -1,5 +1,6 @@
 """Asserts on data: a check in the graph, and plain Python where it fails."""
 
+import contextlib
 import weakref
 
 import pytest
@@ -148,3 +149,21 @@ def test_a_program_that_goes_on_after_failures_is_compiled_without_checks():
     assert torch.equal(fast(-X), X)
     assert [each.code for each in fast.breaks] == ["GB0003"]
     assert torch.equal(fast(X), X)
+
+
+def test_what_functions_expect_of_their_arguments():
+    def program(x):
+        torch._check_tensor_all(x > 0, lambda: f"{x.tolist()}")
+        torch._check(bool((x < 9).all()), lambda: "too large")
+        torch._check_value(x.sum().item() < 15, lambda: "too much")
+        return x + 1
+
+    fast = compile(program, _captured, fullgraph=True, data_dependent=False)
+    assert torch.equal(fast(X), X + 1)
+    for factor, error in ((-1, RuntimeError), (8, RuntimeError), (4.25, None), (4.99, None)):
+        expected = pytest.raises(error) if error else contextlib.nullcontext()
+        with expected:
+            assert torch.equal(fast(X * factor), X * factor + 1)
+    with pytest.raises(ValueError, match="too much"):
+        fast(torch.full((2,), 8.0))
+    assert len(fast.entries) == 1

@@ -851,3 +851,48 @@ def compared_with_what_is_changed_since(x):
     if x[0].item() >= x.add_(1)[0].item():
         raise ValueError("not changed")
     return x
+
+
+def _demand(error, condition, text=None):
+    if not isinstance(condition, bool):
+        raise TypeError("a bool is wanted")
+    if not condition:
+        raise error(text() if callable(text) else text)
+
+
+def _demand_all(condition, text):
+    _demand(ValueError, condition.all().item(), text)
+
+
+@case(_good_and_bad)
+def passed_on_as_bools(x):
+    _demand(KeyError, bool((x < 6).all()), "too large")
+    _demand_all(x > 0, lambda: f"not positive: {x.tolist()}")
+    torch._check(bool((x < 5.5).all()), lambda: "too big")
+    torch._check((x.sum() < 9).item())
+    return x + 1
+
+
+@case(_good_and_bad)
+def passed_on_to_methods(x):
+    import unittest
+
+    test = unittest.TestCase()
+    test.assertTrue(torch.allclose(x, x.abs()))
+    test.assertFalse(bool(torch.isnan(x).any()), "nan")
+    return x + 1
+
+
+@case(_with_list)
+def passed_on_to_what_only_notes(x, seen):
+    def note(flag, value):
+        seen.append((flag, value))
+
+    note(bool((x > 0).all()), 1)
+    return x + 1
+
+
+@case(_good_and_bad)
+def passed_on_as_a_comparison(x):
+    torch._check_value(x.max().item() < 5.5, lambda: "too big")
+    return x - 1

@@ -8,22 +8,17 @@ a guess of what calls will do. It need not be right: a call that goes the other 
 from __future__ import annotations
 
 import dis
-import inspect
 import types
-from functools import lru_cache
+from collections.abc import Sequence
 
 from plait_bytecode_tracer.frames.frame import Frame, instructions_of
+from plait_bytecode_tracer.frames.raising_ways import JUMPS, PASSING, expected_at, only_raises
+from plait_bytecode_tracer.frames.tested_parameters import expected_of_argument
 from plait_bytecode_tracer.objects.statics import class_of, static_attribute
 from plait_bytecode_tracer.values.variables import Known, ObjectVariable
 
-_MOST = 250
-"""How many instructions lead to an exception at most, over all ways to it."""
 _NEXT = 40
 """How far behind its assignment a variable is looked at."""
-_PASSING = frozenset({"EXTENDED_ARG", "NOP", "TO_BOOL", "PRECALL", "RESUME"})
-"""Instructions that leave the truth of the value on the stack as it is."""
-_GOES = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
-_ENDS = frozenset({"RAISE_VARARGS", "RERAISE"})
 _TAKES = {
     **{name: 0 for name in dis.opmap if name.startswith(("LOAD_FAST", "LOAD_GLOBAL"))},
     **dict.fromkeys(("LOAD_CONST", "LOAD_DEREF", "LOAD_NAME", "PUSH_NULL"), 0),
@@ -31,14 +26,6 @@ _TAKES = {
     **dict.fromkeys(("BINARY_OP", "BINARY_SUBSCR", "COMPARE_OP"), 2),
 }
 """The instructions that are allowed beside a number that is read: how many values each takes."""
-_READS = frozenset({"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"})
-_SUSPENDS = (
-    inspect.CO_GENERATOR
-    | inspect.CO_COROUTINE
-    | inspect.CO_ASYNC_GENERATOR
-    | inspect.CO_ITERABLE_COROUTINE
-)
-_JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 
 
 def expected_truth(frame: Frame, *, after: bool = False) -> bool | None:
@@ -47,7 +34,7 @@ def expected_truth(frame: Frame, *, after: bool = False) -> bool | None:
     With `after` that of what the instruction gives, where the program tests it later on. None
     where nothing is expected.
     """
-    return _expected(frame, frame.index + after)
+    return _expected(frame, frame.index + after, len(frame.stack))
 
 
 def expected_of_comparison(frame: Frame, is_asked: bool) -> bool | None:
@@ -61,12 +48,12 @@ def expected_of_comparison(frame: Frame, is_asked: bool) -> bool | None:
     for index in range(frame.index + 1, min(frame.index + _NEXT, len(instructions))):
         found = instructions[index]
         name, count = found.opname, found.arg or 0
-        if name in _PASSING or (name in ("SWAP", "COPY") and count == 2 and above == 0):
+        if name in PASSING or (name in ("SWAP", "COPY") and count == 2 and above == 0):
             continue  # in chains of comparisons the result is copied
         if name == "CALL" and above == 0 and count == 1 and is_asked:
-            return _expected(frame, index + 1)
+            return _expected(frame, index + 1, len(frame.stack) - 2)
         if name == "COMPARE_OP" and above < 2:
-            return _expected(frame, index + 1)
+            return _expected(frame, index + 1, len(frame.stack) - (above == 0))
         taken = count + 2 if name == "CALL" else _TAKES.get(name)
         if taken is None or above < taken:
             return None
@@ -74,7 +61,11 @@ def expected_of_comparison(frame: Frame, is_asked: bool) -> bool | None:
     return None
 
 
-def _expected(frame: Frame, index: int) -> bool | None:
+def _expected(frame: Frame, index: int, below: int = 0) -> bool | None:
+    """What is expected of the value on the stack when an instruction runs.
+
+    `below` it are so many values that are on the stack now; 0 if that is not known.
+    """
     instructions, _ = instructions_of(frame.code)
     negated = False
     while index < len(instructions):
@@ -85,27 +76,28 @@ def _expected(frame: Frame, index: int) -> bool | None:
             found = _of_result(frame) if name == "RETURN_VALUE" else _of_variable(frame, index)
             return found if found is None else found is not negated
         elif "POP_JUMP" in name:
-            found = _of_jump(frame.code, index, _raising_names(frame))
+            found = expected_at(frame.code, index, _raising_names(frame))
             return found if found is None else found is not negated
-        elif name == "LOAD_CONST" and isinstance(instructions[index].argval, bool):
+        elif (against := _asks_for(instructions[index : index + 2])) is not None:
             index += 1
-            against = _asks_for(instructions[index], instructions[index - 1].argval)
-            if against is None:
-                return None
             negated ^= not against
-        elif name not in _PASSING:
-            return None
+        elif name not in PASSING:
+            found = expected_of_argument(frame, index, below)
+            return found if found is None else found is not negated
         index += 1
     return None
 
 
-def _asks_for(compares: dis.Instruction, with_: bool) -> bool | None:
-    """The truth for which a comparison of a bool with another gives True."""
+def _asks_for(found: Sequence[dis.Instruction]) -> bool | None:
+    """The truth for which a comparison of a bool with another, a constant, gives True."""
+    loads, compares = found[0], found[-1]
+    if loads.opname != "LOAD_CONST" or not isinstance(loads.argval, bool):
+        return None
     if compares.opname == "IS_OP":
-        return with_ is not bool(compares.arg)
+        return loads.argval is not bool(compares.arg)
     if compares.opname != "COMPARE_OP" or compares.argval not in ("==", "!="):
         return None
-    return with_ is (compares.argval == "==")
+    return loads.argval is (compares.argval == "==")
 
 
 def _of_result(frame: Frame) -> bool | None:
@@ -113,7 +105,7 @@ def _of_result(frame: Frame) -> bool | None:
     caller = frame.parent
     if caller is None or not frame.is_direct:
         return None
-    return _expected(caller, caller.index + 1)
+    return _expected(caller, caller.index + 1, len(caller.stack))
 
 
 def _of_variable(frame: Frame, index: int) -> bool | None:
@@ -122,7 +114,7 @@ def _of_variable(frame: Frame, index: int) -> bool | None:
     name = instructions[index].argval
     for place in range(index + 1, min(index + _NEXT, len(instructions))):
         found = instructions[place]
-        if found.opcode in _JUMPS or found.opname.startswith(("RETURN", "STORE_FAST_LOAD")):
+        if found.opcode in JUMPS or found.opname.startswith(("RETURN", "STORE_FAST_LOAD")):
             return None
         if found.argval == name:
             if found.opname.startswith("LOAD_FAST"):
@@ -142,48 +134,3 @@ def _raising_names(frame: Frame) -> frozenset[str]:
             if isinstance(function, types.FunctionType) and only_raises(function.__code__):
                 found.append(name)
     return frozenset(found)
-
-
-@lru_cache(maxsize=4096)
-def only_raises(code: types.CodeType) -> bool:
-    """Whether a function always ends, and soon, by raising."""
-    return not code.co_flags & _SUSPENDS and _raises(code, 0, frozenset())
-
-
-@lru_cache(maxsize=4096)
-def _of_jump(code: types.CodeType, index: int, raising: frozenset[str]) -> bool | None:
-    """The truth with which a conditional jump does not go where an exception is raised.
-
-    `raising` are names of functions that only raise: who reads one will call it.
-    """
-    instructions, by_offset = instructions_of(code)
-    jump = instructions[index]
-    if "NONE" in jump.opname:
-        return None
-    jumps_raise = _raises(code, by_offset[jump.argval], raising)
-    if jumps_raise is _raises(code, index + 1, raising):
-        return None
-    return jump.opname.endswith("TRUE") is not jumps_raise
-
-
-def _raises(code: types.CodeType, start: int, raising: frozenset[str]) -> bool:
-    """Whether all ways from an instruction end soon by raising."""
-    instructions, by_offset = instructions_of(code)
-    waiting, seen, has_end = [start], set[int](), False
-    while waiting:
-        index = waiting.pop()
-        if index in seen:
-            continue
-        seen.add(index)
-        found = instructions[index]
-        if found.opname.startswith(("RETURN_", "YIELD")) or len(seen) > _MOST:
-            return False
-        is_call = found.opname in _READS and found.argval in raising
-        if is_call or found.opname in _ENDS:
-            has_end = True
-            continue
-        if found.opcode in _JUMPS:
-            waiting.append(by_offset[found.argval])
-        if found.opname not in _GOES and index + 1 < len(instructions):
-            waiting.append(index + 1)
-    return has_end
