@@ -3,6 +3,7 @@
 - Library code does not import torch's own compiler; only `plait.interop` may.
 - A package imports a sibling by its root or a documented public submodule.
 - Triton is imported by the Triton backend only.
+- The imports at the top of a package's modules form no circle: none works by luck of their order.
 - A package's changelog has a heading for its version.
 """
 
@@ -11,7 +12,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,6 +81,31 @@ def module_exists(name: str) -> bool:
     return False
 
 
+def modules_of(package: Path) -> dict[str, ast.Module]:
+    """The modules of a package by name, without those that only stand for a folder."""
+    return {
+        ".".join(path.relative_to(package.parent).with_suffix("").parts): ast.parse(
+            path.read_text()
+        )
+        for path in sorted(package.rglob("*.py"))
+        if path.stem != "__init__"
+    }
+
+
+def circle_problems(modules: Mapping[str, ast.Module]) -> Iterator[str]:
+    """A circle of imports that modules make as they are loaded, if there is one."""
+    graph: dict[str, set[str]] = {}
+    for name, tree in modules.items():
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom | ast.Import):
+                found = {module for _, module in imported(ast.Module([node], []))}
+                graph.setdefault(name, set()).update(found & modules.keys())
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield f"imports in a circle: {' -> '.join(reversed(error.args[1]))}"
+
+
 def changelog_problems(root: Path) -> Iterator[str]:
     """Packages whose changelog does not name their version."""
     for folder in [*sorted(root.glob("packages/*")), root / "meta"]:
@@ -93,6 +120,8 @@ def main() -> int:
     problems = list(changelog_problems(ROOT))
     for package, path in sources(ROOT):
         problems += file_problems(package, path.relative_to(ROOT), path.read_text())
+    for folder in [*sorted(ROOT.glob("packages/*/src/*")), *sorted(ROOT.glob("meta/src/*"))]:
+        problems += circle_problems(modules_of(folder))
     for problem in problems:
         print(problem)
     print(f"{len(problems)} problems found by tools/check_project.py")

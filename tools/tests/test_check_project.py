@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 from pathlib import Path
 
@@ -40,6 +41,19 @@ def test_forbidden_import_is_found(package, text, reason):
 )
 def test_allowed_import_passes(package, text):
     assert not list(check_project.file_problems(package, Path("x.py"), text))
+
+
+def test_a_circle_of_imports_at_the_top_is_found():
+    texts = {
+        "p.a": "from p import b",
+        "p.b": "from p.c import made",
+        "p.c": "import p.a\n\n\ndef made(): ...",
+    }
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    (problem,) = check_project.circle_problems(trees)
+    assert all(name in problem for name in texts)
+    late = "def made():\n    import p.a"
+    assert not list(check_project.circle_problems({**trees, "p.c": ast.parse(late)}))
 
 
 def test_project_passes():

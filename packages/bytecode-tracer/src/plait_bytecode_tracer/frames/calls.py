@@ -114,6 +114,7 @@ def call(
 def _call_known(
     frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
+    """A call of a real object: by a rule, as NumPy's or torch's, inlined, or as its class has it."""
     real = canonical(function.value)
     intercepted = through_mode_of(frame, real, args, kwargs)
     if intercepted is not None:
@@ -150,6 +151,17 @@ def _call_known(
         return call_torch(frame, real, args, kwargs)
     if is_a(real, types.FunctionType):
         return inline(frame, real, args, kwargs)
+    return _call_object(frame, function, real, args, kwargs)
+
+
+def _call_object(
+    frame: Frame,
+    function: Known,
+    real: Any,
+    args: list[Variable],
+    kwargs: dict[str, Variable],
+) -> Variable:
+    """A call of an object that is no function: a method, module, descriptor, cache, partial..."""
     if is_a(real, weakref.ref) and calls_as_reference(real) and not args and not kwargs:
         return referent(frame, function)
     if is_a(real, types.MethodType):
@@ -186,6 +198,17 @@ def _call_known(
         scripted = getattr(real, "_torchdynamo_inline", None)  # the Python of it
         if isinstance(scripted, types.FunctionType):
             return inline(frame, scripted, args, kwargs)
+    return _call_by_class(frame, function, real, args, kwargs)
+
+
+def _call_by_class(
+    frame: Frame,
+    function: Known,
+    real: Any,
+    args: list[Variable],
+    kwargs: dict[str, Variable],
+) -> Variable:
+    """A call of an object as its class says; a break where that does not tell."""
     method = _ruled_method(real)
     if method is not None:
         return call(frame, constant(method), [_receiver(frame, function), *args], kwargs)

@@ -125,16 +125,6 @@ def _is_text(value: Variable) -> bool:
     return isinstance(value, Known) and isinstance(value.value, str)
 
 
-def delete_function_attribute(owner: FunctionVariable, name: str) -> None:
-    """`del function.name`."""
-    refuse_change(owner, name)
-    if name not in owner.attributes:
-        if is_defined(types.FunctionType, name):
-            raise TraceBreakError("GB0007", f"deleting {name} of a function")
-        fails(AttributeError, f"'function' object has no attribute {name!r}")
-    del owner.attributes[name]
-
-
 # Cells.
 
 

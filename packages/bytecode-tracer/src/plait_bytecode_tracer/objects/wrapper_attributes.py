@@ -14,7 +14,6 @@ from plait_bytecode_tracer.tensors.wrappers import require_code
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.variables import Known, TensorVariable, Variable
-from plait_utils.wrappings import is_wrapper
 
 _UNTRACED = frozenset(
     {
@@ -30,11 +29,6 @@ _UNTRACED = frozenset(
 
 NOT_OWN = object()
 """That an attribute is one that all tensors have."""
-
-
-def is_wrapper_variable(value: Variable) -> bool:
-    """Whether a value is a tensor of a wrapper subclass."""
-    return isinstance(value, TensorVariable) and is_wrapper(value.fake)
 
 
 def wrapper_attribute(frame: Frame, owner: TensorVariable, name: str) -> Any:
