@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from plait.record import Runner
-from plait_bytecode_tracer.exceptions.user_lines import show_user_lines
+from plait_bytecode_tracer import show_user_lines
 from plait_utils import get_logger
 
 if TYPE_CHECKING:

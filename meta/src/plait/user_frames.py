@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from plait.record import Runner
-from plait_bytecode_tracer.exceptions.user_lines import USER_LINE
+from plait_bytecode_tracer import USER_LINE
 
 if TYPE_CHECKING:
     from torch import fx

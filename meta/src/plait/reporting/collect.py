@@ -16,7 +16,7 @@ from plait.reporting.model import (
     RecompileFact,
     RunFact,
 )
-from plait_bytecode_tracer.exceptions.user_lines import USER_LINE
+from plait_bytecode_tracer import USER_LINE
 from plait_utils import shown
 
 if TYPE_CHECKING:

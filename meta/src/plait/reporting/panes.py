@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from plait.record import CompiledGraph
 from plait.reporting.collect import described
-from plait_bytecode_tracer.exceptions.user_lines import USER_LINE
+from plait_bytecode_tracer import USER_LINE
 from plait_utils import dataclass
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from plait_bytecode_tracer.errors import (
     GraphBreak,
     UncompilableError,
 )
+from plait_bytecode_tracer.exceptions.user_lines import USER_LINE, show_user_lines
 from plait_bytecode_tracer.guards import Guard
 from plait_bytecode_tracer.guards.native import wait_for_native_guards
 from plait_bytecode_tracer.lint import LintReport, lint
@@ -24,6 +25,7 @@ from plait_bytecode_tracer.values.sources import Source
 
 __all__ = [
     "BREAKS",
+    "USER_LINE",
     "Backend",
     "BreakKind",
     "Capture",
@@ -46,6 +48,7 @@ __all__ = [
     "lint",
     "mark_dynamic",
     "mark_static",
+    "show_user_lines",
     "trace",
     "wait_for_native_guards",
 ]

@@ -114,7 +114,7 @@ def call(
 def _call_known(
     frame: Frame, function: Known, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
-    """A call of a real object: by a rule, as NumPy's or torch's, inlined, or as its class has it."""
+    """A call of a real object: by a rule, as NumPy's or torch's, inlined, or as its class says."""
     real = canonical(function.value)
     intercepted = through_mode_of(frame, real, args, kwargs)
     if intercepted is not None:
