@@ -22,7 +22,7 @@ from plait_cpp_codegen.outputs import split_outputs
 from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_ir_lowering import post_order
-from plait_scheduler import CopyBack, Launch, Program, load_python, render_python
+from plait_scheduler import CopyBack, Launch, Program
 from plait_utils import CacheError, DiskCache, Profile, dataclass, stable_hash, warn_once
 
 _NO_NATIVE_CODE = (
@@ -54,6 +54,8 @@ class Executable:
     @cached_property
     def python_source(self) -> str:
         """The same program as readable Python."""
+        from plait_scheduler import render_python
+
         return render_python(self.program)
 
 
@@ -119,6 +121,8 @@ def _without_comments(source: str) -> str:
 
 
 def _build_python(program: Program, error: Exception) -> Executable:
+    from plait_scheduler import load_python, render_python  # which programs in C++ do without
+
     reason = str(error)
     warn_once("cpp", reason, "running a program as Python over ATen: %s", reason)
     run = load_python(render_python(program))

@@ -1,10 +1,11 @@
 """A loop IR for tensor programs, and the rules that lower ATen graphs to it."""
 
+from typing import TYPE_CHECKING
+
 from plait_ir_lowering._version import __version__
 from plait_ir_lowering.context import LoweringOptions
 from plait_ir_lowering.errors import LoopIRError, LoweringError
 from plait_ir_lowering.external import external_ops
-from plait_ir_lowering.interpreter import interpret
 from plait_ir_lowering.ir.dtypes import DTYPES, DType
 from plait_ir_lowering.ir.graph import (
     Body,
@@ -58,23 +59,48 @@ from plait_ir_lowering.ir.values import (
 )
 from plait_ir_lowering.lower import lower
 from plait_ir_lowering.registry import coverage
-from plait_ir_lowering.text import (
-    IndexReader,
-    ValueReader,
-    parse_argument,
-    parse_graph,
-    parse_layout,
-    parse_origin,
-    parse_output,
+from plait_ir_lowering.text.print_values import (
     print_argument,
-    print_graph,
     print_layout,
     print_origin,
     print_value,
-    split_commas,
 )
 from plait_ir_lowering.torch_types import from_torch_dtype, to_torch_dtype
-from plait_ir_lowering.verifier import verify
+from plait_utils import late_exports
+
+if TYPE_CHECKING:
+    from plait_ir_lowering.interpreter import interpret
+    from plait_ir_lowering.text import (
+        IndexReader,
+        ValueReader,
+        parse_argument,
+        parse_graph,
+        parse_layout,
+        parse_origin,
+        parse_output,
+        print_graph,
+        split_commas,
+    )
+    from plait_ir_lowering.verifier import verify
+else:
+    __getattr__ = late_exports(
+        __name__,
+        {
+            "plait_ir_lowering.interpreter": ("interpret",),
+            "plait_ir_lowering.text": (
+                "IndexReader",
+                "ValueReader",
+                "parse_argument",
+                "parse_graph",
+                "parse_layout",
+                "parse_origin",
+                "parse_output",
+                "print_graph",
+                "split_commas",
+            ),
+            "plait_ir_lowering.verifier": ("verify",),
+        },
+    )
 
 __all__ = [
     "DTYPES",

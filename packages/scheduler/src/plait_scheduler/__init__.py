@@ -1,5 +1,8 @@
 """Fusion, ordering and memory planning of loop IR into executable programs."""
 
+from typing import TYPE_CHECKING
+
+from plait_ir_lowering import print_value
 from plait_scheduler._version import __version__
 from plait_scheduler.decisions import Decision, DecisionKind, explain
 from plait_scheduler.errors import ProgramError, ProgramSyntaxError
@@ -32,23 +35,26 @@ from plait_scheduler.program import (
     Store,
     memory_of,
 )
-from plait_scheduler.render import (
-    KernelRenderer,
-    RenderedKernel,
-    load_python,
-    render_python,
-    torch_kernel,
-)
 from plait_scheduler.schedule import Schedule, first_wrong_decision, plan, schedule
-from plait_scheduler.text import (
-    parse_kernel,
-    parse_program,
-    print_kernel,
-    print_program,
-    print_value,
-)
-from plait_scheduler.verifier import verify_kernel, verify_program
+from plait_scheduler.text.print import print_kernel, print_program
 from plait_scheduler.writeback import is_whole
+from plait_utils import late_exports
+
+if TYPE_CHECKING:
+    from plait_scheduler.render.host import KernelRenderer, load_python, render_python
+    from plait_scheduler.render.torch_kernel import RenderedKernel, torch_kernel
+    from plait_scheduler.text.parse import parse_kernel, parse_program
+    from plait_scheduler.verifier import verify_kernel, verify_program
+else:
+    __getattr__ = late_exports(
+        __name__,
+        {
+            "plait_scheduler.render.host": ("KernelRenderer", "load_python", "render_python"),
+            "plait_scheduler.render.torch_kernel": ("RenderedKernel", "torch_kernel"),
+            "plait_scheduler.text.parse": ("parse_kernel", "parse_program"),
+            "plait_scheduler.verifier": ("verify_kernel", "verify_program"),
+        },
+    )
 
 __all__ = [
     "Access",

@@ -16,7 +16,6 @@ from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.program import Launch, Program
 from plait_scheduler.prune import protect_mutated_inputs, prune
 from plait_scheduler.split import split_reductions
-from plait_scheduler.verifier import verify_program
 from plait_utils import dataclass
 
 if TYPE_CHECKING:
@@ -62,6 +61,8 @@ def plan(
         units = fuse(graph, chosen, log)
         program = assemble(graph, units, chosen, log)
         if chosen.verify:
+            from plait_scheduler.verifier import verify_program
+
             verify_program(program)
     if profile is not None:
         profile.count("kernels", len(program.kernels))

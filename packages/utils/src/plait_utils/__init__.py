@@ -11,6 +11,7 @@ from plait_utils.dump import DumpFolder, dump_folder
 from plait_utils.errors import PlaitError, shown
 from plait_utils.garbage import collection_threshold, postponed_collections
 from plait_utils.hashing import stable_hash
+from plait_utils.late_exports import late_exports
 from plait_utils.libraries import find_library_damage
 from plait_utils.log import get_logger, warn_once
 from plait_utils.profile import Profile
@@ -31,6 +32,7 @@ __all__ = [
     "dump_folder",
     "find_library_damage",
     "get_logger",
+    "late_exports",
     "postponed_collections",
     "setting",
     "shown",

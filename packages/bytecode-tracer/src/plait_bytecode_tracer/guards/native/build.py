@@ -7,9 +7,10 @@ import importlib.machinery
 import importlib.resources
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
-import sysconfig
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +116,8 @@ class NativeGuards:
         get_logger("tracer").debug("guards are checked in Python: %s", error)
 
     def _compile(self, output: Path) -> None:
+        import sysconfig  # with its data, which a warm start does without
+
         compiler = _compiler()
         include = sysconfig.get_path("include")
         if not Path(include, "Python.h").exists():
@@ -157,7 +160,7 @@ def _sources() -> dict[str, str]:
 
 
 def _suffix() -> str:
-    return str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
+    return importlib.machinery.EXTENSION_SUFFIXES[0]
 
 
 def _key() -> str:
@@ -166,7 +169,9 @@ def _key() -> str:
     The compiler is not among it: any that builds this builds the same behaviour.
     """
     sources = tuple(_sources().items())
-    return stable_hash("native guards", sources, _suffix(), sysconfig.get_platform(), _FLAGS)
+    return stable_hash(
+        "native guards", sources, _suffix(), sys.platform, platform.machine(), _FLAGS
+    )
 
 
 def _compiler() -> str:
