@@ -17,6 +17,8 @@ from plait_fx_passes.decompositions import (
     activations,
     arithmetic,
     backwards,
+    copies,
+    losses,
     norms,
     pooling,
     structure,
@@ -31,7 +33,7 @@ class DuplicateDecompositionError(ValueError):
 @lru_cache(maxsize=1)
 def _all() -> MappingProxyType[OpOverload, Rule]:
     merged: dict[OpOverload, Rule] = {}
-    modules = (activations, arithmetic, backwards, norms, pooling, structure)
+    modules = (activations, arithmetic, backwards, copies, losses, norms, pooling, structure)
     for table in (module.TABLE for module in modules):
         for op, rule in table.items():
             if op in merged:

@@ -95,6 +95,10 @@ def vector_norm(
         return x.abs().sum(axes, keepdim)
     if ord == math.inf:
         return x.abs().amax(axes, keepdim)
+    if ord == -math.inf:
+        return x.abs().amin(axes, keepdim)
+    if ord == 0:
+        return (x != 0).to(x.dtype).sum(axes, keepdim)
     return NotImplemented
 
 
@@ -117,9 +121,54 @@ def smallest(x: Tensor) -> object:
     return x.amin(list(range(x.dim()))) if x.dim() and x.numel() else NotImplemented
 
 
-def mse_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
-    squared = (x - target) ** 2
-    return squared if reduction == 0 else squared.mean() if reduction == 1 else squared.sum()
+def nansum(
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> object:
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    return aten.sum.dim_IntList(torch.where(x != x, 0.0, x), dim, keepdim, dtype=dtype)
+
+
+def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> object:
+    if not x.numel() or not x.dim():
+        return NotImplemented
+    axes = list(range(x.dim())) if dim is None else [dim]
+    return x.amin(axes, keepdim), x.amax(axes, keepdim)
+
+
+def count_nonzero(x: Tensor, dim: Sequence[int]) -> Tensor:
+    counted: Tensor = aten.sum.dim_IntList((x != 0).to(torch.int64), dim)
+    return counted
+
+
+def count_all_nonzero(x: Tensor, dim: int | None = None) -> Tensor:
+    return count_nonzero(x, [] if dim is None else [dim])
+
+
+def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    distance: Tensor = aten.linalg_vector_norm.default(x - other, p)
+    return distance
+
+
+def degrees(x: Tensor) -> Tensor:
+    return x * (180 / math.pi)
+
+
+def radians(x: Tensor) -> Tensor:
+    return x * (math.pi / 180)
+
+
+def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    bent: Tensor = aten.elu.default(x, alpha, 1.0, 1.0 / alpha)
+    return bent
+
+
+def ldexp(x: Tensor, other: Tensor) -> Tensor:
+    return x * torch.pow(2.0, other)
 
 
 def nan_to_num(
@@ -164,7 +213,15 @@ TABLE: dict[OpOverload, Rule] = {
     aten.logsumexp.default: logsumexp,
     aten.max.default: largest,
     aten.min.default: smallest,
-    aten.mse_loss.default: mse_loss,
+    aten.nansum.default: nansum,
+    aten.aminmax.default: aminmax,
+    aten.count_nonzero.dim_IntList: count_nonzero,
+    aten.count_nonzero.default: count_all_nonzero,
+    aten.dist.default: unrounded(dist),
+    aten.rad2deg.default: unrounded(degrees),
+    aten.deg2rad.default: unrounded(radians),
+    aten.celu.default: celu,
+    aten.ldexp.Tensor: ldexp,
     aten.nan_to_num.default: nan_to_num,
     aten.pow.Tensor_Scalar: power,
 }

@@ -1,6 +1,7 @@
 """Lowering rules by family; importing this registers them all."""
 
 from plait_ir_lowering.rules import (
+    arranging,
     creation,
     division,
     embedding,
@@ -9,11 +10,13 @@ from plait_ir_lowering.rules import (
     normalization,
     pointwise,
     reductions,
+    special_points,
     strided,
     views,
 )
 
 __all__ = [
+    "arranging",
     "creation",
     "division",
     "embedding",
@@ -22,6 +25,7 @@ __all__ = [
     "normalization",
     "pointwise",
     "reductions",
+    "special_points",
     "strided",
     "views",
 ]

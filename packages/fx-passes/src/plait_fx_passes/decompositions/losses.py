@@ -1,0 +1,63 @@
+"""Loss functions, in the formulas of eager's CPU kernels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from plait_fx_passes.decompositions.precision import unrounded
+from plait_fx_passes.record.recorder import Rule
+
+aten = torch.ops.aten
+_MEAN, _SUM = 1, 2
+
+
+def _reduced(loss: Tensor, reduction: int) -> Tensor:
+    return loss.mean() if reduction == _MEAN else loss.sum() if reduction == _SUM else loss
+
+
+def mse_loss(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
+    return _reduced((x - target) ** 2, reduction)
+
+
+def huber_loss(x: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Tensor:
+    distance = (x - target).abs()
+    near, far = distance * distance * 0.5, (distance - 0.5 * delta) * delta
+    return _reduced(torch.where(distance <= delta, near, far), reduction)
+
+
+def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Tensor:
+    distance = (x - target).abs()
+    if beta == 0:
+        return _reduced(distance, reduction)
+    near, far = distance * distance * 0.5 / beta, distance - 0.5 * beta
+    return _reduced(torch.where(distance < beta, near, far), reduction)
+
+
+def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
+    return _reduced(torch.log(torch.exp(-x * target) + 1), reduction)
+
+
+def binary_cross_entropy_with_logits(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = _MEAN,
+) -> Tensor:
+    logarithm: Tensor = aten.log_sigmoid.default(x)
+    if pos_weight is not None:
+        logarithm = ((pos_weight - 1) * target + 1) * logarithm
+    loss = (1 - target) * x - logarithm
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+TABLE: dict[OpOverload, Rule] = {
+    aten.mse_loss.default: mse_loss,
+    aten.huber_loss.default: unrounded(huber_loss),
+    aten.smooth_l1_loss.default: unrounded(smooth_l1_loss),
+    aten.soft_margin_loss.default: unrounded(soft_margin_loss),
+    aten.binary_cross_entropy_with_logits.default: unrounded(binary_cross_entropy_with_logits),
+}
+"""Losses as elementwise operators and a reduction."""

@@ -1,0 +1,153 @@
+"""Elements at other places: rolled, written into a part of a tensor, laid on a diagonal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from plait_ir_lowering.context import LoweringContext, cast, constant
+from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.index import IndexExpr
+from plait_ir_lowering.ir.values import IndexValue, Masked, Op, Value
+from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.tensors import TensorExpr, dimensions
+
+
+def _compare(name: str, position: IndexExpr, limit: IndexExpr | int) -> Value:
+    other = constant(limit, DType.i64) if isinstance(limit, int) else IndexValue(limit)
+    return Op(name, [IndexValue(position), other])
+
+
+def _all(checks: Sequence[Value]) -> Value:
+    found = constant(True, DType.bool_)
+    for number, check in enumerate(checks):
+        found = check if number == 0 else Op("logical_and", [found, check])
+    return found
+
+
+def _axis(axis: int, rank: int) -> int:
+    return axis + rank if axis < 0 else axis
+
+
+@lowers("roll")
+def roll(
+    ctx: LoweringContext, x: TensorExpr, shifts: Sequence[int], axes: Sequence[int]
+) -> Lowered:
+    if x.dtype.kind == "complex" or len(axes) != len(shifts):
+        return None  # without axes, the tensor is rolled as if it had one
+    dims = dimensions(x.shape)
+    places = [dim.expr for dim in dims]
+    for shift, axis in zip(shifts, axes, strict=True):
+        at = _axis(axis, len(dims))
+        extent = x.shape[at].as_int()
+        if extent > 1:
+            places[at] = (places[at] + (-shift) % extent) % extent
+    return ctx.pointwise(dims, x.at(places))
+
+
+@lowers("slice_scatter")
+def slice_scatter(
+    ctx: LoweringContext,
+    x: TensorExpr,
+    source: TensorExpr,
+    axis: int,
+    start: Any,
+    end: Any,
+    step: int,
+) -> Lowered:
+    """`x` with a slice of it replaced."""
+    if x.dtype.kind == "complex":
+        return None
+    dims = dimensions(x.shape)
+    places = [dim.expr for dim in dims]
+    at = _axis(axis, len(dims))
+    extent, count = x.shape[at].as_int(), source.shape[at].as_int()
+    first = 0 if start is None else min(max(start + extent if start < 0 else start, 0), extent)
+    kept = x.at(places)
+    if not count:
+        return ctx.pointwise(dims, kept)
+    distance = places[at] - first
+    checks = [_compare("ge", distance, 0)] if first else []
+    if first + (count - 1) * step + 1 < extent:
+        checks.append(_compare("le", distance, (count - 1) * step))
+    if step > 1:
+        checks.append(_compare("eq", distance % step, 0))
+    places[at] = distance // step
+    written = cast(source.at(places), x.dtype)
+    return ctx.pointwise(dims, Masked(_all(checks), written, kept) if checks else written)
+
+
+@lowers("select_scatter")
+def select_scatter(
+    ctx: LoweringContext, x: TensorExpr, source: TensorExpr, axis: int, index: int
+) -> Lowered:
+    """`x` with one place of an axis replaced."""
+    if x.dtype.kind == "complex":
+        return None
+    dims = dimensions(x.shape)
+    places = [dim.expr for dim in dims]
+    at = _axis(axis, len(dims))
+    fixed = index + x.shape[at].as_int() if index < 0 else index
+    chosen = _compare("eq", places[at], fixed)
+    others = [place for number, place in enumerate(places) if number != at]
+    written = cast(source.at(others), x.dtype)
+    return ctx.pointwise(dims, Masked(chosen, written, x.at(places)))
+
+
+@lowers("diagonal_scatter")
+def diagonal_scatter(
+    ctx: LoweringContext, x: TensorExpr, source: TensorExpr, offset: int, first: int, second: int
+) -> Lowered:
+    """`x` with a diagonal replaced."""
+    if x.dtype.kind == "complex":
+        return None
+    dims = dimensions(x.shape)
+    places = [dim.expr for dim in dims]
+    a, b = _axis(first, len(dims)), _axis(second, len(dims))
+    others = [place for number, place in enumerate(places) if number not in (a, b)]
+    kept = x.at(places)
+    if not source.shape[-1].as_int():
+        return ctx.pointwise(dims, kept)
+    along = places[a] if offset >= 0 else places[b]
+    written = cast(source.at([*others, along]), x.dtype)
+    on_it = _compare("eq", places[b], places[a] + offset)
+    return ctx.pointwise(dims, Masked(on_it, written, kept))
+
+
+@lowers("diag_embed")
+def diag_embed(
+    ctx: LoweringContext, x: TensorExpr, offset: int, first: int, second: int
+) -> Lowered:
+    """The last axis along a diagonal, between zeros."""
+    if x.dtype.kind == "complex":
+        return None
+    dims = dimensions([int(size) for size in ctx.result.shape])
+    places = [dim.expr for dim in dims]
+    a, b = _axis(first, len(dims)), _axis(second, len(dims))
+    others = [place for number, place in enumerate(places) if number not in (a, b)]
+    zero = constant(0, x.dtype)
+    if not x.shape[-1].as_int():
+        return ctx.pointwise(dims, zero)
+    if a > b:  # the diagonal is counted from the first of the two as given
+        a, b, offset = b, a, -offset
+    along = places[a] if offset >= 0 else places[b]
+    on_it = _compare("eq", places[b], places[a] + offset)
+    return ctx.pointwise(dims, Masked(on_it, x.at([*others, along]), zero))
+
+
+@lowers("eye")
+def eye(ctx: LoweringContext, n: Any, *rest: Any) -> Lowered:
+    return _eye(ctx)
+
+
+@lowers("eye.m")
+def eye_of_columns(ctx: LoweringContext, n: Any, m: Any, *rest: Any) -> Lowered:
+    return _eye(ctx)
+
+
+def _eye(ctx: LoweringContext) -> Lowered:
+    if ctx.result.is_complex():
+        return None
+    row, column = dims = dimensions([int(size) for size in ctx.result.shape])
+    dtype = ctx.dtype_of(ctx.result)
+    return TensorExpr(dims, cast(_compare("eq", row.expr, column.expr), dtype))
