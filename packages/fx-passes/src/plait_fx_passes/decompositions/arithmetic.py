@@ -83,7 +83,7 @@ def vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> object:
-    """The norms that people take; eager's kernel has the rest."""
+    """By ``|x| ** ord``, and the limits of it."""
     if dtype not in (None, x.dtype) or x.dtype.is_complex or x.numel() == 0:
         return NotImplemented
     axes = list(range(x.dim())) if dim is None else [axis % max(x.dim(), 1) for axis in dim]
@@ -99,7 +99,7 @@ def vector_norm(
         return x.abs().amin(axes, keepdim)
     if ord == 0:
         return (x != 0).to(x.dtype).sum(axes, keepdim)
-    return NotImplemented
+    return x.abs().pow(ord).sum(axes, keepdim).pow(1 / ord)
 
 
 def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> object:
@@ -152,6 +152,37 @@ def count_all_nonzero(x: Tensor, dim: int | None = None) -> Tensor:
 def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
     distance: Tensor = aten.linalg_vector_norm.default(x - other, p)
     return distance
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    return (x * y).sum()
+
+
+def mv(x: Tensor, vector: Tensor) -> object:
+    return (x * vector).sum(-1) if x.numel() else NotImplemented
+
+
+def addmv(
+    x: Tensor, matrix: Tensor, vector: Tensor, *, beta: float = 1, alpha: float = 1
+) -> object:
+    if not matrix.numel() or beta == 0:  # then NaN in `x` is not to be seen
+        return NotImplemented
+    return _times(x, beta) + _times((matrix * vector).sum(-1), alpha)
+
+
+def addr(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> object:
+    if beta == 0:
+        return NotImplemented
+    return _times(x, beta) + _times(a, alpha).unsqueeze(-1) * b
+
+
+def trace(x: Tensor) -> Tensor:
+    return x.diagonal().sum()
+
+
+def entr(x: Tensor) -> Tensor:
+    below = torch.where(x == 0, 0.0, torch.where(x != x, x, -math.inf))
+    return torch.where(x > 0, -x * torch.log(x), below)
 
 
 def degrees(x: Tensor) -> Tensor:
@@ -218,6 +249,13 @@ TABLE: dict[OpOverload, Rule] = {
     aten.count_nonzero.dim_IntList: count_nonzero,
     aten.count_nonzero.default: count_all_nonzero,
     aten.dist.default: unrounded(dist),
+    aten.dot.default: unrounded(dot),
+    aten.vdot.default: unrounded(dot),
+    aten.mv.default: unrounded(mv),
+    aten.addmv.default: unrounded(addmv),
+    aten.addr.default: unrounded(addr),
+    aten.trace.default: unrounded(trace),
+    aten.special_entr.default: unrounded(entr),
     aten.rad2deg.default: unrounded(degrees),
     aten.deg2rad.default: unrounded(radians),
     aten.celu.default: celu,

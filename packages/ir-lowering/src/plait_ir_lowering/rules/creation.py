@@ -44,6 +44,12 @@ def zeros(ctx: LoweringContext, *rest: Any) -> Lowered:
     return _filled(ctx, 0)
 
 
+@lowers("empty.memory_format", "empty_like", "new_empty")
+def empty(ctx: LoweringContext, *rest: Any) -> Lowered:
+    """Whatever is in memory: zeros, which need none."""
+    return _filled(ctx, 0)
+
+
 @lowers("ones", "ones_like", "new_ones")
 def ones(ctx: LoweringContext, *rest: Any) -> Lowered:
     return _filled(ctx, 1)
@@ -86,3 +92,27 @@ def _arange(ctx: LoweringContext, start: Any, step: Any) -> Lowered:
     count: Value = Op("to", [IndexValue(position)], wide)
     steps = Op("mul", [count, constant(step, wide)])
     return TensorExpr(dims, cast(Op("add", [steps, constant(start, wide)]), dtype))
+
+
+@lowers("linspace")
+def linspace(ctx: LoweringContext, start: Any, end: Any, steps: int, *rest: Any) -> Lowered:
+    """Counted from the nearer end, as ATen does, so that both ends are exact."""
+    dtype = ctx.dtype_of(ctx.result)
+    if dtype not in (DType.f32, DType.f64):
+        return None
+    dims = dimensions([steps])
+    first, last = _number(start, dtype), _number(end, dtype)
+    if steps < 2:
+        return TensorExpr(dims, first)
+    step = Op("div", [Op("sub", [last, first]), constant(steps - 1, dtype)])
+    position = dims[0].expr
+    count, left = (Op("to", [IndexValue(e)], dtype) for e in (position, steps - 1 - position))
+    rising = Op("add", [first, Op("mul", [step, count])])
+    falling = Op("sub", [last, Op("mul", [step, left])])
+    is_near = Op("lt", [IndexValue(position), constant(steps // 2, DType.i64)])
+    return TensorExpr(dims, Op("where", [is_near, rising, falling]))
+
+
+def _number(value: Any, dtype: DType) -> Value:
+    """A number, or a tensor of one."""
+    return cast(value.value, dtype) if isinstance(value, TensorExpr) else constant(value, dtype)

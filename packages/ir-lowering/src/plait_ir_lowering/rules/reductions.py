@@ -159,6 +159,11 @@ def min_dim(ctx: LoweringContext, x: TensorExpr, axis: int, keepdim: bool) -> Lo
     return _with_position(ctx, x, axis, keepdim, ReductionKind.MIN, ReductionKind.ARGMIN)
 
 
+def _ordered(x: TensorExpr) -> TensorExpr:
+    """`x`, bools as bytes: a backend's register for a bool need not be ordered."""
+    return cast_elements(x, DType.i8) if x.dtype is DType.bool_ else x
+
+
 def _with_position(
     ctx: LoweringContext,
     x: TensorExpr,
@@ -172,7 +177,7 @@ def _with_position(
         return None
     return (
         ctx.reduce(x, along, extreme, keepdim=keepdim, name=extreme.value),
-        ctx.reduce(x, along, position, keepdim=keepdim, name=position.value),
+        ctx.reduce(_ordered(x), along, position, keepdim=keepdim, name=position.value),
     )
 
 

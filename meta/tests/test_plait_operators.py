@@ -1,0 +1,35 @@
+"""A sample of the session `operators`: some operators of torch's database, in some dtypes."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "packages" / "ir-lowering"))
+
+from operators import judge, samples
+from operators.score import Outcome
+
+CASES = [
+    *[(name, torch.float32) for name in ("logit", "roll", "slice_scatter", "diag_embed", "fmax")],
+    *[("max.reduction_with_dim", dtype) for dtype in (torch.bool, torch.int32)],
+    *[("logaddexp", dtype) for dtype in (torch.bfloat16, torch.float64)],
+    *[("diagonal_scatter", torch.uint8), ("eye", torch.int64), ("signbit", torch.bool)],
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+def test_operators_are_loops_and_give_what_eager_gives(name, dtype):
+    (op,) = [each for each in samples.operators(None) if samples.name_of(each) == name]
+    verdict = judge.check(op, dtype, 3)
+    assert (verdict.outcome, verdict.detail) == (Outcome.LOOPS, "")
+
+
+def test_a_wrong_value_is_told():
+    (op,) = samples.operators("logit")
+    program = samples.program_of(op, torch.float32, 2)
+    wanted = program(*program.inputs())
+    assert judge.difference(program, wanted, wanted) is None
+    off = [each * 1.001 for each in wanted]
+    assert "not close" in judge.difference(program, off, wanted)
