@@ -358,3 +358,69 @@ def load_state_dict_hooks():
         return net(x)
 
     return program, net
+
+
+@scenario(lambda *_: _without())
+def pre_hook_that_removes_itself():
+    net, seen = _net(), []
+
+    def hook(m, i):
+        seen.append(i[0].shape)
+        handle.remove()
+
+    handle = net.register_forward_pre_hook(hook)
+    return net, (net, seen)
+
+
+@scenario(lambda *_: _without())
+def hook_that_removes_another():
+    net, seen = _net(), []
+    handle = net.last.register_forward_hook(lambda m, i, o: o * 3)
+
+    def hook(m, i, o):
+        handle.remove()
+        seen.append(len(net.last._forward_hooks))
+
+    net.first.register_forward_hook(hook)
+    return net, (net, seen)
+
+
+@scenario(lambda *_: _without())
+def hooks_taken_away_with_the_module():
+    net = _net()
+    handle = net.hooked.register_forward_hook(lambda m, i, o: o * 3)
+
+    def program(x):
+        net.hooked = nn.Identity()
+        handle.remove()
+        return net(x)
+
+    return program, net
+
+
+@scenario(lambda *_: _without())
+def global_hook_removed_inside():
+    net, seen = _net(), []
+
+    def program(x):
+        handle = nn_module.register_module_forward_hook(lambda m, i, o: seen.append(o.shape))
+        y = net(x)
+        handle.remove()
+        return y + net(x)
+
+    return program, (net, seen)
+
+
+@scenario(lambda *_: _without())
+def hooks_cleared_and_set_again():
+    net, seen = _net(), []
+    net.hooked.register_forward_hook(lambda m, i, o: o * 3)
+
+    def program(x):
+        hooks = dict(net.hooked._forward_hooks)
+        net.hooked._forward_hooks.clear()
+        y = net(x)
+        net.hooked._forward_hooks.update(hooks)
+        return y, net(x)
+
+    return program, net

@@ -218,6 +218,37 @@ def kept_with_create_graph(x):
     return y.grad * 2, x.grad.detach()
 
 
+@case(_grads)
+def kept_with_inputs_elsewhere(x):
+    w = torch.ones(3, requires_grad=True)
+    y, z = x * 2, w * 3
+    y.retain_grad()
+    z.retain_grad()
+    (y * z).sum().backward(inputs=[w])
+    first = y.grad, z.grad, x.grad
+    (y.sin() + z.cos()).sum().backward(inputs=[x])
+    return first, y.grad, z.grad, x.grad, w.grad
+
+
+@case(_grads)
+def kept_of_a_graph_differentiated_again(x):
+    y = x * 2
+    y.retain_grad()
+    y.sin().sum().backward(create_graph=True)
+    first = y.grad
+    first.square().sum().backward()
+    return first.detach(), y.grad.detach(), x.grad.detach()
+
+
+@case(_grads)
+def kept_by_parts(x):
+    y = (x * 2).split(1)
+    y[0].retain_grad()
+    y[1].retain_grad()
+    y[1].sin().sum().backward(inputs=[x])
+    return y[0].grad, y[1].grad, x.grad
+
+
 @case(_grads, then=_with_grad)
 def kept_outside(x):
     y = x * 2

@@ -241,5 +241,5 @@ def _guard_plain_forward(
     source = argument(0, parameter_names(function.__code__)[0])
     guard_no_own(state, source, "forward", plain=True)
     guard_class_attribute(state, type(module), "forward")
-    guard_no_hooks(state, source)
+    guard_no_hooks(state, source, module)
     state.is_plain_forward = True

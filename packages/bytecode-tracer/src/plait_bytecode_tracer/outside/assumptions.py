@@ -13,7 +13,7 @@ from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import HOOKS, is_empty, own_table, shown
 from plait_bytecode_tracer.values.sources import Source
-from plait_bytecode_tracer.values.variables import CellVariable
+from plait_bytecode_tracer.values.variables import CellVariable, DictVariable
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState
@@ -81,15 +81,26 @@ def guard_no_own(state: TraceState, source: Source, name: str, *, plain: bool = 
     state.require(table, Kind.LACKS, name, f"{source.text} has no own {name}")
 
 
-def guard_no_hooks(state: TraceState, source: Source) -> None:
-    """A module has no hooks, and there are none for all modules."""
+def guard_no_hooks(state: TraceState, source: Source, module: torch.nn.Module) -> None:
+    """A module has no hooks, and there are none for all modules.
+
+    Where the call itself has taken them away, what was there before is guarded already.
+    """
     for name in HOOKS:
-        text = f"{source.text} has no hooks"
-        state.require(source.entry(name), Kind.LENGTH, 0, text)
-    shared = state.constants.source(torch.nn.modules.module.__dict__, "torch.nn.modules.module")
+        if not _is_written(state, module.__dict__[name]):
+            text = f"{source.text} has no hooks"
+            state.require(source.entry(name), Kind.LENGTH, 0, text)
+    tables = torch.nn.modules.module.__dict__
+    shared = state.constants.source(tables, "torch.nn.modules.module")
     for name in HOOKS:
-        text = "there are no global module hooks"
-        state.require(shared.named(f"_global{name}"), Kind.LENGTH, 0, text)
+        if not _is_written(state, tables[f"_global{name}"]):
+            text = "there are no global module hooks"
+            state.require(shared.named(f"_global{name}"), Kind.LENGTH, 0, text)
+
+
+def _is_written(state: TraceState, table: dict[int, object]) -> bool:
+    known = state.world.wrapped.get(id(table))
+    return isinstance(known, DictVariable) and bool(known.writes)
 
 
 def guard_class_attribute(state: TraceState, cls: type, name: str) -> None:

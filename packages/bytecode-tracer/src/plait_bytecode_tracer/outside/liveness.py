@@ -11,8 +11,10 @@ import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from plait_bytecode_tracer.values.constants import is_constant
-from plait_bytecode_tracer.values.lookup import table_of
+from plait_bytecode_tracer.values.lookup import is_a, table_of
 from plait_bytecode_tracer.values.object_keys import real_key
 from plait_bytecode_tracer.values.open_lists import open_of, raw_items
 from plait_bytecode_tracer.values.variables import (
@@ -57,7 +59,18 @@ def is_kept(state: TraceState, real: object) -> bool:
     def is_there(value: object) -> bool:
         return id(value) in held or id(state.world.wrapped.get(id(value), value)) in held
 
+    if any(_is_of_module(state, each, real) for each in held.values()):
+        return True
     return is_there(real) or (not drops and all(map(is_there, state.world.arguments)))
+
+
+def _is_of_module(state: TraceState, holder: object, real: object) -> bool:
+    """Whether an object is an attribute of a module, as its tables of hooks are."""
+    if not is_a(holder, torch.nn.Module):
+        return False
+    written = state.world.attributes.get(id(holder), {})
+    table = table_of(holder)
+    return any(value is real and name not in written for name, value in table.items())
 
 
 # What live frames hold.

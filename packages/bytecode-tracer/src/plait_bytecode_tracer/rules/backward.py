@@ -85,12 +85,10 @@ def backward(
         trace_backward(frame, call, create_graph=creates)
     leaves = [leaf_of(state, fake) for fake in reach.leaves]
     guard_leaves(state, leaves)
+    retained = list(state.derivatives.retained.values())
     if inputs is not None and not is_none(inputs):
         leaves = _chosen(frame, inputs, leaves)
-    retained = list(state.derivatives.retained.values())
-    if retained and (creates or (inputs is not None and not is_none(inputs))):
-        text = "backward() to some inputs, or with a graph, where tensors keep their gradients"
-        raise TraceBreakError("GB0002", text)
+        retained = [each for each in retained if _leads_to(each, leaves)]
     if any(each.fake._backward_hooks for each in retained):  # what they give is kept
         raise TraceBreakError("GB0002", "backward() where hooked tensors keep their gradients")
     options = {"retain_graph": retain_graph or constant(None), "allow_unused": constant(True)}
@@ -104,16 +102,27 @@ def backward(
     node, found = state.emit("call_function", torch.autograd.grad, given, options)
     made = result_of(state, node, found)
     assert isinstance(made, SequenceVariable)
-    _retain(frame, retained, made.items[len(leaves) :])
+    _retain(frame, retained, made.items[len(leaves) :], creates)
     _accumulate(frame, leaves, made.items[: len(leaves)], known, creates)
     return constant(None)
 
 
-def _retain(frame: Frame, tensors: Sequence[TensorVariable], gradients: Sequence[Variable]) -> None:
+def _leads_to(tensor: TensorVariable, leaves: Sequence[TensorVariable]) -> bool:
+    """Whether a pass to these leaves comes by a tensor that they were used for."""
+    reached = {id(fake) for fake in reach_of([tensor.fake]).leaves}
+    return any(id(leaf.fake) in reached for leaf in leaves)
+
+
+def _retain(
+    frame: Frame,
+    tensors: Sequence[TensorVariable],
+    gradients: Sequence[Variable],
+    creates: bool,
+) -> None:
     """Give tensors that are no leaves their gradients: a copy of the first, or a sum."""
     state = frame.state
     enabled = state.grad_enabled
-    set_grad_enabled(frame, constant(False))
+    set_grad_enabled(frame, constant(creates))
     for tensor, new in zip(tensors, gradients, strict=True):
         if not isinstance(new, TensorVariable):
             continue

@@ -36,7 +36,7 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
     if isinstance(owner, Known) and owner.source is not None:
         if owner.value.__dict__.get("_compiled_call_impl") is not None:
             raise TraceBreakError("GB0002", f"{owner.source.text}, which is compiled by itself")
-        guard_no_hooks(frame.state, owner.source)
+        guard_no_hooks(frame.state, owner.source, owner.value)
     elif not isinstance(owner, ObjectVariable):
         raise TraceBreakError("GB0009", "a call of a module that is not reached from the call")
     return _call_forward(frame, owner, list(args), kwargs)
