@@ -370,3 +370,83 @@ def policy_gradient():
         return action, loss.detach()
 
     return step
+
+
+# With arguments and values that are validated, as they are by default.
+
+
+@distribution
+def validated_samples(a, b):
+    found = []
+    for made in (
+        D.Normal(a, b.exp()),
+        D.Gamma(a.exp(), b.exp()),
+        D.Beta(a.exp(), b.exp()),
+        D.Dirichlet(a.exp()),
+        D.Exponential(a.exp()),
+        D.StudentT(b.exp() + 2, a, b.exp()),
+        D.HalfCauchy(b.exp()),
+        D.Weibull(a.exp(), b.exp()),
+        D.Kumaraswamy(a.exp(), b.exp()),
+    ):
+        z = made.rsample()
+        found += [z, made.log_prob(z)]
+    return tuple(found)
+
+
+@distribution
+def validated_choices(a, b):
+    found = []
+    for made in (
+        D.Bernoulli(logits=a),
+        D.Categorical(logits=a),
+        D.OneHotCategoricalStraightThrough(logits=a),
+        D.Multinomial(5, logits=a),
+        D.Geometric(torch.sigmoid(a)),
+        D.Poisson(a.exp()),
+    ):
+        drawn = made.sample()
+        found += [drawn, made.log_prob(drawn)]
+    return tuple(found)
+
+
+@distribution
+def validated_relaxed(a, b):
+    heat = torch.tensor(0.5, dtype=a.dtype)
+    one = D.RelaxedOneHotCategorical(heat, logits=a).rsample()
+    made = D.RelaxedBernoulli(heat, logits=b)
+    drawn = made.rsample()
+    return one, drawn, made.log_prob(drawn)
+
+
+@distribution
+def validated_matrices(a, b):
+    covariance = torch.eye(a.shape[1], dtype=a.dtype) * 2 + b.t().mm(b)
+    normal = D.MultivariateNormal(a[0], covariance)
+    low = D.LowRankMultivariateNormal(a[0], b.t().exp(), b[0].exp())
+    mixed = D.MixtureSameFamily(D.Categorical(logits=a), D.Normal(a, b.exp()))
+    drawn = [made.sample() for made in (normal, low, mixed)]
+    densities = [m.log_prob(z) for m, z in zip((normal, low, mixed), drawn, strict=True)]
+    return (*drawn, *densities, D.kl_divergence(normal, normal))
+
+
+@case(
+    lambda: (
+        [(t(2, start=0.5), t(2, start=s), v) for s, v in ((0.5, 1.0), (-1, 1.0), (0.5, -1.0))]
+        + [(t(2, start=0.5), t(2, start=0.5), 2.0)]
+    ),
+    then=lambda result: torch.rand(2),
+)
+def refused_values(x, scale, value):
+    drawn = torch.rand(2)
+    try:
+        made = D.Gamma(x, scale)
+        return drawn, made.sample(), made.log_prob(x * value)
+    except ValueError as error:
+        return drawn, str(error)
+
+
+@case(lambda: [(t(2, start=0.5), n) for n in (1.0, -1.0, 2.0)])
+def refused_without_a_handler(x, scale):
+    made = D.Normal(x, torch.full((2,), scale))
+    return made.sample(), made.entropy()

@@ -223,6 +223,8 @@ def _is_of_torch(node: fx.Node) -> bool:
         return True
     if target in _OF_GRADIENTS:  # nobody sees the tensors of a graph that fails
         return True
+    if target is getattr:  # of a tensor, as `x.mT` reads it
+        return True
     module = "torch" if isinstance(target, str) else getattr(target, "__module__", None) or ""
     if module.startswith(("torch.distributed", "torch.autograd", "torch._ops", "torch.utils")):
         return False

@@ -73,12 +73,14 @@ class Seeds:
     count: int = 0
     """How many states have been read."""
     set_count: int = 0
+    draw_count: int = 0
 
     def note(self, state: TraceState, node: fx.Node) -> None:
         """Note a new node. Raises TraceBreakError for one that draws after what sets a generator
         and could not come first."""
         if not draws(node) and not is_opaque(node.target):
             return
+        self.draw_count += 1
         if self.after:
             if not self._is_ordered(state):
                 node.graph.erase_node(node)

@@ -54,7 +54,7 @@ def checkpoint(
     options = {n: plain_value(kwargs.pop(n)) for n in _OPTIONS if n in kwargs}
     options["use_reentrant"] = plain_value(use_reentrant)
     state.seeds.settle(state)
-    before = state.effects()
+    before, drawn = state.effects(), state.seeds.draw_count
     is_reentrant = bool(options["use_reentrant"])
     undecided, state.ambient.is_undecided = state.ambient.is_undecided, is_reentrant
     try:
@@ -63,6 +63,9 @@ def checkpoint(
         state.ambient.is_undecided = undecided
     if state.effects() != before:
         raise TraceBreakError("GB0002", "a checkpoint of a function that changes objects")
+    draws_anew = state.seeds.draw_count != drawn and not options.get("preserve_rng_state", True)
+    if draws_anew and state.grad_enabled:  # compilers take what is drawn again for the same
+        raise TraceBreakError("GB0002", "a checkpoint that draws other numbers when it runs again")
     if contexts is not None:
         _give_contexts(state, contexts)
     return made
