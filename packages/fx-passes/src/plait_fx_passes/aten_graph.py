@@ -181,12 +181,14 @@ class Mutation:
     """After the graph has run, copy result ``result`` into the tensor fed to ``input``.
 
     ``grad`` says whether the program wrote to that tensor itself with gradients enabled, which
-    autograd then checks and records as it does in eager.
+    autograd then checks and records as it does in eager; ``counted`` whether it is to notice the
+    change at all, which it does not where the program wrote through ``.data``.
     """
 
     input: int
     result: int
     grad: bool = True
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

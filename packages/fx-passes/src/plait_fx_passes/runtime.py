@@ -66,6 +66,7 @@ def writable(graph: AtenGraph) -> dict[int, int]:
         and each.result not in shown
         and results.count(each.result) == 1
         and each.input not in moved | shared
+        and each.counted
         and not (each.grad and inputs[each.input].requires_grad)
     }
 
@@ -100,15 +101,15 @@ def wrap_runtime(
     compiled = _unrecorded(compiled) if graph.differentiates else compiled
     bind = _binder(graph)
     rebuild = _rebuilder(graph)
-    mutations = tuple((each.input, each.result, each.grad) for each in graph.mutations)
+    mutations = tuple((m.input, m.result, m.grad, m.counted) for m in graph.mutations)
     restrides = tuple((each.input, each.geometry) for each in graph.metadata_mutations)
 
     def call(*arguments: torch.Tensor) -> object:
         inputs = bind(arguments)
         results = compiled(*inputs)
-        for index, result, grad in mutations:
+        for index, result, grad, counted in mutations:
             with torch.set_grad_enabled(grad):
-                inputs[index].copy_(results[result])
+                (inputs[index] if counted else inputs[index].data).copy_(results[result])
         if note is not None:
             note(inputs, results)
         built = rebuild(inputs, results)  # views are of the inputs as they were given

@@ -79,6 +79,10 @@ class InputTable:
         self.sources: list[InputSource] = []
         self.written: dict[int, bool] = {}
         """The placeholders written to, and whether autograd is to see it."""
+        self.uncounted: set[int] = set()
+        """Those of which the writes are not even counted, as those through ``.data``."""
+        self.written_directly: set[int] = set()
+        """Those that are written to as what they are, and not through what is detached."""
         self.values: list[FakeTensor] = []
         self.arguments: list[FakeTensor] = []
         self.leaves: dict[int, tuple[torch.Tensor, ...]] = {}
@@ -175,7 +179,15 @@ class InputTable:
         tensor: torch.Tensor,
         owner: int,
     ) -> None:
-        """Make the new input an alias of those seen before over the same storage."""
+        """Make the new input an alias of those seen before over the same storage.
+
+        Raises AtenTraceError where its elements share memory among themselves.
+        """
+        if may_overlap(tensor):
+            raise AtenTraceError(
+                "it writes to memory that inputs share, one of which has elements that do",
+                hint="clone that input first",
+            )
         fake = alias.value
         base = self._bases.get(key)
         if sharing.alike:
@@ -234,6 +246,8 @@ class InputTable:
             AtenTraceError: elements of the input share memory.
         """
         itself = self.index_of(target.root) == index and target.detached is Detached.NOT
+        if itself:
+            self.written_directly.add(index)
         grad = itself and torch.is_grad_enabled()
         if index in self.written:
             self.written[index] |= grad

@@ -224,7 +224,8 @@ def _add_mutations(recorder: Recorder, table: InputTable, results: Results) -> N
         # A leaf that is given what it holds is written to all the same: autograd then raises.
         if node is not placeholders[index] or table.written[index]:
             position = results.add(node, table.values[index])
-            results.mutations.append(Mutation(index, position, table.written[index]))
+            counted = index not in table.uncounted
+            results.mutations.append(Mutation(index, position, table.written[index], counted))
     for index, value in enumerate(table.values):
         original = placeholders[index].meta["val"]
         if original is not value and not (

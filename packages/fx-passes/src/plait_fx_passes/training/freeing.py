@@ -113,7 +113,7 @@ class Freeing:
         left: Left | None = ctx.left
         is_all = spent == self.everything
         if is_all:
-            ctx.before = ctx.written = None
+            ctx.before = ctx.watched = None
         if left is None:
             ctx.left = self._nothing if is_all else Left(spent, held, versions_of(held))
             return

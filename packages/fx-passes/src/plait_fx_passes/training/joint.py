@@ -9,7 +9,7 @@ the operators of the forward and then of the backward, and puts both into one fu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import fx
@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import Argument
 from torch.utils._pytree import tree_flatten
 
-from plait_fx_passes.aten_graph import AtenGraph, Mutation
+from plait_fx_passes.aten_graph import AtenGraph, Mutation, SyntheticBase
 from plait_fx_passes.decompositions import default_decompositions
 from plait_fx_passes.errors import AtenTraceError, NoGradientsError
 from plait_fx_passes.record.fakes import fake_of
@@ -147,6 +147,7 @@ def _record(
     add_arguments(gm, example_inputs, table, recorder)
     _require_gradients(gm, example_inputs, table, recorder, leaves)
     refuse_shared_gradients(table)
+    before = _followed(table)
     grad_mode = torch.is_grad_enabled()
     try:
         returned = plain(Interpreter(gm, recorder, table).run())
@@ -154,6 +155,7 @@ def _record(
         torch.set_grad_enabled(grad_mode)
     flat, spec = tree_flatten(returned)
     _refuse_marks(table)
+    _note_writes(table, before)
     refuse_shared_gradients(table)
     recorder.unsaved = shared_memory(recorder, table)
     with torch.no_grad():
@@ -181,7 +183,7 @@ def _record(
         )
     try:
         flow = flow_of([tangent.output for tangent in tangents], table.leaves)
-        written = _saved_after_writes(table, results, tangents)
+        saved = _saved_inputs(table, tangents)
     except (RuntimeError, ValueError) as error:  # autograd makes views anew, and may not know how
         raise AtenTraceError(f"its gradients cannot be followed: {error}") from error
     gradients = _add_gradients(recorder, table, results, tangents)
@@ -221,21 +223,20 @@ def _record(
         tells_apart=len(tangents) > 1
         and tells_gradients_apart(gm, [tangent.output for tangent in tangents]),
         begins_without_gradients=not grad_mode,
-        written=written,
+        saved=saved,
     )
 
 
-def _saved_after_writes(
-    table: InputTable, results: Results, tangents: Sequence[_Tangent]
+def _saved_inputs(
+    table: InputTable, tangents: Sequence[_Tangent]
 ) -> tuple[tuple[int, frozenset[int]], ...]:
-    """The inputs that are written to of which autograd has saved what they hold in the end: what
-    they held before it would refuse to use."""
-    if not results.mutations or not tangents:
-        return ()
-    saved = saved_memory([tangent.output for tangent in tangents])
+    """The inputs of which autograd has saved what they hold in the end: what one held before the
+    program wrote to it, autograd would refuse to use."""
+    saved = saved_memory([tangent.output for tangent in tangents]) if tangents else {}
     keys = {
-        each.input: int(table.values[each.input].untyped_storage()._cdata)
-        for each in results.mutations
+        index: int(value.untyped_storage()._cdata)
+        for index, value in enumerate(table.values if saved else ())
+        if type(value) is FakeTensor and value.layout is torch.strided
     }
     return tuple((index, saved[key]) for index, key in keys.items() if key in saved)
 
@@ -300,6 +301,32 @@ def _add_tangents(
         recorder.placeholder(f"tangent_{position}", value, owned=False)
         found.append(_Tangent(position, tensor, value))
     return found
+
+
+_Followed: TypeAlias = "dict[int, tuple[object, int]]"
+
+
+def _followed(table: InputTable) -> _Followed:
+    """Of each input, what autograd takes it for the result of, and how often it was changed."""
+    return {
+        index: (value.grad_fn, value._version)
+        for index, value in enumerate(table.values)
+        if type(value) is FakeTensor and not value.is_inference()
+    }
+
+
+def _note_writes(table: InputTable, before: _Followed) -> None:
+    """What autograd knows of writes to inputs: functions of the user's that change what they are
+    given run without gradients, and have some; nobody counts writes through ``.data``."""
+    shared = {index for group in table.shared_groups() for index in group}
+    for index, (node, version) in before.items():
+        value = table.values[index]
+        if index in shared or isinstance(table.sources[index], SyntheticBase):
+            continue
+        if index in table.written and value.requires_grad and value.grad_fn is not node:
+            table.written[index] = True
+        if index in table.written.keys() - table.written_directly and value._version == version:
+            table.uncounted.add(index)
 
 
 def _refuse_marks(table: InputTable) -> None:

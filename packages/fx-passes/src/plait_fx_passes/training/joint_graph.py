@@ -29,8 +29,8 @@ class JointGraph:
     tangent leads to, and what a second backward would meet. ``begins_without_gradients`` says that
     the program is called with gradients off, and turns them on by itself; ``tells_apart`` that its
     gradients are those of the graph only where all tangents are given: else a function of its own
-    may do something else. ``written`` lists inputs that the program writes to and autograd has then
-    saved, each with the tangents, by their order, of which gradients need them.
+    may do something else. ``saved`` lists the inputs that autograd saves, as
+    they are in the end, each with the tangents, by their order, of which gradients ask for them.
     """
 
     program: AtenGraph
@@ -41,7 +41,7 @@ class JointGraph:
     flow: Flow
     begins_without_gradients: bool = False
     tells_apart: bool = False
-    written: tuple[tuple[int, frozenset[int]], ...] = ()
+    saved: tuple[tuple[int, frozenset[int]], ...] = ()
 
     @property
     def graph(self) -> fx.Graph:

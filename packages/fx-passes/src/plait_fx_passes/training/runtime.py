@@ -19,7 +19,12 @@ from plait_fx_passes.training.partition import Partition, SavedInput, SavedResul
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.reading import note_reads
 from plait_fx_passes.training.spent import USED_UP
-from plait_fx_passes.training.writes import check_writes, noting_writes
+from plait_fx_passes.training.watching import (
+    check_unchanged,
+    noting_writes,
+    watched,
+    watched_inputs,
+)
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 
@@ -68,15 +73,17 @@ def wrap_training(
     backwards = Backwards(joint, parts, backward, compile_part, extra=len(again.copied))
     higher = Higher(joint, program, again, parts, compile_gradients)
     node = autograd_node(joint, parts, forward, backwards, again, higher, written or {})
-    run = wrap_runtime(joint.program, node, written, note=noting_writes(joint))
-    watched: Callable[..., object] = program if eager is None else eager
+    run = wrap_runtime(
+        joint.program, node, written, note=noting_writes(watched_inputs(joint, parts)[1])
+    )
+    anomalous: Callable[..., object] = program if eager is None else eager
 
     def call(*arguments: torch.Tensor) -> object:
-        return watched(*arguments) if torch.is_anomaly_enabled() else run(*arguments)
+        return anomalous(*arguments) if torch.is_anomaly_enabled() else run(*arguments)
 
     def call_turning_gradients_on(*arguments: torch.Tensor) -> object:
         if torch.is_anomaly_enabled():
-            return watched(*arguments)
+            return anomalous(*arguments)
         with torch.enable_grad():
             return run(*arguments)
 
@@ -129,6 +136,8 @@ def autograd_node(
         ]
     )
 
+    unwritten, _ = watched_inputs(joint, parts)
+
     class CompiledProgram(torch.autograd.Function):
         """The forward and backward that were compiled for one graph."""
 
@@ -140,7 +149,8 @@ def autograd_node(
             # A program may cut its results from one block of memory; no view is returned.
             found = [each.data if each._is_view() else each for each in forward(*own)]
             ctx.before = again.remember(given, states)
-            ctx.left = ctx.written = None
+            ctx.left = None
+            ctx.watched = watched(unwritten, own) if unwritten else None
             ctx.save_for_backward(*pick_saved((*own, *found)))
             if constant:
                 ctx.mark_non_differentiable(*[found[n] for n in constant])
@@ -157,8 +167,8 @@ def autograd_node(
                     raise
                 versions = again.versions(_kept(ctx), parts.saved)
                 held = freeing.held_in_part(ctx, pattern, needed, versions, error)
-            if ctx.written is not None:
-                check_writes(ctx.written, pattern)
+            if ctx.watched is not None:
+                check_unchanged(ctx.watched, pattern)
             spent = None if keeps_graph() else freeing.freed_by(ctx, pattern)
             if _records() or _finds_anomalies():
                 found = higher.gradients(ctx, _kept(ctx), tangents, held)

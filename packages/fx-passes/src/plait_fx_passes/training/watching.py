@@ -1,0 +1,63 @@
+"""Inputs that autograd has saved, and that a compiled backward does without.
+
+What the backward needs of them is kept apart, or it needs no more than their sizes. In eager a
+backward raises where such an input was changed since, by the program's caller or after a break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+from weakref import ReferenceType, ref
+
+import torch
+
+from plait_fx_passes.runtime import Note
+from plait_fx_passes.training.freeing import check_versions, version_of
+from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.partition import Partition, SavedInput
+
+Watched: TypeAlias = "tuple[tuple[ReferenceType[torch.Tensor], int, frozenset[int]], ...]"
+"""Inputs, which are not kept alive, their versions, and the tangents of which gradients count."""
+Places: TypeAlias = "tuple[tuple[int, frozenset[int]], ...]"
+
+
+def watched_inputs(joint: JointGraph, parts: Partition) -> tuple[Places, Places]:
+    """Those that the program does not write to, and those that it does."""
+    written = {each.input for each in joint.program.mutations}
+    held = {each.input for each in parts.saved if isinstance(each, SavedInput)}
+    left = [each for each in joint.saved if each[0] not in held]
+    return (
+        tuple(each for each in left if each[0] not in written),
+        tuple(each for each in left if each[0] in written),
+    )
+
+
+def watched(places: Places, inputs: Sequence[torch.Tensor]) -> Watched:
+    """These inputs as they are now."""
+    return tuple(
+        (ref(inputs[index]), version_of(inputs[index]), tangents) for index, tangents in places
+    )
+
+
+def noting_writes(places: Places) -> Note | None:
+    """What tells the node of a program which inputs it has written to; None for none."""
+    if not places:
+        return None
+
+    def note(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+        node = next((each.grad_fn for each in results if each.grad_fn is not None), None)
+        if node is not None:
+            found = (*(getattr(node, "watched", None) or ()), *watched(places, inputs))
+            setattr(node, "watched", found)  # noqa: B010  # for mypy
+
+    return note
+
+
+def check_unchanged(found: Watched, pattern: Sequence[bool]) -> None:
+    """Raise autograd's RuntimeError where one of these was changed since, and gradients that are
+    given ask for it."""
+    for reference, version, tangents in found:
+        tensor = reference()
+        if tensor is not None and any(pattern[n] for n in tangents):
+            check_versions([tensor], [version])
