@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
 import logging
 import traceback
+import weakref
 
 import pytest
 import torch
@@ -85,3 +88,20 @@ def test_a_graph_that_runs_as_captured_pays_nothing():
     compiled(*arguments(1))
     (entry,) = compiled_function_of(compiled).entries
     assert entry.compiled.__self__ is entry.capture.graph_module
+
+
+@pytest.mark.parametrize("backend", [as_captured, of_its_own])
+def test_an_error_keeps_nothing_once_it_is_handled(backend):
+    """As in plain Python: no cycle of references leads from its traceback back to it."""
+    compiled = compile(program, backend)
+    compiled(*arguments(1))
+    given = arguments(9)
+    alive = weakref.ref(given[3])
+    gc.disable()
+    try:
+        with contextlib.suppress(IndexError):
+            compiled(*given)
+        del given
+        assert alive() is None
+    finally:
+        gc.enable()

@@ -8,10 +8,12 @@ instruction raises the error, in the frames of the program that handle it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
 from torch import fx
@@ -60,8 +62,24 @@ def roll_forward(
     Raises CannotGoOnError before anything has been done.
     """
     try:
+        with _without_saved_tensor_hooks():
+            go_on = _replay(function, capture, progress, error, values)
+    finally:  # an error that leads to itself would outlive its handlers
+        del error, progress
+    return go_on()
+
+
+def _replay(
+    function: types.FunctionType,
+    capture: Capture,
+    progress: Progress,
+    error: Exception,
+    values: Sequence[Any],
+) -> Callable[[], Any]:
+    """Do what the call has done before its graph failed; what goes on from there."""
+    try:
         again, thrown = _capture_to(function, capture, progress, error, values)
-        graph_values = _Values(again, progress)
+        graph_values = _Values(again, progress, error)
         targets = again.continuation.targets if again.continuation is not None else ()
         made = tuple(target.make() for target in targets)
         count = len(parameter_names(function.__code__))
@@ -82,10 +100,31 @@ def roll_forward(
     if result is MISS:
         raise CannotGoOnError("a guard that held before the graph ran fails")
     again.state.release()
+    graph_values.release()
     error.__traceback__ = traceback
-    if thrown.continuation is None:
-        raise error
-    return run_steps(result)
+    if thrown.continuation is not None:
+        return partial(run_steps, result)
+    return partial(_raise, [error])
+
+
+def _raise(held: list[Exception]) -> NoReturn:
+    raise held.pop()
+
+
+@contextlib.contextmanager
+def _without_saved_tensor_hooks() -> Iterator[None]:
+    """Without what a checkpoint has left: one whose function raises leaves its hooks on, up to
+    torch 2.11, while the error lives. There were none when the call began."""
+    hooks: list[Any] = []
+    autograd: Any = torch._C._autograd
+    while (top := autograd._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(top)
+        autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pair in reversed(hooks):
+            autograd._push_saved_tensors_default_hooks(*pair)
 
 
 def _capture_to(
@@ -106,7 +145,7 @@ def _capture_to(
     if state.locks.is_held:
         raise TraceBreakError("GB0001", "an error while a lock is held")
     rebuilder = Rebuilder(state, Reads())
-    thrown = throw(frames[::-1], rebuilder, error)
+    thrown = throw(frames[::-1], rebuilder)
     refuse_deaths(state, rebuilder)
     guard_memory(state)
     refuse_shared(rebuilder.named)
@@ -138,12 +177,14 @@ def _shape(node: fx.Node) -> tuple[object, ...]:
 
 
 class _Values:
-    """What stands for the graph of a second trace: it gives what the first has computed.
+    """What stands for the graph of a second trace: it gives what the first has computed, and the
+    error.
 
     Raises CannotGoOnError where a value is gone, and cannot be computed again.
     """
 
-    def __init__(self, again: Capture, progress: Progress) -> None:
+    def __init__(self, again: Capture, progress: Progress, error: Exception) -> None:
+        self._error = error
         self._graph = again.graph_module.graph
         self._progress = progress
         self.is_read = False
@@ -160,7 +201,11 @@ class _Values:
         (outputs,) = next(iter(self._graph.find_nodes(op="output"))).args
         found = tuple(computing.value(node.name) for node in outputs)
         self.is_read = True
-        return found
+        return (*found, self._error)
+
+    def release(self) -> None:
+        """Let go of the error and the values: the code that takes them leads to itself."""
+        del self._error, self._progress
 
 
 class _Computing:

@@ -18,6 +18,7 @@ caller's have changed, a graph that ran as it was captured is taken on from the 
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from torch import fx
 
 from plait_bytecode_tracer.aftermath.forward import CannotGoOnError, roll_forward
 from plait_bytecode_tracer.aftermath.progress import (
+    Progress,
     changed_by,
     changes_inputs,
     is_undoable,
@@ -95,28 +97,37 @@ class Aftermath:
         return self.is_in_order and not self.capture.state.checks_after_changes
 
     def __call__(self, error: Exception, *values: Any) -> Any:
-        if isinstance(error, PlaitError):
-            raise error
+        progress = None
+        try:
+            if isinstance(error, PlaitError):
+                raise error
+            progress = progress_of(error, self.module)
+            if self._may_begin_again(error, progress):
+                progress = None  # it has frames
+                return self._again(error, values)
+            if progress is None:
+                raise self._noted(error, "its backend does not tell how far it came")
+            has_failed(error)  # its handlers see it, so that nobody else has to restore modes
+            try:
+                return roll_forward(self.function, self.capture, progress, error, values)
+            except CannotGoOnError as failure:
+                reason = str(failure)
+            raise self._noted(error, reason)
+        finally:  # an error that leads to itself would outlive its handlers
+            del error, progress
+
+    def _may_begin_again(self, error: Exception, progress: Progress | None) -> bool:
+        """Whether nothing shows of what the graph has done, by now."""
         if is_check_failure(error) and (
             self._stops_at_checks or (self.undo is not None and self.undo(error))
         ):
-            return self._again(error, values)
-        progress = progress_of(error, self.module)
+            return True
         if progress is None:
-            if self._is_undone(error):
-                return self._again(error, values)
-            raise self._noted(error, "its backend does not tell how far it came")
+            return self._is_undone(error)
         draws_again = self.rewind is not None
-        if isinstance(error, _ERRORS_OF_OPERATORS) and is_undoable(
+        return isinstance(error, _ERRORS_OF_OPERATORS) and is_undoable(
             progress, draws_again=draws_again
-        ):
-            return self._again(error, values)
-        has_failed(error)  # its handlers see it, so that nobody else has to restore modes
-        try:
-            return roll_forward(self.function, self.capture, progress, error, values)
-        except CannotGoOnError as failure:
-            reason = str(failure)
-        raise self._noted(error, reason)
+        )
 
     def _is_undone(self, error: Exception) -> bool:
         allowed = is_pure if self.rewind is None else is_undone
@@ -127,6 +138,7 @@ class Aftermath:
     def _again(self, error: Exception, values: Sequence[Any]) -> Any:
         if self.rewind is not None:
             self.rewind(error)
+        _forget(error)
         result = call_with_values(self.function, values)
         get_logger("tracer").info(
             "%s ran as plain Python, as its graph failed: %s", self.function.__name__, error
@@ -139,6 +151,20 @@ class Aftermath:
         error.add_note(text)
         error.__traceback__ = with_user_lines(error.__traceback__, self.module)
         return error
+
+
+def _forget(error: BaseException) -> None:
+    """Let go of the frames that an error came through which nobody sees.
+
+    A checkpoint whose function raises leaves its hooks of saved tensors on, up to torch 2.11, as
+    long as its frame lives.
+    """
+    around, each = sys.exception(), [error]
+    while each:
+        one = each.pop()
+        if one is not around and one.__traceback__ is not None:
+            one.__traceback__ = None
+            each += [found for found in (one.__cause__, one.__context__) if found is not None]
 
 
 def prepared(

@@ -58,13 +58,13 @@ class Thrown:
         return made
 
 
-def throw(running: Sequence[Frame], rebuilder: Rebuilder, error: BaseException) -> Thrown:
+def throw(running: Sequence[Frame], rebuilder: Rebuilder) -> Thrown:
     """Write how an error goes on that an instruction raises, after the effects before it.
 
     Args:
         running: the frames that run, that of the instruction first.
-        rebuilder: writes the effects, and the frames.
-        error: what is raised.
+        rebuilder: writes the effects, and the frames. The error is to come after the outputs of
+            the graph.
 
     Raises TraceBreakError where a frame cannot be made real.
     """
@@ -81,7 +81,7 @@ def throw(running: Sequence[Frame], rebuilder: Rebuilder, error: BaseException) 
     if not live:
         return Thrown(left, None)
     inner, outers = live[0], live[1:]
-    values = [*inner.stack, rebuilder.state.constants.name(error), *inner.rest]
+    values = [*inner.stack, f"_out[{len(rebuilder.outputs)}]", *inner.rest]
     for outer in outers:
         values += outer.values
     rebuilder.lines.append(f"return _step(_resume[0], [{', '.join(values)}])")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import dis
 import linecache
 import re
 import types
 
 from torch import fx
+
+from plait_bytecode_tracer.exceptions.tracebacks import make_traceback
 
 USER_LINE = re.compile(r"^(?P<file>.+?):(?P<number>\d+) in (?P<function>[^:]+): (?P<text>.*)$")
 """How the tracer writes a user's line."""
@@ -53,23 +56,22 @@ def _with_user_lines(
     module = modules.get(code)
     if module is not None:
         node = node_at(linecache.getline(code.co_filename, traceback.tb_lineno), module)
-        frame = None if node is None else _user_frame(node)
-        if frame is not None:
-            return types.TracebackType(below, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+        entry = None if node is None else _user_entry(node, below)
+        if entry is not None:
+            return entry
     return types.TracebackType(below, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
 
 
-def _user_frame(node: fx.Node) -> types.TracebackType | None:
-    """A traceback entry for the user's line of a node, made by raising at such a line."""
+def _user_entry(node: fx.Node, below: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback entry for the user's line of a node."""
     found = USER_LINE.match(str(node.meta.get("source_line", "")))
     if found is None:
         return None
     file = str(node.meta.get("source_file") or found["file"])
-    try:
-        exec(_raising_at(file, int(found["number"]), found["function"]), {})
-    except LookupError as error:
-        return None if error.__traceback__ is None else error.__traceback__.tb_next
-    return None
+    number = int(found["number"])
+    code = _raising_at(file, number, found["function"])
+    raising = next(i for i in dis.get_instructions(code) if i.opname == "RAISE_VARARGS")
+    return make_traceback(code, {}, (raising.offset, number), below)
 
 
 def _raising_at(file: str, number: int, function: str) -> types.CodeType:
