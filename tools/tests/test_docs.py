@@ -14,7 +14,8 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "docs/quickstart.md",
     *(ROOT / "packages" / name / "README.md" for name in ("utils", "bytecode-tracer")),
-    *(ROOT / "packages" / name / "README.md" for name in ("ir-lowering", "cpp-codegen")),
+    *(ROOT / "packages" / name / "README.md" for name in ("fx-passes", "ir-lowering")),
+    *(ROOT / "packages" / name / "README.md" for name in ("scheduler", "cpp-codegen")),
 ]
 
 

@@ -30,3 +30,11 @@ def go_backward(result: Any) -> None:
     first = result[0] if isinstance(result, tuple | list) else result
     if isinstance(first, torch.Tensor) and first.requires_grad:
         first.sum().backward()
+
+
+def go_backward_twice(result: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """The gradient of a result by an input, from whose square it goes backward once more."""
+    first, x = result
+    (grad,) = torch.autograd.grad(first.sum(), x, create_graph=True)
+    grad.square().sum().backward()
+    return grad

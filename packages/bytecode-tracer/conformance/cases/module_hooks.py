@@ -6,6 +6,8 @@ import torch
 from torch import nn
 
 from conformance.declare import case, scenario, t
+from conformance.gradients import go_backward as _backward
+from conformance.gradients import go_backward_twice as _twice
 
 
 def _grads():
@@ -14,19 +16,6 @@ def _grads():
 
 def _without():
     return [(t(2, 3),), (t(4, 3),), (t(2, 3, start=0.5),)]
-
-
-def _backward(result):
-    first = result[0] if isinstance(result, tuple | list) else result
-    if isinstance(first, torch.Tensor) and first.requires_grad:
-        first.sum().backward()
-
-
-def _twice(result):
-    (first, x) = result
-    (grad,) = torch.autograd.grad(first.sum(), x, create_graph=True)
-    grad.square().sum().backward()
-    return grad
 
 
 def _linear(seed=0):

@@ -8,27 +8,13 @@ import torch
 from torch import nn
 
 from conformance.declare import case, scenario, t
-
-
-def _grads():
-    return [(t(3, grad=True),), (t(2, grad=True),), (t(3, grad=True, start=0.5),)]
+from conformance.gradients import go_backward as _backward
+from conformance.gradients import go_backward_twice as _twice
+from conformance.gradients import needing_gradients as _grads
 
 
 def _matrices():
     return [(t(2, 3, grad=True),), (t(4, 2, grad=True),), (t(2, 3, grad=True, start=0.5),)]
-
-
-def _backward(result):
-    first = result[0] if isinstance(result, tuple | list) else result
-    if isinstance(first, torch.Tensor) and first.requires_grad:
-        first.sum().backward()
-
-
-def _twice(result):
-    (first, x) = result
-    (grad,) = torch.autograd.grad(first.sum(), x, create_graph=True)
-    grad.square().sum().backward()
-    return grad
 
 
 def _clip(grad):

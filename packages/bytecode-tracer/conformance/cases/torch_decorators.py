@@ -6,16 +6,11 @@ import torch
 from torch import nn
 
 from conformance.declare import case, scenario, t
+from conformance.gradients import go_backward as _backward
 
 
 def _plain(state=None):
     return [(t(2, 3),), (t(4, 3),), (t(2, 3, start=2),)]
-
-
-def _backward(result):
-    first = result[0] if isinstance(result, tuple | list) else result
-    if isinstance(first, torch.Tensor) and first.requires_grad:
-        first.sum().backward()
 
 
 # torch.compiler.

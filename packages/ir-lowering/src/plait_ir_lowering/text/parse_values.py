@@ -184,6 +184,11 @@ def parse_output(text: str, index: IndexReader) -> OutputRef:
 
 
 def parse_argument(text: str, index: IndexReader) -> ExternArg:
+    """An argument of an external call; `index` reads the expressions in it.
+
+    Raises:
+        SyntaxError: it is no Python expression.
+    """
     return _argument_of(ast.parse(text, mode="eval").body, index)
 
 
