@@ -896,3 +896,16 @@ def passed_on_to_what_only_notes(x, seen):
 def passed_on_as_a_comparison(x):
     torch._check_value(x.max().item() < 5.5, lambda: "too big")
     return x - 1
+
+
+@case(
+    lambda: [
+        (torch.tensor(v),)
+        for v in ([[2.0, 1.0], [1.0, 2.0]], [[1.0, 2.0], [2.0, 1.0]], [[3.0, 0.0], [0.0, 1.0]])
+    ]
+)
+def by_constraints_of_matrices(x):
+    if not torch.isclose(x, x.mT).all() or abs(x).sum() > 100:
+        raise ValueError("not symmetric")
+    normal = torch.distributions.MultivariateNormal(abs(x[0]), x)
+    return normal.log_prob(x[1])

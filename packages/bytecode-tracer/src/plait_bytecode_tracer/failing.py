@@ -36,6 +36,8 @@ _UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm", "_amp_
 """Parts of the names of functions that may change tensors past the versions of fake ones."""
 _OF_GRADIENTS = (torch.autograd.grad, first_gradient, register_hook, hook_inputs, hook_outputs)
 _CHECKS = (check, check_number)
+_BUILTINS = (getattr, abs, pow, round, divmod, int, float, bool)
+"""Python's own functions that nodes call on tensors and numbers: they only compute, or read."""
 CHANGES = "changes"
 """In the meta of a node: the names of those that it is given whose tensors have changed, by their
 versions, since they were made."""
@@ -219,7 +221,7 @@ def _is_of_torch(node: fx.Node) -> bool:
     if node.op not in ("call_function", "call_method"):
         return False
     target: Any = node.target
-    if target in _CHECKS:
+    if target in _CHECKS or target in _BUILTINS:
         return True
     if target in _OF_GRADIENTS:  # nobody sees the tensors of a graph that fails
         return True
