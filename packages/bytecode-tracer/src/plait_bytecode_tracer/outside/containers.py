@@ -116,7 +116,7 @@ def _wrap_dict(state: TraceState, value: dict[Any, Any], kind: Any, source: Sour
         item = dict.__getitem__(value, real_key(key))
         if isinstance(key, ObjectKey) and plain:
             return state.wrap(item, entry_source(source, key))
-        code = member_code(state, key)
+        code = member_code(state, key) if isinstance(key, enum.Enum) else None
         if code is not None:
             return state.wrap(item, source.item(code, shown(key)))
         return state.wrap(item, _element(state, value, dict, source, key))
@@ -130,7 +130,7 @@ def _wrap_dict(state: TraceState, value: dict[Any, Any], kind: Any, source: Sour
             raise TraceBreakError("GB0009", f"{source.text} read by a key that is an object")
         else:
             text = f"{shown(key)} {'in' if present else 'not in'} {source.text}"
-            code = member_code(state, key)
+            code = member_code(state, key) if isinstance(key, enum.Enum) else None
             if code is not None and plain:
                 state.guard(source, f"{code} {'in' if present else 'not in'} {{}}", text)
                 return
