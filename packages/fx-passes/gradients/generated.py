@@ -226,6 +226,7 @@ REASONS = (
     # Which of several tensors autograd asks for first, nodes decide.
     ("modified by an inplace operation", "a saved tensor that has been detached in-place"),
     ("is a view and is being modified inplace",),
+    ("is a view and its base or another view of its base has been modified inplace",),
     ("does not require grad",),
     ("more than one element of the written-to tensor refers to a single memory location",),
     ("derivative for",),

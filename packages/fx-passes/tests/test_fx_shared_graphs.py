@@ -131,3 +131,18 @@ def test_what_was_written_to_an_input_must_not_change_before_the_backward(
 
     inputs = [torch.zeros(4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
     assert seen(_compiled(_graph(_writes), inputs, with_gradients=True)) == seen(_writes)
+
+
+def _parts(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    return x.split(2)[0], x * w
+
+
+def test_a_view_of_many_cannot_be_used_once_its_base_was_written_to() -> None:
+    inputs = [torch.zeros(4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    for run in (_parts, _compiled(_graph(_parts), inputs, with_gradients=True)):
+        x, w = (leaf * 2 for leaf in inputs)
+        found = run(x, w)
+        assert isinstance(found, tuple)
+        x.mul_(2)
+        with pytest.raises(RuntimeError, match="is a view and its base or another view"):
+            found[0].sum()

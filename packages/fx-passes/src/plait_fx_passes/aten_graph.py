@@ -132,7 +132,8 @@ class InputView:
     ``steps`` is None when ``geometry`` says all (``as_strided`` rebuilds it); views that change
     how bits are read (dtype, conjugate, negative) carry the operators to replay instead.
     ``detached`` says where on the way from the input a ``detach()`` or ``.data`` lies, and
-    ``followed`` whether gradients were enabled where the program made the view.
+    ``followed`` whether gradients were enabled where the program made the view. It may be one
+    ``of_many`` views of one call, whose memory autograd lets nobody write to.
     """
 
     input: int
@@ -140,6 +141,7 @@ class InputView:
     steps: tuple[ViewStep, ...] | None = None
     detached: Detached = Detached.NOT
     followed: Followed = Followed.ALWAYS
+    of_many: bool = False
 
 
 @dataclass(frozen=True, slots=True)

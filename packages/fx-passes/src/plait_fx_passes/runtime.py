@@ -29,6 +29,7 @@ from plait_fx_passes.aten_graph import (
 from plait_fx_passes.training.adrift import set_adrift
 from plait_fx_passes.training.spent import as_spent
 
+_OF_MANY = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 Bind: TypeAlias = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 Note: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
@@ -269,6 +270,8 @@ def _view_builder(source: InputView) -> Rebuild:
         owner = inputs[source.input]
         base = owner.detach() if source.detached is Detached.FIRST else owner
         view = _view_followed(base, source.geometry, source.steps, source.followed)
+        if source.of_many and source.followed is Followed.ALWAYS:
+            torch._C._autograd._set_creation_meta(view, _OF_MANY)
         return view.detach() if source.detached is Detached.LAST else view
 
     return build

@@ -173,7 +173,8 @@ def _view_output(
         start = table.alias_at_start(lineage.root)
         assert start is not None
         geometry, steps = _geometry(tensor, start.value), _replayed(alias, start)
-        return InputView(owner, geometry, steps, lineage.detached, lineage.followed)
+        many = lineage.of_many and lineage.detached is Detached.NOT
+        return InputView(owner, geometry, steps, lineage.detached, lineage.followed, many)
     storage = alias.storage
     base = _base(storage)
     if id(storage) not in bases:
