@@ -22,6 +22,11 @@ def _two():
     ]
 
 
+def _few():
+    """Of one shape alone, for programs of many operators."""
+    return [_two()[0], _two()[2]]
+
+
 def _grads(result):
     """The sum of what needs gradients is differentiated."""
     found = [r for r in result if isinstance(r, torch.Tensor) and r.requires_grad]
@@ -32,6 +37,11 @@ def _grads(result):
 def distribution(program):
     """A case that asks for two parameters, and differentiates what it returns."""
     return case(_two, then=_grads)(program)
+
+
+def large(program):
+    """The same for a program of many operators."""
+    return case(_few, then=_grads)(program)
 
 
 @distribution
@@ -94,7 +104,7 @@ def dirichlet(a, b):
     return z, made.log_prob(z), made.entropy(), made.mean, made.variance
 
 
-@distribution
+@large
 def multivariate_normal(a, b):
     scale = torch.eye(a.shape[1], dtype=a.dtype) * 2 + b.t().mm(b)
     made = D.MultivariateNormal(a[0], scale_tril=torch.tril(scale), validate_args=False)
@@ -102,7 +112,7 @@ def multivariate_normal(a, b):
     return z, made.log_prob(z), made.entropy(), made.covariance_matrix, made.precision_matrix
 
 
-@distribution
+@large
 def multivariate_normal_of_covariance(a, b):
     scale = torch.eye(a.shape[1], dtype=a.dtype) * 2 + b.t().mm(b)
     made = D.MultivariateNormal(a, scale, validate_args=False)
@@ -110,7 +120,7 @@ def multivariate_normal_of_covariance(a, b):
     return z, made.log_prob(z), made.entropy(), made.scale_tril, made.batch_shape
 
 
-@distribution
+@large
 def low_rank(a, b):
     made = D.LowRankMultivariateNormal(a[0], b.t().exp(), b[0].exp(), validate_args=False)
     z = made.rsample()
@@ -124,7 +134,7 @@ def divergence(a, b):
     return D.kl_divergence(p, q), D.kl_divergence(q, p)
 
 
-@distribution
+@large
 def divergences(a, b):
     def kl(kind, *one):
         half = len(one) // 2
@@ -155,7 +165,7 @@ def squashed(a, b):
     return z, made.log_prob(z)
 
 
-@distribution
+@large
 def transformed(a, b):
     base = D.Normal(torch.zeros_like(a), torch.ones_like(a), validate_args=False)
     parts = [D.AffineTransform(a, b.exp()), D.SigmoidTransform(), D.ExpTransform()]
@@ -177,7 +187,7 @@ def exponential(a, b):
     return z, made.log_prob(z), made.entropy(), made.mean
 
 
-@distribution
+@large
 def heavy_tails(a, b):
     laplace = D.Laplace(a, b.exp(), validate_args=False)
     gumbel = D.Gumbel(a, b.exp(), validate_args=False)
@@ -190,7 +200,7 @@ def heavy_tails(a, b):
     )
 
 
-@distribution
+@large
 def counts(a, b):
     made = [
         D.Poisson(a.exp(), validate_args=False),
@@ -207,7 +217,7 @@ def straight_through(a, b):
     return made.sample(), made.entropy(), made.mean
 
 
-@distribution
+@large
 def mixture(a, b):
     mixing = D.Categorical(logits=a, validate_args=False)
     parts = D.Normal(a, b.exp(), validate_args=False)
@@ -375,7 +385,7 @@ def policy_gradient():
 # With arguments and values that are validated, as they are by default.
 
 
-@distribution
+@large
 def validated_samples(a, b):
     found = []
     for made in (
@@ -394,7 +404,7 @@ def validated_samples(a, b):
     return tuple(found)
 
 
-@distribution
+@large
 def validated_choices(a, b):
     found = []
     for made in (
@@ -419,7 +429,7 @@ def validated_relaxed(a, b):
     return one, drawn, made.log_prob(drawn)
 
 
-@distribution
+@large
 def validated_matrices(a, b):
     covariance = torch.eye(a.shape[1], dtype=a.dtype) * 2 + b.t().mm(b)
     normal = D.MultivariateNormal(a[0], covariance)
