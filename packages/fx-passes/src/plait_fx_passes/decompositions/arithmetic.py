@@ -171,7 +171,7 @@ def addmv(
 
 
 def addr(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> object:
-    if beta == 0:
+    if beta == 0 or not x.dtype == a.dtype == b.dtype:  # the kernel promotes numbers as tensors
         return NotImplemented
     return _times(x, beta) + _times(a, alpha).unsqueeze(-1) * b
 
