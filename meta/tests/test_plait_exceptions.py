@@ -260,3 +260,40 @@ def test_an_interrupt_in_a_stage_leaves_everything_usable(monkeypatch):
     torch.testing.assert_close(fast(x), program(x))
     (graph,) = plait.report(fast).graphs
     assert graph.outcome == "compiled"
+
+
+RAN = []
+
+
+@torch.library.custom_op("plait_tests::limited", mutates_args=())
+def limited(x: torch.Tensor) -> torch.Tensor:
+    RAN.append(len(x))
+    if x.sum() > 3:
+        raise KeyError("too much")
+    return x * 2
+
+
+@limited.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize(
+    ("program", "good", "bad", "kind"),
+    [
+        (lambda x, i: limited(x + 1).sin(), (torch.zeros(2), 0), (torch.ones(2), 0), KeyError),
+        (
+            lambda x, i: limited(x)[i] + 1,
+            (torch.zeros(2), torch.tensor([1])),
+            (torch.zeros(2), torch.tensor([5])),
+            IndexError,
+        ),
+    ],
+)
+def test_operators_of_the_users_run_once_where_a_program_raises(program, good, bad, kind):
+    run = plait.compile(program)
+    run(*good)
+    RAN.clear()
+    with pytest.raises(kind):
+        run(*bad)
+    assert RAN == [2]

@@ -3,9 +3,10 @@
 A compiled program computes new values, and writes to inputs only after the last step that can
 fail, so when it raises nothing has happened yet: the captured graph is run in its place, and
 raises what eager raises, after the changes that eager makes. Should it not raise, the program was
-at fault, and the call has its right result nevertheless. The tracer does better where it can make
-the whole call anew as Python: it calls `unchanged_on_error` of what runs the graph, which raises
-before anything has happened.
+at fault, and the call has its right result nevertheless. Where the graph calls operators that are
+not torch's own, which may do anything, nothing is run twice: the program's error is raised as it
+is. The tracer does better where it can make the whole call anew as Python: it calls
+`unchanged_on_error` of what runs the graph, which raises before anything has happened.
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from plait.record import Runner
 from plait_bytecode_tracer import show_user_lines
 from plait_utils import get_logger
 
 if TYPE_CHECKING:
     from torch import fx
+
+
+_OF_TORCH = ("aten", "prim", "prims", "plait_fx_passes", "plait_random", "plait_utils")
+"""Namespaces of operators of which nothing shows but results, and draws of torch's."""
 
 
 class _ProgramError(Exception):
@@ -59,13 +66,17 @@ def _watched(program: Runner) -> Runner:
 
 def _eager_on(kind: type[Exception], run: Runner, captured: fx.GraphModule, name: str) -> Runner:
     eager = at_user_lines(captured)
+    runs_again = not any(map(_is_foreign, captured.graph.nodes))
 
     @functools.wraps(run, assigned=())
     def call(*inputs: Any) -> Any:
         try:
             return run(*inputs)
         except kind as error:
-            failure = str(error.__cause__ if kind is _ProgramError else error)
+            raised = _raised(error)
+            if not runs_again:
+                raise _told(raised, name) from None
+            failure = str(raised)
         result = eager(*inputs)
         get_logger("compile").warning(
             "the compiled program of %s failed, which is a bug, and the call ran eagerly: %s",
@@ -78,10 +89,29 @@ def _eager_on(kind: type[Exception], run: Runner, captured: fx.GraphModule, name
         try:
             return run(*inputs)
         except kind as error:
+            if not runs_again:
+                raise _told(_raised(error), name) from None
             raise RuntimeError(f"the compiled program of {name} failed") from error
 
     setattr(call, "unchanged_on_error", unchanged_on_error)  # noqa: B010  # for mypy
     return call
+
+
+def _raised(error: Exception) -> BaseException:
+    """What a program raised."""
+    return error.__cause__ or error if isinstance(error, _ProgramError) else error
+
+
+def _told(error: BaseException, name: str) -> BaseException:
+    error.add_note(f"Plait: raised in {name}, compiled with operators that are not torch's own.")
+    return error
+
+
+def _is_foreign(node: fx.Node) -> bool:
+    """Whether a node calls an operator that is not torch's own: it is not to run twice."""
+    target = node.target
+    is_operator = isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket)
+    return is_operator and str(target).partition(".")[0] not in _OF_TORCH
 
 
 def at_user_lines(captured: fx.GraphModule) -> Runner:
