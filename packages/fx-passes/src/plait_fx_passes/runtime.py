@@ -97,8 +97,12 @@ def wrap_runtime(
     if is_direct(graph):
         return compiled
     if written:
-        rest = wrap_runtime(_without(graph, written), compiled, note=note)
-        return _noting(graph, tuple(written.values()), rest)
+        left, changed = _without(graph, written), tuple(written.values())
+        if note is None or is_direct(left):
+            return _noting(graph, changed, wrap_runtime(left, compiled))
+        # What is told of the writes sees the versions that they leave.
+        rest = wrap_runtime(left, compiled, note=_counted_before(changed, note))
+        return _noting(graph, changed, rest, counts=False)
     compiled = _unrecorded(compiled) if graph.differentiates else compiled
     bind = _binder(graph)
     rebuild = _rebuilder(graph)
@@ -140,8 +144,18 @@ def _without(graph: AtenGraph, written: Mapping[int, int]) -> AtenGraph:
     return replace(graph, outputs=outputs, mutations=mutations)
 
 
+def _counted_before(changed: Sequence[int], note: Note) -> Note:
+    """``note``, after autograd is told that these inputs were changed."""
+
+    def counted(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+        torch.autograd.graph.increment_version([inputs[index] for index in changed])
+        note(inputs, results)
+
+    return counted
+
+
 def _noting(
-    graph: AtenGraph, inputs: Sequence[int], run: Callable[..., object]
+    graph: AtenGraph, inputs: Sequence[int], run: Callable[..., object], *, counts: bool = True
 ) -> Callable[..., object]:
     """``run``, which changes some inputs: autograd is told so, and refuses what it would."""
     sources = [graph.inputs[index] for index in inputs]
@@ -155,7 +169,8 @@ def _noting(
             for each in filter(torch.is_inference, changed):
                 each.copy_(each)  # raises what eager does
         result = run(*arguments)
-        increment(changed)
+        if counts:
+            increment(changed)
         return result
 
     return call
