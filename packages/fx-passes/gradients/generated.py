@@ -231,6 +231,7 @@ REASONS = (
     ("more than one element of the written-to tensor refers to a single memory location",),
     ("derivative for",),
     ("a second time",),
+    ("returned an invalid gradient",),
 )
 """What messages say, each in all the words that mean it."""
 

@@ -146,3 +146,11 @@ def test_a_view_of_many_cannot_be_used_once_its_base_was_written_to() -> None:
         x.mul_(2)
         with pytest.raises(RuntimeError, match="is a view and its base or another view"):
             found[0].sum()
+
+
+def test_gradients_of_a_count_are_zeros_that_can_be_differentiated():
+    x = torch.linspace(-1, 1, 5, dtype=torch.float64).requires_grad_()
+    gm = fx.symbolic_trace(lambda x: torch.norm(x, 0))
+    for run in (gm, _compiled(gm, [x], with_gradients=True)):
+        (gradient,) = torch.autograd.grad(run(x), x, create_graph=True)
+        assert torch.equal(gradient, torch.zeros_like(x))

@@ -170,8 +170,9 @@ def _accumulator_of(leaf: torch.Tensor) -> Node:
 
 
 def _node_of(result: torch.Tensor) -> Node | None:
-    """Where gradients of a result start; nowhere for a view that was taken without them."""
-    if result.grad_fn is None and result._is_view():
+    """Where gradients of a result start; nowhere for a view that was taken without them, and for
+    what follows from no input that needs them."""
+    if not result.requires_grad or (result.grad_fn is None and result._is_view()):
         return None
     return get_gradient_edge(result).node
 
