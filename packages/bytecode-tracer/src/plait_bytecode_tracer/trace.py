@@ -214,7 +214,7 @@ def _root_frame(
         wrap_cell(state, cell, name)
         for cell, name in zip(function.__closure__ or (), code.co_freevars, strict=True)
     ]
-    frame = Frame(state, Function(code, function.__globals__, closure), {})
+    frame = state.frames.root = Frame(state, Function(code, function.__globals__, closure), {})
     state.frames.lines.append(lambda: f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}")
     guard_modes(state)
     goes_on = state.goes_on = is_chain(code) or origin_of(code) is not None

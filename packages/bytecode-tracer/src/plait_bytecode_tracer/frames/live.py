@@ -14,6 +14,8 @@ from plait_utils import dataclass
 class LiveFrames:
     """Frames that run or wait, and what they are about to give."""
 
+    root: Any = None
+    """That of the call."""
     running: list[Any] = field(default_factory=list)
     """Those that run now, innermost last: callers, but no generator that waits."""
     waiting: dict[int, Any] = field(default_factory=dict)
@@ -32,6 +34,13 @@ class LiveFrames:
         return self.lines[-1]() if self.lines else "the call"
 
     def clear(self) -> None:
-        """Let go of the frames; their lines stay to be told."""
-        for table in (self.running, self.waiting, self.coroutines, self.leaving):
+        """Let go of the frames; their lines stay to be told.
+
+        A generator of the trace leads to its frame, and that to itself: until garbage is collected
+        it would keep the frame that called it, and what that was given.
+        """
+        tables: list[Any] = [self.running, self.waiting, self.coroutines, self.leaving]
+        if self.root is not None:
+            tables += [self.root.locals, self.root.stack, self.root.cells]
+        for table in tables:
             table.clear()

@@ -7,7 +7,7 @@ from dis import Instruction
 
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.frames.effects import LOOP_END
-from plait_bytecode_tracer.frames.frame import Frame, acts_when_closed, constant
+from plait_bytecode_tracer.frames.frame import Frame, acts_when_closed, constant, instructions_of
 from plait_bytecode_tracer.frames.generators import send_to
 from plait_bytecode_tracer.objects.attributes import load_attribute
 from plait_bytecode_tracer.objects.iteration import iterate, iterator_of, next_item
@@ -16,6 +16,7 @@ from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.values.variables import (
     CoroutineVariable,
     GeneratorVariable,
+    IteratorVariable,
     Known,
     Variable,
 )
@@ -113,9 +114,18 @@ def return_generator(frame: Frame, instruction: Instruction) -> None:
 @opcode("YIELD_VALUE")
 def yield_value(frame: Frame, instruction: Instruction) -> None:
     frame.yielded = frame.pop()
-    if acts_when_closed(frame.code, frame.instruction.offset):
+    if acts_when_closed(frame.code, frame.instruction.offset) or _waits_for_an_object(frame):
         frame.state.frames.waiting[id(frame)] = frame
     frame.push(WAITING)
+
+
+def _waits_for_an_object(frame: Frame) -> bool:
+    """Whether it delegates to an object of some class, whose `close` is called with its own."""
+    instructions, _ = instructions_of(frame.code)
+    following = instructions[frame.index + 1]
+    if following.opname != "RESUME" or (following.arg or 0) & 3 < 2:
+        return False
+    return not isinstance(frame.stack[-1], IteratorVariable | GeneratorVariable | CoroutineVariable)
 
 
 @opcode("RESUME")

@@ -88,7 +88,10 @@ def _tells_itself(value: Any) -> bool:
         frame = value.gi_frame
         if frame is None or inspect.getgeneratorstate(value) != inspect.GEN_SUSPENDED:
             return False
-        return acts_when_closed(value.gi_code, frame.f_lasti)
+        if acts_when_closed(value.gi_code, frame.f_lasti):
+            return True
+        inner = value.gi_yieldfrom
+        return not is_a(inner, types.GeneratorType) and hasattr(type(inner), "close")
     if any("__del__" in base.__dict__ for base in type(value).__mro__):
         return True
     references = weakref.getweakrefs(value) if type(value).__weakrefoffset__ else ()
