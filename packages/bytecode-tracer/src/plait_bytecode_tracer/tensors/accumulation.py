@@ -24,7 +24,8 @@ def first_gradient(gradient: torch.Tensor, leaf: torch.Tensor, is_shared: bool) 
     """
     is_dense = _has_no_gaps(leaf)
     if not is_shared and _lies_right(gradient, leaf, is_dense):
-        return gradient
+        # A view of what was passed to the backward, taken without gradients, would refuse writes.
+        return gradient.detach() if gradient._is_view() else gradient
     if not is_dense:
         return gradient.clone(memory_format=torch.contiguous_format)
     made = gradient.new_empty_strided(leaf.size(), leaf.stride())
