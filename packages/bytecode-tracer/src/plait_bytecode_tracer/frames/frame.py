@@ -368,7 +368,10 @@ class Frame:
         found = handler_of_exceptions(self.code, offset)
         if found is None:
             self.left_at = last
-            raise error
+            try:
+                raise error
+            finally:  # else it would lead to itself, and keep what the call was given
+                del error
         del self.stack[found.depth :]
         if found.pushes_offset:
             self.push(Known(last))
