@@ -523,3 +523,12 @@ def writes_to_shared_elements(x):
         except RuntimeError as error:
             log.append(str(error)[:30])
     return log, x
+
+
+@case()
+def tuples_that_classes_hold(x):
+    try:
+        (object,) + int.__mro__
+    except TypeError:
+        return "no tuple"
+    return (object,) + int.__mro__, int.__mro__ + (str,), (x,) + bool.__bases__

@@ -218,6 +218,8 @@ def concatenate(
         owner.items.extend(list(elements(frame, given)))
         changed(frame, owner)
         return owner
+    if isinstance(other, Known) and type(other.value) is tuple:  # as `__mro__` is
+        other = SequenceVariable(list(elements(frame, other)), tuple)
     same_base = isinstance(other, SequenceVariable) and (
         issubclass(other.kind, tuple) is issubclass(kind, tuple)
     )
