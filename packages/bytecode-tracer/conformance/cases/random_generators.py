@@ -186,3 +186,81 @@ def replaced_between_calls():
         return x + drawn
 
     return program
+
+
+def _places():
+    kept = made(9)
+    return [(t(3), t(1), torch.tensor([n]), kept) for n in (1, 7, 2, 7, 0)]
+
+
+@case(_places)
+def errors_between_draws(x, total, place, generator):
+    noise = torch.rand(2, generator=generator)
+    total += noise.sum()
+    found = x[place]
+    return found, torch.rand(2, generator=generator), noise
+
+
+@case(_places)
+def errors_that_are_handled(x, total, place, generator):
+    noise = torch.rand(2, generator=generator)
+    try:
+        found = x[place] + torch.rand(1, generator=generator)
+    except IndexError:
+        found = torch.rand(3, generator=generator)
+    return found, noise, total, generator.get_state()
+
+
+@case(_places)
+def errors_after_a_seed(x, total, place, generator):
+    first = torch.rand(2, generator=generator)
+    generator.manual_seed(5)
+    total += torch.rand(1, generator=generator)
+    found = x[place]
+    generator.manual_seed(6)
+    return first, found, torch.rand(1, generator=generator)
+
+
+@case(_places)
+def changed_numbers_and_errors(x, total, place, generator):
+    noise = torch.rand(2, generator=generator).mul_(3)
+    total.copy_(noise[:1])
+    return x[place] + torch.rand(1, generator=generator), noise
+
+
+@case(_passed)
+def states_read_on_the_way(x, generator):
+    states = [generator.get_state()]
+    for _ in range(2):
+        x = x + torch.rand(3, generator=generator)
+        states.append(generator.get_state())
+    return x, states, generator.initial_seed()
+
+
+@case(_passed)
+def a_state_of_before_a_break(x, generator):
+    first = torch.rand(2, generator=generator)
+    state = generator.get_state()
+    second = torch.rand(2, generator=generator)
+    generator.set_state(state)
+    return first, second, torch.rand(2, generator=generator), x
+
+
+@case(_passed)
+def numbers_as_numbers(x, generator):
+    drawn = torch.rand((), generator=generator)
+    if drawn.item() < 0.5:
+        return x * drawn
+    chosen = torch.randint(3, (1,), generator=generator)
+    return x[:, int(chosen)]
+
+
+@case(
+    lambda: [
+        (t(2), one, one if is_same else made(2))
+        for one, is_same in ((made(1), False), (made(1), True), (made(3), False))
+    ]
+)
+def two_that_may_be_one(x, one, other):
+    first = torch.rand(2, generator=one)
+    return first, torch.rand(2, generator=other), torch.rand(2, generator=one), x

@@ -18,7 +18,7 @@ from plait_bytecode_tracer.entries import MISS, Entry, Parts, Recompile, failed_
 from plait_bytecode_tracer.errors import FullGraphError, GraphBreak
 from plait_bytecode_tracer.failing import Failed
 from plait_bytecode_tracer.frames.binding import Binder, arguments_of, make_binder, parameter_names
-from plait_bytecode_tracer.graph_call import graph_call
+from plait_bytecode_tracer.graph_call import as_captured, graph_call
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.interrupts import without_interrupts
 from plait_bytecode_tracer.residual.steps import Step, run_steps
@@ -307,8 +307,11 @@ class CompiledFunction:
             raise full_graph_error(found)
         run: Any = None
         failed: Failed | None = None
-        if any(n.op not in ("placeholder", "output") for n in capture.graph_module.graph.nodes):
-            run, aftermath = graph_call(self.function, self._settings.backend, capture)
+        nodes = capture.graph_module.graph.nodes
+        computes = any(node.op not in ("placeholder", "output") for node in nodes)
+        if computes or capture.preparation is not None:
+            backend = self._settings.backend if computes else as_captured
+            run, aftermath = graph_call(self.function, backend, capture)
             if not aftermath.undoes_checks:
                 capture.state.release()
                 is_late = capture.state.checks_after_changes
@@ -316,7 +319,8 @@ class CompiledFunction:
             failed = aftermath
             if capture.state.has_checks:
                 failed = Counted(aftermath, weak_call(self._without_checks))
-            profile.count("graphs")
+            if computes:
+                profile.count("graphs")
         if found is not None:
             self.breaks.append(found)
             get_logger("tracer").info("graph break in %s: %s", self.__name__, found)

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.rewinding import Prepare, Rewinding, draws, is_of_the_cpu
+from plait_bytecode_tracer.rewinding import draws, is_of_the_cpu
 from plait_bytecode_tracer.tensors.accumulation import first_gradient
 from plait_bytecode_tracer.tensors.module_hooks import hook_inputs, hook_outputs
 from plait_bytecode_tracer.tensors.random_ops import OPERATORS
@@ -178,18 +178,14 @@ def is_opaque(target: Any) -> bool:
     return getattr(target, "__module__", "") not in _OPERATORS and target not in OPERATORS
 
 
-def rewinding(
-    run: Callable[..., Any], graph: fx.Graph, prepare: Prepare | None
-) -> Rewinding | None:
-    """A graph's call that can be undone, where it draws, or `prepare` sets generators before it,
-    and then may fail."""
+def is_rewound(graph: fx.Graph, *, is_set: bool) -> bool:
+    """Whether what a graph draws from the default generator can be undone, where it draws and may
+    fail; `is_set`: whether that generator is set before it."""
     has_checks = any(node.target in _CHECKS for node in graph.nodes)
     may_fail = has_checks or any(is_fallible(node.target, node.args) for node in graph.nodes)
     is_random = may_fail and any(_is_of_torch(node) and draws(node) for node in graph.nodes)
     is_undoable = has_checks or all(map(is_undone, graph.nodes))
-    if not is_undoable or not (is_random or prepare is not None):
-        return None
-    return Rewinding(run, prepare)
+    return is_undoable and (is_random or is_set)
 
 
 def runs_torch_alone(graph: fx.Graph) -> bool:

@@ -1,12 +1,15 @@
 """Random numbers that a graph has drawn before it failed: a call made anew draws them again.
 
 What a graph draws from the CPU's default generator is undone by giving that its state from before.
+Other generators draw before the graph, what is known: they go back unless another thread has drawn
+from them since, which would get the same numbers twice.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
@@ -62,32 +65,79 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
             yield from _tensors(item)
 
 
-Prepare: TypeAlias = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A generator that has drawn before a graph."""
+
+    generator: torch.Generator
+    before: torch.Tensor
+    """Its state before."""
+    move: Callable[[torch.Generator], None]
+    """Moves a generator as this one has been moved."""
+
+    def take_back(self) -> bool:
+        """Give the generator its state from before, unless another thread has moved it since."""
+        copy = torch.Generator().set_state(self.before)
+        self.move(copy)
+        if not torch.equal(copy.get_state(), self.generator.get_state()):
+            return False
+        self.generator.set_state(self.before)
+        return True
+
+
+@dataclass(slots=True)
+class Run:
+    """A run of a graph: what it needs to be undone."""
+
+    error: BaseException | None = None
+    """What it has raised."""
+    before: torch.Tensor | None = None
+    """The state of the default generator; None: that is not to be undone."""
+    moved: list[Moved] = field(default_factory=list)
+    inputs: Sequence[Any] = ()
+    """What the graph was called with."""
+
+    def undo(self) -> None:
+        """Undo what has been drawn."""
+        if self.before is not None:
+            torch.default_generator.set_state(self.before)
+        for each in self.moved:
+            each.take_back()
+
+
+Prepare: TypeAlias = Callable[[tuple[Any, ...], list[Moved]], tuple[Any, ...]]
 
 
 class Rewinding:
-    """A graph's call whose random numbers can be drawn once more after it has failed.
+    """A graph's call, before which generators are moved, which can be undone when it has failed.
 
     Args:
         run: the graph's call.
-        prepare: sets generators before it, and leaves the graph's arguments of the call's.
+        prepare: moves generators before it, and leaves the graph's arguments of the call's.
+        rewinds: whether what it draws from the default generator can be undone.
     """
 
-    def __init__(self, run: Callable[..., Any], prepare: Prepare | None = None) -> None:
+    def __init__(
+        self, run: Callable[..., Any], prepare: Prepare | None, *, rewinds: bool = True
+    ) -> None:
         self._run = run
         self._prepare = prepare
+        self.rewinds = rewinds
         self._local = threading.local()
 
     def __call__(self, *args: Any) -> Any:
-        before = torch.default_generator.get_state()
+        run = Run()
+        if self.rewinds:
+            run.before = torch.default_generator.get_state()
         try:
-            return self._run(*(args if self._prepare is None else self._prepare(args)))
+            run.inputs = args if self._prepare is None else self._prepare(args, run.moved)
+            return self._run(*run.inputs)
         except Exception as error:
-            self._local.failure = error, before
+            run.error = error
+            self._local.run = run
             raise
 
-    def rewind(self, error: Exception) -> None:
-        """Undo what the call of this thread that raised `error` has drawn."""
-        failure, self._local.failure = getattr(self._local, "failure", None), None
-        if failure is not None and failure[0] is error:
-            torch.default_generator.set_state(failure[1])
+    def failed(self, error: BaseException) -> Run | None:
+        """The run of this thread that raised `error`; asked once."""
+        run, self._local.run = getattr(self._local, "run", None), None
+        return run if run is not None and run.error is error else None

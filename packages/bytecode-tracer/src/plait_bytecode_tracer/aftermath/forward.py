@@ -32,9 +32,11 @@ from plait_bytecode_tracer.frames.binding import parameter_names
 from plait_bytecode_tracer.graph.changes import STEP
 from plait_bytecode_tracer.guards import Reads, guard_tree
 from plait_bytecode_tracer.outside.aliasing import guard_memory, refuse_shared
+from plait_bytecode_tracer.outside.generators import plan_of
 from plait_bytecode_tracer.outside.mourning import refuse_deaths
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
 from plait_bytecode_tracer.residual.steps import run_steps
+from plait_bytecode_tracer.rewinding import Run
 from plait_bytecode_tracer.tensors.ambient import enter_inference_mode
 from plait_bytecode_tracer.trace import trace_to
 
@@ -49,6 +51,7 @@ def roll_forward(
     progress: Progress,
     error: Exception,
     values: Sequence[Any],
+    drawn: Run | None,
 ) -> Any:
     """What a call gives or raises whose graph raised `error`.
 
@@ -58,14 +61,15 @@ def roll_forward(
         progress: how far its graph came.
         error: what it raised.
         values: the call's arguments, one for each parameter.
+        drawn: what generators have drawn before the graph.
 
     Raises CannotGoOnError before anything has been done.
     """
     try:
         with _without_saved_tensor_hooks():
-            go_on = _replay(function, capture, progress, error, values)
+            go_on = _replay(function, capture, progress, error, values, drawn)
     finally:  # an error that leads to itself would outlive its handlers
-        del error, progress
+        del error, progress, drawn
     return go_on()
 
 
@@ -75,11 +79,12 @@ def _replay(
     progress: Progress,
     error: Exception,
     values: Sequence[Any],
+    drawn: Run | None,
 ) -> Callable[[], Any]:
     """Do what the call has done before its graph failed; what goes on from there."""
     try:
         again, thrown = _capture_to(function, capture, progress, error, values)
-        graph_values = _Values(again, progress, error)
+        graph_values = _Values(again, progress, error, drawn)
         targets = again.continuation.targets if again.continuation is not None else ()
         made = tuple(target.make() for target in targets)
         count = len(parameter_names(function.__code__))
@@ -183,29 +188,59 @@ class _Values:
     Raises CannotGoOnError where a value is gone, and cannot be computed again.
     """
 
-    def __init__(self, again: Capture, progress: Progress, error: Exception) -> None:
+    def __init__(
+        self, again: Capture, progress: Progress, error: Exception, drawn: Run | None
+    ) -> None:
         self._error = error
         self._graph = again.graph_module.graph
         self._progress = progress
+        self._drawn = drawn
+        self._inputs = again.inputs
+        self._given: set[str] = set()
+        self._plans = {
+            id(record.owner.value): record.drawn.plan for record in again.state.generators.values()
+        }
         self.is_read = False
         """Whether the values have been given: what follows is the program's."""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         placeholders = self._graph.find_nodes(op="placeholder")
         known = {node.name: value for node, value in zip(placeholders, inputs, strict=True)}
+        self._take_drawn(known)
         for name, value in known.items():
             held = self._progress.values.get(name)
-            if held is not None and held is not value and isinstance(value, torch.Tensor):
+            is_other = held is not None and held is not value and isinstance(value, torch.Tensor)
+            if is_other and name not in self._given:
                 raise CannotGoOnError("the graph did not run on what it was called with")
         computing = _Computing(self._progress, known)
         (outputs,) = next(iter(self._graph.find_nodes(op="output"))).args
         found = tuple(computing.value(node.name) for node in outputs)
+        self._move()
         self.is_read = True
         return (*found, self._error)
 
+    def _take_drawn(self, known: dict[str, Any]) -> None:
+        """Give what stands for the draws of generators the numbers with which the graph ran."""
+        if self._drawn is None:
+            return
+        names = [node.name for node in self._progress.node.graph.find_nodes(op="placeholder")]
+        given = dict(zip(names, self._drawn.inputs, strict=True))
+        for each in self._inputs:
+            name = each.node.name
+            if plan_of(each.source) is not None and isinstance(known[name], torch.Tensor):
+                known[name].data = given[name]
+                self._given.add(name)
+
+    def _move(self) -> None:
+        """Leave the generators where the program had come."""
+        for each in self._drawn.moved if self._drawn is not None else ():
+            plan = self._plans.get(id(each.generator))
+            if each.take_back() and plan is not None:
+                plan.move(each.generator)
+
     def release(self) -> None:
         """Let go of the error and the values: the code that takes them leads to itself."""
-        del self._error, self._progress
+        del self._error, self._progress, self._drawn
 
 
 class _Computing:

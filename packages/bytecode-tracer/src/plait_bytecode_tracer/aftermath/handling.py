@@ -38,10 +38,10 @@ from plait_bytecode_tracer.aftermath.progress import (
 from plait_bytecode_tracer.aftermath.saving import Saving, Watched, changed_places
 from plait_bytecode_tracer.capture import Capture
 from plait_bytecode_tracer.exceptions.user_lines import with_user_lines
-from plait_bytecode_tracer.failing import is_fallible, is_pure, is_undone, rewinding
+from plait_bytecode_tracer.failing import is_fallible, is_pure, is_rewound, is_undone
 from plait_bytecode_tracer.frames.binding import call_with_values
 from plait_bytecode_tracer.graph.shown import keeping
-from plait_bytecode_tracer.outside.seeds import after_setting
+from plait_bytecode_tracer.rewinding import Rewinding, Run
 from plait_bytecode_tracer.tensors.ambient import has_failed
 from plait_utils import PlaitError, get_logger
 from plait_utils.checks import is_check_failure
@@ -64,7 +64,7 @@ class Aftermath:
         module: the graph, as it runs where it runs as it was captured.
         undo: takes back what a graph that raised this error has changed of the caller's tensors,
             and tells whether nothing shows of that any more; None where nothing can be told.
-        rewind: takes back what the graph has drawn.
+        drawing: the graph's call that knows what it has drawn, where that may have to be undone.
         is_in_order: whether the graph runs as it was captured, one node after the other.
     """
 
@@ -72,7 +72,7 @@ class Aftermath:
     capture: Capture
     module: fx.GraphModule
     undo: Callable[[Exception], bool] | None
-    rewind: Callable[[Exception], None] | None
+    drawing: Rewinding | None
     is_in_order: bool = False
 
     @property
@@ -86,10 +86,16 @@ class Aftermath:
         state = self.capture.state
         if not state.has_checks:
             return True
-        if self.capture.preparation is not None and self.rewind is None:
+        prepare = self.capture.preparation
+        if prepare is not None and prepare.steps and not self._rewinds:
             return False
         nodes = self.capture.graph_module.graph.nodes
         return self._stops_at_checks or (self.undo is not None and all(map(is_undone, nodes)))
+
+    @property
+    def _rewinds(self) -> bool:
+        """Whether what the graph has drawn from the default generator is undone."""
+        return self.drawing is not None and self.drawing.rewinds
 
     @property
     def _stops_at_checks(self) -> bool:
@@ -98,23 +104,24 @@ class Aftermath:
 
     def __call__(self, error: Exception, *values: Any) -> Any:
         progress = None
+        drawn = None if self.drawing is None else self.drawing.failed(error)
         try:
             if isinstance(error, PlaitError):
                 raise error
             progress = progress_of(error, self.module)
             if self._may_begin_again(error, progress):
                 progress = None  # it has frames
-                return self._again(error, values)
+                return self._again(error, drawn, values)
             if progress is None:
                 raise self._noted(error, "its backend does not tell how far it came")
             has_failed(error)  # its handlers see it, so that nobody else has to restore modes
             try:
-                return roll_forward(self.function, self.capture, progress, error, values)
+                return roll_forward(self.function, self.capture, progress, error, values, drawn)
             except CannotGoOnError as failure:
                 reason = str(failure)
             raise self._noted(error, reason)
         finally:  # an error that leads to itself would outlive its handlers
-            del error, progress
+            del error, progress, drawn
 
     def _may_begin_again(self, error: Exception, progress: Progress | None) -> bool:
         """Whether nothing shows of what the graph has done, by now."""
@@ -124,20 +131,19 @@ class Aftermath:
             return True
         if progress is None:
             return self._is_undone(error)
-        draws_again = self.rewind is not None
         return isinstance(error, _ERRORS_OF_OPERATORS) and is_undoable(
-            progress, draws_again=draws_again
+            progress, draws_again=self._rewinds
         )
 
     def _is_undone(self, error: Exception) -> bool:
-        allowed = is_pure if self.rewind is None else is_undone
+        allowed = is_undone if self._rewinds else is_pure
         if not isinstance(error, _ERRORS_OF_OPERATORS) or self.undo is None:
             return False
         return all(map(allowed, self.capture.graph_module.graph.nodes)) and self.undo(error)
 
-    def _again(self, error: Exception, values: Sequence[Any]) -> Any:
-        if self.rewind is not None:
-            self.rewind(error)
+    def _again(self, error: Exception, drawn: Run | None, values: Sequence[Any]) -> Any:
+        if drawn is not None:
+            drawn.undo()
         _forget(error)
         result = call_with_values(self.function, values)
         get_logger("tracer").info(
@@ -187,12 +193,11 @@ def prepared(
         module = keeping(module)
         run = module.forward
     prepare = capture.preparation
-    random = rewinding(run, module.graph, prepare)
-    if random is None:
-        if prepare is not None:
-            run = after_setting(run, prepare)
+    rewinds = is_rewound(module.graph, is_set=prepare is not None and bool(prepare.steps))
+    if not rewinds and prepare is None:
         return run, Aftermath(function, capture, module, undo, None, in_order)
-    return random, Aftermath(function, capture, module, undo, random.rewind, in_order)
+    drawing = Rewinding(run, prepare, rewinds=rewinds)
+    return drawing, Aftermath(function, capture, module, undo, drawing, in_order)
 
 
 def runs_in_order(run: Callable[..., Any], capture: Capture) -> bool:

@@ -19,7 +19,8 @@ from torch import fx
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.failing import is_fallible, is_opaque
 from plait_bytecode_tracer.graph.changes import is_changed
-from plait_bytecode_tracer.rewinding import draws
+from plait_bytecode_tracer.outside.generators import Plan, Record
+from plait_bytecode_tracer.rewinding import Moved, draws
 from plait_bytecode_tracer.shapes.expressions import Computed, Leaf, leaves, render
 from plait_bytecode_tracer.tensors import random_ops
 from plait_bytecode_tracer.tensors.random_ops import is_state, is_taken, state_of, state_of_seed
@@ -80,6 +81,9 @@ class Seeds:
         and could not come first."""
         if not draws(node) and not is_opaque(node.target):
             return
+        if is_opaque(node.target) and any(map(_waits, state.generators.values())):
+            node.graph.erase_node(node)
+            raise TraceBreakError("GB0002", "what may draw, after a generator was seeded")
         self.draw_count += 1
         if self.after:
             if not self._is_ordered(state):
@@ -255,6 +259,11 @@ class Seeds:
         return self.states.get(self._original(state, tensor.node))
 
 
+def _waits(record: Record) -> bool:
+    """Whether a generator of the caller's is set after the graph."""
+    return record.is_moved and record.is_outside
+
+
 def _comes_first(state: TraceState, setting: Setting) -> bool:
     """Whether what sets a generator can do so before the graph: all of it is known there."""
     if any(is_fallible(node.target, node.args) for node in state.graph.nodes):
@@ -271,8 +280,10 @@ def _comes_first(state: TraceState, setting: Setting) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What sets generators before the graph's call, which is given more than the graph's inputs."""
+    """What moves generators before the graph's call, which is given more than its inputs."""
 
+    drawings: tuple[tuple[int, int, Plan], ...]
+    """Where in what is given besides a generator is, and what stands for its draws."""
     steps: tuple[tuple[Callable[..., Any], Callable[[Sequence[Any]], Any]], ...]
     """Each setter, and how its argument is read from what is given besides."""
     count: int
@@ -280,42 +291,57 @@ class Preparation:
     sources: tuple[Source, ...]
     """Of what is given besides."""
 
-    def __call__(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Set the generators; returns the graph's inputs."""
+    def __call__(self, args: tuple[Any, ...], moved: list[Moved]) -> tuple[Any, ...]:
+        """Move the generators; returns the graph's inputs.
+
+        `moved` is given each generator that draws, before it does so.
+        """
         given = args[self.count :]
+        for place, stands, plan in self.drawings:
+            generator = given[place]
+            moved.append(Moved(generator, generator.get_state(), plan.move))
+            for draw in plan.waiting:
+                given[stands][draw + 1].data = plan.draws[draw](generator)
         for setter, value in self.steps:
             setter(value(given))
         return args[: self.count]
 
 
 def preparation(state: TraceState) -> Preparation | None:
-    """What sets generators before the graph's call, if anything does."""
+    """What moves generators before the graph's call, if anything does."""
     seeds = state.seeds
-    if not seeds.before or not seeds.has_drawn:
-        return None
     sources: list[Source] = []
-    steps = [(SETTERS[each.kind], _reading(state, each.value, sources)) for each in seeds.before]
-    return Preparation(tuple(steps), len(state.inputs), tuple(sources))
+    drawings = tuple(
+        (_place(source, sources), _place(stage.source, sources), stage.plan)
+        for stage in (record.drawn for record in state.generators.values())
+        if stage.plan.waiting and (source := stage.source.base) is not None
+    )
+    before = seeds.before if seeds.has_drawn else []
+    steps = [(SETTERS[each.kind], _reading(state, each.value, sources)) for each in before]
+    if not drawings and not steps:
+        return None
+    return Preparation(drawings, tuple(steps), len(state.inputs), tuple(sources))
+
+
+def _place(source: Source, sources: list[Source]) -> int:
+    """Where a source is among others, to which it is added."""
+    if source not in sources:
+        sources.append(source)
+    return sources.index(source)
 
 
 def _reading(
     state: TraceState, value: Variable, sources: list[Source]
 ) -> Callable[[Sequence[Any]], Any]:
     """How a seed or state is read from what `sources` give, to which its own are added."""
-
-    def place(source: Source) -> int:
-        if source not in sources:
-            sources.append(source)
-        return sources.index(source)
-
     if isinstance(value, TensorVariable):
         assert value.source is not None
-        return operator.itemgetter(place(value.source))
+        return operator.itemgetter(_place(value.source, sources))
     if isinstance(value, SymbolVariable):
 
         def read(leaf: Leaf | Computed) -> str:
             assert isinstance(leaf, Leaf)
-            return f"given[{place(leaf.source)}]"
+            return f"given[{_place(leaf.source, sources)}]"
 
         text = render(value.expression, read, state.constants.name)
         made: Callable[[Sequence[Any]], Any] = eval(
@@ -324,12 +350,3 @@ def _reading(
         return made
     assert isinstance(value, Known)
     return lambda given: value.value
-
-
-def after_setting(run: Callable[..., Any], prepare: Preparation) -> Callable[..., Any]:
-    """A graph's call by generators that are set before."""
-
-    def call(*args: Any) -> Any:
-        return run(*prepare(args))
-
-    return call

@@ -16,6 +16,7 @@ from plait_bytecode_tracer.objects.operations import apply
 from plait_bytecode_tracer.outside.generators import (
     Record,
     begin,
+    is_awaited,
     move,
     of_seed,
     of_state,
@@ -122,6 +123,8 @@ def set_state(frame: Frame, owner: Variable, new_state: Variable) -> Variable:
         raise TraceBreakError("GB0008", "a random state of which it is not known that it is one")
     if is_changed(state, new_state.node) or new_state.original is None:
         raise TraceBreakError("GB0008", "a random state that the call has changed")
+    if is_awaited(new_state.source):
+        raise TraceBreakError("GB0002", "a random state of a generator that has drawn, set again")
     copy = torch.Generator().set_state(new_state.original)
     move(state, record, begin(state, of_state, new_state.source, copy))
     return owner
@@ -152,7 +155,11 @@ def drawn_by_generator(
     plain = [_plain(frame, arg) for arg in args]
     named = {n: _plain(frame, value) for n, value in kwargs.items() if n != "generator"}
     _require_plain_result(frame, named)
-    found = read(frame.state, record, lambda real: function(*plain, generator=real, **named))
+
+    def draw(real: torch.Generator) -> Any:
+        return function(*plain, generator=real, **named)
+
+    found = read(frame.state, record, draw, moves=True)
     if not isinstance(found, TensorVariable):
         raise TraceBreakError("GB0002", "a random generator in a call that gives no tensor")
     move(frame.state, record)
@@ -189,7 +196,7 @@ def filled_by_generator(
         made = torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
         return getattr(made, name)(*plain, generator=real, **named)
 
-    found = read(frame.state, record, draw)
+    found = read(frame.state, record, draw, moves=True)
     move(frame.state, record)
     return found
 

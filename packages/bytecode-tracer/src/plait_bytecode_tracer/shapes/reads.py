@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.frames.frame import constant
+from plait_bytecode_tracer.outside.generators import is_awaited
 from plait_bytecode_tracer.shapes.expressions import Computed, Leaf, leaves, render, shown
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.state import TraceState
@@ -89,7 +90,7 @@ def number_before(state: TraceState, tensor: TensorVariable) -> Variable | None:
         value = None if past.numbers else constant_tensor(state, past.base)
         return None if value is None else constant(read(changes, value))
     graph_input = next(i for i in state.inputs if i.node is past.base)
-    if _is_shared(state, graph_input.real):
+    if is_awaited(graph_input.source) or _is_shared(state, graph_input.real):
         return None
     if tensor.fake.dtype is torch.bool and not changes:
         return None

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.guards import Kind, TensorValue, plain_constant
+from plait_bytecode_tracer.outside.generators import is_awaited
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.values.variables import (
     Known,
@@ -77,6 +78,8 @@ def value_of(state: TraceState, variable: TensorVariable, reader: str) -> Any:
     if needed is None or not _is_unchanged(state, needed):
         return UNKNOWN
     used = [i for i in state.inputs if i.node in needed]
+    if any(is_awaited(i.source) for i in used):
+        return UNKNOWN
     if used and (len(needed) > _MAX_NODES or variable.fake.numel() > _MAX_READ):
         return UNKNOWN
     graph = _expression(state, needed, variable.node, reader)
