@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_structure
 import plait
 from operators.samples import Program, name_of, program_of
 from operators.score import Outcome, Verdict
+from operators.texts import check_report
 
 WIDE = {torch.float16, torch.bfloat16, torch.float32}
 WIDE_COMPLEX = {torch.complex32, torch.complex64}
@@ -31,6 +32,7 @@ def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
         torch.manual_seed(1)
         got = run(*program.inputs())
         report = plait.report(run)
+        check_report(report)
     except Exception as error:  # whatever comes here is the compiler's fault, and the score's
         return Verdict(name, kind, Outcome.WRONG, f"{type(error).__name__}: {error}"[:300])
     wrong = difference(program, got, wanted)

@@ -1,0 +1,1 @@
+"""Random programs of ATen operators, compiled stage by stage and compared with eager."""
