@@ -136,7 +136,7 @@ def _graph_call(parts: Parts, inputs: str) -> list[str]:
     return [
         "_error = None",
         f"try: _out = _graph({inputs})",
-        "except Exception as _caught: _error = [_caught]",
+        "except BaseException as _caught: _error = [_caught]",
         f"if _error is not None: return _failed({', '.join(('_error.pop()', *parts.parameters))})",
     ]
 

@@ -132,7 +132,7 @@ class Rewinding:
         try:
             run.inputs = args if self._prepare is None else self._prepare(args, run.moved)
             return self._run(*run.inputs)
-        except Exception as error:
+        except BaseException as error:
             run.error = error
             self._local.run = run
             raise

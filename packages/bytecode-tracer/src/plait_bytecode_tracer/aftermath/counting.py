@@ -29,7 +29,7 @@ class Counted:
         self._give_up = give_up
         self._count = 0
 
-    def __call__(self, error: Exception, *values: Any) -> Any:
+    def __call__(self, error: BaseException, *values: Any) -> Any:
         is_check = is_check_failure(error)
         result = self._failed(error, *values)
         if is_check:

@@ -49,7 +49,7 @@ def roll_forward(
     function: types.FunctionType,
     capture: Capture,
     progress: Progress,
-    error: Exception,
+    error: BaseException,
     values: Sequence[Any],
     drawn: Run | None,
 ) -> Any:
@@ -77,7 +77,7 @@ def _replay(
     function: types.FunctionType,
     capture: Capture,
     progress: Progress,
-    error: Exception,
+    error: BaseException,
     values: Sequence[Any],
     drawn: Run | None,
 ) -> Callable[[], Any]:
@@ -112,7 +112,7 @@ def _replay(
     return partial(_raise, [error])
 
 
-def _raise(held: list[Exception]) -> NoReturn:
+def _raise(held: list[BaseException]) -> NoReturn:
     raise held.pop()
 
 
@@ -136,7 +136,7 @@ def _capture_to(
     function: types.FunctionType,
     capture: Capture,
     progress: Progress,
-    error: Exception,
+    error: BaseException,
     values: Sequence[Any],
 ) -> tuple[Capture, Thrown]:
     if capture.state.seeds.count:  # what was read of generators that the graph has moved
@@ -189,7 +189,7 @@ class _Values:
     """
 
     def __init__(
-        self, again: Capture, progress: Progress, error: Exception, drawn: Run | None
+        self, again: Capture, progress: Progress, error: BaseException, drawn: Run | None
     ) -> None:
         self._error = error
         self._graph = again.graph_module.graph

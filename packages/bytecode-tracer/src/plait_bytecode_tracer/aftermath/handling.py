@@ -24,9 +24,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
 
 from plait_bytecode_tracer.aftermath.forward import CannotGoOnError, roll_forward
+from plait_bytecode_tracer.aftermath.interrupted import (
+    Uninterrupted,
+    beginning,
+    is_interruption,
+)
 from plait_bytecode_tracer.aftermath.progress import (
     Progress,
     changed_by,
@@ -65,14 +71,16 @@ class Aftermath:
         undo: takes back what a graph that raised this error has changed of the caller's tensors,
             and tells whether nothing shows of that any more; None where nothing can be told.
         drawing: the graph's call that knows what it has drawn, where that may have to be undone.
+        uninterrupted: the graph's call during which no signal's handler runs, where that is so.
         is_in_order: whether the graph runs as it was captured, one node after the other.
     """
 
     function: types.FunctionType
     capture: Capture
     module: fx.GraphModule
-    undo: Callable[[Exception], bool] | None
+    undo: Callable[[BaseException], bool] | None
     drawing: Rewinding | None
+    uninterrupted: Uninterrupted | None
     is_in_order: bool = False
 
     @property
@@ -102,13 +110,16 @@ class Aftermath:
         """Whether a check that fails ends the graph before anything is changed."""
         return self.is_in_order and not self.capture.state.checks_after_changes
 
-    def __call__(self, error: Exception, *values: Any) -> Any:
+    def __call__(self, error: BaseException, *values: Any) -> Any:
         progress = None
         drawn = None if self.drawing is None else self.drawing.failed(error)
         try:
             if isinstance(error, PlaitError):
                 raise error
-            progress = progress_of(error, self.module)
+            if is_interruption(error):
+                progress = self._where_interrupted(error, drawn)
+            else:
+                progress = progress_of(error, self.module)
             if self._may_begin_again(error, progress):
                 progress = None  # it has frames
                 return self._again(error, drawn, values)
@@ -123,25 +134,44 @@ class Aftermath:
         finally:  # an error that leads to itself would outlive its handlers
             del error, progress, drawn
 
-    def _may_begin_again(self, error: Exception, progress: Progress | None) -> bool:
-        """Whether nothing shows of what the graph has done, by now."""
+    def _where_interrupted(self, error: BaseException, drawn: Run | None) -> Progress | None:
+        """Where in the graph a signal's handler raises, or might as well have."""
+        graph = self.capture.graph_module.graph
+        ended = None if self.uninterrupted is None else self.uninterrupted.end(error)
+        if ended is not None:
+            return ended
+        progress = progress_of(error, self.module)
+        if progress is not None:
+            is_hidden = is_undoable(progress, draws_again=True)
+        else:
+            is_hidden = self._is_undone(error, draws_again=True)
+        if not is_hidden:
+            return progress
+        if drawn is not None and drawn.before is not None:
+            torch.default_generator.set_state(drawn.before)
+        return beginning(graph, error)
+
+    def _may_begin_again(self, error: BaseException, progress: Progress | None) -> bool:
+        """Whether nothing shows of what the graph has done, by now, and it may be done anew."""
+        if is_interruption(error):
+            return False
         if is_check_failure(error) and (
             self._stops_at_checks or (self.undo is not None and self.undo(error))
         ):
             return True
+        if not isinstance(error, _ERRORS_OF_OPERATORS):
+            return False
         if progress is None:
-            return self._is_undone(error)
-        return isinstance(error, _ERRORS_OF_OPERATORS) and is_undoable(
-            progress, draws_again=self._rewinds
-        )
+            return self._is_undone(error, draws_again=self._rewinds)
+        return is_undoable(progress, draws_again=self._rewinds)
 
-    def _is_undone(self, error: Exception) -> bool:
-        allowed = is_undone if self._rewinds else is_pure
-        if not isinstance(error, _ERRORS_OF_OPERATORS) or self.undo is None:
+    def _is_undone(self, error: BaseException, *, draws_again: bool) -> bool:
+        allowed = is_undone if draws_again else is_pure
+        if self.undo is None:
             return False
         return all(map(allowed, self.capture.graph_module.graph.nodes)) and self.undo(error)
 
-    def _again(self, error: Exception, drawn: Run | None, values: Sequence[Any]) -> Any:
+    def _again(self, error: BaseException, drawn: Run | None, values: Sequence[Any]) -> Any:
         if drawn is not None:
             drawn.undo()
         _forget(error)
@@ -151,7 +181,7 @@ class Aftermath:
         )
         return result
 
-    def _noted(self, error: Exception, reason: str) -> Exception:
+    def _noted(self, error: BaseException, reason: str) -> BaseException:
         text = _LOST.format(name=self.function.__name__, reason=reason)
         get_logger("tracer").warning("%s", text)
         error.add_note(text)
@@ -189,15 +219,26 @@ def prepared(
     run, undo = _undoing(capture, made)
     if capture.state.has_checks and run is made:
         run = getattr(made, "unchanged_on_error", made)  # it does not try in another way first
+    uninterrupted = None
+    if not in_order and _is_interruptible(module.graph):
+        run = uninterrupted = Uninterrupted(run, module.graph)
     if _is_captured(run, capture) and not all(map(_is_without_trace, module.graph.nodes)):
         module = keeping(module)
         run = module.forward
     prepare = capture.preparation
     rewinds = is_rewound(module.graph, is_set=prepare is not None and bool(prepare.steps))
     if not rewinds and prepare is None:
-        return run, Aftermath(function, capture, module, undo, None, in_order)
+        return run, Aftermath(function, capture, module, undo, None, uninterrupted, in_order)
     drawing = Rewinding(run, prepare, rewinds=rewinds)
-    return drawing, Aftermath(function, capture, module, undo, drawing, in_order)
+    return drawing, Aftermath(function, capture, module, undo, drawing, uninterrupted, in_order)
+
+
+def _is_interruptible(graph: fx.Graph) -> bool:
+    """Whether a graph changes tensors of the caller's, and runs no code of the user's, which might
+    wait for a signal."""
+    memory = memory_of_inputs(graph.nodes)
+    changes = any(changes_inputs(node, memory) for node in graph.nodes)
+    return changes and all(map(is_undone, graph.nodes))
 
 
 def runs_in_order(run: Callable[..., Any], capture: Capture) -> bool:
@@ -226,7 +267,7 @@ def _may_fail(module: fx.GraphModule) -> bool:
 
 def _undoing(
     capture: Capture, run: Callable[..., Any]
-) -> tuple[Callable[..., Any], Callable[[Exception], bool] | None]:
+) -> tuple[Callable[..., Any], Callable[[BaseException], bool] | None]:
     """A graph's call, and what takes back what it changed of its inputs."""
     graph = capture.graph_module.graph
     memory = memory_of_inputs(graph.nodes)

@@ -49,12 +49,12 @@ class Watched:
         before = [_version(args[place]) for place in self._places]
         try:
             return self._run(*args)
-        except Exception as error:
+        except BaseException as error:
             after = [_version(args[place]) for place in self._places]
             self._local.unchanged = error if after == before and None not in before else None
             raise
 
-    def is_unchanged(self, error: Exception) -> bool:
+    def is_unchanged(self, error: BaseException) -> bool:
         """Whether this error came before any change; asked once, by the thread that caught it."""
         unchanged, self._local.unchanged = getattr(self._local, "unchanged", None), None
         return unchanged is error
@@ -92,12 +92,12 @@ class Saving:
         copies = [args[place].detach().clone() for place in self._places]
         try:
             return self._run(*args)
-        except Exception as error:
+        except BaseException as error:
             given = [args[place] for place in self._places]
             self._local.failure = error, given, copies
             raise
 
-    def restore(self, error: Exception) -> bool:
+    def restore(self, error: BaseException) -> bool:
         """Give the tensors the values back that they had before the call of this thread that raised
         `error`; whether that is possible."""
         failure, self._local.failure = getattr(self._local, "failure", None), None

@@ -46,13 +46,13 @@ class Locks:
 class GraphFailedError(Exception):
     """The graph of a call failed, which may run as plain Python once its locks are free."""
 
-    def __init__(self, error: Exception, values: tuple[Any, ...]) -> None:
+    def __init__(self, error: BaseException, values: tuple[Any, ...]) -> None:
         super().__init__(error)
         self.error = error
         self.values_of_call = values
 
 
-def fails_later(error: Exception, *values: Any) -> Any:
+def fails_later(error: BaseException, *values: Any) -> Any:
     """What a graph that fails under locks calls."""
     raise GraphFailedError(error, values)
 

@@ -49,7 +49,7 @@ def requiring(run: Callable[..., Any], required: Sequence[tuple[int, bool]]) -> 
             args[place].requires_grad_(wanted)
         try:
             return run(*args)
-        except Exception:
+        except BaseException:
             for place, wanted in required:
                 args[place].requires_grad_(not wanted)
             raise

@@ -92,7 +92,7 @@ static PyObject *take_exception(void)
 /* The graph has raised, and nothing of the call has been done. `given` as above. */
 static PyObject *after_failure(Guarded *self, PyObject **given)
 {
-    if (self->failed == NULL || !PyErr_ExceptionMatches(PyExc_Exception))
+    if (self->failed == NULL)
         return NULL;
     PyObject *error = take_exception();
     if (error == NULL)
