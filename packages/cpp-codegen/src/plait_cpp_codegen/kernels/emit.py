@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import field
 
+from plait_cpp_codegen.kernels.costs import statement_cycles
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, plan_loops
 from plait_cpp_codegen.kernels.reductions import accumulate, accumulator, join, result, start
@@ -41,7 +43,8 @@ _FEW_VECTORS = 8
 """Up to how many vectors of columns what is left of them matters."""
 _NARROWEST = 4
 """Lanes of the narrowest vectors."""
-_WORK_PER_TASK = 16384
+_CYCLES_PER_TASK = 8192
+"""Less is not worth another thread."""
 _INDENT = "  "
 _DIVISIONS = frozenset({"floordiv", "rem", "truncdiv", "fmod"})
 
@@ -74,6 +77,8 @@ def _divides(value: Value) -> bool:
 @dataclass(slots=True)
 class _Writer:
     plan: LoopPlan
+    hoisted: list[str] = field(default_factory=list)
+    """What comes before the function of a vector, where lines may move there."""
 
     @property
     def kernel(self) -> Kernel:
@@ -111,7 +116,14 @@ class _Writer:
         }
         named = {s.name for s in self.kernel.statements if not isinstance(s, Store)}
         varying = inner if self.plan.along_rows else named
-        return ValueEmitter(layouts, self.plan.vector, locals_, varying_locals=frozenset(varying))
+        inner_loops = len(self.kernel.inner) > int(self.plan.along_rows)
+        return ValueEmitter(
+            layouts,
+            self.plan.vector,
+            locals_,
+            varying_locals=frozenset(varying),
+            hoisted=None if inner_loops else self.hoisted,
+        )
 
     # How the range of outer points is divided.
 
@@ -133,9 +145,9 @@ class _Writer:
         """How many tasks there are, and how many are worth a thread."""
         tasks, width = self._tasks()
         points = (width or 1) * max(extent_of(self.kernel.inner), 1)
-        work = sum(len(list(post_order([s.value]))) for s in self.kernel.statements)
-        per_task = max(points * work / max(self.plan.lanes / 2, 1), 1)
-        return tasks, max(int(_WORK_PER_TASK / per_task), 1)
+        lanes = self.plan.lanes
+        work = sum(statement_cycles(statement, lanes) for statement in self.kernel.statements)
+        return tasks, max(int(_CYCLES_PER_TASK / max(points * work / lanes, 1)), 1)
 
     def _decode(self, variables: Sequence[Var], from_: str) -> list[str]:
         lines = []
@@ -164,6 +176,7 @@ class _Writer:
         columns = outer[-1].extent.as_int()
         blocks = max(math.ceil(columns / max(width, 1)), 1)
         lanes = self.plan.lanes
+        body = self._column_row()
         return [
             *self._scratch(lanes),
             "for (int64_t task = begin; task < end; ++task) {",
@@ -172,9 +185,10 @@ class _Writer:
             ),
             *_indented(self._decode(outer[:-1], "row")),
             *_indented(["(void)row; (void)block;"]),
+            *_indented(self.hoisted),
             f"  auto point = [&](auto lanes, int64_t {vector}) __attribute__((always_inline)) {{",
             "    constexpr int L = decltype(lanes)::value;",
-            *_indented(self._column_row(), 2),
+            *_indented(body, 2),
             "  };",
             f"  const int64_t first = block * {size(width)};",
             f"  const int64_t end_of_block = first + {size(width)};",
@@ -278,11 +292,14 @@ class _Writer:
         }
         last = self.kernel.inner[-1]
         names = "".join(f", auto& acc_{reduce.name}" for reduce in reduces)
+        hoisted = len(self.hoisted)
+        body = self._inner_body(phase, spread, "1", "L")
         lines = [
+            *self.hoisted[hoisted:],
             f"auto step{phase_name(phase)} = [&](auto lanes, int64_t {last.name}{names}) "
             "__attribute__((always_inline)) {",
             "  constexpr int L = decltype(lanes)::value;",
-            *_indented(self._inner_body(phase, spread, "1", "L")),
+            *_indented(body),
             "};",
         ]
         for reduce in reduces:

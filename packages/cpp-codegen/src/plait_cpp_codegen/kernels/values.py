@@ -60,6 +60,8 @@ class ValueEmitter:
     done: dict[Value, str] = field(default_factory=dict)
     varying: dict[Value, bool] = field(default_factory=dict)
     varying_locals: frozenset[str] = frozenset()
+    hoisted: list[str] | None = None
+    shared: dict[Value, str] = field(default_factory=dict)
 
     def emit(self, root: Value) -> str:
         """The C++ name of `root`'s value; what computes it goes into `lines`."""
@@ -69,7 +71,7 @@ class ValueEmitter:
         return self.done[root]
 
     def _unguarded(self, root: Value) -> list[Value]:
-        """The values that `root` needs, without those that only guarded parts need."""
+        """The values that `root` needs, without those that guarded or shared parts alone need."""
         order: list[Value] = []
         seen: set[Value] = set()
         stack: list[tuple[Value, bool]] = [(root, False)]
@@ -83,16 +85,38 @@ class ValueEmitter:
                 operands = value.operands
                 if isinstance(value, Masked) and _has_load(value.value):
                     operands = (value.mask, value.other)
+                elif isinstance(value, CheckedIndex) and self._is_shared(value):
+                    operands = ()
                 stack.extend((operand, False) for operand in reversed(operands))
         return order
 
     def _define(self, value: Value) -> str:
         if isinstance(value, Local):
             return self.locals_[value.name]
+        if isinstance(value, CheckedIndex) and self._is_shared(value):
+            return f"spread<L, int64_t>({self._share(value)})"
         text = self._text(value)
         name = f"{self.prefix}{len(self.lines)}"
         self.lines.append(f"const vec<{REGISTER[value.dtype]}, L> {name} = {text};")
         return name
+
+    def _is_shared(self, value: Value) -> bool:
+        """Whether all lanes have the same, which nothing else in the kernel computes."""
+        if self.vector is None or self.is_varying(value):
+            return False
+        return not any(isinstance(part, Local) for part in post_order([value]))
+
+    def _share(self, value: Value) -> str:
+        """The name of one lane that holds what all lanes share."""
+        if value not in self.shared:
+            name = f"{self.prefix}shared{len(self.shared)}"
+            inner = ValueEmitter(self.layouts, None, {}, prefix=f"{name}_")
+            result = inner.emit(value)
+            body = " ".join(["constexpr int L = 1; (void)L;", *inner.lines, f"return {result};"])
+            line = f"const vec<{REGISTER[value.dtype]}, 1> {name} = [&] {{ {body} }}();"
+            (self.lines if self.hoisted is None else self.hoisted).append(line)
+            self.shared[value] = name
+        return self.shared[value]
 
     def _text(self, value: Value) -> str:
         match value:
@@ -105,7 +129,7 @@ class ValueEmitter:
             case Op(name, args, dtype):
                 return self._operation(name, [self.done[a] for a in args], args, dtype)
             case CheckedIndex(inner, size):
-                return self._checked(self.done[inner], size)
+                return f"checked<L>({self.done[inner]}, {kernel_index(size)}, arguments.error)"
             case Masked():
                 return self._masked(value)
         raise TypeError(f"there is no C++ for {type(value).__name__}")
@@ -128,31 +152,30 @@ class ValueEmitter:
         layout = self.layouts[load.buffer]
         plain = [as_index(0) if isinstance(i, Value) else i for i in load.index]
         offset = layout.linear(plain)
-        indirect = [
-            (self.done[i], stride, self.is_varying(i))
-            for i, stride in zip(load.index, layout.stride, strict=True)
-            if isinstance(i, Value)
-        ]
-        return self._access(load.buffer, offset, indirect)
+        pairs = zip(load.index, layout.stride, strict=True)
+        chosen = [(i, kernel_index(stride)) for i, stride in pairs if isinstance(i, Value)]
+        return self._access(load.buffer, offset, chosen)
 
-    def _access(
-        self, name: str, offset: IndexExpr, indirect: list[tuple[str, IndexExpr, bool]]
-    ) -> str:
-        fixed = "".join(
-            f" + {index}[0] * ({kernel_index(stride)})"
-            for index, stride, varying in indirect
-            if not varying
-        )
-        moving = "".join(
-            f" + {index}[l] * ({kernel_index(stride)})"
-            for index, stride, varying in indirect
-            if varying
-        )
+    def _access(self, name: str, offset: IndexExpr, chosen: list[tuple[Value, str]]) -> str:
+        """Elements at `offset` and, further, at values times their strides."""
+        fixed, moving, lanes = "", "", ""
+        for value, stride in chosen:
+            if not self.is_varying(value):
+                place = self.shared.get(value, self.done[value])
+                fixed += f" + {place}[0] * ({stride})"
+            else:
+                moving += f" + {self.done[value]}[l] * ({stride})"
+                lanes += f" + {self.done[value]} * ({stride})"
         kind, step = self.stride(offset)
         if not moving and kind == "uniform":
             return f"load_uniform<L>({name} + {kernel_index(offset)}{fixed})"
         if not moving and kind == "unit":
             return f"load<L>({name} + {kernel_index(offset)}{fixed})"
+        if moving and kind != "irregular":
+            places = (
+                f"iota<L>() * ({step}){lanes}" if kind != "uniform" else lanes.removeprefix(" + ")
+            )
+            return f"gather_at<L>({name} + {kernel_index(offset)}{fixed}, {places})"
         place = f"l * ({step})" if kind in ("strided", "unit", "uniform") else self._at_lane(offset)
         base = f"{kernel_index(offset)}{fixed}" if kind != "irregular" else f"0{fixed}"
         return f"gather<L>({name} + {base}, [&](int64_t l) {{ return {place}{moving}; }})"
@@ -201,9 +224,6 @@ class ValueEmitter:
         moves = any(self.vector in atoms(i) for i in indices)
         return moves or any(self.varying[operand] for operand in value.operands)
 
-    def _checked(self, index: str, size: IndexExpr) -> str:
-        return f"checked<L>({index}, {kernel_index(size)}, arguments.error)"
-
     def _masked(self, masked: Masked) -> str:
         mask, other = self.done[masked.mask], self.done[masked.other]
         dtype = REGISTER[masked.dtype]
@@ -216,6 +236,7 @@ class ValueEmitter:
             prefix=f"{self.prefix}{len(self.lines)}g",
             varying_locals=self.varying_locals,
         )
+        condition = self._share(masked.mask) if self._is_shared(masked.mask) else mask
         result = inner.emit(masked.value)
         body = " ".join(inner.lines)
         shift = ""
@@ -226,7 +247,7 @@ class ValueEmitter:
         else:
             outer = "[&]"
         return (
-            f"guarded<L, {dtype}>({mask}, {outer}(auto lanes, int64_t lane) {{ "
+            f"guarded<L, {dtype}>({condition}, {outer}(auto lanes, int64_t lane) {{ "
             f"constexpr int L = decltype(lanes)::value; {shift}(void)lane; {body} "
             f"return {result}; }}, {other})"
         )

@@ -63,15 +63,24 @@ INLINE double c_sqrt(double x) { return __builtin_sqrt(x); }
   INLINE double c_##name(double x, double y) { return __builtin_##name(x, y); } \
   EACH_LANE2(name, c_##name)
 EACH_LANE(sqrt, c_sqrt)
-C_FUNCTION(expm1) C_FUNCTION(log2) C_FUNCTION(log10) C_FUNCTION(log1p) C_FUNCTION(tan)
+C_FUNCTION(log2) C_FUNCTION(log10) C_FUNCTION(tan)
 C_FUNCTION(asin) C_FUNCTION(acos) C_FUNCTION(atan) C_FUNCTION(sinh) C_FUNCTION(cosh)
 C_FUNCTION(asinh) C_FUNCTION(acosh) C_FUNCTION(atanh) C_FUNCTION(erfc) C_FUNCTION(lgamma)
-C_FUNCTION(floor) C_FUNCTION(ceil) C_FUNCTION(trunc) C_FUNCTION(exp2)
+C_FUNCTION(floor) C_FUNCTION(ceil) C_FUNCTION(trunc)
 C_FUNCTION2(pow) C_FUNCTION2(atan2) C_FUNCTION2(hypot) C_FUNCTION2(copysign) C_FUNCTION2(fmod)
 INLINE float c_round(float x) { return __builtin_rintf(x); }
 INLINE double c_round(double x) { return __builtin_rint(x); }
 EACH_LANE(round, c_round)
 
+// e^r - 1 - r for |r| <= ln2/2.
+template <int L> INLINE vec<float, L> exp_remainder(vec<float, L> r) {
+  vec<float, L> p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  return p * (r * r);
+}
 // e^x: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial. NaN goes through every step. Where x is
 // known to be at most 89 (BELOW) or at least -104 (ABOVE), it need not be limited to that.
 template <int L, bool BELOW = false, bool ABOVE = false> INLINE vec<float, L> exp_f32(vec<float, L> x) {
@@ -81,13 +90,26 @@ template <int L, bool BELOW = false, bool ABOVE = false> INLINE vec<float, L> ex
   vec<float, L> n = nearest<L>(c * 1.44269504088896341f);
   vec<float, L> r = c - n * 0.693145751953125f;
   r = r - n * 1.42860682030941723e-6f;
-  vec<float, L> p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  return scaled<L>(p, n);
+  return scaled<L>(exp_remainder<L>(r) + r + 1.0f, n);
+}
+// 2^x in the same way; the difference of x and the nearest integer is exact.
+template <int L> INLINE vec<float, L> exp2_f32(vec<float, L> x) {
+  vec<float, L> c = pick<L>(x > 129.0f, splat<float, L>(129.0f), x);
+  c = pick<L>(c < -151.0f, splat<float, L>(-151.0f), c);
+  vec<float, L> n = nearest<L>(c), r = (c - n) * 0.693147180559945309f;
+  return scaled<L>(exp_remainder<L>(r) + r + 1.0f, n);
+}
+// e^x - 1 = 2^n (e^r - 1) + (2^n - 1), by halves, so that 2^n does not overflow before the result.
+template <int L> INLINE vec<float, L> expm1_f32(vec<float, L> x) {
+  vec<float, L> c = pick<L>(x > 89.0f, splat<float, L>(89.0f), x);
+  c = pick<L>(c < -104.0f, splat<float, L>(-104.0f), c);
+  vec<float, L> n = nearest<L>(c * 1.44269504088896341f);
+  vec<float, L> r = c - n * 0.693145751953125f;
+  r = r - n * 1.42860682030941723e-6f;
+  vec<float, L> half = scaled<L>(splat<float, L>(1.0f), n - 1.0f);
+  vec<float, L> p = exp_remainder<L>(r) + r;
+  vec<float, L> y = half * p + (half - 0.5f);
+  return pick<L>(x == 0.0f, x, y + y);
 }
 // log x: x = 2^e m, m in [sqrt(1/2), sqrt(2)); the polynomial is Cephes' logf.
 template <int L> INLINE vec<float, L> log_f32(vec<float, L> x) {
@@ -115,6 +137,13 @@ template <int L> INLINE vec<float, L> log_f32(vec<float, L> x) {
   y = pick<L>(x == 0.0f, splat<float, L>(-inf), y);
   y = pick<L>(x == inf, x, y);
   return pick<L>((x < 0.0f) | (x != x), splat<float, L>(__builtin_nanf("")), y);
+}
+// log(1 + x) = log u + c / u, where u is 1 + x rounded and c what rounding took from it.
+template <int L> INLINE vec<float, L> log1p_f32(vec<float, L> x) {
+  vec<float, L> u = x + 1.0f;
+  vec<float, L> c = pick<L>(x < 1.0f, x - (u - 1.0f), 1.0f - (u - x));
+  c = pick<L>((u > 0.0f) & (x < 16777216.0f) & (x != 0.0f), c / u, splat<float, L>(0.0f));
+  return pick<L>(x == 0.0f, x, log_f32<L>(u) + c);
 }
 // tanh x: an odd polynomial (Cephes' tanhf) near 0, else through e^2x.
 template <int L> INLINE vec<float, L> tanh_f32(vec<float, L> x) {
@@ -211,6 +240,9 @@ template <int L, bool COSINE> INLINE vec<float, L> circular_f32(vec<float, L> x)
     else { vec<T, L> r; for (int l = 0; l < L; ++l) { double a = x[l]; r[l] = scalar; } return r; } }
 VECTOR_F32(exp, exp_f32<L>(x), __builtin_exp(a))
 VECTOR_F32(log, log_f32<L>(x), __builtin_log(a))
+VECTOR_F32(exp2, exp2_f32<L>(x), __builtin_exp2(a))
+VECTOR_F32(expm1, expm1_f32<L>(x), __builtin_expm1(a))
+VECTOR_F32(log1p, log1p_f32<L>(x), __builtin_log1p(a))
 VECTOR_F32(tanh, tanh_f32<L>(x), __builtin_tanh(a))
 VECTOR_F32(sigmoid, sigmoid_f32<L>(x), sigmoid_f64(a))
 VECTOR_F32(erf, erf_f32<L>(x), __builtin_erf(a))

@@ -97,6 +97,23 @@ template <int L, class M, class F> INLINE auto gather(const M* p, F offset) {
   for (int l = 0; l < L; ++l) r[l] = Memory<M, 1>::load(p + offset(l))[0];
   return r;
 }
+// Elements at offsets that a vector holds.
+template <int L, class M> INLINE auto gather_at(const M* p, vec<int64_t, L> offsets) {
+  typedef typename Memory<M, 1>::R R;
+#if defined(__AVX512F__)
+  if constexpr (L == 8 && sizeof(R) == sizeof(M) && sizeof(M) == 4)
+    return (vec<R, L>)__builtin_ia32_gatherdiv16sf(vec<float, 8>{}, p, offsets, -1, 4);
+  else if constexpr (L == 8 && sizeof(R) == sizeof(M) && sizeof(M) == 8)
+    return (vec<R, L>)__builtin_ia32_gatherdiv8df(vec<double, 8>{}, p, offsets, -1, 8);
+  else
+#endif
+  {
+    int64_t at[L]; memcpy(at, &offsets, sizeof at);
+    vec<R, L> r;
+    for (int l = 0; l < L; ++l) r[l] = Memory<M, 1>::load(p + at[l])[0];
+    return r;
+  }
+}
 template <int L, class M, class V, class F> INLINE void scatter(M* p, F offset, V x) {
   for (int l = 0; l < L; ++l) Memory<M, 1>::store(p + offset(l), vec<typename Memory<M, 1>::R, 1>{x[l]});
 }
@@ -135,11 +152,15 @@ template <int L, class C> INLINE mask<L> as_mask(C c) {
   else return __builtin_convertvector(c, mask<L>);
 }
 // `value(lanes, lane)` is only evaluated where m holds.
-template <int L, class T, class F> INLINE vec<T, L> guarded(mask<L> m, F value, vec<T, L> other) {
-  if (all<L>(m)) return value(Lanes<L>{}, 0);
-  vec<T, L> r = other;
-  if (any<L>(m)) for (int l = 0; l < L; ++l) if (m[l]) r[l] = value(Lanes<1>{}, l)[0];
-  return r;
+template <int L, class T, class F, class M> INLINE vec<T, L> guarded(M m, F value, vec<T, L> other) {
+  if constexpr (L > 1 && sizeof(M) == sizeof(mask<1>))  // all lanes share the condition
+    return m[0] ? vec<T, L>(value(Lanes<L>{}, 0)) : other;
+  else {
+    if (all<L>(m)) return value(Lanes<L>{}, 0);
+    vec<T, L> r = other;
+    if (any<L>(m)) for (int l = 0; l < L; ++l) if (m[l]) r[l] = value(Lanes<1>{}, l)[0];
+    return r;
+  }
 }
 
 INLINE int64_t floordiv(int64_t a, int64_t b) { int64_t q = a / b; return q - ((a % b != 0) & ((a < 0) != (b < 0))); }
@@ -189,12 +210,13 @@ template <int L, class F> INLINE vec<int64_t, L> gather_index(F at) {
 }
 // Indices in [-size, size), negative ones from the end; others set the error and become 0.
 template <int L> INLINE vec<int64_t, L> checked(vec<int64_t, L> i, int64_t size, int32_t* error) {
-  for (int l = 0; l < L; ++l) {
-    int64_t x = i[l] < 0 ? i[l] + size : i[l];
-    if (x < 0 || x >= size) { __atomic_store_n(error, INDEX_OUT_OF_RANGE, __ATOMIC_RELAXED); x = 0; }
-    i[l] = x;
+  vec<int64_t, L> x = i + ((vec<int64_t, L>)(i < 0) & size);
+  vec<int64_t, L> outside = (vec<int64_t, L>)((vec<uint64_t, L>)x >= (uint64_t)size);
+  if (__builtin_expect(any<L>(as_mask<L>(outside)), false)) {
+    __atomic_store_n(error, INDEX_OUT_OF_RANGE, __ATOMIC_RELAXED);
+    x = x & ~outside;
   }
-  return i;
+  return x;
 }
 template <class R, int L, class V> INLINE vec<R, L> bitcast(V x) { vec<R, L> r; memcpy(&r, &x, sizeof r); return r; }
 

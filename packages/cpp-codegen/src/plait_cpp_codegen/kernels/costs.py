@@ -1,0 +1,50 @@
+"""What computing a value costs: whether a loop is worth another thread.
+
+Cycles of one vector on a machine with AVX-512, rounded; the C library's functions are called
+lane by lane.
+"""
+
+from __future__ import annotations
+
+from plait_ir_lowering import CheckedIndex, DType, IndexExpr, Load, Masked, Op, Value, post_order
+from plait_scheduler import Statement, Store
+
+_CYCLES = {
+    **{"div": 10.0, "reciprocal": 10.0, "sqrt": 18.0, "rsqrt": 26.0},
+    **{"exp": 14.0, "exp2": 14.0, "expm1": 20.0, "log": 18.0, "log1p": 26.0},
+    **{"sigmoid": 18.0, "tanh": 26.0, "erf": 30.0, "sin": 22.0, "cos": 22.0},
+}
+"""Of the operations whose vectors of float32 take long."""
+_CYCLES_A_LANE = {
+    **dict.fromkeys(("div", "reciprocal", "sqrt"), 2.0),
+    **dict.fromkeys(("rsqrt", "floordiv", "truncdiv", "rem", "fmod"), 8.0),
+    **dict.fromkeys(("floor", "ceil", "trunc", "round", "copysign"), 0.1),
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid"), 12.0),
+    **dict.fromkeys(("sin", "cos", "tan", "tanh", "sinh", "cosh", "erf", "erfc"), 20.0),
+    **dict.fromkeys(("asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh"), 20.0),
+    **{"pow": 30.0, "hypot": 20.0, "lgamma": 40.0},
+}
+"""Of operations on other types, and without a form for vectors."""
+_GATHERED, _CHECKED, _GUARDED = 1.5, 0.5, 4.0
+
+
+def statement_cycles(statement: Statement, lanes: int) -> float:
+    """Of a statement at a vector of points; what several statements share counts in each."""
+    stores = 1.0 if isinstance(statement, Store) else 0.0
+    return stores + sum(_cycles(value, lanes) for value in post_order([statement.value]))
+
+
+def _cycles(value: Value, lanes: int) -> float:
+    match value:
+        case Load(_, index, _):
+            indirect = any(not isinstance(each, IndexExpr) for each in index)
+            return _GATHERED * lanes if indirect else 1.0
+        case CheckedIndex():
+            return _CHECKED * lanes
+        case Masked():
+            return _GUARDED
+        case Op(name, args, _):
+            if name in _CYCLES and args[0].dtype is DType.f32:
+                return _CYCLES[name]
+            return max(_CYCLES_A_LANE.get(name, 0.0) * lanes, 1.0)
+    return 0.0
