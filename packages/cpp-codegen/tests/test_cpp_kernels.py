@@ -23,6 +23,7 @@ from plait_ir_lowering import (
     ReductionKind,
     TensorRef,
     Var,
+    as_index,
 )
 from plait_scheduler import schedule
 
@@ -114,6 +115,40 @@ def test_gather_and_bounds():
         with pytest.raises(IndexError, match="out of range"):
             executable(weight, torch.tensor([0, wrong, 3, 1]))
     assert torch.equal(executable(weight, indices)[0], weight[indices])
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        torch.float64,
+        torch.int64,
+        torch.int32,
+        torch.int8,
+        torch.bfloat16,
+        torch.bool,
+    ],
+    ids=str,
+)
+def test_gather_of_neighbouring_elements(dtype):
+    """Each lane has an index of its own; wrong ones are found in any lane."""
+    x = torch.randint(0, 2, (5, 40)).to(dtype)
+    indices = torch.randint(-40, 40, (5, 37))
+    source, at = buffer("x", x), buffer("i", indices)
+    row, column = Var("i0", 5), Var("i1", 37)
+    chosen = CheckedIndex(Load("i", [row.expr, column.expr], DType.i64), as_index(40))
+    value = Load("x", [row.expr, chosen], source.dtype)
+    out = Buffer("y", source.dtype, CPU, Layout.of([5, 37]))
+    definition = Definition((out,), Pointwise((row, column), value))
+    graph = Graph("test", (source, at), (definition,), (TensorRef("y"),))
+    actual, _ = both(graph, [x, indices])
+    assert torch.equal(actual[0], x.gather(1, indices % 40))
+    executable = build(schedule(graph))
+    for lane in (0, 7, 36):
+        wrong = indices.clone()
+        wrong[3, lane] = 40
+        with pytest.raises(IndexError, match="out of range"):
+            executable(x, wrong)
 
 
 def test_masked_loads_stay_in_bounds():

@@ -10,9 +10,20 @@ from plait_ir_lowering import CheckedIndex, DType, IndexExpr, Load, Masked, Op, 
 from plait_scheduler import Statement, Store
 
 _CYCLES = {
-    **{"div": 10.0, "reciprocal": 10.0, "sqrt": 18.0, "rsqrt": 26.0},
-    **{"exp": 14.0, "exp2": 14.0, "expm1": 20.0, "log": 18.0, "log1p": 26.0},
-    **{"sigmoid": 18.0, "tanh": 26.0, "erf": 30.0, "sin": 22.0, "cos": 22.0},
+    "div": 10.0,
+    "reciprocal": 10.0,
+    "sqrt": 18.0,
+    "rsqrt": 26.0,
+    "exp": 14.0,
+    "exp2": 14.0,
+    "expm1": 20.0,
+    "log": 18.0,
+    "log1p": 26.0,
+    "sigmoid": 18.0,
+    "tanh": 26.0,
+    "erf": 30.0,
+    "sin": 22.0,
+    "cos": 22.0,
 }
 """Of the operations whose vectors of float32 take long."""
 _CYCLES_A_LANE = {
@@ -22,7 +33,9 @@ _CYCLES_A_LANE = {
     **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid"), 12.0),
     **dict.fromkeys(("sin", "cos", "tan", "tanh", "sinh", "cosh", "erf", "erfc"), 20.0),
     **dict.fromkeys(("asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh"), 20.0),
-    **{"pow": 30.0, "hypot": 20.0, "lgamma": 40.0},
+    "pow": 30.0,
+    "hypot": 20.0,
+    "lgamma": 40.0,
 }
 """Of operations on other types, and without a form for vectors."""
 _GATHERED, _CHECKED, _GUARDED = 1.5, 0.5, 4.0

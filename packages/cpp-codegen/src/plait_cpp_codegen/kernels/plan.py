@@ -8,6 +8,7 @@ from dataclasses import replace
 from plait_ir_lowering import (
     Atom,
     CheckedIndex,
+    Const,
     DType,
     IndexExpr,
     IndexValue,
@@ -79,7 +80,7 @@ def _lanes(kernel: Kernel, vector_bytes: int) -> int:
             if isinstance(value, Masked) and _needs_lanes(value):
                 return 1
             if value.dtype in (DType.f64, DType.i64, DType.u64) and not (
-                isinstance(value, IndexValue | CheckedIndex) or is_number(value)
+                isinstance(value, IndexValue | CheckedIndex | Const) or is_number(value)
             ):
                 width = 8
     return max(vector_bytes // width, 1)

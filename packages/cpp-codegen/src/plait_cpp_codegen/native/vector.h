@@ -102,9 +102,9 @@ template <int L, class M> INLINE auto gather_at(const M* p, vec<int64_t, L> offs
   typedef typename Memory<M, 1>::R R;
 #if defined(__AVX512F__)
   if constexpr (L == 8 && sizeof(R) == sizeof(M) && sizeof(M) == 4)
-    return (vec<R, L>)__builtin_ia32_gatherdiv16sf(vec<float, 8>{}, p, offsets, -1, 4);
+    return (vec<R, L>)__builtin_ia32_gatherdiv16sf(vec<float, 8>{}, p, (vec<long long, 8>)offsets, -1, 4);
   else if constexpr (L == 8 && sizeof(R) == sizeof(M) && sizeof(M) == 8)
-    return (vec<R, L>)__builtin_ia32_gatherdiv8df(vec<double, 8>{}, p, offsets, -1, 8);
+    return (vec<R, L>)__builtin_ia32_gatherdiv8df(vec<double, 8>{}, p, (vec<long long, 8>)offsets, -1, 8);
   else
 #endif
   {
