@@ -141,3 +141,46 @@ def test_numbers_that_are_compared():
         for bad in ([0, 4], [-1, 2]):
             with pytest.raises(IndexError, match=str(bad)[1:-1]):
                 fast(torch.tensor(bad), table)
+
+
+@pytest.mark.parametrize("limit", [8, 2])
+def test_a_step_with_a_check_and_numbers_that_change(limit):
+    """A distribution tests its parameters; Adam counts; what a bad batch leaves is eager's."""
+
+    def training():
+        torch.manual_seed(0)
+        encoder = torch.nn.Linear(3, 4)
+        optimizer = torch.optim.Adam(encoder.parameters(), lr=0.01)
+
+        def step(x, factor):
+            mean, deviation = encoder(x).chunk(2, -1)
+            drawn = torch.distributions.Normal(mean, deviation.exp() * factor).rsample()
+            loss = drawn.square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if loss > 1e6:
+                raise OverflowError(f"{loss:.3g}")
+            return loss.detach()
+
+        return step, encoder, optimizer
+
+    (eager, wanted, optimizer), (step, encoder, other) = training(), training()
+    fast = plait.compile(step, options={"shape_limit": limit})
+    generator = torch.Generator().manual_seed(1)
+    for size, factor in ((5, 1.0), (5, 1.0), (5, -1.0), (6, 1.0), (7, 1e5), (7, 1.0), (7, -1.0)):
+        x = torch.rand(size, 3, generator=generator)
+        results = []
+        for each in (eager, fast):
+            torch.manual_seed(2)
+            try:
+                results.append(each(x, torch.tensor(factor)).item())
+            except (ValueError, OverflowError) as error:
+                results.append((type(error), str(error)))
+        assert results[0] == pytest.approx(results[1])
+        for one, two in zip(wanted.parameters(), encoder.parameters(), strict=True):
+            torch.testing.assert_close(one, two)
+    torch.testing.assert_close(
+        list(optimizer.state_dict()["state"].values()), list(other.state_dict()["state"].values())
+    )
+    assert not plait.report(fast).breaks

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from plait.numbers import Split, is_float, split_numbers
 from plait.record import Runner
 from plait_utils import get_logger
+from plait_utils.checks import CheckFailedError
 
 if TYPE_CHECKING:
     from torch import fx
@@ -78,6 +79,23 @@ class ByShape:
         """What computes the floats that are given to the program; None where they are constants."""
 
     def __call__(self, *inputs: Any) -> Any:
+        run, given = self._chosen(inputs)
+        return run(*given)
+
+    def unchanged_on_error(self, *inputs: Any) -> Any:
+        """The same, but whatever fails does so before an input is changed (see `plait.replay`).
+
+        Raises CheckFailedError, after which the tracer makes the call as plain Python, where these
+        inputs' program would not keep that.
+        """
+        run, given = self._chosen(inputs)
+        careful: Runner | None = getattr(run, "unchanged_on_error", None)
+        if careful is None:
+            raise CheckFailedError
+        return careful(*given)
+
+    def _chosen(self, inputs: Sequence[Any]) -> tuple[Runner, Sequence[Any]]:
+        """What runs these inputs, and what it is given of them."""
         split = self._split
         key = self._key(inputs, split)
         run = self._runs.get(key)
@@ -85,11 +103,11 @@ class ByShape:
             run = self._compile(key, inputs, split)
             split = self._split
         if run is self._rest:
-            return run(*inputs)
+            return run, inputs
         given = [inputs[n] for n in self._tensors]
         if split is not None:
             given += split.compute(*[inputs[n] for n in self._floats])
-        return run(*given)
+        return run, given
 
     def _key(self, inputs: Sequence[Any], split: Split | None) -> Key:
         """What was compiled for: sizes and strides, and the numbers that are constants."""

@@ -168,6 +168,36 @@ def test_what_the_caller_may_change_is_saved_as_a_copy_unless_eager_saves_it():
         torch.testing.assert_close(got, wanted)
 
 
+class Square(torch.autograd.Function):
+    """Whose backward computes what the program below returns."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return x * 2 * grad
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_result_that_the_backward_happens_to_compute_too_may_change(budget):
+    def program(x):
+        return Square.apply(x), x * 2
+
+    joint = joint_of(program, [leaf(3)])
+    parts = partition(joint, budget)
+    forward, backward = parts.forward.module(), parts.backward.module()
+    run = wrap_training(joint, parts, forward, backward, trace(program))
+    x = leaf(3)
+    squares, doubled = run(x)
+    doubled.mul_(3)
+    (grad,) = torch.autograd.grad(squares.sum(), x)
+    torch.testing.assert_close(grad, 2 * x)
+
+
 def test_results_in_another_shape_are_saved_as_they_are():
     def program(x, w):
         return torch.tanh(x @ w).view(2, 2, 5)

@@ -380,6 +380,20 @@ def test_programs_without_gradients_are_refused():
         to_joint(trace(lambda x: x.detach() * 2), [leaf(3)])
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda w: F.embedding(torch.tensor([0, 2, 0]), w, sparse=True),
+        lambda w: w.to_sparse().to_dense() * 2,
+        lambda w: torch.sparse.mm(w.to_sparse_csr(), w),
+    ],
+)
+def test_sparse_tensors_are_refused(program):
+    """Also as gradients: a compiled backward would hand over what has no strides."""
+    with pytest.raises(AtenTraceError, match="makes a tensor of torch"):
+        to_joint(trace(program), [leaf(3, 3)])
+
+
 MORE_WRITES = [*WRITES, ("sin_", ()), ("exp_", ()), ("sigmoid_", ())]
 MORE = [*PURE, ("exp", ()), ("tanh", ()), ("sum", ()), ("softmax", (-1,))]
 

@@ -100,7 +100,7 @@ covers(nn.Linear, lambda: nn.Linear(6, 3), ROWS)
 covers(nn.Linear, lambda: nn.Linear(6, 3, bias=False), ROWS, name="Linear_without_bias")
 covers(nn.LazyLinear, lambda: nn.LazyLinear(3), ROWS)
 covers(nn.Bilinear, lambda: nn.Bilinear(6, 6, 3), ROWS, ROWS)
-covers(nn.Embedding, lambda: nn.Embedding(9, 4, padding_idx=1), torch.tensor([[1, 2], [8, 0]]))
+covers(nn.Embedding, lambda: nn.Embedding(12, 4, padding_idx=2), torch.tensor([[1, 2], [8, 0]]))
 covers(
     nn.Embedding,
     lambda: nn.Embedding(9, 4, max_norm=0.5),

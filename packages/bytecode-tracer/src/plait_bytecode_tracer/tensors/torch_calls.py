@@ -66,6 +66,8 @@ def call_torch(
         mark_changed(state, args, all_of_them="_amp_" in name)
     if not args and not kwargs and not _creates_tensor(name):
         return _read_setting(frame, real, name)
+    if state.grad_enabled and _plain_true(_argument(real, "sparse", args, kwargs)):
+        _refuse_sparse_gradients(name, args, kwargs)
     node, result = state.emit("call_function", real, args, kwargs)
     if not args and not kwargs and result is not None and is_constant(result):
         state.graph.erase_node(node)
@@ -170,6 +172,13 @@ def _guard_answer(
 
 def _plain_true(value: Variable | None) -> bool:
     return isinstance(value, Known) and value.value is True
+
+
+def _refuse_sparse_gradients(name: str, args: list[Variable], kwargs: dict[str, Variable]) -> None:
+    """Break where a weight will get a sparse gradient, which no compiled graph computes."""
+    given = [each for each in (*args, *kwargs.values()) if isinstance(each, TensorVariable)]
+    if any(each.fake.requires_grad for each in given):
+        raise TraceBreakError("GB0009", f"{name} with sparse gradients")
 
 
 def _creates_tensor(name: str) -> bool:

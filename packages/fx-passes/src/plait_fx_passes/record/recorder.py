@@ -388,6 +388,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     ) -> object:
         if isinstance(value, FakeTensor):
             if id(value) not in self._aliases:
+                if value.layout is not torch.strided:
+                    raise AtenTraceError(f"{func} makes a tensor of {value.layout}")
                 node = self.emit(func, args, kwargs, value)
                 self.bind(value, new_base(value, node.meta, node=node))
             return value

@@ -103,7 +103,8 @@ class Values:
         self.held = _held_by_caller(joint)
         own = ancestors(self.gradients) - self.forward - self.late
         used = {each for node in own for each in node.all_input_nodes if each in self.forward}
-        self.uncopied = (self.needed | {storage_root(node) for node in used}) & self.held
+        uncopied = self.needed | {storage_root(node) for node in used}
+        self.uncopied = uncopied & _saved_by_eager(joint, self.held)
         self.nodes = self.sorted({storage_root(n) for n in ancestors(self.needed)})
         """All that the needed values are computed from, in the order of the graph."""
         self.operands = {node: _operands(node) for node in self.nodes}
@@ -368,6 +369,16 @@ def _held_by_caller(joint: JointGraph) -> set[fx.Node]:
     held = {node for n, node in enumerate(inputs) if n not in written}
     given = {o.result for o in program.outputs if isinstance(o, (Computed, ResultView))}
     return held | {root for root, n in whole_results(joint).items() if n in given}
+
+
+def _saved_by_eager(joint: JointGraph, held: set[fx.Node]) -> set[fx.Node]:
+    """Of what the caller holds, inputs, and results that autograd saves too. The backward may use
+    others where it computes what the program returns: these the caller may write to."""
+    if joint.saved_results is None:
+        return held
+    results = joint.program.results[: joint.result_count]
+    saved = {storage_root(results[position]) for position in joint.saved_results}
+    return {node for node in held if node.op == "placeholder" or node in saved}
 
 
 def whole_results(joint: JointGraph) -> dict[fx.Node, int]:

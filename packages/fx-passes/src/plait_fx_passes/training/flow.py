@@ -98,12 +98,14 @@ def classes_of(
     }
 
 
-def saved_memory(results: Sequence[torch.Tensor]) -> dict[int, frozenset[int]]:
+def saved_memory(results: Sequence[torch.Tensor]) -> dict[int, frozenset[int]] | None:
     """The storages, by their addresses, of which autograd has saved tensors, each with the results
-    from which ways lead to nodes that have. Empty for a torch that does not tell."""
+    from which ways lead to nodes that have. None for a torch that does not tell."""
+    if not _TELLS:
+        return None
     _, above, _ = _ways(results, {})
     found: dict[int, int] = {}
-    for node, bits in above.items() if _TELLS else ():
+    for node, bits in above.items():
         for tensor in _saved_by(node):
             key = int(tensor.untyped_storage()._cdata)
             found[key] = found.get(key, 0) | bits

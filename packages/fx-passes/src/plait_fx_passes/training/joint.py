@@ -183,7 +183,7 @@ def _record(
         )
     try:
         flow = flow_of([tangent.output for tangent in tangents], table.leaves)
-        saved = _saved_inputs(table, tangents)
+        saved = saved_memory([tangent.output for tangent in tangents]) if tangents else {}
     except (RuntimeError, ValueError) as error:  # autograd makes views anew, and may not know how
         raise AtenTraceError(f"its gradients cannot be followed: {error}") from error
     gradients = _add_gradients(recorder, table, results, tangents)
@@ -223,22 +223,31 @@ def _record(
         tells_apart=len(tangents) > 1
         and tells_gradients_apart(gm, [tangent.output for tangent in tangents]),
         begins_without_gradients=not grad_mode,
-        saved=saved,
+        saved=_saved_inputs(table, saved or {}),
+        saved_results=None if saved is None else _saved_results(results, saved),
     )
 
 
 def _saved_inputs(
-    table: InputTable, tangents: Sequence[_Tangent]
+    table: InputTable, saved: Mapping[int, frozenset[int]]
 ) -> tuple[tuple[int, frozenset[int]], ...]:
     """The inputs of which autograd has saved what they hold in the end: what one held before the
     program wrote to it, autograd would refuse to use."""
-    saved = saved_memory([tangent.output for tangent in tangents]) if tangents else {}
     keys = {
         index: int(value.untyped_storage()._cdata)
         for index, value in enumerate(table.values if saved else ())
         if type(value) is FakeTensor and value.layout is torch.strided
     }
     return tuple((index, saved[key]) for index, key in keys.items() if key in saved)
+
+
+def _saved_results(results: Results, saved: Mapping[int, frozenset[int]]) -> frozenset[int]:
+    """The results of which autograd has saved the memory."""
+    return frozenset(
+        position
+        for position, tensor in enumerate(results.tensors)
+        if int(tensor.untyped_storage()._cdata) in saved
+    )
 
 
 def _require_gradients(

@@ -30,7 +30,8 @@ class JointGraph:
     the program is called with gradients off, and turns them on by itself; ``tells_apart`` that its
     gradients are those of the graph only where all tangents are given: else a function of its own
     may do something else. ``saved`` lists the inputs that autograd saves, as
-    they are in the end, each with the tangents, by their order, of which gradients ask for them.
+    they are in the end, each with the tangents, by their order, of which gradients ask for them;
+    ``saved_results`` the results of which it saves the memory, and None where torch does not tell.
     """
 
     program: AtenGraph
@@ -42,6 +43,7 @@ class JointGraph:
     begins_without_gradients: bool = False
     tells_apart: bool = False
     saved: tuple[tuple[int, frozenset[int]], ...] = ()
+    saved_results: frozenset[int] | None = None
 
     @property
     def graph(self) -> fx.Graph:
