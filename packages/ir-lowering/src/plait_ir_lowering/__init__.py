@@ -21,6 +21,7 @@ from plait_ir_lowering.ir.graph import (
     OutputRef,
     Pointwise,
     Reduction,
+    Scan,
     TensorRef,
     row_major,
 )
@@ -51,9 +52,13 @@ from plait_ir_lowering.ir.values import (
     Local,
     Masked,
     Op,
+    Pack,
     Scalar,
     Value,
+    carried,
+    components,
     loads_of,
+    packed,
     post_order,
     rewrite,
 )
@@ -81,7 +86,7 @@ if TYPE_CHECKING:
         print_graph,
         split_commas,
     )
-    from plait_ir_lowering.verifier import verify
+    from plait_ir_lowering.verifier import scan_problem, verify
 else:
     __getattr__ = late_exports(
         __name__,
@@ -98,7 +103,7 @@ else:
                 "print_graph",
                 "split_commas",
             ),
-            "plait_ir_lowering.verifier": ("verify",),
+            "plait_ir_lowering.verifier": ("scan_problem", "verify"),
         },
     )
 
@@ -131,12 +136,14 @@ __all__ = [
     "OpSpec",
     "Origin",
     "OutputRef",
+    "Pack",
     "Pointwise",
     "Quotient",
     "Reduction",
     "ReductionKind",
     "Remainder",
     "Scalar",
+    "Scan",
     "Sym",
     "TensorRef",
     "TypeMismatchError",
@@ -148,6 +155,8 @@ __all__ = [
     "as_index",
     "atoms",
     "bounds",
+    "carried",
+    "components",
     "coverage",
     "evaluate",
     "external_ops",
@@ -155,6 +164,7 @@ __all__ = [
     "interpret",
     "loads_of",
     "lower",
+    "packed",
     "parse_argument",
     "parse_graph",
     "parse_layout",
@@ -170,6 +180,7 @@ __all__ = [
     "result_dtype",
     "rewrite",
     "row_major",
+    "scan_problem",
     "split_commas",
     "stride_of",
     "substitute",

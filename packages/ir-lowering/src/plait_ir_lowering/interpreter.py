@@ -25,6 +25,7 @@ from plait_ir_lowering.ir.graph import (
     OutputRef,
     Pointwise,
     Reduction,
+    Scan,
     TensorRef,
 )
 from plait_ir_lowering.ir.index import IndexExpr, Quotient, Remainder, Var
@@ -34,9 +35,12 @@ from plait_ir_lowering.ir.values import (
     Const,
     IndexValue,
     Load,
+    Local,
     Masked,
     Op,
     Value,
+    carried,
+    components,
     post_order,
 )
 from plait_ir_lowering.torch_types import to_torch_dtype
@@ -72,6 +76,8 @@ def interpret(graph: Graph, inputs: Sequence[Tensor]) -> tuple[object, ...]:
             case Reduction(ranges, reduced, kind, value):
                 elements = run.at_all(value, (*ranges, *reduced))
                 run.store(definition.buffers[0], _combine(kind, elements, len(ranges)))
+            case Scan():
+                run.store(definition.buffers[0], run.scan(definition.body))
             case ExternCall():
                 results = run.call(definition.body)
                 for buffer, result in zip(definition.buffers, results, strict=True):
@@ -161,6 +167,33 @@ class _Run:
             case str() if isinstance(getattr(torch, arg, None), torch.memory_format | torch.layout):
                 return getattr(torch, arg)
         return arg
+
+    def scan(self, body: Scan) -> Tensor:
+        """The results along the axis, one point after another."""
+        place = body.ranges.index(body.axis)
+        parts = components(body.value)
+        dtypes = [part.dtype for part in parts]
+        columns = [self.at_all(part, body.ranges).unbind(place) for part in parts]
+        if not columns[0]:
+            return self.at_all(body.value, body.ranges).to(to_torch_dtype(body.result.dtype))
+        state = [column[0] for column in columns]
+        found = []
+        for position, element in enumerate(zip(*columns, strict=True)):
+            known = dict(zip(carried("a", dtypes), state, strict=True))
+            if position:
+                both = known | dict(zip(carried("b", dtypes), element, strict=True))
+                state = [self._joined(part, both) for part in components(body.combine)]
+                known = dict(zip(carried("a", dtypes), state, strict=True))
+            found.append(self._joined(body.result, known).expand(element[0].shape))
+        return torch.stack(found, place)
+
+    def _joined(self, root: Value, known: dict[Local, Tensor]) -> Tensor:
+        """A value of locals alone."""
+        found: dict[Value, Tensor] = {}
+        for value in post_order([root]):
+            local = known[value] if isinstance(value, Local) else None
+            found[value] = self._compute(value, found, {}) if local is None else local
+        return found[root]
 
     def at_all(self, root: Value, variables: Sequence[Var]) -> Tensor:
         """`root` at each point of `variables`."""

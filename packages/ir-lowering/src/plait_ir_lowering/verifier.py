@@ -17,11 +17,25 @@ from plait_ir_lowering.ir.graph import (
     Layout,
     Pointwise,
     Reduction,
+    Scan,
     TensorRef,
 )
 from plait_ir_lowering.ir.index import Bounds, IndexExpr, Sym, Var, bounds
 from plait_ir_lowering.ir.index_queries import atoms
-from plait_ir_lowering.ir.values import CheckedIndex, IndexValue, Load, Local, Masked, Value
+from plait_ir_lowering.ir.values import (
+    CheckedIndex,
+    Const,
+    IndexValue,
+    Load,
+    Local,
+    Masked,
+    Op,
+    Pack,
+    Value,
+    carried,
+    components,
+    post_order,
+)
 from plait_ir_lowering.text import print_graph
 from plait_ir_lowering.verify_calls import call_problem
 from plait_utils import dataclass
@@ -85,6 +99,9 @@ class _Checker:
                 if kind.result_dtype(value.dtype) is not definition.buffers[0].dtype:
                     raise self.error(definition, f"{kind.value} of {value.dtype} has another dtype")
                 self._check_value(definition, value, (*ranges, *reduced), value.dtype)
+            case Scan():
+                self._check_ranges(definition, definition.body.ranges)
+                self._check_scan(definition, definition.body)
             case ExternCall():
                 self._check_call(definition, definition.body)
         for buffer in definition.buffers:
@@ -96,6 +113,20 @@ class _Checker:
         sizes = definition.buffers[0].layout.size
         if tuple(var.extent for var in ranges) != sizes:
             raise self.error(definition, "the loops run over another shape than the buffer's")
+
+    def _check_scan(self, definition: Definition, body: Scan) -> None:
+        if body.axis not in body.ranges:
+            raise self.error(definition, f"{body.axis.name} is scanned but is no loop")
+        for part in components(body.value):
+            self._check_value(definition, part, body.ranges, part.dtype)
+        problem = scan_problem(body.value, body.combine)
+        if problem is None:
+            dtypes = [part.dtype for part in components(body.value)]
+            problem = _foreign(body.result, carried("a", dtypes))
+        if problem is None and body.result.dtype is not definition.buffers[0].dtype:
+            problem = f"a {body.result.dtype} result for a {definition.buffers[0].dtype} buffer"
+        if problem is not None:
+            raise self.error(definition, problem)
 
     def _check_value(
         self, definition: Definition, root: Value, variables: Sequence[Var], dtype: DType
@@ -113,6 +144,8 @@ class _Checker:
                     self._check_variables(definition, size, allowed)
                 case Local(name):
                     raise self.error(definition, f"%{name} belongs into kernels")
+                case Pack():
+                    raise self.error(definition, "only a scan carries several values")
 
     def _check_variables(self, definition: Definition, expr: IndexExpr, allowed: set[Var]) -> None:
         for atom in atoms(expr):
@@ -198,3 +231,19 @@ def _reached(root: Value) -> Iterator[tuple[Value, bool]]:
         for operand in value.operands:
             masked = isinstance(value, Masked) and operand is value.value
             stack.append((operand, guarded or masked))
+
+
+def scan_problem(value: Value, combine: Value) -> str | None:
+    """What is wrong with how a scan of `value` combines, or None."""
+    dtypes = [part.dtype for part in components(value)]
+    if [part.dtype for part in components(combine)] != dtypes:
+        return "the combination has other components than what it combines"
+    return _foreign(combine, (*carried("a", dtypes), *carried("b", dtypes)))
+
+
+def _foreign(root: Value, known: Sequence[Local]) -> str | None:
+    """What a value computes with besides `known` locals and constants."""
+    for part in post_order(components(root)):
+        if part not in known and not isinstance(part, Op | Const):
+            return f"a scan combines {part}, which is not part of what it carries"
+    return None

@@ -11,6 +11,7 @@ from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.phases import Phase, phases, row_scratch
 from plait_scheduler.program import (
     Access,
+    Accumulate,
     Allocate,
     ArenaStorage,
     CallExtern,
@@ -58,6 +59,7 @@ else:
 
 __all__ = [
     "Access",
+    "Accumulate",
     "Allocate",
     "ArenaPlan",
     "ArenaStorage",

@@ -12,7 +12,7 @@ from dataclasses import field
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from plait_ir_lowering import Buffer, Graph
+from plait_ir_lowering import Buffer, Graph, ReductionKind
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import points
 from plait_scheduler.groups import Group, Relation, group_of, merge, relate
@@ -253,7 +253,8 @@ class _Fuser:
             self.options.min_split_elements
         ):
             return f"a reduction to {rows} elements would make the whole kernel run serially"
-        results = {m.node.name for m in (*left.members, *right.members) if m.node.kind}
+        members = (*left.members, *right.members)  # a scan's results are used in the same pass
+        results = {m.node.name for m in members if isinstance(m.node.kind, ReductionKind)}
         passes = any(name in results for name in (*left.reads, *right.reads))
         if passes and 4 * columns > self.options.max_row_bytes:
             return f"a row of {columns} elements is too long to keep between passes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from plait_ir_lowering import Buffer, IndexExpr, Origin, ReductionKind, Var
+from plait_ir_lowering import Buffer, IndexExpr, Origin, Var
 from plait_scheduler.domains import (
     Coordinates,
     Substitution,
@@ -19,7 +19,7 @@ from plait_scheduler.domains import (
     same_place,
     solve,
 )
-from plait_scheduler.nodes import Node, work_of
+from plait_scheduler.nodes import Node, ScanKind, keeps_order, work_of
 from plait_utils import dataclass
 
 
@@ -38,7 +38,11 @@ class Member:
     @property
     def coordinates(self) -> Coordinates:
         """Where in its buffer the node's result goes."""
-        return self.values[: len(self.node.ranges)]
+        outer = self.values[: len(self.node.ranges)]
+        if isinstance(self.node.kind, ScanKind):
+            place = self.node.kind.axis
+            return (*outer[:place], self.values[-1], *outer[place:])
+        return outer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class Group:
 
     @property
     def is_reduction(self) -> bool:
+        """Whether rows are combined or scanned, so that there are inner variables."""
         return any(member.node.kind is not None for member in self.members)
 
     @property
@@ -163,7 +168,7 @@ def relate(host: Group, guest: Group, buffers: dict[str, Buffer]) -> Relation | 
     fallback: Relation | None = None
     for mapping in _candidates(host, guest, space, links, buffers):
         if not _keeps_order(mapping, host, guest):
-            failed = failed or "the row, whose order the position of an extremum counts,"
+            failed = failed or "the row, whose order counts,"
             continue
         clash = _first_clash(links, mapping, buffers)
         if clash:
@@ -245,9 +250,8 @@ def _row_major(host: Group, guest: Group, space: tuple[Var, ...]) -> Substitutio
 
 
 def _keeps_order(mapping: Substitution, host: Group, guest: Group) -> bool:
-    """Whether positions that the guest's reductions yield are the same in the host's rows."""
-    positional = (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
-    if not any(member.node.kind in positional for member in guest.members):
+    """Whether what depends on the order of the guest's rows is the same in the host's."""
+    if not any(keeps_order(member.node.kind) for member in guest.members):
         return True
     theirs = position([mapping[var] for var in guest.inner], [v.extent for v in guest.inner])
     return theirs is position([v.expr for v in host.inner], [v.extent for v in host.inner])

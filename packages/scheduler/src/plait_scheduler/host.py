@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "accumulate",
     "allocate",
     "as_layout",
     "bfloat16",
@@ -101,6 +102,27 @@ def rows(value: Tensor, size: Sequence[int], inner: int, dtype: torch.dtype) -> 
     for extent in size[len(size) - inner :]:
         columns *= extent
     return value.to(dtype).expand(tuple(size)).reshape([*outer, columns])
+
+
+def accumulate(
+    values: Sequence[Tensor],
+    size: Sequence[int],
+    inner: int,
+    combine: Callable[..., Sequence[Tensor]],
+) -> tuple[Tensor, ...]:
+    """The state of a scan at all points: `values` combined along the last `inner` dimensions.
+
+    `combine` takes the components of the state before, then those at a point.
+    """
+    columns = [rows(value, size, inner, value.dtype).unbind(-1) for value in values]
+    if not columns[0]:
+        return tuple(value.expand(tuple(size)) for value in values)
+    state: Sequence[Tensor] = [column[0] for column in columns]
+    found = [state]
+    for element in list(zip(*columns, strict=True))[1:]:
+        state = combine(*state, *element)
+        found.append(state)
+    return tuple(torch.stack(list(part), -1).view(tuple(size)) for part in zip(*found, strict=True))
 
 
 def gather(

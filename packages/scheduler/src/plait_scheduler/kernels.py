@@ -25,6 +25,8 @@ from plait_ir_lowering import (
     Value,
     Var,
     atoms,
+    carried,
+    components,
     loads_of,
     post_order,
     rewrite,
@@ -32,13 +34,21 @@ from plait_ir_lowering import (
 from plait_scheduler.domains import Substitution, move, plain
 from plait_scheduler.groups import Group, Member
 from plait_scheduler.loops import AccessCost, Loops, canonical, simplify_loops
+from plait_scheduler.nodes import Node, ScanKind, keeps_order
 from plait_scheduler.options import SchedulerOptions
-from plait_scheduler.program import Access, Domain, Kernel, Param, Reduce, Statement, Store
+from plait_scheduler.program import (
+    Access,
+    Accumulate,
+    Domain,
+    Kernel,
+    Param,
+    Reduce,
+    Statement,
+    Store,
+)
 from plait_scheduler.sizes import buffer_bytes
 from plait_scheduler.statements import name_shared_values
 from plait_utils import dataclass
-
-_POSITIONAL = (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ def _loops(
     values: Substitution = {v: v.expr for v in group.outer + group.inner}
     loops = Loops(group.outer, group.inner, values)
     if options.simplify_loops:
-        ordered = any(member.node.kind in _POSITIONAL for member in group.members)
+        ordered = any(keeps_order(member.node.kind) for member in group.members)
         accesses = list(dict.fromkeys(_accesses(group, stored, buffers)))
         loops = simplify_loops(group.outer, group.inner, accesses, ordered)
     return canonical(loops, keep_inner=group.is_reduction)
@@ -105,13 +115,17 @@ class _Draft:
     statements: list[Statement]
     reductions: dict[tuple[ReductionKind, Value], Value] = field(default_factory=dict)
     """The results of reductions so far, so that equal ones are computed once."""
+    scans: dict[tuple[Value, Value], tuple[Local, ...]] = field(default_factory=dict)
+    """What is carried along rows so far, so that equal scans are one."""
 
     def add(self, member: Member, stored: bool) -> None:
         """Append what computes and stores this member."""
         node = member.node
         mapping = {var: move(value, self.loops.values) for var, value in member.mapping.items()}
         value = rewrite(node.value, self._fused, lambda expr: move(expr, mapping))
-        if node.kind is not None:
+        if isinstance(node.kind, ScanKind):
+            value = self._scanned(node, node.kind, value)
+        elif node.kind is not None:
             key = (node.kind, value)
             if key not in self.reductions:
                 self.statements.append(Reduce(node.name, node.kind, value))
@@ -121,9 +135,26 @@ class _Draft:
         self.computed[node.name] = value
         if stored:
             index = tuple(move(at, self.loops.values) for at in member.coordinates)
-            whole = node.kind is None and self._is_inner(member)
+            scanned = isinstance(node.kind, ScanKind)
+            whole = scanned or (node.kind is None and self._is_inner(member))
             domain = Domain.INNER if whole else Domain.OUTER
             self.statements.append(Store(node.name, index, domain, value))
+
+    def _scanned(self, node: Node, kind: ScanKind, value: Value) -> Value:
+        """The result of a scan of `value` at each inner point."""
+        parts = components(value)
+        key = (value, kind.combine)
+        if key not in self.scans:
+            names = tuple(f"{node.name}@{number}" for number in range(len(parts)))
+            statement = Accumulate(names, value, kind.combine)
+            self.statements.append(statement)
+            self.scans[key] = statement.locals
+        states = dict(zip(carried("a", [p.dtype for p in parts]), self.scans[key], strict=True))
+        return rewrite(
+            kind.result,
+            lambda part: states.get(part) if isinstance(part, Local) else None,
+            lambda expr: expr,
+        )
 
     def _fused(self, value: Value) -> Value | None:
         if isinstance(value, Load):
@@ -211,6 +242,9 @@ def kernel_name(kernel: Kernel, text: str) -> str:
                 words.append(value.name)
         if isinstance(statement, Reduce):
             words.append(statement.kind.value)
+        elif isinstance(statement, Accumulate):
+            words.append("scan")
+            words += [v.name for v in post_order([statement.combine]) if isinstance(v, Op)]
     stem = "_".join(list(dict.fromkeys(words))[:5]) or _plain_stem(kernel)
     return f"{re.sub(r'[^a-z0-9_]', '', stem)}_{sha256(text.encode()).hexdigest()[:8]}"
 

@@ -21,6 +21,7 @@ from plait_ir_lowering import (
     Pointwise,
     Reduction,
     ReductionKind,
+    Scan,
     TensorRef,
     Value,
     Var,
@@ -45,14 +46,24 @@ MODERATE: frozenset[str] = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class ScanKind:
+    """How a scan combines what it carries, and where its axis is among the buffer's dimensions."""
+
+    combine: Value
+    result: Value
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
-    """A pointwise definition or a reduction, at its place in the graph."""
+    """A pointwise definition, a reduction or a scan, at its place in the graph."""
 
     place: int
     buffer: Buffer
     ranges: tuple[Var, ...]
     reduced: tuple[Var, ...]
-    kind: ReductionKind | None
+    """What a reduction combines over, or the axis of a scan; inner variables of a kernel."""
+    kind: ReductionKind | ScanKind | None
     value: Value
     origin: Origin
 
@@ -74,7 +85,16 @@ def node_of(place: int, definition: Definition) -> Node | None:
         case Reduction(ranges, reduced, kind, value):
             found = _normal(value)
             return Node(place, buffer, ranges, reduced, kind, found, definition.origin)
+        case Scan(ranges, axis, value, combine, result):
+            scan = ScanKind(combine, result, ranges.index(axis))
+            others = tuple(var for var in ranges if var is not axis)
+            return Node(place, buffer, others, (axis,), scan, _normal(value), definition.origin)
     return None
+
+
+def keeps_order(kind: ReductionKind | ScanKind | None) -> bool:
+    """Whether the order of the inner points matters: for positions, and along a scan."""
+    return isinstance(kind, ScanKind) or kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
 
 
 def _normal(value: Value) -> Value:
@@ -90,10 +110,15 @@ def _may_simplify(part: Value) -> bool:
     return isinstance(part, IndexValue)
 
 
-def body_of(node: Node) -> Pointwise | Reduction:
+def body_of(node: Node) -> Pointwise | Reduction | Scan:
     """The definition body that `node` stands for."""
     if node.kind is None:
         return Pointwise(node.ranges, node.value)
+    if isinstance(node.kind, ScanKind):
+        (axis,) = node.reduced
+        place = node.kind.axis
+        ranges = (*node.ranges[:place], axis, *node.ranges[place:])
+        return Scan(ranges, axis, node.value, node.kind.combine, node.kind.result)
     return Reduction(node.ranges, node.reduced, node.kind, node.value)
 
 

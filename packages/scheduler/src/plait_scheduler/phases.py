@@ -10,9 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 
-from plait_ir_lowering import CheckedIndex, Load, Local, Masked, Value, post_order
+from plait_ir_lowering import CheckedIndex, DType, Load, Local, Masked, Value, post_order
 from plait_scheduler.nodes import work_of
-from plait_scheduler.program import Access, Domain, Kernel, Let, Reduce, Statement, Store
+from plait_scheduler.program import (
+    Access,
+    Accumulate,
+    Domain,
+    Kernel,
+    Let,
+    Reduce,
+    Statement,
+    Store,
+)
 from plait_scheduler.statements import domain_of, names_in
 from plait_utils import dataclass
 
@@ -47,14 +56,25 @@ def phases(kernel: Kernel) -> tuple[Phase, ...]:
     return _Analysis(kernel).phases()
 
 
-def row_scratch(sequence: Sequence[Phase]) -> tuple[Let, ...]:
-    """The named values that need one element of scratch for each inner point."""
+def row_scratch(sequence: Sequence[Phase]) -> tuple[tuple[str, DType], ...]:
+    """The named values that need one element of scratch for each inner point, with their types."""
     return tuple(
-        statement
+        (local.name, local.dtype)
         for phase in sequence
         for statement in phase.statements
-        if isinstance(statement, Let) and statement.name in phase.saves
+        for local in _inner_names(statement)
+        if local.name in phase.saves
     )
+
+
+def _inner_names(statement: Statement) -> tuple[Local, ...]:
+    """What a statement names at each inner point."""
+    match statement:
+        case Let(name, Domain.INNER, value):
+            return (Local(name, value.dtype),)
+        case Accumulate():
+            return statement.locals
+    return ()
 
 
 @dataclass(slots=True)
@@ -65,8 +85,8 @@ class _Analysis:
     inner: dict[int, list[Statement]] = field(default_factory=dict)
     level: dict[str, int] = field(default_factory=dict)
     """The loop from which on a local is known."""
-    lets: dict[str, Let] = field(default_factory=dict)
-    """The inner named values."""
+    lets: dict[str, Let | Accumulate] = field(default_factory=dict)
+    """What names each inner value."""
     last_use: dict[str, int] = field(default_factory=dict)
     overwritten: dict[str, int] = field(default_factory=dict)
     """The loop in which a parameter that is also read is stored to."""
@@ -103,11 +123,13 @@ class _Analysis:
             if isinstance(statement, Store):
                 if statement.param in both:
                     self.overwritten[statement.param] = place
+            elif isinstance(statement, Reduce):
+                self.level[statement.name] = place + 1
             else:
-                known = place + 1 if isinstance(statement, Reduce) else place
-                self.level[statement.name] = known
-                if isinstance(statement, Let) and statement.domain is Domain.INNER:
-                    self.lets[statement.name] = statement
+                names = (statement.name,) if isinstance(statement, Let) else statement.names
+                self.level.update(dict.fromkeys(names, place))
+                if isinstance(statement, Accumulate) or statement.domain is Domain.INNER:
+                    self.lets.update(dict.fromkeys(names, statement))
         self._find_last_uses()
 
     def _find_last_uses(self) -> None:
@@ -141,7 +163,8 @@ class _Analysis:
                 elif part in self.lets:
                     loads[name] += 1
             if (
-                not work.expensive
+                isinstance(let, Let)
+                and not work.expensive
                 and not work.moderate
                 and loads[name] <= _RECOMPUTE_LOADS
                 and operations[name] <= _RECOMPUTE_OPERATIONS
@@ -168,7 +191,7 @@ class _Analysis:
 
     def _inner_phase(self, level: int, recomputed: set[str], saved: set[str]) -> Phase:
         own = self.inner[level]
-        named = {s.name for s in own if isinstance(s, Let)}
+        named = {local.name for statement in own for local in _inner_names(statement)}
         repeated: set[str] = set()
         restored: dict[str, None] = {}
         stack = names_in([statement.value for statement in own])

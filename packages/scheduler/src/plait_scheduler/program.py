@@ -10,7 +10,9 @@ for each outer point (`Domain.OUTER`), or once for each point of the inner domai
 it (`Domain.INNER`); a reduction runs over the inner domain and yields one value for
 each outer point. A statement sees the results of those before it, so an inner
 statement that uses a reduction's result starts after the whole reduction (a new
-phase). Row softmax, with one outer variable and one inner:
+phase). A scan carries its state along the inner domain, in its order, and yields a value at
+each inner point, which inner statements after it use at that very point. Row softmax, with one
+outer variable and one inner:
 
     kernel softmax(x: read f32[8192, 1024], y: write f32[8192, 1024])
       for i0: 8192, inner r0: 1024
@@ -37,12 +39,14 @@ from plait_ir_lowering import (
     ExternArg,
     IndexExpr,
     Layout,
+    Local,
     Origin,
     OutputRef,
     ReductionKind,
     TensorRef,
     Value,
     Var,
+    components,
 )
 from plait_scheduler.sizes import extent_of
 from plait_utils import dataclass
@@ -93,6 +97,24 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Accumulate:
+    """Names what is carried along the inner domain, in row-major order, at each of its points.
+
+    `value` and `combine` are as in `plait_ir_lowering.Scan`; one name for each component.
+    """
+
+    names: tuple[str, ...]
+    value: Value
+    combine: Value
+
+    @property
+    def locals(self) -> tuple[Local, ...]:
+        """The components of the state, as inner statements refer to them."""
+        parts = components(self.value)
+        return tuple(Local(n, part.dtype) for n, part in zip(self.names, parts, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """Writes `value` to the element of parameter `param` at coordinates `index`."""
 
@@ -102,7 +124,7 @@ class Store:
     value: Value
 
 
-Statement: TypeAlias = Let | Reduce | Store
+Statement: TypeAlias = Let | Reduce | Accumulate | Store
 
 
 @dataclass(frozen=True, slots=True)

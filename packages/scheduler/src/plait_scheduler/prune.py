@@ -11,14 +11,19 @@ from plait_ir_lowering import (
     DType,
     Graph,
     Load,
+    Local,
     OutputRef,
     Pointwise,
     Reduction,
     ReductionKind,
+    Scan,
     TensorRef,
     Value,
     Var,
     as_index,
+    carried,
+    components,
+    rewrite,
 )
 from plait_scheduler.domains import points
 from plait_scheduler.nodes import draws_random_numbers, final_reads, reads_of
@@ -42,11 +47,24 @@ def prune(graph: Graph) -> Graph:
 def _without_trivial_reduction(definition: Definition) -> Definition:
     """A reduction over one element is that element; it is at position 0."""
     body = definition.body
+    if isinstance(body, Scan) and body.axis.extent is as_index(1):
+        return replace(definition, body=Pointwise(body.ranges, _first_result(body)))
     if not isinstance(body, Reduction) or points(body.reduction_ranges) is not as_index(1):
         return definition
     positional = body.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
     value: Value = Const(0, DType.i64) if positional else body.value
     return replace(definition, body=Pointwise(body.ranges, value))
+
+
+def _first_result(body: Scan) -> Value:
+    """What a scan yields at the first point of its axis."""
+    parts = components(body.value)
+    state = dict(zip(carried("a", [part.dtype for part in parts]), parts, strict=True))
+    return rewrite(
+        body.result,
+        lambda value: state.get(value) if isinstance(value, Local) else None,
+        lambda expr: expr,
+    )
 
 
 def protect_mutated_inputs(graph: Graph) -> Graph:

@@ -12,13 +12,14 @@ from plait_ir_lowering import (
     Load,
     Local,
     Masked,
+    Pack,
     Value,
     Var,
     atoms,
     post_order,
     rewrite,
 )
-from plait_scheduler.program import Domain, Let, Reduce, Statement, Store
+from plait_scheduler.program import Accumulate, Domain, Let, Reduce, Statement, Store
 from plait_utils import dataclass
 
 
@@ -55,8 +56,8 @@ def _is_inner(draft: _Draft) -> bool:
 
 
 def domain_of(statement: Statement) -> Domain:
-    """Where a statement's value is computed; for a reduction that is the inner domain."""
-    return Domain.INNER if isinstance(statement, Reduce) else statement.domain
+    """Where a statement's value is computed; for reductions and scans that is the inner domain."""
+    return Domain.INNER if isinstance(statement, Reduce | Accumulate) else statement.domain
 
 
 @dataclass(slots=True)
@@ -77,7 +78,9 @@ class _Facts:
     certain_inner: dict[Value, None] = field(default_factory=dict)
     """Those among them that an inner statement computes."""
     results: dict[str, int] = field(default_factory=dict)
-    """The level from which a reduction's result is known."""
+    """The level from which a result of a reduction or a scan is known."""
+    along: set[str] = field(default_factory=set)
+    """The results of scans, which vary along rows."""
 
     def add(self, number: int, statement: Statement) -> None:
         """Take in one statement; those whose results it uses must have come before."""
@@ -93,6 +96,9 @@ class _Facts:
                 self.certain_inner[value] = None
         if isinstance(statement, Reduce):
             self.results[statement.name] = self.level[root] + 1
+        elif isinstance(statement, Accumulate):
+            self.results.update(dict.fromkeys(statement.names, self.level[root]))
+            self.along.update(statement.names)
 
     def _enter(self, value: Value) -> None:
         self.order[value] = None
@@ -101,7 +107,8 @@ class _Facts:
         operands = value.operands
         for operand in operands:
             self.parents[operand][value] = None
-        own = any(self.inner & _variables(expr) for expr in _index_expressions(value))
+        own = isinstance(value, Local) and value.name in self.along
+        own = own or any(self.inner & _variables(expr) for expr in _index_expressions(value))
         self.varies[value] = own or any(self.varies[operand] for operand in operands)
         known = self.results.get(value.name, 0) if isinstance(value, Local) else 0
         self.level[value] = max([known, *(self.level[operand] for operand in operands)])
@@ -111,6 +118,7 @@ class _Facts:
         found: dict[Value, None] = {}
         for value in self.order:
             nameable = value in self.certain and (value.operands or isinstance(value, Load))
+            nameable = nameable and not isinstance(value, Pack)
             if nameable and (self._is_invariant(value) or self._is_shared(value)):
                 found[value] = None
         return found
@@ -210,6 +218,13 @@ def _renamed(drafts: Sequence[_Draft]) -> tuple[Statement, ...]:
         value = rewrite(draft.value, _keep, _same, memo)
         if isinstance(statement, Store):
             found.append(replace(statement, value=value))
+            continue
+        if isinstance(statement, Accumulate):
+            names = tuple(f"t{count + number}" for number in range(len(statement.names)))
+            count += len(names)
+            renamed = Accumulate(names, value, statement.combine)
+            memo.update(zip(statement.locals, renamed.locals, strict=True))
+            found.append(renamed)
             continue
         name, count = f"t{count}", count + 1
         if statement is None:

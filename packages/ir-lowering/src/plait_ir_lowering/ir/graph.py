@@ -142,6 +142,28 @@ class Reduction:
     value: Value
 
 
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """`value` combined with all before it along `axis`, at each point of `ranges`.
+
+    What is carried along the axis are the components of `value`, which at its first point are
+    the state. At each further one `combine`, over %a0, %a1, ... (the state before) and %b0, %b1,
+    ... (the components there), gives the next state. The buffer gets `result`, over %a0, %a1, ...
+    (the state at the point itself). The first state is not combined with anything: there is no
+    initial value.
+
+    Backends may combine in any order of grouping: `combine` is associative, up to rounding. Those
+    of a CPU go along the axis, as ATen does.
+    """
+
+    ranges: tuple[Var, ...]
+    axis: Var
+    """One of `ranges`."""
+    value: Value
+    combine: Value
+    result: Value
+
+
 ExternArg: TypeAlias = (
     "TensorRef | IndexExpr | bool | int | float | str | DType | Device | ExternList | None"
 )
@@ -173,8 +195,8 @@ class ExternCall:
     out_variant: bool = False
 
 
-Body: TypeAlias = Pointwise | Reduction | ExternCall
-"""How buffers are computed. Scans, sorts and templates will join here."""
+Body: TypeAlias = Pointwise | Reduction | Scan | ExternCall
+"""How buffers are computed. Sorts and templates will join here."""
 
 
 @dataclass(frozen=True, slots=True)

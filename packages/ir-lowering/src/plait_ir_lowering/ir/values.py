@@ -12,7 +12,9 @@ Values form a directed acyclic graph of interned nodes; a node used twice is one
                                     are not performed where t0 does not hold
     checked  checked(t0, 30522)     the i64 index t0, counted from the end if negative;
                                     outside [-size, size) the program raises IndexError
-    local    %mean                  a named value of the same kernel (scheduler only)
+    local    %mean                  a named value of the same kernel (scheduler only), or what a
+                                    scan combines (%a0, %b0)
+    pack     pack(t0, t1)           several values, what a scan carries along; never an operand
 """
 
 from __future__ import annotations
@@ -158,6 +160,41 @@ class Local(Value):
         return cls._intern((name, dtype))
 
 
+class Pack(Value):
+    """Several values as one, which a scan carries along together; its dtype is the first's."""
+
+    __slots__ = ("dtype", "items")
+    __match_args__: ClassVar[tuple[str, ...]] = ("items",)
+    items: tuple[Value, ...]
+
+    def __new__(cls, items: Sequence[Value]) -> Pack:
+        if len(items) < 2 or any(isinstance(item, Pack) for item in items):
+            raise TypeError("a pack holds two values or more, none of them a pack")
+        return cls._intern((tuple(items),))
+
+    def _finish(self) -> None:
+        object.__setattr__(self, "dtype", self.items[0].dtype)
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.items
+
+
+def components(value: Value) -> tuple[Value, ...]:
+    """The values of a pack; of anything else, itself alone."""
+    return value.items if isinstance(value, Pack) else (value,)
+
+
+def packed(values: Sequence[Value]) -> Value:
+    """`values` as one: a pack, or the only one."""
+    return Pack(values) if len(values) > 1 else values[0]
+
+
+def carried(names: str, dtypes: Sequence[DType]) -> tuple[Local, ...]:
+    """The locals of a scan's combination: "a" names the state before a point, "b" the point's."""
+    return tuple(Local(f"{names}{number}", dtype) for number, dtype in enumerate(dtypes))
+
+
 def post_order(roots: Sequence[Value]) -> Iterator[Value]:
     """Each value that `roots` depend on, once, operands first. Not recursive."""
     return iter(_order_of(roots[0])) if len(roots) == 1 else _ordered(roots)
@@ -229,4 +266,6 @@ def _rebuild(
             return Masked(done[mask], done[inner], done[other])
         case CheckedIndex(inner, size):
             return CheckedIndex(done[inner], index(size))
+        case Pack(items):
+            return Pack([done[item] for item in items])
     return value

@@ -6,6 +6,8 @@ graph main()
     reduce sum for i0: 8192 over r0: 1024 = x[i0, r0]
   define y: f32[8192, 1024] on cpu
     for i0: 8192, i1: 1024 = exp(x[i0, i1])
+  define z: f32[8192, 1024] on cpu
+    scan i1 carry f32 for i0: 8192, i1: 1024 join add(%a0, %b0) give %a0 = x[i0, i1]
   define p: f32[8, 8] on cpu
     call out aten::mm.out(a, b)
   return y
@@ -18,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 
 from plait_ir_lowering.errors import LoopIRError
+from plait_ir_lowering.ir.dtypes import DTYPES
 from plait_ir_lowering.ir.graph import (
     Body,
     Buffer,
@@ -28,12 +31,13 @@ from plait_ir_lowering.ir.graph import (
     OutputRef,
     Pointwise,
     Reduction,
+    Scan,
     TensorRef,
 )
 from plait_ir_lowering.ir.index import Sym, Var
 from plait_ir_lowering.ir.index_queries import atoms
 from plait_ir_lowering.ir.ops import ReductionKind, TypeMismatchError
-from plait_ir_lowering.ir.values import Value
+from plait_ir_lowering.ir.values import Value, carried, components
 from plait_ir_lowering.text.parse_values import (
     IndexReader,
     ValueReader,
@@ -98,10 +102,25 @@ def _body(body: Body) -> Iterator[str]:
             yield from shared
             over = _domain(reduction_ranges)
             yield f"reduce {kind.value} for {_domain(ranges)} over {over} = {text}"
+        case Scan():
+            yield from _scan(body)
         case ExternCall(op, overload, args, out_variant):
             name = f"{op}.{overload}" if overload else op
             into = "out" if out_variant else "new"
             yield f"call {into} {name}({', '.join(print_argument(arg) for arg in args)})"
+
+
+def _scan(body: Scan) -> Iterator[str]:
+    lines: list[str] = []
+    texts: list[str] = []
+    for value in (body.value, body.combine, body.result):
+        shared, text = print_value(value, len(lines))
+        lines += shared
+        texts.append(text)
+    yield from lines
+    carry = ", ".join(str(part.dtype) for part in components(body.value))
+    loops = f"scan {body.axis.name} carry {carry} for {_domain(body.ranges)}"
+    yield f"{loops} join {texts[1]} give {texts[2]} = {texts[0]}"
 
 
 def parse_graph(text: str) -> Graph:
@@ -202,11 +221,28 @@ class _GraphReader:
         if word == "for":
             ranges = self._domain(rest)
             return Pointwise(ranges, self._value(shared, value, ranges))
+        if word == "scan":
+            return self._scan(shared, rest, value)
         kind, _, domains = rest.partition(" for ")
         outer, _, inner = f" {domains}".partition(" over ")
         kept, reduced = self._domain(outer.strip()), self._domain(inner)
         element = self._value(shared, value, kept + reduced)
         return Reduction(kept, reduced, ReductionKind(kind), element)
+
+    def _scan(self, shared: Sequence[tuple[str, str]], head: str, value: str) -> Scan:
+        found = re.fullmatch(r"(\S+) carry (.+) for (.+) join (.+) give (.+)", head)
+        if found is None:
+            raise ValueError(f"{head!r} is not a scan")
+        ranges = self._domain(found[3])
+        axis = next(var for var in ranges if var.name == found[1])
+        values = self._reader(ranges)
+        dtypes = [DTYPES[name] for name in split_commas(found[2])]
+        for local in (*carried("a", dtypes), *carried("b", dtypes)):
+            values.dtypes[local.name] = local.dtype
+        for name, part in shared:
+            values.parts[name] = values.parse(part)
+        combine, result = values.parse(found[4]), values.parse(found[5])
+        return Scan(ranges, axis, values.parse(value), combine, result)
 
     def _domain(self, text: str) -> tuple[Var, ...]:
         found: list[Var] = []
@@ -218,11 +254,14 @@ class _GraphReader:
     def _value(
         self, shared: Sequence[tuple[str, str]], text: str, variables: Sequence[Var]
     ) -> Value:
-        names = {**self.index.names, **{var.name: var for var in variables}}
-        values = ValueReader(IndexReader(names), self.buffers)
+        values = self._reader(variables)
         for name, part in shared:
             values.parts[name] = values.parse(part)
         return values.parse(text)
+
+    def _reader(self, variables: Sequence[Var]) -> ValueReader:
+        names = {**self.index.names, **{var.name: var for var in variables}}
+        return ValueReader(IndexReader(names), self.buffers)
 
     def _call(self, text: str) -> ExternCall:
         found = re.fullmatch(r"(out|new) (\w+::\w+)(?:\.(\w+))?\((.*)\)", text)

@@ -33,6 +33,7 @@ from plait_ir_lowering.ir.values import (
     Local,
     Masked,
     Op,
+    Pack,
     Value,
 )
 from plait_utils import dataclass
@@ -151,6 +152,8 @@ class ValueReader:
                 return Masked(mask, inner, other)
             case "checked":
                 return CheckedIndex(self.build(args[0]), self.index.build(args[1]))
+            case "pack":
+                return Pack([self.build(arg) for arg in args])
             case "to" | "bitcast":
                 return Op(name, [self.build(args[0])], DTYPES[ast.unparse(args[1])])
         if name not in OPS:

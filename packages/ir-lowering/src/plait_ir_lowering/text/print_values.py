@@ -28,6 +28,7 @@ from plait_ir_lowering.ir.values import (
     Local,
     Masked,
     Op,
+    Pack,
     Value,
     post_order,
 )
@@ -37,8 +38,11 @@ _DEEPEST = 40
 """Calls nested deeper than this are printed on several lines."""
 
 
-def print_value(root: Value) -> tuple[list[str], str]:
-    """Lines that define `$0`, `$1`, ..., and the text of `root` in terms of these."""
+def print_value(root: Value, first: int = 0) -> tuple[list[str], str]:
+    """Lines that define `$0`, `$1`, ..., and the text of `root` in terms of these.
+
+    Where a line has several values, those of the second begin with the number `first`.
+    """
     uses: dict[Value, int] = {}
     order = list(post_order([root]))
     for value in order:
@@ -52,7 +56,7 @@ def print_value(root: Value) -> tuple[list[str], str]:
         depth[value] = 1 + max((depth[operand] for operand in value.operands), default=0)
         shared = uses.get(value, 0) > 1 or depth[value] > _DEEPEST
         if shared and isinstance(value, Op | Masked | CheckedIndex | Load):
-            name = f"${len(lines)}"
+            name = f"${first + len(lines)}"
             lines.append(f"{name} = {text}")
             text, depth[value] = name, 0
         texts[value] = text
@@ -77,6 +81,8 @@ def _value(value: Value, texts: dict[Value, str]) -> str:
             return f"checked({texts[inner]}, {size})"
         case Local(name, dtype):
             return f"%{name}"
+        case Pack(items):
+            return f"pack({', '.join(texts[item] for item in items)})"
     raise TypeError(f"unknown value {value!r}")
 
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plait_ir_lowering import DType, IndexExpr, Load, Op, ReductionKind, Value, Var
-from plait_scheduler.program import Access, Domain, Kernel, Let, Reduce, Statement, Store
+from plait_ir_lowering import (
+    DType,
+    IndexExpr,
+    Load,
+    Op,
+    ReductionKind,
+    Value,
+    Var,
+    carried,
+    components,
+)
+from plait_scheduler.program import Access, Accumulate, Domain, Kernel, Let, Reduce, Store
 from plait_scheduler.render.values import TORCH_DTYPES, ValueWriter, strided_dimensions
 from plait_utils import dataclass
 
@@ -27,6 +37,9 @@ def torch_kernel(kernel: Kernel) -> RenderedKernel:
     writer = ValueWriter({p.name: p for p in kernel.params}, kernel.outer + kernel.inner)
     body: list[str] = []
     for statement in kernel.statements:
+        if isinstance(statement, Accumulate):
+            body += _accumulate(statement, kernel, writer)
+            continue
         line = _statement(statement, kernel, writer)
         body += [*writer.lines, line]
         writer.lines.clear()
@@ -48,7 +61,26 @@ def _loops(kernel: Kernel) -> str:
     return f"for {outer or 'one point'}" + (f", inner {inner}" if inner else "")
 
 
-def _statement(statement: Statement, kernel: Kernel, writer: ValueWriter) -> str:
+def _accumulate(statement: Accumulate, kernel: Kernel, writer: ValueWriter) -> list[str]:
+    """Lines that compute a scan at all points, after the function that joins two of its states."""
+    parts = components(statement.value)
+    values = "".join(f"{writer.write(part)}, " for part in parts)
+    lines = [*writer.lines]
+    writer.lines.clear()
+    joining = ValueWriter({}, ())
+    joined = "".join(f"{joining.write(part)}, " for part in components(statement.combine))
+    dtypes = [part.dtype for part in parts]
+    given = ", ".join(local.name for local in (*carried("a", dtypes), *carried("b", dtypes)))
+    name = f"join_{statement.names[0]}"
+    lines += [f"def {name}({given}):", *(f"    {line}" for line in joining.lines)]
+    lines.append(f"    return ({joined.strip()})")
+    names = "".join(f"{name}, " for name in statement.names).strip()
+    sizes = _sizes(kernel.outer + kernel.inner)
+    call = f"accumulate(({values.strip()}), {sizes}, {len(kernel.inner)}, {name})"
+    return [*lines, f"{names} = {call}"]
+
+
+def _statement(statement: Let | Reduce | Store, kernel: Kernel, writer: ValueWriter) -> str:
     value = writer.write(statement.value)
     match statement:
         case Let(name, _, _):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from plait_ir_lowering import (
+    DTYPES,
     Device,
     IndexReader,
     Origin,
@@ -24,6 +25,7 @@ from plait_ir_lowering import (
 from plait_scheduler.errors import ProgramSyntaxError
 from plait_scheduler.program import (
     Access,
+    Accumulate,
     Allocate,
     ArenaStorage,
     CallExtern,
@@ -190,21 +192,39 @@ def _domain(text: str, index: IndexReader) -> tuple[Var, ...]:
 
 
 def _statements(lines: _Lines, values: ValueReader) -> Iterator[Statement]:
-    while re.match(r"(\$|inner |outer |reduce )", lines.peek()):
+    scanned: list[str] = []
+    while re.match(r"(\$|inner |outer |reduce |scan |join )", lines.peek()):
         line = lines.peek()
-        if line.startswith("$"):
+        if line.startswith("scan "):
+            scanned = _scanned(line, values)
+        elif line.startswith("join "):
+            joined, _, value = line.removeprefix("join ").partition(" along ")
+            yield Accumulate(tuple(scanned), values.parse(value), values.parse(joined))
+            values.parts.clear()
+        elif line.startswith("$"):
             name, _, text = line.partition(" = ")
             values.parts[name[1:]] = values.parse(text)
         else:
             statement = _statement(line, values)
             values.parts.clear()
-            if not isinstance(statement, Store):
+            if not isinstance(statement, Store | Accumulate):
                 dtype = statement.value.dtype
                 if isinstance(statement, Reduce):
                     dtype = statement.kind.result_dtype(dtype)
                 values.dtypes[statement.name] = dtype
             yield statement
         lines.at += 1
+
+
+def _scanned(line: str, values: ValueReader) -> list[str]:
+    """The names that a scan gives; they, and what it combines, have types from here on."""
+    names: list[str] = []
+    for number, part in enumerate(split_commas(line.removeprefix("scan "))):
+        name, _, dtype = part.partition(": ")
+        names.append(name)
+        for known in (name, f"a{number}", f"b{number}"):
+            values.dtypes[known] = DTYPES[dtype]
+    return names
 
 
 def _statement(line: str, values: ValueReader) -> Statement:

@@ -31,6 +31,7 @@ from plait_ir_lowering import (
     print_value,
 )
 from plait_scheduler.program import (
+    Accumulate,
     Allocate,
     ArenaStorage,
     CallExtern,
@@ -102,6 +103,9 @@ def _symbols(names: Sequence[str], layouts: Sequence[Layout]) -> str:
 
 def print_statement(statement: Statement) -> Iterator[str]:
     """The lines of one statement: shared parts, then the statement itself."""
+    if isinstance(statement, Accumulate):
+        names = ", ".join(f"{local.name}: {local.dtype}" for local in statement.locals)
+        yield f"scan {names}"
     shared, value = print_value(statement.value)
     yield from (f"  {line}" for line in shared)
     match statement:
@@ -109,6 +113,10 @@ def print_statement(statement: Statement) -> Iterator[str]:
             yield f"{domain.value} {name} = {value}"
         case Reduce(name, kind, _):
             yield f"reduce {name} = {kind.value} {value}"
+        case Accumulate(_, _, combine):
+            lines, joined = print_value(combine, len(shared))
+            yield from (f"  {line}" for line in lines)
+            yield f"  join {joined} along {value}"
         case Store(param, index, domain, _):
             yield f"{domain.value} store {param}[{', '.join(map(str, index)) or '()'}] = {value}"
 

@@ -12,16 +12,29 @@ from plait_ir_lowering import (
     Layout,
     Load,
     Local,
+    Pack,
     Sym,
     Value,
     Var,
     atoms,
     bounds,
+    components,
     post_order,
+    scan_problem,
 )
 from plait_scheduler.domains import points
 from plait_scheduler.errors import ProgramError
-from plait_scheduler.program import Access, Domain, Kernel, Let, Param, Reduce, Statement, Store
+from plait_scheduler.program import (
+    Access,
+    Accumulate,
+    Domain,
+    Kernel,
+    Let,
+    Param,
+    Reduce,
+    Statement,
+    Store,
+)
 from plait_scheduler.statements import domain_of, unconditional
 from plait_scheduler.text.print import print_kernel, print_statement
 from plait_utils import dataclass
@@ -74,6 +87,12 @@ class _KernelCheck:
                 self._define(name, value.dtype, domain)
             case Reduce(name, kind, value):
                 self._define(name, kind.result_dtype(value.dtype), Domain.OUTER)
+            case Accumulate(names, value, combine):
+                problem = scan_problem(value, combine)
+                self._require(problem is None, f"a scan is whole: {problem}")
+                self._require(len(names) == len(components(value)), "each component has a name")
+                for local in statement.locals:
+                    self._define(local.name, local.dtype, Domain.INNER)
             case Store():
                 self._store(statement)
 
@@ -94,6 +113,9 @@ class _KernelCheck:
                 self._load(name, index, dtype, domain, guarded)
             case IndexValue(expr):
                 self._scope([expr], domain)
+            case Pack():
+                carries = isinstance(self.current, Accumulate) and value is self.current.value
+                self._require(carries, "only a scan carries several values")
 
     def _load(
         self,
