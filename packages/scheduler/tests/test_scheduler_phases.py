@@ -44,7 +44,7 @@ def test_softmax_has_three_loops_and_keeps_the_exponentials() -> None:
     assert [p.domain for p in found].count(Domain.OUTER) == 1
     assert [p.saves for p in found] == [(), ("t2",), (), ()]
     assert [p.restores for p in found] == [(), (), (), ("t2",)]
-    assert [let.name for let in row_scratch(found)] == ["t2"]
+    assert [name for name, _ in row_scratch(found)] == ["t2"]
 
 
 def test_reductions_that_do_not_depend_on_each_other_share_a_loop() -> None:

@@ -7,7 +7,7 @@ lane by lane.
 from __future__ import annotations
 
 from plait_ir_lowering import CheckedIndex, DType, IndexExpr, Load, Masked, Op, Value, post_order
-from plait_scheduler import Statement, Store
+from plait_scheduler import Accumulate, Statement, Store
 
 _CYCLES = {
     "div": 10.0,
@@ -39,11 +39,16 @@ _CYCLES_A_LANE = {
 }
 """Of operations on other types, and without a form for vectors."""
 _GATHERED, _CHECKED, _GUARDED = 1.5, 0.5, 4.0
+_CARRIED = 4.0
+"""Of an addition that waits for the one before it."""
 
 
 def statement_cycles(statement: Statement, lanes: int) -> float:
     """Of a statement at a vector of points; what several statements share counts in each."""
     stores = 1.0 if isinstance(statement, Store) else 0.0
+    if isinstance(statement, Accumulate):
+        joined = sum(_cycles(value, lanes) for value in post_order([statement.combine]))
+        stores = max(_CARRIED * lanes, joined)
     return stores + sum(_cycles(value, lanes) for value in post_order([statement.value]))
 
 

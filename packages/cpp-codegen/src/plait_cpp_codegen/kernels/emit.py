@@ -10,6 +10,7 @@ from plait_cpp_codegen.kernels.costs import statement_cycles
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, plan_loops
 from plait_cpp_codegen.kernels.reductions import accumulate, accumulator, join, result, start
+from plait_cpp_codegen.kernels.scans import across_rows, along_row, states
 from plait_cpp_codegen.kernels.sizes import RenderedCppKernel, size
 from plait_cpp_codegen.kernels.types import MEMORY, REGISTER
 from plait_cpp_codegen.kernels.values import ValueEmitter
@@ -17,14 +18,17 @@ from plait_ir_lowering import (
     CheckedIndex,
     Const,
     DType,
+    Local,
     Op,
     ReductionKind,
     Value,
     Var,
+    components,
     post_order,
 )
 from plait_scheduler import (
     Access,
+    Accumulate,
     Domain,
     Kernel,
     Let,
@@ -62,8 +66,15 @@ def _can_fail(kernel: Kernel) -> bool:
     return any(
         isinstance(value, CheckedIndex) or _divides(value)
         for statement in kernel.statements
-        for value in post_order([statement.value])
+        for value in post_order(_roots(statement))
     )
+
+
+def _roots(statement: Statement) -> tuple[Value, ...]:
+    """What a statement computes, joining included."""
+    if isinstance(statement, Accumulate):
+        return statement.value, statement.combine
+    return (statement.value,)
 
 
 def _divides(value: Value) -> bool:
@@ -109,13 +120,12 @@ class _Writer:
 
     def _emitter(self, locals_: dict[str, str]) -> ValueEmitter:
         layouts = {param.name: param.layout for param in self.kernel.params}
-        inner = {
-            s.name
+        varying = {
+            local.name
             for s in self.kernel.statements
-            if isinstance(s, Let) and s.domain is Domain.INNER
+            for local in locals_of(s)
+            if not self.plan.along_rows or _is_inner(s)
         }
-        named = {s.name for s in self.kernel.statements if not isinstance(s, Store)}
-        varying = inner if self.plan.along_rows else named
         inner_loops = len(self.kernel.inner) > int(self.plan.along_rows)
         return ValueEmitter(
             layouts,
@@ -227,6 +237,8 @@ class _Writer:
             reduces = [s for s in phase.statements if isinstance(s, Reduce)]
             for reduce in reduces:
                 lines.append(f"{accumulator(reduce)} acc_{reduce.name} = {start(reduce, 'L')};")
+            for scan in _scans(phase):
+                lines += states(scan, "L")
             body = self._inner_body(phase, dict(locals_), "", "L")
             lines += self._inner_loops(self.kernel.inner, body)
             for reduce in reduces:
@@ -296,6 +308,7 @@ class _Writer:
         body = self._inner_body(phase, spread, "1", "L")
         lines = [
             *self.hoisted[hoisted:],
+            *(line for scan in _scans(phase) for line in states(scan, "1")),
             f"auto step{phase_name(phase)} = [&](auto lanes, int64_t {last.name}{names}) "
             "__attribute__((always_inline)) {",
             "  constexpr int L = decltype(lanes)::value;",
@@ -384,18 +397,26 @@ class _Writer:
             )
             emitter.locals_[name] = name
         for statement in phase.statements:
-            value = emitter.emit(statement.value)
+            if isinstance(statement, Accumulate):
+                values = [emitter.emit(part) for part in components(statement.value)]
+                scanned = along_row if self.plan.along_rows else across_rows
+                emitter.lines += scanned(statement, values, place)
+                emitter.locals_ |= {name: name for name in statement.names}
+            else:
+                value = emitter.emit(statement.value)
             match statement:
                 case Store(param, index):
                     emitter.store(param, index, value)
                 case Let(name):
                     emitter.locals_[name] = value
-                    if name in phase.saves:
-                        emitter.lines.append(
-                            f"memcpy(scratch_{name} + ({place}){scale}, &{value}, sizeof {value});"
-                        )
                 case Reduce():
                     emitter.lines.append(accumulate(statement, value, place))
+            for name in (local.name for local in locals_of(statement)):
+                if name in phase.saves:
+                    kept = emitter.locals_[name]
+                    emitter.lines.append(
+                        f"memcpy(scratch_{name} + ({place}){scale}, &{kept}, sizeof {kept});"
+                    )
         return emitter.lines
 
     def _straight(self, statements: Sequence[Statement], locals_: dict[str, str]) -> list[str]:
@@ -419,11 +440,9 @@ class _Writer:
 
     def _register(self, name: str) -> str:
         for statement in self.kernel.statements:
-            if not isinstance(statement, Store) and statement.name == name:
-                dtype = statement.value.dtype
-                if isinstance(statement, Reduce):
-                    dtype = statement.kind.result_dtype(dtype)
-                return REGISTER[dtype]
+            for local in locals_of(statement):
+                if local.name == name:
+                    return REGISTER[local.dtype]
         raise KeyError(name)
 
     def _scratch(self, lanes: int) -> list[str]:
@@ -433,16 +452,16 @@ class _Writer:
         if self.plan.along_rows and len(self.kernel.inner) > 1:
             for var in self.kernel.inner[:-1]:
                 lines.append(f"int64_t {var.name} = 0; (void){var.name};")
-        for let in kept:
-            kind = REGISTER[let.value.dtype]
+        for name, dtype in kept:
+            kind = REGISTER[dtype]
             size = DType.f64.itemsize * points
             if size <= _STACK_SCRATCH_BYTES * 4:
-                lines.append(f"alignas(64) {kind} scratch_{let.name}[{points}];")
+                lines.append(f"alignas(64) {kind} scratch_{name}[{points}];")
             else:
-                lines.append(f"static thread_local Block block_{let.name};")
+                lines.append(f"static thread_local Block block_{name};")
                 lines.append(
-                    f"{kind}* const scratch_{let.name} = "
-                    f"({kind}*)block_{let.name}.at_least({points} * sizeof({kind}));"
+                    f"{kind}* const scratch_{name} = "
+                    f"({kind}*)block_{name}.at_least({points} * sizeof({kind}));"
                 )
         return lines
 
@@ -450,13 +469,39 @@ class _Writer:
 def id_of(statements: Sequence[Statement]) -> str:
     """A name that differs between the straight parts of one kernel."""
     first = statements[0]
-    return first.name if not isinstance(first, Store) else f"{first.param}"
+    return first.param if isinstance(first, Store) else locals_of(first)[0].name
 
 
 def phase_name(phase: Phase) -> str:
     """A name that differs between the loops of one kernel."""
     last = phase.statements[-1]
-    return f"_{last.name}" if not isinstance(last, Store) else f"_store_{last.param}"
+    if isinstance(last, Store):
+        return f"_store_{last.param}"
+    return f"_{locals_of(last)[0].name}"
+
+
+def locals_of(statement: Statement) -> tuple[Local, ...]:
+    """What a statement names."""
+    match statement:
+        case Let(name, _, value):
+            return (Local(name, value.dtype),)
+        case Reduce(name, kind, value):
+            return (Local(name, kind.result_dtype(value.dtype)),)
+        case Accumulate():
+            return statement.locals
+    return ()
+
+
+def _is_inner(statement: Statement) -> bool:
+    """Whether what a statement names differs along a row."""
+    match statement:
+        case Let(_, domain, _):
+            return domain is Domain.INNER
+    return isinstance(statement, Accumulate)
+
+
+def _scans(phase: Phase) -> list[Accumulate]:
+    return [s for s in phase.statements if isinstance(s, Accumulate)]
 
 
 def _indented(lines: Sequence[str], depth: int = 1) -> list[str]:

@@ -24,7 +24,7 @@ from plait_ir_lowering import (
     stride_of,
     substitute,
 )
-from plait_scheduler import Kernel, Let, Phase, Reduce, Statement, Store, phases
+from plait_scheduler import Accumulate, Kernel, Let, Phase, Reduce, Statement, Store, phases
 from plait_utils import dataclass
 
 _GATHER_COST = 8.0
@@ -185,6 +185,8 @@ def _moved(statement: Statement, places: dict[Atom, IndexExpr]) -> Statement:
         case Let():
             return replace(statement, value=value)
         case Reduce():
+            return replace(statement, value=value)
+        case Accumulate():
             return replace(statement, value=value)
         case Store():
             return replace(statement, value=value, index=tuple(index(i) for i in statement.index))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plait_ir_lowering import Load, Local, loads_of, post_order
-from plait_scheduler import Domain, Kernel, Let, Phase, Statement, Store, phases
+from plait_scheduler import Accumulate, Domain, Kernel, Let, Phase, Statement, Store, phases
 from plait_triton_codegen.errors import UnsupportedKernelError
 
 
@@ -27,6 +27,8 @@ def loops(kernel: Kernel) -> tuple[Loop, ...]:
     UnsupportedKernelError where that has been overwritten.
     """
     lets = {s.name: s for s in kernel.statements if isinstance(s, Let)}
+    if any(isinstance(statement, Accumulate) for statement in kernel.statements):
+        raise UnsupportedKernelError("a scan of rows too long for registers")
     steps: list[tuple[Domain, tuple[Statement, ...]]] = []
     stored: set[str] = set()
     for phase in phases(kernel):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from plait_ir_lowering import DType, ReductionKind, Var
 from plait_scheduler import (
     Access,
+    Accumulate,
     Domain,
     Kernel,
     Let,
@@ -23,6 +24,7 @@ from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
 from plait_triton_codegen.kernels.operations import POINTEES, TRITON_DTYPES, kind_of
 from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
+from plait_triton_codegen.kernels.scans import joining_function, scanned_rows
 from plait_triton_codegen.kernels.source import FUSION, IMPORTS, HostKernel, TritonKernelSource
 from plait_triton_codegen.kernels.space import FlatKernel, flatten, fresh, taken_names
 from plait_triton_codegen.kernels.tiles import Tile, choose_tile
@@ -119,8 +121,16 @@ class _Renderer:
     def _statement(self, statement: Statement) -> None:
         if isinstance(statement, Reduce):
             self._reduce_at_once(statement)
+        elif isinstance(statement, Accumulate):
+            self._scan(statement)
         else:
             self._let_or_store(statement)
+
+    def _scan(self, scan: Accumulate) -> None:
+        line = scanned_rows(self.flat, scan, self.writer, self._block)
+        self.writer.lines.append(line)
+        for name in scan.names:
+            self.writer.locals[name] = Term(name, _BOTH)
 
     def _let_or_store(self, statement: Let | Store) -> None:
         writer = self.writer
@@ -216,6 +226,8 @@ class _Renderer:
         for statement in loop.statements:
             if isinstance(statement, Reduce):
                 self._accumulate(statement)
+            elif isinstance(statement, Accumulate):
+                raise UnsupportedKernelError("a scan of rows too long for registers")
             else:
                 self._let_or_store(statement)
         self.body.append(f"    for start in range(0, {extent}, RBLOCK):")
@@ -243,9 +255,12 @@ class _Renderer:
         # Triton would take sizes as 32 bits where they fit, and products of them overflow
         typed = [f"{name}: tl.int64" if kind == "i64" else name for name, kind in signature]
         arguments = ", ".join([*typed, *constants])
+        scans = [s for s in self.flat.kernel.statements if isinstance(s, Accumulate)]
+        functions = "".join(f"{joining_function(self.flat, scan)}\n\n" for scan in scans)
         lines = ["@triton.jit", f"def {self.kernel.name}({arguments}):"]
         head = [f"# {describe_loops(self.kernel)}", *self._points(), *self.writer.prologue]
-        return "\n".join([*lines, *(f"    {line}" for line in head), *self.body]) + "\n"
+        text = "\n".join([*lines, *(f"    {line}" for line in head), *self.body])
+        return f"{functions}{text}\n"
 
     def _points(self) -> list[str]:
         """Lines that define `x`, and `r` where no loop does, with their masks."""

@@ -24,7 +24,7 @@ from plait_ir_lowering import (
     rewrite,
     substitute,
 )
-from plait_scheduler import Domain, Kernel, Param, Reduce, Statement, Store
+from plait_scheduler import Accumulate, Domain, Kernel, Let, Param, Reduce, Statement, Store
 
 _INT32_LIMIT = 2**31 - 2**21
 """Room for the points behind the end that the last block masks."""
@@ -94,7 +94,7 @@ class FlatKernel:
 
 def domain_of(statement: Statement) -> Domain:
     """Where a statement's value is computed."""
-    return Domain.INNER if isinstance(statement, Reduce) else statement.domain
+    return Domain.INNER if isinstance(statement, Reduce | Accumulate) else statement.domain
 
 
 def flatten(kernel: Kernel) -> FlatKernel:
@@ -162,7 +162,8 @@ def _is_long(var: Var) -> bool:
 
 def taken_names(kernel: Kernel) -> set[str]:
     """Names that the text of `kernel` uses itself."""
-    named = {s.name for s in kernel.statements if not isinstance(s, Store)}
+    named = {s.name for s in kernel.statements if isinstance(s, Let | Reduce)}
+    named.update(n for s in kernel.statements if isinstance(s, Accumulate) for n in s.names)
     return {"tl", "triton", "device", *named, *kernel.symbols, *(p.name for p in kernel.params)}
 
 

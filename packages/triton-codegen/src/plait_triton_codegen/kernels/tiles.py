@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plait_ir_lowering import Load, Local, post_order
-from plait_scheduler import Domain, Let, Reduce
+from plait_scheduler import Accumulate, Domain, Let, Reduce
+from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.space import Access, FlatKernel
 from plait_triton_codegen.options import TritonOptions
 
@@ -51,9 +52,11 @@ def choose_tile(flat: FlatKernel, options: TritonOptions) -> Tile:
         return _pointwise(flat)
     if flat.tiled:
         return Tile(_side(flat.xnumel), _side(flat.rnumel), TRANSPOSE_WARPS, True)
+    rnumel = flat.rnumel
+    if any(isinstance(statement, Accumulate) for statement in flat.kernel.statements):
+        return _scanned(flat, rnumel, options)
     if _is_column(flat):
         return _column(flat)
-    rnumel = flat.rnumel
     if rnumel is not None and rnumel <= options.max_persistent:
         tile = _persistent_row(flat, rnumel)
         if tile is not None:
@@ -97,6 +100,18 @@ def _persistent_row(flat: FlatKernel, rnumel: int) -> Tile | None:
     ):
         xblock *= 2
     return Tile(xblock, rblock, _warps(xblock * rblock, usual, MAX_WARPS), True)
+
+
+def _scanned(flat: FlatKernel, rnumel: int | None, options: TritonOptions) -> Tile:
+    """Rows that are scanned are whole in one block."""
+    if rnumel is None or rnumel > options.max_persistent:
+        raise UnsupportedKernelError("a scan of rows that may be too long for registers")
+    tile = None if _is_column(flat) else _persistent_row(flat, rnumel)
+    if tile is not None:
+        return tile
+    rblock = power_of_two(rnumel)
+    xblock = max(min(COLUMN_TILE // rblock, _column(flat).xblock), 1)
+    return Tile(xblock, rblock, _warps(xblock * rblock, LOOPED_ELEMENTS, MAX_WARPS), True)
 
 
 def _looped_row(flat: FlatKernel) -> Tile:
