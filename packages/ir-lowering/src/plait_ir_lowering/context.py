@@ -167,6 +167,18 @@ class LoweringContext:
         body = Reduction(tuple(kept), tuple(reduced), kind, value)
         return self._new_buffer(body, kept, kind.result_dtype(value.dtype), name)
 
+    def combined(
+        self,
+        dims: tuple[Var, ...],
+        reduced: tuple[Var, ...],
+        kind: ReductionKind,
+        value: Value,
+        name: str,
+    ) -> TensorExpr:
+        """`value` at each point of `dims` combined over `reduced`, as a new buffer."""
+        body = Reduction(dims, reduced, kind, value)
+        return self._new_buffer(body, dims, kind.result_dtype(value.dtype), name)
+
     def _new_buffer(self, body: Body, dims: Sequence[Var], dtype: DType, name: str) -> TensorExpr:
         fresh = self.fresh_name(f"{self.current.name}_{name}")
         device = from_torch_device(self.result.device)

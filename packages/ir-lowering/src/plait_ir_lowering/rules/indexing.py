@@ -7,41 +7,13 @@ from typing import Any
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
-from plait_ir_lowering.ir.index import Atom, IndexExpr, as_index
-from plait_ir_lowering.ir.index_queries import atoms, substitute
-from plait_ir_lowering.ir.values import CheckedIndex, IndexValue, Load, Masked, Op, Value
+from plait_ir_lowering.ir.graph import row_major
+from plait_ir_lowering.ir.index import IndexExpr
+from plait_ir_lowering.ir.index_queries import product
+from plait_ir_lowering.ir.values import IndexValue, Masked, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.gathering import Place, as_value, checked_index, gathered, readable
 from plait_ir_lowering.tensors import TensorExpr, dimensions
-
-
-def _index(value: Value, size: IndexExpr, *, negative: bool) -> Value:
-    """`value` as a checked coordinate; `negative` indices count from the end, or fail."""
-    index = cast(value, DType.i64)
-    if not negative:
-        limit = IndexValue(size)
-        below = Op("lt", [index, constant(0, DType.i64)])
-        index = Op("where", [below, limit, index])  # out of range, so that the check fails
-    return CheckedIndex(index, size)
-
-
-def _gather(x: TensorExpr, axis: int, places: Sequence[IndexExpr], chosen: Value) -> Value | None:
-    """`x` at `places`, but at the value `chosen` along `axis`; None unless x is a plain load."""
-    if not isinstance(x.value, Load):
-        return None
-    marker = x.dims[axis].expr
-    moved: list[IndexExpr | Value] = []
-    for coordinate in x.value.index:
-        if isinstance(coordinate, Value):
-            return None
-        if coordinate is marker:
-            moved.append(chosen)
-            continue
-        pairs = enumerate(zip(x.dims, places, strict=True))
-        others: dict[Atom, IndexExpr] = {d: p for n, (d, p) in pairs if n != axis}
-        if x.dims[axis] in atoms(coordinate):
-            return None
-        moved.append(substitute(coordinate, others))
-    return Load(x.value.buffer, moved, x.value.dtype)
 
 
 @lowers("embedding")
@@ -53,54 +25,80 @@ def embedding(
     scale_grad_by_freq: bool,
     sparse: bool,
 ) -> Lowered:
+    if weight.dtype.kind == "complex":
+        return None
     dims = dimensions([int(size) for size in ctx.result.shape])
     places = [dim.expr for dim in dims]
-    chosen = _index(indices.at(places[:-1]), weight.shape[0], negative=False)
-    value = _gather(weight, 0, [as_index(0), places[-1]], chosen)
-    return None if value is None else ctx.pointwise(dims, value)
+    chosen = checked_index(indices.at(places[:-1]), weight.shape[0], negative=False)
+    return ctx.pointwise(dims, gathered(readable(ctx, weight), [chosen, places[-1]]))
 
 
 @lowers("index_select")
 def index_select(ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr) -> Lowered:
-    if not x.dims or not indices.dims:
+    if not x.dims or not indices.dims or x.dtype.kind == "complex":
         return None
     dims = dimensions([int(size) for size in ctx.result.shape])
-    places = [dim.expr for dim in dims]
+    places: list[Place] = [dim.expr for dim in dims]
     at = axis + len(dims) if axis < 0 else axis
-    chosen = _index(indices.at([places[at]]), x.shape[at], negative=False)
-    value = _gather(x, at, places, chosen)
-    return None if value is None else ctx.pointwise(dims, value)
+    places[at] = checked_index(indices.at([dims[at].expr]), x.shape[at], negative=False)
+    return ctx.pointwise(dims, gathered(readable(ctx, x), places))
 
 
 @lowers("gather")
 def gather(
     ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, sparse_grad: bool
 ) -> Lowered:
-    if not x.dims or len(indices.dims) != len(x.dims):
+    if not x.dims or len(indices.dims) != len(x.dims) or x.dtype.kind == "complex":
         return None
     if ctx.result.dim() != len(x.dims):  # torch's meta kernel, for a tensor of one element
         raise ctx.error("its fake value has another rank than its result")
     dims = dimensions([int(size) for size in ctx.result.shape])
-    places = [dim.expr for dim in dims]
+    places: list[Place] = [dim.expr for dim in dims]
     at = axis + len(dims) if axis < 0 else axis
-    chosen = _index(indices.at(places), x.shape[at], negative=False)
-    value = _gather(x, at, places, chosen)
-    return None if value is None else ctx.pointwise(dims, value)
+    chosen = indices.at([dim.expr for dim in dims])
+    places[at] = checked_index(chosen, x.shape[at], negative=False)
+    return ctx.pointwise(dims, gathered(readable(ctx, x), places))
 
 
-@lowers("index.Tensor")
-def index(ctx: LoweringContext, x: TensorExpr, indices: Sequence[TensorExpr | None]) -> Lowered:
-    used = [(axis, i) for axis, i in enumerate(indices) if i is not None]
-    if len(used) != 1 or used[0][1].dtype is DType.bool_ or used[0][1].dtype is DType.u8:
+@lowers("take")
+def take(ctx: LoweringContext, x: TensorExpr, indices: TensorExpr) -> Lowered:
+    """Elements counted in row-major order."""
+    if not x.dims or x.dtype.kind == "complex":
         return None
-    axis, chosen_by = used[0]
+    dims = dimensions([int(size) for size in ctx.result.shape])
+    total = product(x.shape)
+    chosen = checked_index(indices.at([dim.expr for dim in dims]), total, negative=True)
+    if total.is_constant and total.as_int() == 0:
+        return None if ctx.result.numel() else ctx.pointwise(dims, constant(0, x.dtype))
+    places: list[Place] = []
+    for extent, step in zip(x.shape, row_major(x.shape), strict=True):
+        counted = Op("floordiv", [chosen, as_value(step)])
+        places.append(Op("rem", [counted, as_value(extent)]))
+    return ctx.pointwise(dims, gathered(readable(ctx, x), places))
+
+
+@lowers("index.Tensor", "_unsafe_index.Tensor")
+def index(ctx: LoweringContext, x: TensorExpr, indices: Sequence[TensorExpr | None]) -> Lowered:
+    """Index tensors broadcast against each other; what they choose stands where they stand, or
+    in front where there are others between them."""
+    used = {axis: each for axis, each in enumerate(indices) if each is not None}
+    masks = any(each.dtype in (DType.bool_, DType.u8) for each in used.values())
+    if not used or masks or x.dtype.kind == "complex":
+        return None
     dims = dimensions([int(size) for size in ctx.result.shape])
     places = [dim.expr for dim in dims]
-    width = len(chosen_by.dims)
-    chosen = _index(chosen_by.at(places[axis : axis + width]), x.shape[axis], negative=True)
-    around = [*places[:axis], as_index(0), *places[axis + width :]]
-    value = _gather(x, axis, around, chosen)
-    return None if value is None else ctx.pointwise(dims, value)
+    width = max(len(each.dims) for each in used.values())
+    first, last = min(used), max(used)
+    start = first if last - first + 1 == len(used) else 0
+    around = iter([*places[:start], *places[start + width :]])
+    chosen: list[Place] = []
+    for axis, extent in enumerate(x.shape):
+        if axis in used:
+            value = used[axis].broadcast_at(places[start : start + width])
+            chosen.append(checked_index(value, extent, negative=True))
+        else:
+            chosen.append(next(around))
+    return ctx.pointwise(dims, gathered(readable(ctx, x), chosen))
 
 
 @lowers("cat")

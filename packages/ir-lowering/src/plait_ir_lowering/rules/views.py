@@ -15,7 +15,7 @@ from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 
-def _view(
+def view_at(
     ctx: LoweringContext,
     x: TensorExpr,
     places: Sequence[IndexExpr],
@@ -74,7 +74,7 @@ def view(ctx: LoweringContext, x: TensorExpr, size: Any) -> Lowered:
             places.append(ZERO)
         else:
             places.append(position // stride % extent)
-    return _view(ctx, x, places, dims)
+    return view_at(ctx, x, places, dims)
 
 
 @lowers("permute", kind="view")
@@ -83,7 +83,7 @@ def permute(ctx: LoweringContext, x: TensorExpr, order: Sequence[int]) -> Lowere
     places: list[IndexExpr] = [ZERO] * len(order)
     for position, axis in enumerate(order):
         places[_axis(axis, len(order))] = dims[position].expr
-    return _view(ctx, x, places, dims)
+    return view_at(ctx, x, places, dims)
 
 
 @lowers("transpose.int", kind="view")
@@ -108,14 +108,14 @@ def expand(ctx: LoweringContext, x: TensorExpr, size: Any, implicit: bool) -> Lo
         ZERO if extent.is_constant and extent.as_int() == 1 else dim.expr
         for dim, extent in zip(own, x.shape, strict=True)
     ]
-    return _view(ctx, x, places, dims)
+    return view_at(ctx, x, places, dims)
 
 
 @lowers("unsqueeze", kind="view")
 def unsqueeze(ctx: LoweringContext, x: TensorExpr, axis: int) -> Lowered:
     dims = _dims(ctx)
     at = _axis(axis, len(dims))
-    return _view(ctx, x, [d.expr for n, d in enumerate(dims) if n != at], dims)
+    return view_at(ctx, x, [d.expr for n, d in enumerate(dims) if n != at], dims)
 
 
 @lowers("squeeze", kind="view")
@@ -141,7 +141,7 @@ def _squeeze(ctx: LoweringContext, x: TensorExpr, axes: Sequence[int]) -> Lowere
         ZERO if n in gone and extent.is_constant and extent.as_int() == 1 else next(left).expr
         for n, extent in enumerate(x.shape)
     ]
-    return _view(ctx, x, places, dims)
+    return view_at(ctx, x, places, dims)
 
 
 @lowers("slice.Tensor", kind="view")
@@ -154,7 +154,7 @@ def slice_(
     first = 0 if start is None else min(max(start + extent if start < 0 else start, 0), extent)
     places = [d.expr for d in dims]
     places[at] = places[at] * step + first
-    return _view(ctx, x, places, dims)
+    return view_at(ctx, x, places, dims)
 
 
 @lowers("select.int", kind="view")
@@ -164,7 +164,7 @@ def select(ctx: LoweringContext, x: TensorExpr, axis: int, index: int) -> Lowere
     fixed = index + x.shape[at].as_int() if index < 0 else index
     left = iter(dims)
     places = [as_index(fixed) if n == at else next(left).expr for n in range(len(x.dims))]
-    return _view(ctx, x, places, dims)
+    return view_at(ctx, x, places, dims)
 
 
 @lowers("split.Tensor", kind="view")
@@ -186,7 +186,7 @@ def _pieces(ctx: LoweringContext, x: TensorExpr, axis: int) -> Lowered:
         places = [d.expr for d in dims]
         places[at] = places[at] + start
         start += int(fake.shape[at])
-        pieces.append(_view(ctx, x, places, dims, fake))
+        pieces.append(view_at(ctx, x, places, dims, fake))
     return tuple(pieces)
 
 
@@ -198,7 +198,7 @@ def unbind(ctx: LoweringContext, x: TensorExpr, axis: int) -> Lowered:
         dims = dimensions([int(size) for size in fake.shape])
         left = iter(dims)
         places = [as_index(number) if n == at else next(left).expr for n in range(len(x.dims))]
-        pieces.append(_view(ctx, x, places, dims, fake))
+        pieces.append(view_at(ctx, x, places, dims, fake))
     return tuple(pieces)
 
 
@@ -221,4 +221,4 @@ def diagonal(ctx: LoweringContext, x: TensorExpr, offset: int, first: int, secon
             places.append(along + max(offset, 0))
         else:
             places.append(next(left).expr)
-    return _view(ctx, x, places, dims)
+    return view_at(ctx, x, places, dims)

@@ -1,0 +1,169 @@
+"""Padding, other sizes, windows and samples of images, against eager in many geometries."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from lowering_oracle import check
+
+from plait_ir_lowering import external_ops
+
+aten = torch.ops.aten
+
+
+def _image(rank: int, dtype: torch.dtype = torch.float32, batch: tuple[int, ...] = (2, 3)):
+    sizes = [random.randint(1, 7) for _ in range(rank)]
+    image = torch.randn(*batch, *sizes, dtype=dtype)
+    for value in (math.nan, math.nan, -0.0, -math.inf):
+        image.view(-1)[random.randrange(image.numel())] = value
+    return image
+
+
+def _loops(function, *inputs, tolerance=2e-6):
+    assert not external_ops(check(function, *inputs, tolerance=tolerance))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_pads(mode, seed):
+    random.seed(seed), torch.manual_seed(seed)
+    rank = 1 + seed % 3
+    image = _image(rank, batch=(2, 3) if seed % 2 else (3,))
+    if seed % 4 == 1:
+        image = image.transpose(-1, -2)
+    pad = []
+    for size in reversed(image.shape[-rank:]):
+        most = size - 1 if mode == "reflect" else 4
+        pad += [random.randint(0, most), random.randint(0, most)]
+    if mode == "replicate" and image.shape[-1] > 1:
+        pad[0] = -1
+    _loops(lambda x: F.pad(x, pad, mode), image)
+
+
+MODES = {1: ["nearest", "nearest-exact", "linear"], 2: ["nearest", "nearest-exact", "bilinear"]}
+MODES[2].append("bicubic")
+MODES[3] = ["nearest", "nearest-exact", "trilinear"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("rank", "mode"), [(rank, mode) for rank in MODES for mode in MODES[rank]])
+def test_other_sizes(rank, mode, seed):
+    random.seed(seed), torch.manual_seed(seed)
+    image = _image(rank, torch.float64 if seed % 3 == 1 else torch.float32)
+    options = {"mode": mode}
+    if mode in ("linear", "bilinear", "trilinear", "bicubic"):
+        options["align_corners"] = seed % 2 == 0
+    if seed % 4 < 2:
+        options["size"] = [random.randint(1, 15) for _ in range(rank)]
+    else:
+        options["scale_factor"] = [random.choice([0.6, 1.0, 1.7, 2.0, 3.0]) for _ in range(rank)]
+        options["recompute_scale_factor"] = random.choice([True, False])
+    if any(int(size * each) < 1 for size, each in _scaled(image, options)):
+        options["scale_factor"] = [2.0] * rank
+    image = image.nan_to_num(math.nan, neginf=-9.0)
+    graph = check(lambda x: F.interpolate(x, **options), image, tolerance=2e-5)
+    assert not external_ops(graph) or mode.startswith("nearest")
+
+
+def _scaled(image, options):
+    factors = options.get("scale_factor", ())
+    return zip(image.shape[2:], factors, strict=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.uint8], ids=str)
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_the_nearest_element_is_eagers(mode, dtype):
+    """Also where formulas differ by the rounding of a product."""
+    for before, after in [(4, 41), (3, 7), (7, 41), (10, 41), (6, 49), (41, 30), (25, 150), (2, 2)]:
+        image = torch.arange(before * 8).to(dtype).view(1, 2, before, 4)
+        for each in (image, image.contiguous(memory_format=torch.channels_last)):
+            check(lambda x, n=after: F.interpolate(x, (n, 9), mode=mode), each)
+
+
+def test_bytes_are_picked_by_loops_and_added_up_by_torch():
+    image = torch.randint(0, 256, (1, 3, 5, 6), dtype=torch.uint8)
+    _loops(lambda x: F.interpolate(x, (8, 4)), image)
+    graph = check(lambda x: F.interpolate(x, (8, 4), mode="bilinear"), image)
+    assert external_ops(graph) == {"aten::upsample_bilinear2d": 1}
+
+
+def _window(shape: torch.Size, rank: int) -> dict[str, object]:
+    sizes = [random.randint(1, min(4, size)) for size in shape[-rank:]]
+    return {
+        "kernel_size": sizes,
+        "stride": random.choice([None, [random.randint(1, 3) for _ in sizes]]),
+        "padding": [random.randint(0, size // 2) for size in sizes],
+        "ceil_mode": random.choice([True, False]),
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("rank", [2, 3])
+def test_averages_of_windows(rank, seed):
+    random.seed(seed), torch.manual_seed(seed)
+    image = _image(rank, batch=(2, 3) if seed % 2 else (3,))
+    options = _window(image.shape, rank)
+    options["count_include_pad"] = seed % 4 > 1
+    options["divisor_override"] = random.choice([None, None, 3])
+    pool = F.avg_pool2d if rank == 2 else F.avg_pool3d
+    _loops(lambda x: pool(x, **options), image)
+    size = [random.choice([None, 1, 2, 3, 5]) for _ in range(rank)]
+    adaptive = F.adaptive_avg_pool2d if rank == 2 else F.adaptive_avg_pool3d
+    if size != [1] * rank:
+        _loops(lambda x: adaptive(x, size), image)
+
+
+@pytest.mark.parametrize("few", [27, 1])
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("rank", [2, 3])
+def test_maxima_of_windows(rank, seed, few, monkeypatch):
+    monkeypatch.setattr("plait_ir_lowering.rules.maxima._FEW", few)
+    random.seed(seed), torch.manual_seed(seed)
+    image = _image(rank, batch=(2, 3) if seed % 2 else (3,))
+    if seed % 3 == 0:
+        image = image.round()
+    options = _window(image.shape, rank)
+    if seed % 2:
+        spread = [random.randint(1, 2) for _ in range(rank)]
+        fits = zip(options["kernel_size"], spread, image.shape[-rank:], strict=True)
+        if all((size - 1) * step < extent for size, step, extent in fits):
+            options["dilation"] = spread
+    pool = F.max_pool2d if rank == 2 else F.max_pool3d
+    _loops(lambda x: pool(x, **options, return_indices=True), image)
+    size = [random.choice([None, 1, 2, 3, 5]) for _ in range(rank)]
+    adaptive = F.adaptive_max_pool2d if rank == 2 else F.adaptive_max_pool3d
+    _loops(lambda x: adaptive(x, size, return_indices=True), image)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_windows_as_columns(seed):
+    random.seed(seed), torch.manual_seed(seed)
+    image = torch.randn(*((2,) if seed % 2 else ()), 3, 6, 7)
+    kernel, spread = [random.randint(1, 3) for _ in "hw"], [random.randint(1, 2) for _ in "hw"]
+    pad, step = [random.randint(0, 2) for _ in "hw"], [random.randint(1, 3) for _ in "hw"]
+    _loops(lambda x: F.unfold(x, kernel, spread, pad, step), image)
+    _loops(lambda x: x.unfold(-1, 3, 2).unfold(0, 2, 1) * 2, image)
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("rank", [2, 3])
+def test_samples_at_places(rank, mode, padding, align_corners):
+    if (rank, mode) == (3, "bicubic"):
+        return
+    torch.manual_seed(rank)
+    for seed in range(2, 6):
+        random.seed(seed)
+        dtype = torch.float64 if seed % 2 else torch.float32
+        image = torch.randn(2, 3, *(random.randint(1, 6) for _ in range(rank)), dtype=dtype)
+        grid = torch.randn(2, *(random.randint(1, 5) for _ in range(rank)), rank, dtype=dtype) * 1.5
+        if mode != "bicubic" and seed > 3:
+            for value in (math.nan, math.inf, -math.inf, 1e30):
+                grid.view(-1)[random.randrange(grid.numel())] = value
+        options = {"mode": mode, "padding_mode": padding, "align_corners": align_corners}
+        _loops(lambda x, g, o=options: F.grid_sample(x, g, **o), image, grid, tolerance=2e-4)
