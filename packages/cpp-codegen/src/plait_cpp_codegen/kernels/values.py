@@ -34,6 +34,8 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 _LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_ORDER = {"lt": (True, True), "le": (False, True), "gt": (True, False), "ge": (False, False)}
+"""Whether a comparison is strict, and whether it holds below the limit."""
 _VECTOR_CALLS = frozenset(
     {
         *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan"),
@@ -85,7 +87,9 @@ class ValueEmitter:
                 operands = value.operands
                 if isinstance(value, Masked) and _has_load(value.value):
                     operands = (value.mask, value.other)
-                elif isinstance(value, CheckedIndex) and self._is_shared(value):
+                elif self._first_lanes(value) or (
+                    isinstance(value, CheckedIndex) and self._is_shared(value)
+                ):
                     operands = ()
                 stack.extend((operand, False) for operand in reversed(operands))
         return order
@@ -126,6 +130,8 @@ class ValueEmitter:
                 return self._positions(expr)
             case Load():
                 return self._load(value)
+            case Op() if text := self._first_lanes(value):
+                return text
             case Op(name, args, dtype):
                 return self._operation(name, [self.done[a] for a in args], args, dtype)
             case CheckedIndex(inner, size):
@@ -142,6 +148,29 @@ class ValueEmitter:
                 return start
             return f"{start} + iota<L>() * ({kernel_index(stride)})"
         return f"gather_index<L>([&](int64_t l) {{ return {self._at_lane(expr)}; }})"
+
+    def _first_lanes(self, value: Value) -> str:
+        """C++ of a comparison that holds in the first lanes alone, or in all but these; else empty.
+
+        Positions are compared as one number: how many lanes there are up to the limit.
+        """
+        if self.vector is None or not (isinstance(value, Op) and value.name in _ORDER):
+            return ""
+        left, right = (_position(arg) for arg in value.args)
+        if left is None or right is None:
+            return ""
+        distance = left - right
+        stride = stride_of(distance, self.vector)
+        if stride is None or not stride.is_constant or abs(stride.as_int()) != 1:
+            return ""
+        strict, below = _ORDER[value.name]
+        if stride.as_int() == 1:  # l < -distance, where the comparison is "lt"
+            text = (
+                f"first_lanes<L>({kernel_index(as_index(0 if strict == below else 1) - distance)})"
+            )
+            return text if below else f"~{text}"
+        text = f"first_lanes<L>({kernel_index(distance + (1 if strict == below else 0))})"
+        return f"~{text}" if below else text
 
     def _at_lane(self, expr: IndexExpr) -> str:
         """`expr` at lane l, by shadowing the vector variable."""
@@ -392,6 +421,15 @@ def _integer(number: int, dtype: DType) -> str:
     if number == -(2**63):
         return "(-9223372036854775807LL - 1)"
     return f"{number}{'ULL' if dtype is DType.u64 else 'LL'}"
+
+
+def _position(value: Value) -> IndexExpr | None:
+    """A position or a whole number as an index expression; None for anything else."""
+    if isinstance(value, IndexValue):
+        return value.expr
+    if isinstance(value, Const) and value.dtype is DType.i64:
+        return as_index(int(value.value))
+    return None
 
 
 def _has_load(value: Value) -> bool:

@@ -129,6 +129,11 @@ template <int L> INLINE vec<float, L> round_f16(vec<float, L> x) {
 template <int L> INLINE vec<int64_t, L> iota() {
   vec<int64_t, L> r; for (int l = 0; l < L; ++l) r[l] = l; return r;
 }
+// True in the first n lanes; n may be negative, or more than there are.
+template <int L> INLINE mask<L> first_lanes(int64_t n) {
+  mask<L> lane; for (int l = 0; l < L; ++l) lane[l] = l;
+  return (mask<L>)(lane < (int32_t)(n < 0 ? 0 : n > L ? L : n));
+}
 template <int L> INLINE bool any(mask<L> m) {
 #if defined(__AVX512F__)
   if constexpr (L == 16) return __builtin_ia32_cmpd512_mask(m, mask<L>{}, 4, -1);  // 4: unequal
