@@ -75,3 +75,47 @@ def shared_memory_that_gradients_need(w, x, y):
 def gradients_come_to_shared_memory(w, x, y):
     x[:3].add_(w)
     return y * 2, x
+
+
+def _shared_with_history():
+    for grad in (True, False, True):
+        x = t(3, 4, grad=grad) * 2
+        yield x, x.view(4, 3)
+
+
+@case(_shared_with_history, then=_backward_or_error)
+def geometry_of_a_view_without_gradients_counts_as_a_change(x, y):
+    x.detach_()
+    with torch.no_grad():
+        x.squeeze().unsqueeze_(0)
+    return y.relu()
+
+
+@case(lambda: [(t(3, 4),), (t(3, 4, grad=True) * 2,), (t(3, 4),)])
+def versions_after_another_geometry_of_views(x):
+    with torch.no_grad():
+        made = [x[0].unsqueeze_(0), x.detach().t_(), x.data.t_()]
+    return x._version, [tuple(each.shape) for each in made]
+
+
+@case(lambda: [(t(3, 4),), (t(3, 4, grad=True),), (t(3, 4),)], then=_backward_or_error)
+def a_view_comes_to_need_gradients(x):
+    if x.requires_grad:
+        return x * 2
+    view = x[0]
+    view.requires_grad_()
+    return view.requires_grad, view.is_leaf, view
+
+
+@case(lambda: [(t(3, 4),), (t(3, 4, grad=True) * 2,), (t(4, 3),)], then=_backward_or_error)
+def the_real_part_of_real_numbers_is_the_tensor_itself(x):
+    part = x.real
+    part.t_()
+    return part is x, x.shape, x * 2
+
+
+@case(lambda: [(t(3, 4),), (t(3, 4, grad=True) * 2,), (t(3, 4),)], then=_backward_or_error)
+def columns_are_copied_to_their_neighbours(x):
+    x[:, :2].copy_(x[:, 2:])
+    x[:, 1:3] = x[:, 1:3].clone()
+    return x * 2

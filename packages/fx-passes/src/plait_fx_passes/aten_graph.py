@@ -207,9 +207,11 @@ class AtenGraph:
 
     ``inputs`` has one entry per placeholder, ``outputs`` one per flat output of the traced
     program. The graph's own results are the elements of its output tuple; ``outputs`` and
-    ``mutations`` refer to them by position. ``shared_inputs`` lists the groups of placeholders
-    that were traced as sharing storage: a caller that reuses the graph must check that exactly
-    these share storage whenever ``mutations`` is not empty. ``spent`` lists the outputs of which
+    ``mutations`` refer to them by position. ``counted`` lists the inputs that autograd is told to
+    be changed though nothing is written to them: a view of theirs got another geometry.
+    ``shared_inputs`` lists the groups of placeholders that were traced as sharing storage: a
+    caller that reuses the graph must check that exactly these share storage whenever
+    ``mutations`` is not empty. ``spent`` lists the outputs of which
     the program has used up autograd's graph: they require gradients, and going backward from them
     raises. ``made_leaves`` lists the outputs that the program makes as leaves of autograd, which
     require gradients. ``adrift`` lists outputs whose gradients reach only leaves that the program
@@ -223,6 +225,7 @@ class AtenGraph:
     outputs: tuple[OutputSource, ...]
     mutations: tuple[Mutation, ...] = ()
     metadata_mutations: tuple[MetadataMutation, ...] = ()
+    counted: tuple[int, ...] = ()
     shared_inputs: tuple[tuple[int, ...], ...] = ()
     output_spec: TreeSpec | None = None
     spent: tuple[int, ...] = ()

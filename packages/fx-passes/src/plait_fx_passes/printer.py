@@ -121,6 +121,7 @@ def print_aten(graph: AtenGraph) -> str:
         f"  restride %{names[m.input]} to {_format_geometry(m.geometry)}"
         for m in graph.metadata_mutations
     ]
+    lines += [f"  count %{names[index]} as changed" for index in graph.counted]
     return "\n".join([*lines, "}"])
 
 

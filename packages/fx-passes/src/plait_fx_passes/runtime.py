@@ -42,6 +42,7 @@ def is_direct(graph: AtenGraph) -> bool:
         not graph.mutations
         and not graph.differentiates
         and not graph.metadata_mutations
+        and not graph.counted
         and graph.output_spec is None
         and all(source == UserInput(i) for i, source in enumerate(graph.inputs))
         and len(graph.outputs) == len(graph.results)
@@ -121,6 +122,9 @@ def wrap_runtime(
         for index, geometry in restrides:
             start = inputs[index].storage_offset() + geometry.offset
             inputs[index].as_strided_(geometry.size, geometry.stride, start)
+        for index in graph.counted:
+            if not inputs[index].is_inference():
+                torch.autograd.graph.increment_version(inputs[index])
         return built
 
     return call

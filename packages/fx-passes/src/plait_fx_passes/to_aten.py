@@ -102,6 +102,7 @@ def _record(
         outputs=tuple(results.outputs),
         mutations=tuple(results.mutations),
         metadata_mutations=tuple(results.metadata),
+        counted=results.counted,
         shared_inputs=table.shared_groups(),
         output_spec=None if flat else spec,
     )

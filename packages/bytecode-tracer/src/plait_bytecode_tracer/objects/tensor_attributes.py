@@ -78,6 +78,8 @@ def tensor_attribute(frame: Frame, owner: TensorVariable, name: str) -> Variable
         return constant(getattr(owner.fake, name))
     if name in _TENSOR_TENSORS:
         node, result = frame.state.emit("call_function", getattr, [owner, constant(name)], {})
+        if result is owner.fake:  # `real` of real numbers
+            return owner
         return frame.state.tensor_result(node, result)
     if name == "requires_grad":
         guard_requires_grad(frame.state)

@@ -252,9 +252,20 @@ def _tell_autograd(state: TraceState, owner: TensorVariable, name: str) -> None:
             raise TraceBreakError("GB0002", f"{name}() of a tensor with gradients, without them")
         if owner.fake._is_view() and _IN_PLACE not in owner.node.meta:
             raise TraceBreakError("GB0002", f"{name}() of a view that needs gradients")
-    if state.grad_enabled and (owner.fake.requires_grad or owner.node.users):
+    if owner.fake.requires_grad or owner.node.users or _looks_at_input(state, owner):
         state.mutates_tensors = True
         state.emit("call_function", torch.autograd.graph.increment_version, [owner], {})
+
+
+def _looks_at_input(state: TraceState, owner: TensorVariable) -> bool:
+    """Whether the tensor lies in memory of the caller's, so that a change of it counts there."""
+    if owner.fake.layout is not torch.strided:
+        return False
+    storage = owner.fake.untyped_storage()._cdata
+    inputs = (each.node.meta["val"] for each in state.tensor_inputs)
+    return any(
+        each.layout is torch.strided and each.untyped_storage()._cdata == storage for each in inputs
+    )
 
 
 def _is_detached(state: TraceState, owner: TensorVariable) -> bool:

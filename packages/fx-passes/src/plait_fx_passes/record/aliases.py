@@ -33,7 +33,8 @@ class Lineage:
     ``root`` is no view itself, ``detached`` says where a ``detach`` lies between, ``followed``
     whether gradients were enabled wherever a view was taken on the way, ``of_many`` whether one
     of them was taken together with others (``unbind``), ``restrided`` whether one of them was
-    ``as_strided`` of a view, to whose elements its gradient is confined.
+    ``as_strided`` of a view, to whose elements its gradient is confined, ``uncounted`` whether
+    ``.data`` lies between, whose changes autograd does not count as ones of the root.
     """
 
     root: torch.Tensor
@@ -41,6 +42,7 @@ class Lineage:
     followed: Followed = Followed.ALWAYS
     of_many: bool = False
     restrided: bool = False
+    uncounted: bool = False
 
 
 class Storage:
@@ -50,13 +52,15 @@ class Storage:
     itself allocates.
     """
 
-    __slots__ = ("base", "placeholder", "reshaped", "version")
+    __slots__ = ("base", "counted", "placeholder", "reshaped", "version")
 
     def __init__(self, placeholder: int | None = None) -> None:
         self.version = 0
         self.placeholder = placeholder
         self.reshaped = False
         """Whether a tensor that looks at it got another geometry in place."""
+        self.counted = False
+        """Whether autograd counts changes of it that are no writes."""
         self.base: Alias | None = None
 
 

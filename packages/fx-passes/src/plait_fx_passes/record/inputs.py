@@ -81,6 +81,8 @@ class InputTable:
         """The placeholders written to, and whether autograd is to see it."""
         self.uncounted: set[int] = set()
         """Those of which the writes are not even counted, as those through ``.data``."""
+        self.written_countedly: set[int] = set()
+        """Those that the graph does not only write to through ``.data``, as far as it says so."""
         self.written_directly: set[int] = set()
         """Those that are written to as what they are, and not through what is detached."""
         self.values: list[FakeTensor] = []
@@ -248,6 +250,8 @@ class InputTable:
         itself = self.index_of(target.root) == index and target.detached is Detached.NOT
         if itself:
             self.written_directly.add(index)
+        if not target.uncounted:
+            self.written_countedly.add(index)
         grad = itself and torch.is_grad_enabled()
         if index in self.written:
             self.written[index] |= grad

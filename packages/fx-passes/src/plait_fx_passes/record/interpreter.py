@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -85,6 +86,7 @@ class Interpreter:
             self._recorder.meta = _inherited(node)
             try:
                 self._values[node] = self._evaluate(node)
+                self._note_counts(node)
                 self._refuse_numbers(node)
             except (SharedStorageWritten, AtenTraceError):
                 raise
@@ -121,6 +123,15 @@ class Interpreter:
             return
         if any(isinstance(v, torch.Tensor) and v.requires_grad for v in tree_leaves(values)):
             raise NumberReadError("a number that each call gives goes through autograd")
+
+    def _note_counts(self, node: fx.Node) -> None:
+        """What the graph says of how autograd counts changes, which operators do not."""
+        value, recorder = self._values[node], self._recorder
+        if node.target is getattr and node.args[1] == "data" and isinstance(value, torch.Tensor):
+            recorder.bind_lineage(value, replace(recorder.lineage_of(value), uncounted=True))
+        elif node.target is torch.autograd.graph.increment_version:
+            for each in tree_leaves(self._argument(node.args)):
+                recorder.count_change(each)
 
     def _argument(self, argument: object) -> object:
         return map_arg(cast(Argument, argument), self._value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
 from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.layouts import may_meet, same_strides
 from plait_fx_passes.op_info import OpInfo, OpKind, functional_variant, op_info
 from plait_fx_passes.record.aliases import Alias, write
 from plait_fx_passes.record.fakes import fake_result
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from plait_fx_passes.record.recorder import Recorder
 
 aten = torch.ops.aten
+_BY_ELEMENT = frozenset({aten.copy_.default})
+# Their second argument is one number, which they look up before they write.
+_READING_FIRST = frozenset({aten.fill_.Tensor, aten.masked_fill_.Tensor})
 
 
 def mutate(
@@ -33,6 +37,7 @@ def mutate(
     fakes = tuple(recorder.unread(arg) for arg in args)
     fake_kwargs = {name: recorder.unread(arg) for name, arg in kwargs.items()}
     targets = _written(info, fakes, fake_kwargs)
+    _refuse_reads_of_targets(recorder, func, info, targets, fakes, fake_kwargs)
     shapes = [target.shape for target in targets]
     own: list[object] = []
     if func is aten.copy_.default:
@@ -71,6 +76,7 @@ def change_metadata(
         return fake
     storage.reshaped = True
     recorder.reshaped |= set() if owner is None else {owner}
+    recorder.count_change(fake)
     variant = functional_variant(func)
     if variant is None or op_info(variant.op).kind is not OpKind.VIEW:
         raise AtenTraceError(
@@ -99,6 +105,52 @@ def _written(
         parts = value if isinstance(value, (list, tuple)) else [value]
         found += [part for part in parts if isinstance(part, FakeTensor)]
     return found
+
+
+def _refuse_reads_of_targets(
+    recorder: Recorder,
+    func: OpOverload,
+    info: OpInfo,
+    targets: Sequence[FakeTensor],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+) -> None:
+    """Raise AtenTraceError where a kernel would read memory that it writes to, other than element
+    by element: what it finds there depends on the kernel, and where it looks, it refuses."""
+    given = [each for n, each in enumerate(args) if n not in info.positions]
+    given += [each for name, each in kwargs.items() if name not in info.written]
+    storages = {id(recorder.alias_of(each).storage) for each in targets}
+    for value in _tensors(given):
+        source = recorder.alias_of(value)
+        if id(source.storage) not in storages or func in _READING_FIRST:
+            continue
+        for target in map(recorder.alias_of, targets):
+            if target.storage is not source.storage or not may_meet(target.value, source.value):
+                continue
+            if func not in _BY_ELEMENT and torch.Tag.pointwise not in func.tags:
+                raise _reads_target(recorder, func)
+            if not _lies_alike(target.value, source.value):
+                raise _reads_target(recorder, func)
+
+
+def _reads_target(recorder: Recorder, func: OpOverload) -> AtenTraceError:
+    return AtenTraceError(
+        f"{func} reads memory that it writes to",
+        where=recorder.where,
+        hint="clone what it reads",
+    )
+
+
+def _lies_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return same_strides(left, right) and bool(left.storage_offset() == right.storage_offset())
+
+
+def _tensors(values: Iterable[object]) -> Iterator[FakeTensor]:
+    for value in values:
+        if isinstance(value, FakeTensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
 
 
 def _functional_values(
@@ -181,5 +233,8 @@ def _keep_geometry(recorder: Recorder, alias: Alias, fake: FakeTensor) -> None:
     alias.value = cast(FakeTensor, copy)
     # Rare enough to look at every node: a tensor written since has several.
     for node in recorder.graph.nodes:
-        if node.meta.get("val") is fake:
+        value = node.meta.get("val")
+        if value is fake:
             node.meta["val"] = copy
+        elif isinstance(value, (tuple, list)) and any(each is fake for each in value):
+            node.meta["val"] = type(value)(copy if each is fake else each for each in value)

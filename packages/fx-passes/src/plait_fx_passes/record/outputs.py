@@ -56,6 +56,8 @@ class Results:
     metadata: list[MetadataMutation] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
     """The program's tensor that each node of `nodes` computes."""
+    counted: tuple[int, ...] = ()
+    """The inputs that count as changed, besides those written to or of another geometry."""
 
     def add(self, node: fx.Node, tensor: torch.Tensor) -> int:
         """Return the node too; its position among the results."""
@@ -66,6 +68,7 @@ class Results:
 
 def finish(recorder: Recorder, table: InputTable, leaves: Sequence[object]) -> Results:
     """Close the graph: return every computed output, shared base and written input once."""
+    table.uncounted |= table.written.keys() - table.written_countedly
     results = finish_results(recorder, table, leaves)
     separate(recorder, results.nodes, results.mutations)
     recorder.graph.output(cast(Argument, tuple(results.nodes)))
@@ -80,6 +83,9 @@ def finish_results(recorder: Recorder, table: InputTable, leaves: Sequence[objec
     results = Results()
     _add_outputs(recorder, table, leaves, results)
     _add_mutations(recorder, table, results)
+    told = {each.input for each in results.mutations} - table.uncounted
+    told |= {each.input for each in results.metadata}
+    results.counted = tuple(sorted(recorder.counted - told))
     return results
 
 
@@ -154,7 +160,9 @@ def _view_output(
     alias = recorder.alias_of(tensor)
     lineage = recorder.lineage_of(tensor)
     owner = table.index_of(lineage.root)
-    changed = alias.storage.version or alias.storage.placeholder in recorder.reshaped
+    if owner is not None and tensor.requires_grad and tensor.is_leaf:
+        raise AtenTraceError("the program lets a view of an input need gradients of its own")
+    changed = alias.storage.version or alias.storage.counted
     if tensor.requires_grad and changed and _is_fragile(lineage):
         raise AtenTraceError(
             "it returns a view that autograd lets nobody use, since what it looks at was written to"

@@ -81,6 +81,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.lifter = lifter
         self.reshaped: set[int] = set()
         """The placeholders at whose memory a tensor looks that got another geometry in place."""
+        self.counted: set[int] = set()
+        """Those that autograd counts as changed though nothing is written to them."""
         self.unsaved: frozenset[Storage] = frozenset()
         """Memory that the backward must not read: inputs share it, and the program writes to it."""
         self._in_backward = False
@@ -140,6 +142,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """Which tensor object ``tensor`` is a view of; itself if it is none."""
         known = self._lineages.get(id(tensor))
         return Lineage(tensor) if known is None else known
+
+    def count_change(self, tensor: torch.Tensor) -> None:
+        """Autograd counts a change of the tensor that is no write, and so of what it looks at."""
+        storage = self.alias_of(tensor).storage
+        if self.lineage_of(tensor).uncounted:
+            return
+        storage.counted = True
+        if storage.placeholder is not None:
+            self.counted.add(storage.placeholder)
 
     def bind_lineage(self, view: torch.Tensor, lineage: Lineage) -> None:
         """Say which tensor object ``view`` is a view of."""

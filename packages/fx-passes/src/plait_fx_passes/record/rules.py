@@ -261,6 +261,7 @@ def composite_rules() -> MappingProxyType[OpOverload, Rule]:
         aten.div.Scalar: scalar_overload(aten.div.Tensor),
         # Constant tensors have one constructor.
         aten.zeros.default: _created(0),
+        aten._efficientzerotensor.default: _created(0),
         aten.ones.default: _created(1),
         aten.new_zeros.default: _new(0),
         aten.new_ones.default: _new(1),

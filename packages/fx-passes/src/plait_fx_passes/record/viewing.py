@@ -81,6 +81,7 @@ def _inherit(
         followed,
         of_many=of_many or above.of_many,
         restrided=of_view or above.restrided,
+        uncounted=above.uncounted,
     )
     recorder.bind_lineage(view, lineage)
 

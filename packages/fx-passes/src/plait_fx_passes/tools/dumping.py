@@ -32,8 +32,8 @@ from plait_utils.fake import FakeMode
 Dumpable: TypeAlias = AtenGraph | JointGraph | Partition | fx.GraphModule
 _FORMAT = 1
 _ATEN = (
-    *("inputs", "outputs", "mutations", "metadata_mutations", "shared_inputs", "spent"),
-    *("made_leaves", "adrift", "differentiates"),
+    *("inputs", "outputs", "mutations", "metadata_mutations", "counted", "shared_inputs"),
+    *("spent", "made_leaves", "adrift", "differentiates"),
 )
 _PARTITION = ("saved", "kept", "saved_bytes", "operations")
 _JOINT = (

@@ -55,7 +55,18 @@ class Freeing:
         """What no backward can follow that has freed it; None where none frees anything."""
         self._separable = tuple(flow.is_separable(n) for n in range(len(flow.reached)))
         self._known: dict[Pattern, frozenset[int]] = {}
+        self._reached: dict[Pattern, tuple[int, ...]] = {}
         self._nothing = Left(steps, None)
+
+    def asks_for_nothing(self, ctx: Any, pattern: Pattern) -> bool:
+        """Whether the gradients that are given reach nothing that the backward which runs asks
+        for: in eager no node would run."""
+        reached = self._reached.get(pattern)
+        if reached is None:
+            given = [n for n, is_given in enumerate(pattern) if is_given]
+            reached = self._reached.setdefault(pattern, tuple(sorted(self._flow.inputs(given))))
+        nodes = ctx.next_functions
+        return not any(nodes[n][0] and _is_wanted(nodes[n][0]) for n in reached)
 
     def held(
         self, ctx: Any, pattern: Pattern, needed: Callable[[Pattern], Collection[int]]

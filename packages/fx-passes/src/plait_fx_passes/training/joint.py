@@ -171,7 +171,8 @@ def _record(
     tangents = _add_tangents(recorder, table, results, silent) if for_training else []
     if made and tangents:
         raise AtenTraceError("the program returns a leaf that it has made, and what may use it")
-    if recorder.reshaped and (tangents or recorder.reshaped & set(table.leaves)):
+    reshaped = recorder.reshaped | recorder.counted
+    if reshaped and (tangents or reshaped & set(table.leaves)):
         raise AtenTraceError("the program changes the geometry of an input, under gradients")
     if tangents and holds_numbers(example_inputs):
         raise AtenTraceError("numbers that each call gives do not go through autograd")
@@ -206,6 +207,7 @@ def _record(
         outputs=tuple(results.outputs),
         mutations=tuple(results.mutations),
         metadata_mutations=tuple(results.metadata),
+        counted=results.counted,
         shared_inputs=table.shared_groups(),
         output_spec=None if is_flat else spec,
         spent=spent_outputs(results, flat, spent),

@@ -137,6 +137,7 @@ def autograd_node(
     )
 
     unwritten, _ = watched_inputs(joint, parts)
+    count_of_inputs = inputs + len(again.copied)
 
     class CompiledProgram(torch.autograd.Function):
         """The forward and backward that were compiled for one graph."""
@@ -160,6 +161,8 @@ def autograd_node(
         def backward(ctx: Any, *given: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
             tangents = given if only_tangents else tuple([given[n] for n in differentiable])
             pattern = tuple([each is not None for each in tangents])
+            if False in pattern and freeing.asks_for_nothing(ctx, pattern):
+                return (None,) * count_of_inputs
             try:
                 held = ctx.saved_tensors if ctx.left is None else freeing.held(ctx, pattern, needed)
             except RuntimeError as error:

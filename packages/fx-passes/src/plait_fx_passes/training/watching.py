@@ -17,8 +17,13 @@ from plait_fx_passes.training.freeing import check_versions, version_of
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition, SavedInput
 
-Watched: TypeAlias = "tuple[tuple[ReferenceType[torch.Tensor], int, frozenset[int]], ...]"
-"""Inputs, which are not kept alive, their versions, and the tangents of which gradients count."""
+_DETACHED = (
+    "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_()."
+    "This is not supported, please use out-of-place `.detach()` instead"
+)
+Watched: TypeAlias = "tuple[tuple[ReferenceType[torch.Tensor], int, bool, frozenset[int]], ...]"
+"""Inputs, which are not kept alive, their versions, whether they have a history, and the tangents
+of which gradients count."""
 Places: TypeAlias = "tuple[tuple[int, frozenset[int]], ...]"
 
 
@@ -36,7 +41,8 @@ def watched_inputs(joint: JointGraph, parts: Partition) -> tuple[Places, Places]
 def watched(places: Places, inputs: Sequence[torch.Tensor]) -> Watched:
     """These inputs as they are now."""
     return tuple(
-        (ref(inputs[index]), version_of(inputs[index]), tangents) for index, tangents in places
+        (ref(inputs[index]), version_of(inputs[index]), not inputs[index].is_leaf, tangents)
+        for index, tangents in places
     )
 
 
@@ -55,9 +61,12 @@ def noting_writes(places: Places) -> Note | None:
 
 
 def check_unchanged(found: Watched, pattern: Sequence[bool]) -> None:
-    """Raise autograd's RuntimeError where one of these was changed since, and gradients that are
-    given ask for it."""
-    for reference, version, tangents in found:
+    """Raise autograd's RuntimeError where one of these was changed or detached since, and gradients
+    that are given ask for it."""
+    for reference, version, has_history, tangents in found:
         tensor = reference()
-        if tensor is not None and any(pattern[n] for n in tangents):
-            check_versions([tensor], [version])
+        if tensor is None or not any(pattern[n] for n in tangents):
+            continue
+        check_versions([tensor], [version])
+        if has_history and tensor.is_leaf:
+            raise RuntimeError(_DETACHED)

@@ -1,0 +1,111 @@
+"""Changes that are no writes, and writes that are no changes to autograd."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import fx
+
+from plait_fx_passes import AtenTraceError, print_aten, to_aten, to_joint, wrap_runtime
+from plait_fx_passes.layouts import may_meet
+
+
+def graph_of(function, *names):
+    """The function as a torch-level graph, in which each operation is a node."""
+    graph = fx.Graph()
+    proxies = [fx.Proxy(graph.placeholder(name)) for name in names]
+    graph.output(function(*proxies).node)
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def run(function, *inputs):
+    graph = to_aten(graph_of(function, *[f"x{n}" for n in range(len(inputs))]), inputs)
+    return graph, wrap_runtime(graph, graph.module())(*inputs)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda x: x[0].unsqueeze_(0), lambda x: x.view(4, 3).t_(), lambda x: x.detach().t_()]
+)
+def test_another_geometry_of_a_view_counts_as_a_change_of_the_input(change):
+    mine, eager = torch.randn(3, 4), torch.randn(3, 4)
+    graph, _ = run(change, mine)
+    change(eager)
+    assert graph.counted == (0,)
+    assert "count %x0 as changed" in print_aten(graph)
+    assert mine._version == eager._version
+
+
+def test_what_is_no_change_of_the_input_is_not_counted():
+    mine = torch.randn(3, 4)
+    graph, _ = run(lambda x: x.data.t_(), mine)
+    assert graph.counted == ()
+    assert mine._version == 0
+    graph, _ = run(lambda x: x.detach().data.mul_(2), mine)
+    assert not graph.mutations[0].counted
+    assert mine._version == 0
+    graph, _ = run(lambda x: (x.data.mul_(2), x.mul_(1))[1], mine)
+    assert graph.mutations[0].counted
+
+
+def test_a_view_of_an_input_that_comes_to_need_gradients_is_refused():
+    with pytest.raises(AtenTraceError, match="need gradients of its own"):
+        to_joint(graph_of(lambda x: x[0].requires_grad_(), "x"), [torch.randn(3, 4)])
+
+
+def test_one_of_several_results_may_get_another_geometry():
+    x = torch.randn(3, 4)
+    graph, found = run(lambda x: torch.topk(x, 1)[0].squeeze_(), x)
+    assert graph.results[0].meta["val"].shape == (3,)
+    torch.testing.assert_close(found, torch.topk(x, 1)[0].squeeze())
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x, i: x[:, 1:].copy_(x[:, :-1]),
+        lambda x, i: x[:, 1:].add_(x[:, :-1]),
+        lambda x, i: x[:, :2].index_put_((i,), x[:2, :2]),
+        lambda x, i: x.addmm_(x, x),
+    ],
+)
+def test_reading_memory_while_it_is_written_is_refused(write):
+    with pytest.raises(AtenTraceError, match="reads memory that it writes to"):
+        run(write, torch.randn(4, 4), torch.tensor([1, 0]))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x[:, 2:].copy_(x[:, :2]),
+        lambda x: x[::2].mul_(x[1::2]),
+        lambda x: x.mul_(x),
+        lambda x: x.copy_(x),
+        lambda x: x.fill_(x[0, 1]),
+    ],
+)
+def test_reading_other_memory_or_element_by_element_is_not(write):
+    mine = torch.randn(4, 4)
+    eager = mine.clone()
+    run(write, mine)
+    write(eager)
+    torch.testing.assert_close(mine, eager)
+
+
+def test_whether_views_meet_is_decided_exactly():
+    memory = torch.arange(60)
+    views = [
+        memory.as_strided(size, stride, offset)
+        for size in ((), (3,), (2, 3), (3, 2))
+        for stride in itertools.product((0, 1, 2, 5, 6), repeat=len(size))
+        for offset in (0, 1, 4, 7)
+    ]
+    places = [set(view.flatten().tolist()) for view in views]
+    for one, other in itertools.product(range(0, len(views), 3), range(0, len(views), 5)):
+        expected = not places[one].isdisjoint(places[other])
+        assert may_meet(views[one], views[other]) is expected, (views[one], views[other])
+    long = torch.empty(1 << 12, 1 << 13, device="meta")
+    assert not may_meet(long[:, ::2], long[:, 1::2])
+    assert not may_meet(long[:, : 1 << 12], long[:, 1 << 12 :])
+    assert may_meet(long, long.t())
