@@ -133,7 +133,9 @@ class GraphCompiler:
             run = at_user_lines(captured)
             return self._kept(stages.finish(captured, Outcome.EAGER, run, reason=reason))
 
-        return ByShape(captured, compile_one, otherwise, limit)
+        options = self.request.options
+        open_first = options.open_sizes and not options.verify and not needs_gradients(captured)
+        return ByShape(captured, compile_one, otherwise, limit, open_first=open_first)
 
     def compile(
         self,
@@ -145,10 +147,12 @@ class GraphCompiler:
         """Compile one graph, or say in the record why it runs eagerly.
 
         Raises StageError under the `strict` option where no native code comes of it, and
-        under `fullgraph` for failures that are plait's own; NumbersRefusedError where a stage
-        fails and a float is among the examples.
+        under `fullgraph` for failures that are plait's own; FixedSizesError where a stage fails
+        and the examples have symbolic sizes, NumbersRefusedError where one fails and a float is
+        among them.
         """
         from plait.shapes import NumbersRefusedError
+        from plait.symbolic import FixedSizesError, has_open_sizes
 
         backend, options = self.request.backend, self.request.options
         stages = Stages(name, Profile(), dump_folder(_folder_name(name)), options.verify_stages)
@@ -165,6 +169,8 @@ class GraphCompiler:
             )
             self._refuse_fallback(compiled)
         except StageStopped as stopped:
+            if has_open_sizes(example_inputs):
+                raise FixedSizesError(stopped.failure.message) from stopped
             if float in map(type, example_inputs):
                 raise NumbersRefusedError(stopped.failure.message) from stopped
             failure, reason = self.accept_failure(name, stopped)

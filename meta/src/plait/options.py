@@ -59,9 +59,15 @@ class CompileOptions(Settings):
     )
     shape_limit: int = setting(
         16,
-        "sets of sizes for which one graph with symbolic sizes is compiled before others run "
+        "programs that are compiled for one graph with symbolic sizes before further sizes run "
         "as captured",
         in_cache_key=False,
+    )
+    open_sizes: bool = setting(
+        True,
+        "let one program serve all sizes of a graph that was captured with symbolic ones, where "
+        "its operators allow it",
+        env="PLAIT_OPEN_SIZES",
     )
     fusion: bool = setting(True, "fuse loops into kernels", env="PLAIT_FUSION")
     numeric_rewrites: bool = setting(

@@ -25,6 +25,7 @@ from plait.options import CompileOptions
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait.replay import at_user_lines, protect
 from plait.stages import Stages
+from plait.symbolic import has_open_sizes
 from plait.user_frames import in_user_frames
 
 if TYPE_CHECKING:
@@ -42,11 +43,12 @@ def compile_graph(
     target: Target,
     options: CompileOptions,
 ) -> CompiledGraph:
-    """Compile one captured graph for inference with static shapes.
+    """Compile one captured graph for inference.
 
     Args:
         captured: a torch-level graph; it is not changed.
-        example_inputs: a real or fake tensor for each placeholder.
+        example_inputs: a real or fake tensor for each placeholder. Symbolic sizes stay open:
+            what the stages ask of them is noted in their environment.
         stages: runs each stage: times, checks, dumps and keeps what it made.
         target: which code to generate.
         options: what the caller of `plait.compile` chose.
@@ -67,6 +69,8 @@ def compile_graph(
 
     with stages.stage("aten"):
         recorded = fx_passes.to_aten(captured, example_inputs)
+        if has_open_sizes(example_inputs):
+            fx_passes.refuse_open_surroundings(recorded)
     stages.check("aten", lambda: fx_passes.verify(recorded))
     stages.dump("aten.txt", lambda: fx_passes.print_aten(recorded))
 

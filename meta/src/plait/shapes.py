@@ -1,19 +1,20 @@
-"""Graphs with symbolic sizes: captured once, compiled for each set of sizes that occurs.
+"""Graphs with symbolic sizes: captured once, compiled once where one program serves all sizes.
 
-The stages behind the tracer take static sizes. One symbolic capture saves the tracing and its
-guards; what runs it is chosen by the inputs' sizes, strides and integers. Floats are given to
-the compiled program, unless what it does depends on them.
+A program with open sizes (`plait.symbolic`) says for which inputs it is right. Where a stage
+cannot leave the sizes open, the graph is compiled for each set of sizes and strides that occurs.
+Integers are constants of a program. Floats are given to it, unless what it does depends on them.
 """
 
 from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from plait.numbers import Split, is_float, split_numbers
 from plait.record import Runner
+from plait.symbolic import Fits, FixedSizesError, open_sizes
 from plait_utils import get_logger
 from plait_utils.checks import CheckFailedError
 
@@ -52,7 +53,8 @@ class ByShape:
             of graphs that there were before. Raises NumbersRefusedError where that fails and
             a float is among the examples.
         otherwise: runs the symbolic graph as it is; called where `limit` are compiled.
-        limit: how many sets of sizes are compiled.
+        limit: how many programs are compiled.
+        open_first: whether to try a program with open sizes before those of one set of sizes.
     """
 
     def __init__(
@@ -61,12 +63,17 @@ class ByShape:
         compile_one: Callable[[fx.GraphModule, Sequence[Any], int], Runner],
         otherwise: Callable[[], Runner],
         limit: int,
+        *,
+        open_first: bool = False,
     ) -> None:
         self._captured = captured
         self._compile_one = compile_one
         self._otherwise = otherwise
         self._limit = limit
         self._runs: dict[Key, Runner] = {}
+        self._open: dict[Key, tuple[tuple[Fits, Runner], ...]] = {}
+        """Programs with open sizes, by the numbers that are constants of them."""
+        self._leaves_open = open_first
         self._rest: Runner | None = None
         self._lock = threading.Lock()
         nodes = list(enumerate(captured.graph.find_nodes(op="placeholder")))
@@ -97,10 +104,9 @@ class ByShape:
     def _chosen(self, inputs: Sequence[Any]) -> tuple[Runner, Sequence[Any]]:
         """What runs these inputs, and what it is given of them."""
         split = self._split
-        key = self._key(inputs, split)
-        run = self._runs.get(key)
+        run = self._known(inputs, split)
         if run is None:
-            run = self._compile(key, inputs, split)
+            run = self._compile(inputs, split)
             split = self._split
         if run is self._rest:
             return run, inputs
@@ -109,40 +115,78 @@ class ByShape:
             given += split.compute(*[inputs[n] for n in self._floats])
         return run, given
 
-    def _key(self, inputs: Sequence[Any], split: Split | None) -> Key:
-        """What was compiled for: sizes and strides, and the numbers that are constants."""
-        constants = self._numbers if split is None else self._integers
-        sizes = [(inputs[n].shape, inputs[n].stride()) for n in self._sized]
-        return (split is None, *sizes, *((type(inputs[n]), repr(inputs[n])) for n in constants))
+    def _known(self, inputs: Sequence[Any], split: Split | None) -> Runner | None:
+        """What was compiled for such inputs."""
+        for fits, run in self._open.get(self._constants(inputs, split), ()):
+            if fits(inputs):
+                return run
+        return self._runs.get(self._key(inputs, split)) if self._runs else None
 
-    def _compile(self, key: Key, inputs: Sequence[Any], split: Split | None) -> Runner:
+    def _constants(self, inputs: Sequence[Any], split: Split | None) -> Key:
+        """The numbers that are constants of a program."""
+        constants = self._numbers if split is None else self._integers
+        return (split is None, *[(type(inputs[n]), repr(inputs[n])) for n in constants])
+
+    def _key(self, inputs: Sequence[Any], split: Split | None) -> Key:
+        """What a program without open sizes is for."""
+        sizes = [(inputs[n].shape, inputs[n].stride()) for n in self._sized]
+        return (*sizes, *self._constants(inputs, split))
+
+    @property
+    def _count(self) -> int:
+        """How many programs there are."""
+        return len(self._runs) + sum(map(len, self._open.values()))
+
+    def _compile(self, inputs: Sequence[Any], split: Split | None) -> Runner:
         with self._lock:
-            known = self._runs.get(key)
+            known = self._known(inputs, split)
             if known is not None:
                 return known
-            if len(self._runs) >= self._limit:
+            if self._count >= self._limit:
                 if self._rest is None:
                     get_logger("compile").info("%s", REASON.format(limit=self._limit))
                     self._rest = self._otherwise()
                 return self._rest
             if split is not None and self._split is not None:
                 try:
-                    return self._made(key, inputs, split)
+                    return self._made(inputs, split)
                 except NumbersRefusedError as refused:
                     get_logger("compile").info("floats are constants: %s", refused)
                     self._split = None
                     self._runs.clear()
-            return self._made(self._key(inputs, None), inputs, None)
+                    self._open.clear()
+            return self._made(inputs, None)
 
-    def _made(self, key: Key, inputs: Sequence[Any], split: Split | None) -> Runner:
-        graph, values = self._captured, list(inputs)
+    def _made(self, inputs: Sequence[Any], split: Split | None) -> Runner:
+        if self._leaves_open:
+            try:
+                return self._made_open(inputs, split)
+            except FixedSizesError as refused:
+                get_logger("compile").info("sizes are constants: %s", refused)
+                self._leaves_open = False
+        run = self._compiled(inputs, split, {})
+        self._runs[self._key(inputs, split)] = run
+        return run
+
+    def _made_open(self, inputs: Sequence[Any], split: Split | None) -> Runner:
+        """A program with open sizes. Raises FixedSizesError."""
+        sizes = open_sizes(self._captured, inputs)
+        run = self._compiled(inputs, split, sizes.examples)
+        constants = self._constants(inputs, split)
+        fits = sizes.fits(inputs)
+        self._open[constants] = ((fits, run), *self._open.get(constants, ()))
+        return run
+
+    def _compiled(
+        self, inputs: Sequence[Any], split: Split | None, fakes: Mapping[int, Any]
+    ) -> Runner:
+        """The graph for these inputs, whose examples `fakes` may be, by place."""
+        graph, values = self._captured, [fakes.get(n, value) for n, value in enumerate(inputs)]
         if split is not None:
             graph = split.graph
-            values = [value for n, value in enumerate(inputs) if n not in set(self._floats)]
+            values = [value for n, value in enumerate(values) if n not in set(self._floats)]
         static, examples = with_values(graph, values)
-        made = self._compile_one(static, examples, len(self._runs))
-        self._runs[key] = made
-        return made
+        return self._compile_one(static, examples, self._count)
 
 
 def _is_tensor(node: fx.Node) -> bool:
@@ -160,21 +204,23 @@ def with_values(
 ) -> tuple[fx.GraphModule, list[Any]]:
     """The graph for these inputs, whose numbers are constants in it; and fakes of its inputs.
 
-    Floats that the graph takes beyond the inputs that are given stay its inputs.
+    Inputs that are fakes already stay so. Floats that the graph takes beyond the inputs that are
+    given stay its inputs.
     """
     import torch
     from torch import fx
     from torch.fx.node import map_arg
 
-    from plait_utils.fake import FakeMode
+    from plait_utils.fake import FakeMode, is_fake
 
     mode = FakeMode()
+    fakes = [value for value in inputs if is_fake(value)]
     graph = copy.deepcopy(captured.graph)
     examples: list[Any] = []
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     for node, value in zip(placeholders, inputs, strict=False):
         if isinstance(value, torch.Tensor):
-            fake = mode.from_tensor(value)
+            fake = value if fakes else mode.from_tensor(value)
             node.meta["val"] = fake
             examples.append(fake)
             continue

@@ -84,13 +84,16 @@ def build(
     """Compile a program for this machine's CPU, or take it from the cache.
 
     Without a working compiler, or for a program that the C++ host cannot express, the
-    program runs as Python over ATen: a warning says why.
+    program runs as Python over ATen: a warning says why. UnsupportedProgramError is raised where
+    it could be expressed for known sizes.
     """
     options = options or CppOptions.from_env()
     cache = cache or DiskCache()
     try:
         return _build_native(program, options, cache, profile or Profile())
     except _NO_NATIVE_CODE as error:
+        if program.symbols and isinstance(error, UnsupportedProgramError):
+            raise  # its caller has better: a program for one set of sizes
         return _build_python(program, error)
 
 
@@ -135,8 +138,6 @@ def _check_types(program: Program) -> None:
             for value in post_order([statement.value]):
                 if not is_supported(value.dtype):
                     raise UnsupportedProgramError(f"a kernel that computes with {value.dtype}")
-    if program.symbols:
-        raise UnsupportedProgramError("sizes that are known only when the program runs")
 
 
 __all__ = ["Executable", "Toolchain", "build", "render"]

@@ -10,7 +10,7 @@ from plait_cpp_codegen.external import ExternWriter
 from plait_cpp_codegen.kernels import RenderedCppKernel
 from plait_cpp_codegen.kernels.index import c_index
 from plait_cpp_codegen.tables import Tables
-from plait_ir_lowering import Origin, TensorRef
+from plait_ir_lowering import DType, Layout, Origin, TensorRef
 from plait_scheduler import (
     Allocate,
     ArenaStorage,
@@ -27,6 +27,7 @@ from plait_scheduler import (
     SharedStorage,
     Step,
     is_whole,
+    size_places,
 )
 from plait_utils import dataclass
 
@@ -48,7 +49,8 @@ class HostWriter:
 
     def __post_init__(self) -> None:
         self.buffers = {buffer.name: buffer for buffer in self.program.buffers}
-        self.externs = ExternWriter(self.tables, self._buffer, self._place)
+        symbols = len(self.program.symbols)
+        self.externs = ExternWriter(self.tables, self._buffer, self._place, symbols)
 
     def write(self) -> str:
         """The host part of the source. Raises UnsupportedProgramError."""
@@ -66,8 +68,9 @@ class HostWriter:
                 f"static const char* const plait_function_names[] = {{{names}}};",
                 *self.tables.lines,
                 f"{_plain(self.program)}static int plait_run(void* const* inputs, Output* outputs, "
-                "const Api* api_) {",
-                "  const Api& api = *api_; int32_t error = 0; int code = 0;",
+                "const Api* api_, const int64_t* n) {",
+                "  const Api& api = *api_; int32_t error = 0; int code = 0; (void)n;",
+                *(f"  {line}" for line in [*_sizes(self.program), *self.tables.open_lines]),
                 *(f"  {line}" for line in self._declarations()),
                 *(f"  {line}" for line in body),
                 "done:",
@@ -123,7 +126,8 @@ class HostWriter:
     def _run(self, run: Sequence[Step]) -> list[str]:
         """A step, or launches that run at the same time."""
         launches = [step for step in run if isinstance(step, Launch)]
-        if len(launches) > 1:
+        is_open = any(launch.symbols for launch in launches)
+        if len(launches) > 1 and not is_open:
             return self._launches(launches)
         return [line for step in run for line in self._step(step)]
 
@@ -185,16 +189,14 @@ class HostWriter:
 
     def _launch(self, launch: Launch) -> list[str]:
         kernel = self.kernels[launch.kernel]
-        if kernel.tasks == 0:
+        if not kernel.tasks.terms:
             return []
         pointers = ", ".join(_data(name) for name in launch.buffers) or "0"
-        given = f"{{p, &error, {self._sizes(kernel)}}}"
-        run = f"{kernel.range}(0, {kernel.tasks}, (void*)&arguments);"
-        if kernel.tasks > kernel.grain:
-            run = (
-                f"api.parallel_for(0, {kernel.tasks}, {kernel.grain}, {kernel.range}, "
-                "(void*)&arguments);"
-            )
+        given = f"{{p, &error, {self._sizes(kernel, launch)}}}"
+        tasks = c_index(kernel.tasks)
+        run = f"api.parallel_for(0, {tasks}, {kernel.grain}, {kernel.range}, (void*)&arguments);"
+        if kernel.tasks.is_constant and kernel.tasks.constant <= _number(kernel.grain, 0):
+            run = f"{kernel.range}(0, {tasks}, (void*)&arguments);"
         lines = [
             f"// {_comment(launch.origin)}",
             f"{{ void* const p[] = {{{pointers}}}; const Arguments arguments = {given};",
@@ -213,10 +215,11 @@ class HostWriter:
         work = 0.0
         for launch in launches:
             kernel = self.kernels[launch.kernel]
-            end += -(-kernel.tasks // kernel.grain)
-            work += kernel.tasks / kernel.grain
-            arguments = f"{{p + {first}, &error, {self._sizes(kernel)}}}"
-            parts.append(f"{{{kernel.range}, {arguments}, {end}, {kernel.grain}, {kernel.tasks}}}")
+            tasks, grain = kernel.tasks.as_int(), int(kernel.grain)
+            end += -(-tasks // grain)
+            work += tasks / grain
+            arguments = f"{{p + {first}, &error, {self._sizes(kernel, launch)}}}"
+            parts.append(f"{{{kernel.range}, {arguments}, {end}, {grain}, {tasks}}}")
             first += len(launch.buffers)
         lines += [
             f"{{ void* const p[] = {{{', '.join(pointers) or '0'}}};",
@@ -227,7 +230,11 @@ class HostWriter:
             lines.append("if (error) { code = error; goto done; }")
         return lines
 
-    def _sizes(self, kernel: RenderedCppKernel) -> str:
+    def _sizes(self, kernel: RenderedCppKernel, launch: Launch) -> str:
+        if launch.symbols:
+            if tuple(map(str, launch.symbols)) != kernel.symbols:
+                raise UnsupportedProgramError("a kernel whose sizes have other names")
+            return self.tables.array(launch.symbols)
         return self.tables.array(kernel.sizes) if kernel.sizes else "0"
 
     def _return(self, outputs: Sequence[object]) -> list[str]:
@@ -239,6 +246,29 @@ class HostWriter:
                 lines.append(f"outputs[{position}].data = {_data(out.buffer)} + {offset};")
         return lines
 
+    def _open_signature(self, tensors: Sequence[tuple[DType, Layout]]) -> tuple[str, list[str]]:
+        """Of the signature, how sizes are found when the program runs and what follows from them;
+        and what it names."""
+        if not self.program.symbols:
+            return "0, 0, 0, 0", []
+        places = size_places(
+            [self._buffer(name).layout for name in self.program.inputs], self.program.symbols
+        )
+        if len(places) < len(self.program.symbols):
+            raise UnsupportedProgramError("a size that no input has")
+        table = ", ".join(f"{{{place}, {dim}}}" for place, dim in places.values())
+        numbers = [n for _, each in tensors for n in (*each.size, *each.stride)]
+        lines = [
+            f"static const SizePlace plait_size_places[] = {{{table}}};",
+            "static void plait_describe(const int64_t* n, int64_t* numbers) {",
+            *(f"  {line}" for line in _sizes(self.program)),
+            *(f"  numbers[{place}] = {c_index(n)};" for place, n in enumerate(numbers)),
+            "  (void)numbers;",
+            "}",
+        ]
+        counts = f"{len(places)}, {len(numbers)}"
+        return f"{counts}, plait_size_places, plait_describe", lines
+
     def _signature(self, returned: Return) -> str:
         inputs = [(self._buffer(n).dtype, self._buffer(n).layout) for n in self.program.inputs]
         outputs = [
@@ -246,19 +276,43 @@ class HostWriter:
             for out in returned.outputs
             if isinstance(out, TensorRef)
         ]
+        sizes, described = self._open_signature([*inputs, *outputs])
+        if described:
+            known = [
+                [(dtype, _without_sizes(layout)) for dtype, layout in each]
+                for each in (inputs, outputs)
+            ]
+            inputs, outputs = known
         input_specs = self.tables.specs("plait_inputs", inputs)
         output_specs = self.tables.specs("plait_outputs", outputs)
         version = _torch_version() if self.externs.dispatches else 0
         counts = f"{len(inputs)}, {len(outputs)}, {len(self.externs.functions)}"
         return "\n".join(
             [
+                *described,
                 'extern "C" __attribute__((visibility("default"))) const Signature '
                 "plait_signature = {",
                 f"  {counts}, {self.externs.count}, {version:#x}u, {input_specs}, {output_specs}, "
-                "plait_function_names, plait_functions, plait_run};",
+                f"plait_function_names, plait_functions, plait_run, {sizes}}};",
                 "",
             ]
         )
+
+
+def _sizes(program: Program) -> list[str]:
+    """The sizes that are known only when the program runs, as C++ variables."""
+    return [
+        f"const int64_t {name} = n[{number}]; (void){name};"
+        for number, name in enumerate(program.symbols)
+    ]
+
+
+def _without_sizes(layout: Layout) -> Layout:
+    return Layout.of([0] * len(layout.size), [0] * len(layout.size))
+
+
+def _number(text: str, otherwise: int) -> int:
+    return int(text) if text.isdecimal() else otherwise
 
 
 def _plain(program: Program) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
-from typing import TypeGuard, cast
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
-from plait_ir_lowering import IndexExpr, Layout, OutputRef, TensorRef
+from plait_ir_lowering import IndexExpr, Layout, OutputRef, TensorRef, bounds
 from plait_scheduler import (
     CopyBack,
     ExternStorage,
@@ -25,13 +25,18 @@ from plait_scheduler import (
     ProgramBuffer,
     Return,
     Step,
+    extent_of,
     is_whole,
     memory_of,
+    size_places,
 )
 from plait_utils import dataclass
 
 _Maker = Callable[[Sequence[Tensor], Sequence[Tensor]], object]
 """An output from what the native program returned and from the inputs."""
+
+_Geometry = Callable[[Sequence[Tensor]], tuple[tuple[int, ...], tuple[int, ...], int]]
+"""Sizes, strides and offset of a view, from the inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,9 @@ def split_outputs(program: Program) -> tuple[Program, OutputPlan | None]:
     returned = program.steps[-1]
     if not isinstance(returned, Return):
         raise UnsupportedProgramError("a program that does not return")
-    splitter = _Splitter({buffer.name: buffer for buffer in program.buffers})
+    buffers = {buffer.name: buffer for buffer in program.buffers}
+    layouts = [buffers[name].layout for name in program.inputs]
+    splitter = _Splitter(buffers, size_places(layouts, program.symbols))
     returned = Return(tuple(map(splitter.in_own_memory, returned.outputs)))
     copies = [step for step in program.steps if _is_by_torch(step, splitter)]
     if not copies and splitter.are_plain(returned.outputs):
@@ -86,6 +93,8 @@ def _is_by_torch(step: Step, splitter: _Splitter) -> TypeGuard[CopyBack]:
 @dataclass(slots=True)
 class _Splitter:
     buffers: dict[str, ProgramBuffer]
+    places: dict[str, tuple[int, int]]
+    """Of each size that is known only when the program runs: an input, and the dimension."""
     roots: dict[str, int] = field(default_factory=dict)
     """Position among the native outputs of each memory."""
 
@@ -117,8 +126,9 @@ class _Splitter:
     def maker(self, out: OutputRef) -> _Maker:
         if isinstance(out, IndexExpr):
             if not out.is_constant:
-                raise UnsupportedProgramError("an output that is a size known only at run time")
-            out = out.as_int()
+                number = self._read(str(out))
+                return lambda made, inputs: number(inputs)
+            out = out.constant
         if not isinstance(out, TensorRef):
             return lambda made, inputs: out
         buffer = self.buffers[out.buffer]
@@ -127,39 +137,49 @@ class _Splitter:
             raise UnsupportedProgramError("an output that shows memory as another element type")
         layout = out.view or buffer.layout
         if isinstance(root.storage, InputStorage):
-            return _input(root.storage.position, None if layout == root.layout else layout)
+            same = layout == root.layout
+            return _input(root.storage.position, None if same else self._geometry(layout))
         if not isinstance(root.storage, OutputStorage | ExternStorage) or root.layout.offset.terms:
             raise UnsupportedProgramError("an output without memory of its own")
         position = self.roots.setdefault(root.name, len(self.roots))
         if layout == root.layout:
             return lambda made, inputs: made[position]
-        if _extent(layout) > _extent(root.layout):
+        room = bounds(extent_of(root.layout) - extent_of(layout))[0]
+        if room is None or room < 0:
             raise UnsupportedProgramError("an output that reaches beyond the memory it shares")
-        size, stride, offset = _numbers(layout)
-        return lambda made, inputs: made[position].as_strided(size, stride, offset)
+        geometry = self._geometry(layout)
+        return lambda made, inputs: made[position].as_strided(*geometry(inputs))
+
+    def _geometry(self, layout: Layout) -> _Geometry:
+        """Sizes, strides and offset; where they are not known yet, from the inputs' sizes."""
+        size, stride = (
+            f"({''.join(f'{n}, ' for n in each)})" for each in (layout.size, layout.stride)
+        )
+        return self._read(f"{size}, {stride}, {layout.offset}")
+
+    def _read(self, text: str) -> Callable[[Sequence[Tensor]], Any]:
+        """A function of the inputs, from Python over their sizes."""
+        if not any(name in text for name in self.places):
+            value = eval(text)
+            return lambda inputs: value
+        code = compile(text, "<plait sizes of an output>", "eval")
+        places = tuple(self.places.items())
+
+        def read(inputs: Sequence[Tensor]) -> Any:
+            sizes = {name: inputs[place].shape[dim] for name, (place, dim) in places}
+            return eval(code, sizes)
+
+        return read
 
 
-def _input(position: int, layout: Layout | None) -> _Maker:
-    if layout is None:
+def _input(position: int, numbers: _Geometry | None) -> _Maker:
+    if numbers is None:
         return lambda made, inputs: inputs[position]
-    size, stride, offset = _numbers(layout)
 
     def make(made: Sequence[Tensor], inputs: Sequence[Tensor]) -> Tensor:
         tensor = inputs[position]
+        size, stride, offset = numbers(inputs)
         with torch.no_grad():
             return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
 
     return make
-
-
-def _numbers(layout: Layout) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    size = tuple(extent.as_int() for extent in layout.size)
-    return size, tuple(stride.as_int() for stride in layout.stride), layout.offset.as_int()
-
-
-def _extent(layout: Layout) -> int:
-    """Elements from the data pointer to behind the last one."""
-    size, stride, offset = _numbers(layout)
-    if 0 in size:
-        return 0
-    return offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1

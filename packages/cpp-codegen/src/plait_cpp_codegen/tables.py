@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import field
+from typing import TypeAlias
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
-from plait_ir_lowering import DType, Layout
+from plait_cpp_codegen.kernels.index import c_index
+from plait_ir_lowering import DType, IndexExpr, Layout
 from plait_utils import dataclass
+
+Number: TypeAlias = int | IndexExpr
+"""A number, or one that follows from sizes that are known only when the program runs."""
 
 SCALAR_TYPES: dict[DType, int] = {
     DType.u8: 0,
@@ -40,24 +46,42 @@ class Tables:
     """The definitions that a host program starts with; equal arrays are one."""
 
     lines: list[str] = field(default_factory=list)
-    _arrays: dict[tuple[int, ...], str] = field(default_factory=dict)
+    open_lines: list[str] = field(default_factory=list)
+    """Those over sizes that are known only when the program runs: what a run begins with."""
+    _arrays: dict[tuple[Number, ...], str] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)
+    """The names that `open_lines` define."""
 
-    def array(self, numbers: tuple[int, ...]) -> str:
+    def define(self, type_: str, name: str, text: str) -> None:
+        """A constant; of each run, where its text names one of these."""
+        if self._open.isdisjoint(re.findall(r"\w+", text)):
+            self.lines.append(f"static const {type_} {name} = {text};")
+        else:
+            self.define_open(type_, name, text)
+
+    def define_open(self, type_: str, name: str, text: str) -> None:
+        """A constant of each run."""
+        self._open.add(name.partition("[")[0])
+        self.open_lines.append(f"const {type_} {name} = {text};")
+
+    def array(self, numbers: tuple[Number, ...]) -> str:
         """A pointer to constant int64_t numbers."""
+        numbers = tuple(map(_known, numbers))
         if numbers not in self._arrays:
             name = f"numbers{len(self._arrays)}"
             self._arrays[numbers] = name
             items = ", ".join(map(integer, numbers)) or "0"
-            self.lines.append(f"static const int64_t {name}[] = {{{items}}};")
+            is_open = any(isinstance(each, IndexExpr) for each in numbers)
+            define = self.define_open if is_open else self.define
+            define("int64_t", f"{name}[]", f"{{{items}}}")
         return f"&{self._arrays[numbers]}[0]"
 
     def spec(self, dtype: DType, layout: Layout) -> str:
-        """A `TensorSpec`. Raises UnsupportedProgramError for sizes known only at run time."""
+        """A `TensorSpec`."""
         code = _DLPACK_CODES.get(dtype, _DLPACK_KINDS[dtype.kind])
         if dtype.kind == "int" and not dtype.is_signed:
             code = 1
-        sizes = self.array(tuple(size.as_int() for size in layout.size))
-        strides = self.array(tuple(stride.as_int() for stride in layout.stride))
+        sizes, strides = self.array(layout.size), self.array(layout.stride)
         bits, rank = dtype.itemsize * 8, len(layout.size)
         return f"{{{code}, {bits}, {rank}, {scalar_type(dtype)}, {sizes}, {strides}}}"
 
@@ -67,7 +91,7 @@ class Tables:
         if not items:
             return "0"
         text = ",\n  ".join(items)
-        self.lines.append(f"static const TensorSpec {name}[] = {{{text}}};")
+        self.define("TensorSpec", f"{name}[]", f"{{{text}}}")
         return name
 
     def texts(self, name: str, texts: Sequence[str]) -> str:
@@ -84,8 +108,14 @@ def scalar_type(dtype: DType) -> int:
     return SCALAR_TYPES[dtype]
 
 
-def integer(number: int) -> str:
-    """A C++ literal of type int64_t. Raises UnsupportedProgramError beyond 64 bits."""
+def _known(number: Number) -> Number:
+    return number.constant if isinstance(number, IndexExpr) and number.is_constant else number
+
+
+def integer(number: Number) -> str:
+    """C++ of type int64_t. Raises UnsupportedProgramError beyond 64 bits."""
+    if isinstance(number, IndexExpr):
+        return c_index(number)
     if not -(2**63) <= number < 2**63:
         raise UnsupportedProgramError(f"the integer {number}, which needs more than 64 bits")
     return "(-9223372036854775807 - 1)" if number == -(2**63) else str(number)

@@ -34,6 +34,7 @@ from plait_fx_passes.errors import (
     ProgramRaisesError,
     VerificationError,
 )
+from plait_fx_passes.open_sizes import refuse_open_surroundings
 from plait_fx_passes.passes.base import Fuel, Pass, PassContext
 from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
 from plait_fx_passes.passes.manager import (
@@ -132,6 +133,7 @@ __all__ = [
     "partition",
     "print_aten",
     "print_saved",
+    "refuse_open_surroundings",
     "rule_pass",
     "run_passes",
     "to_aten",

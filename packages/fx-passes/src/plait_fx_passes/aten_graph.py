@@ -292,7 +292,7 @@ class AtenGraph:
 
 def copy_graph(graph: fx.Graph) -> fx.Graph:
     """A copy with the same names, node for node; ``meta`` dictionaries are copied shallowly."""
-    fresh = fx.Graph()
+    fresh = type(graph)()
     mapping: dict[fx.Node, fx.Node] = {}
     result = fresh.graph_copy(graph, mapping)
     output = fresh.output(result)

@@ -12,6 +12,20 @@ _TRIES = 2000
 """After how many sums of strides two tensors count as ones that may meet."""
 
 
+def surely_equal(left: Sequence[int], right: Sequence[int]) -> bool:
+    """Whether sizes are equal whatever the symbolic ones among them are.
+
+    Asking whether they are equal now would fix those that are so by chance.
+    """
+    return len(left) == len(right) and all(
+        _expression(a) == _expression(b) for a, b in zip(left, right, strict=True)
+    )
+
+
+def _expression(size: int | torch.SymInt) -> object:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
 def same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors of the same shape place their elements alike.
 
@@ -19,10 +33,10 @@ def same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
     """
     if left.shape != right.shape:
         return False
-    if left.stride() == right.stride() or left.numel() == 0:
+    if surely_equal(left.stride(), right.stride()) or left.numel() == 0:
         return True
     return all(
-        size == 1 or a == b
+        size == 1 or surely_equal([a], [b])
         for size, a, b in zip(left.shape, left.stride(), right.stride(), strict=True)
     )
 

@@ -21,9 +21,9 @@ from plait_ir_lowering.ir.graph import (
     Reduction,
     TensorRef,
 )
-from plait_ir_lowering.ir.index import IndexExpr, Var, as_index
+from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ReductionKind
-from plait_ir_lowering.ir.values import Const, Load, Op, Scalar, Value
+from plait_ir_lowering.ir.values import Const, IndexValue, Load, Op, Scalar, Value
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_device, from_torch_dtype, to_torch_dtype
 from plait_utils import dataclass
@@ -45,7 +45,7 @@ class LoweringContext:
     options: LoweringOptions
     definitions: list[Definition] = field(default_factory=list)
     buffers: dict[str, Buffer] = field(default_factory=dict)
-    storage_offsets: dict[str, int] = field(default_factory=dict)
+    storage_offsets: dict[str, IndexExpr] = field(default_factory=dict)
     """Storage offset of each buffer's fake value, which its views' offsets include."""
     node: fx.Node | None = None
 
@@ -63,6 +63,15 @@ class LoweringContext:
         if self.node is None:
             raise RuntimeError("no node is being lowered")
         return self.node
+
+    def traced_size(self, argument: int, axis: int) -> int:
+        """A size of an argument of the node as it was traced: where it is symbolic, what is
+        decided by it is noted as a condition."""
+        node = self.current.args[argument]
+        if not isinstance(node, fx.Node):
+            raise self.error(f"argument {argument} is not a tensor")
+        size: int = node.meta["val"].shape[axis]
+        return size
 
     def error(self, reason: str, hint: str | None = None) -> LoweringError:
         """An error about the current node, at the user's line."""
@@ -110,14 +119,14 @@ class LoweringContext:
         return tuple(self.load(buffer) for buffer in buffers)
 
     def _buffer(self, like: torch.Tensor, name: str | None) -> Buffer:
-        size = [as_index(int(s)) for s in like.shape]
+        size = list(map(as_index, like.shape))
         stride = like.stride() if _is_dense(like) else None
         layout = Layout.of(size, stride)
         fresh = self.fresh_name(name or self.current.name)
         device = from_torch_device(like.device)
         buffer = Buffer(fresh, self.dtype_of(like), device, layout)
         self.buffers[fresh] = buffer
-        self.storage_offsets[fresh] = int(like.storage_offset())
+        self.storage_offsets[fresh] = as_index(like.storage_offset())
         return buffer
 
     def dtype_of(self, tensor: torch.Tensor) -> DType:
@@ -184,7 +193,7 @@ class LoweringContext:
         device = from_torch_device(self.result.device)
         buffer = Buffer(fresh, dtype, device, Layout.of([dim.extent for dim in dims]))
         self.buffers[fresh] = buffer
-        self.storage_offsets[fresh] = 0
+        self.storage_offsets[fresh] = ZERO
         self.definitions.append(Definition((buffer,), body, self.origin()))
         return self.load(buffer)
 
@@ -211,10 +220,20 @@ def cast(value: Value, dtype: DType) -> Value:
     return Op("to", [value], dtype)
 
 
-def constant(value: Scalar | NumberExpr, dtype: DType) -> Value:
-    """A number of an element type; integers wrap around, as eager's scalars do."""
+def constant(value: Scalar | NumberExpr | IndexExpr, dtype: DType) -> Value:
+    """A number of an element type; integers wrap around, as eager's scalars do.
+
+    It may be a size that is known only when the program runs.
+    """
     if isinstance(value, NumberExpr):
         return cast(value.value, dtype)
+    if isinstance(value, IndexExpr | torch.SymInt):
+        size = as_index(value)
+        if not size.is_constant:
+            return cast(IndexValue(size), dtype)
+        value = size.constant
+    if isinstance(value, torch.SymFloat | torch.SymBool):
+        value = float(value)
     if dtype.is_integer and math.isfinite(value):
         limits = torch.iinfo(to_torch_dtype(dtype))
         value = (int(value) - limits.min) % (limits.max - limits.min + 1) + limits.min

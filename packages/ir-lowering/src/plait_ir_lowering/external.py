@@ -17,6 +17,7 @@ from plait_ir_lowering.ir.graph import (
     ExternList,
     Graph,
 )
+from plait_ir_lowering.ir.index import as_index
 from plait_ir_lowering.registry import Lowered, full_arguments
 from plait_ir_lowering.tensors import TensorExpr
 from plait_ir_lowering.torch_types import from_torch_dtype
@@ -107,6 +108,8 @@ def _argument(ctx: LoweringContext, value: Any, tensors: Environment) -> ExternA
             return ctx.realize(tensor, value.meta["val"])
         case None | bool() | int() | float() | str():
             return value
+        case torch.SymInt():
+            return as_index(value)
         case torch.dtype():
             try:
                 return from_torch_dtype(value)

@@ -23,6 +23,7 @@ from plait_ir_lowering.ir.graph import (
     Pointwise,
     TensorRef,
 )
+from plait_ir_lowering.ir.index import OpenSizeError, as_index
 from plait_ir_lowering.ir.ops import TypeMismatchError
 from plait_ir_lowering.ir.values import Load, Op, Value
 from plait_ir_lowering.registry import Lowered, full_arguments, rule_of
@@ -101,7 +102,7 @@ def _input(ctx: LoweringContext, node: fx.Node, inputs: list[Buffer]) -> Lowered
     device = from_torch_device(fake.device)
     buffer = Buffer(ctx.fresh_name(node.name), ctx.dtype_of(fake), device, layout)
     ctx.buffers[buffer.name] = buffer
-    ctx.storage_offsets[buffer.name] = int(fake.storage_offset())
+    ctx.storage_offsets[buffer.name] = as_index(fake.storage_offset())
     inputs.append(buffer)
     return ctx.load(buffer)
 
@@ -123,8 +124,9 @@ def _lower_call(ctx: LoweringContext, node: fx.Node, known: dict[fx.Node, Lowere
         made = ctx.mark()
         try:
             lowered = rule(ctx, *[_resolve(argument, known) for argument in arguments])
-        except TypeMismatchError:
-            lowered = None  # dtypes that the loops do not compute with; ATen takes or refuses them
+        except (TypeMismatchError, OpenSizeError):
+            # Dtypes that the loops do not compute with, or a rule that needs a size as a number.
+            lowered = None
         if lowered is not None:
             return lowered
         ctx.rewind(made)

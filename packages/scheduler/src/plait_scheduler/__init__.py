@@ -37,6 +37,7 @@ from plait_scheduler.program import (
     memory_of,
 )
 from plait_scheduler.schedule import Schedule, first_wrong_decision, plan, schedule
+from plait_scheduler.sizes import estimate, extent_of, size_places
 from plait_scheduler.text.print import print_kernel, print_program
 from plait_scheduler.writeback import is_whole
 from plait_utils import late_exports
@@ -95,7 +96,9 @@ __all__ = [
     "Storage",
     "Store",
     "__version__",
+    "estimate",
     "explain",
+    "extent_of",
     "first_wrong_decision",
     "is_whole",
     "load_python",
@@ -112,6 +115,7 @@ __all__ = [
     "render_python",
     "row_scratch",
     "schedule",
+    "size_places",
     "torch_kernel",
     "verify_kernel",
     "verify_program",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from plait_ir_lowering import Buffer, IndexExpr, Layout, Sym, as_index, atoms, evaluate
@@ -59,3 +60,13 @@ def collapsed(layout: Layout) -> Layout:
             size.append(extent)
             stride.append(step)
     return Layout(tuple(reversed(size)), tuple(reversed(stride)), layout.offset)
+
+
+def size_places(inputs: Sequence[Layout], symbols: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """For each size that the inputs have as a dimension, the input and the dimension."""
+    found: dict[str, tuple[int, int]] = {}
+    for place, layout in enumerate(inputs):
+        for dim, size in enumerate(layout.size):
+            if str(size) in symbols:
+                found.setdefault(str(size), (place, dim))
+    return {symbol: found[symbol] for symbol in symbols if symbol in found}

@@ -147,7 +147,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         """
         if isinstance(tensor, FakeTensor) and tensor.fake_mode is self:
             return tensor
-        if options or self.shape_env is not None or not _is_plain_tensor(tensor):
+        if options or self.shape_env is not None or not is_plain_tensor(tensor):
             return super().from_tensor(tensor, **options)
         return self.with_sizes(tensor)
 
@@ -197,7 +197,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         return fake
 
     def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self.from_tensor(tensor) if _is_plain_tensor(tensor) else tensor
+        return self.from_tensor(tensor) if is_plain_tensor(tensor) else tensor
 
     def _fake_storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
         key = tensor.untyped_storage()._cdata
@@ -404,7 +404,8 @@ def _strided(
     return torch.empty(0, dtype=dtype, device="meta").set_(storage, offset, sizes, strides)
 
 
-def _is_plain_tensor(tensor: torch.Tensor) -> bool:
+def is_plain_tensor(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is of torch's own class, strided, and reads its memory as it is."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided

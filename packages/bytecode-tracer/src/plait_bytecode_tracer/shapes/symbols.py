@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch._guards
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -17,7 +16,6 @@ from plait_bytecode_tracer.graph.results import size_node
 from plait_bytecode_tracer.guards import Kind, Range, Relation
 from plait_bytecode_tracer.outside.draws import UNDECIDED, is_drawn
 from plait_bytecode_tracer.outside.tensors import add_number, input_at
-from plait_bytecode_tracer.shapes.environment import make_environment
 from plait_bytecode_tracer.shapes.expressions import (
     OPPOSITE,
     Applied,
@@ -34,6 +32,7 @@ from plait_bytecode_tracer.shapes.expressions import (
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import Known, SymbolVariable, Variable
+from plait_utils.shape_environment import Place, make_environment
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState
@@ -153,7 +152,7 @@ class Symbols:
         from torch.fx.experimental.symbolic_shapes import DimDynamic
 
         environment = self.environment
-        place = _Place(f"n{len(self.expressions)}")
+        place = Place(f"n{len(self.expressions)}")
         symbol = environment.create_symbol(
             value,
             place,
@@ -409,17 +408,6 @@ class Symbols:
     def has_more(self) -> bool:
         """Whether the environment has assumed something since `guard_rest`."""
         return self.covered < len(self.environment.guards)
-
-
-class _Place(torch._guards.Source):
-    """Where the environment thinks that a symbol is from."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        return self._name
 
 
 def _plain(variable: Variable) -> Any:

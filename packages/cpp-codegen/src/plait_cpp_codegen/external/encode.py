@@ -21,7 +21,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from plait_cpp_codegen.external.schemas import overload_of
-from plait_cpp_codegen.tables import scalar_type
+from plait_cpp_codegen.tables import Number, scalar_type
 from plait_ir_lowering import Device, DType, ExternArg, ExternList, IndexExpr, TensorRef
 from plait_scheduler import CallExtern
 from plait_utils import dataclass
@@ -48,7 +48,7 @@ class NotEncodable(Exception):
 class Encoded:
     """A dispatcher call before its tensors are known."""
 
-    numbers: tuple[int, ...]
+    numbers: tuple[Number, ...]
     strings: tuple[str, ...]
     kinds: str
     """Of each return: "t" for a tensor, "l" for a list of tensors."""
@@ -92,7 +92,7 @@ def _element(kind: JitType) -> JitType:
 
 @dataclass(slots=True)
 class _Encoder:
-    numbers: list[int] = field(default_factory=list)
+    numbers: list[Number] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
     tensors: int = 0
 
@@ -130,13 +130,15 @@ def _items(arg: ExternArg, argument: Argument) -> tuple[ExternArg, ...]:
     raise NotEncodable(f"{arg!r} for a list")
 
 
-def _bits(kind: str, arg: ExternArg) -> int:
+def _bits(kind: str, arg: ExternArg) -> Number:
     """A slot, as a signed number of 64 bits."""
     if isinstance(arg, IndexExpr) and arg.is_constant:
         arg = arg.as_int()
     match kind, arg:
         case "IntType" | "SymIntType", bool() | int() if -(2**63) <= arg < 2**63:
             return int(arg)
+        case "IntType" | "SymIntType", IndexExpr():
+            return arg
         case "BoolType", bool() | int():
             return int(bool(arg))
         case "FloatType", bool() | int() | float():

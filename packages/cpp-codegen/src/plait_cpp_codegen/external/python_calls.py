@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, cast
 
@@ -32,26 +32,27 @@ class PythonCalls:
     """The external calls of a program, by their number among its steps.
 
     The native runtime calls this without grad mode and autocast, with one tensor for each
-    of `tensors_of(call)`; it gives the results as a flat tuple, None where there is none,
-    and raises what the operator raises.
+    of `tensors_of(call)` and the sizes that the program finds when it runs; it gives the results
+    as a flat tuple, None where there is none, and raises what the operator raises.
     """
 
     def __init__(self, program: Program) -> None:
         self._calls = tuple(step for step in program.steps if isinstance(step, CallExtern))
+        self._symbols = program.symbols
         self._callers: dict[int, _Caller] = {}
 
-    def __call__(self, index: int, *tensors: Tensor) -> tuple[Tensor | None, ...]:
+    def __call__(self, index: int, *given: Tensor | int) -> tuple[Tensor | None, ...]:
         caller = self._callers.get(index)
         if caller is None:
-            caller = self._callers[index] = _caller(self._calls[index])
-        made = caller(*tensors)
+            caller = self._callers[index] = _caller(self._calls[index], self._symbols)
+        made = caller(*given)
         if isinstance(made, Tensor):
             return (_plain(made),)
         return tuple(_plain(result) for result in _flat(made))
 
 
-def _caller(call: CallExtern) -> _Caller:
-    """A function of the call's tensors alone; its other arguments are constants of the text."""
+def _caller(call: CallExtern, symbols: Sequence[str]) -> _Caller:
+    """A function of the call's tensors and of sizes; its other arguments are constants."""
     overload = overload_of(call)
     text = _CallText({"op": overload})
     given = iter(call.args)
@@ -59,7 +60,7 @@ def _caller(call: CallExtern) -> _Caller:
     for argument in overload._schema.arguments:
         value = text.tensor() if argument.is_out else text.value(next(given), argument)
         parts.append(f"{argument.name}={value}" if argument.kwarg_only else value)
-    names = ", ".join(f"t{number}" for number in range(text.tensors))
+    names = ", ".join([*(f"t{number}" for number in range(text.tensors)), *symbols])
     made = f"op({', '.join(parts)})"
     if call.out_variant:  # whose results the program has already
         made = f"({made}, ())[1]"
@@ -83,6 +84,8 @@ class _CallText:
             return self.tensor()
         if isinstance(arg, ExternList):
             return f"[{', '.join(self.value(item, argument) for item in arg.items)}]"
+        if isinstance(arg, IndexExpr):
+            return f"({arg})"
         name = f"c{self._constants}"
         self._constants += 1
         self.names[name] = _constant(arg, str(argument.real_type))
@@ -95,8 +98,6 @@ def _constant(arg: ExternArg, kind: str) -> object:
             return to_torch_dtype(arg)
         case Device():
             return torch.device(str(arg))
-        case IndexExpr():
-            return arg.as_int()
         case str() if "Layout" in kind or "MemoryFormat" in kind:
             return getattr(torch, arg.removeprefix("torch."))
     return arg

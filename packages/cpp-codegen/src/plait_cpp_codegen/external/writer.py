@@ -10,7 +10,7 @@ from plait_cpp_codegen.external.encode import Encoded, NotEncodable, encode_call
 from plait_cpp_codegen.external.schemas import overload_of, tensors_of
 from plait_cpp_codegen.external.shims import Shim, shim_of
 from plait_cpp_codegen.kernels.index import c_index
-from plait_cpp_codegen.tables import Tables, integer, real, scalar_type, string
+from plait_cpp_codegen.tables import Number, Tables, integer, real, scalar_type, string
 from plait_ir_lowering import DType, ExternArg, ExternList, IndexExpr, Layout, TensorRef
 from plait_scheduler import CallExtern, ProgramBuffer
 from plait_utils import dataclass
@@ -27,6 +27,8 @@ class ExternWriter:
     buffer: Callable[[str], ProgramBuffer]
     place: Callable[[str], tuple[str, str]]
     """C++ lvalues of a buffer's data pointer and of its owner."""
+    symbols: int = 0
+    """How many sizes are known only when the program runs."""
     functions: list[str] = field(default_factory=list)
     """The C functions of torch that are called."""
     count: int = 0
@@ -69,8 +71,10 @@ class ExternWriter:
         schema = overload._schema
         counts = f"{self.count}, {len(schema.arguments)}, {len(schema.returns)}"
         tail = f"{len(tensors)}, {len(results)}, {specs}, {result_specs}"
-        text = f"{{{counts}, {self._encoded(name, call)}, {tail}}}"
-        self.tables.lines.append(f"static const ExternCall {name} = {text};")
+        sizes = f"{self.symbols}, n" if self.symbols else "0, 0"
+        text = f"{{{counts}, {self._encoded(name, call)}, {tail}, {sizes}}}"
+        define = self.tables.define_open if self.symbols else self.tables.define
+        define("ExternCall", name, text)
 
     def _encoded(self, name: str, call: CallExtern) -> str:
         names = f"{string(call.op)}, {string(call.overload)}"
@@ -91,7 +95,7 @@ class ExternWriter:
         if not items:
             return "0"
         text = ", ".join(items)
-        self.tables.lines.append(f"static const TensorSpec {name}_results[] = {{{text}}};")
+        self.tables.define("TensorSpec", f"{name}_results[]", f"{{{text}}}")
         return f"{name}_results"
 
     def _described(self, ref: TensorRef) -> tuple[DType, Layout]:
@@ -185,6 +189,10 @@ class _ShimArguments:
             case "t", TensorRef():
                 self._tensors += 1
                 return self.tensor(self._tensors - 1)
+            case "i", IndexExpr():
+                return f"(int64_t)({c_index(arg)})"
+            case "d", IndexExpr():
+                return f"(double)({c_index(arg)})"
             case "i", bool() | int():
                 return f"(int64_t){integer(int(arg))}"
             case "b", bool() | int():
@@ -217,9 +225,9 @@ class _ShimArguments:
             array = self._array(type_, [self._one(kind, item) for item in arg.items])
         return f"&{array}[0]", length
 
-    def _integer(self, item: ExternArg) -> int:
-        if isinstance(item, IndexExpr) and item.is_constant:
-            return item.as_int()
+    def _integer(self, item: ExternArg) -> Number:
+        if isinstance(item, IndexExpr):
+            return item
         if isinstance(item, int):
             return int(item)
         raise UnsupportedProgramError(f"{item!r} in a list of integers")

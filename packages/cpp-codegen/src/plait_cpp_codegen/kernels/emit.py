@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import field
 
-from plait_cpp_codegen.kernels.costs import statement_cycles
-from plait_cpp_codegen.kernels.index import kernel_index
+from plait_cpp_codegen.kernels.index import c_index, kernel_index
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, plan_loops
 from plait_cpp_codegen.kernels.reductions import accumulate, accumulator, join, result, start
 from plait_cpp_codegen.kernels.scans import across_rows, along_row, states
-from plait_cpp_codegen.kernels.sizes import RenderedCppKernel, size
+from plait_cpp_codegen.kernels.sizes import RenderedCppKernel
+from plait_cpp_codegen.kernels.tasks import decoded, grain_of, tasks_of
 from plait_cpp_codegen.kernels.types import MEMORY, REGISTER
 from plait_cpp_codegen.kernels.values import ValueEmitter
 from plait_ir_lowering import (
     CheckedIndex,
     Const,
     DType,
+    IndexExpr,
     Local,
     Op,
     ReductionKind,
@@ -42,13 +42,10 @@ from plait_utils import dataclass
 
 _ACCUMULATORS = 4
 _STACK_SCRATCH_BYTES = 65536
-_COLUMNS_PER_TASK = 8192
 _FEW_VECTORS = 8
 """Up to how many vectors of columns what is left of them matters."""
 _NARROWEST = 4
 """Lanes of the narrowest vectors."""
-_CYCLES_PER_TASK = 8192
-"""Less is not worth another thread."""
 _INDENT = "  "
 _DIVISIONS = frozenset({"floordiv", "rem", "truncdiv", "fmod"})
 
@@ -57,9 +54,12 @@ def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
     """The C++ of a kernel, for vectors of `vector_bytes`."""
     plan = plan_loops(kernel, vector_bytes)
     writer = _Writer(plan)
-    tasks, grain = writer.tasks()
     comment, body = writer.loops(), writer.body()
-    return RenderedCppKernel(kernel.name, comment, body, _can_fail(kernel), tasks, grain)
+    tasks = tasks_of(plan)
+    grain = grain_of(plan, tasks)
+    return RenderedCppKernel(
+        kernel.name, comment, body, _can_fail(kernel), tasks.count, grain, kernel.symbols
+    )
 
 
 def _can_fail(kernel: Kernel) -> bool:
@@ -98,7 +98,11 @@ class _Writer:
     def body(self) -> str:
         """What runs a range of tasks, with marked sizes."""
         body = self._row_mode() if self.plan.along_rows else self._column_mode()
-        return "\n".join(_indented([*self._parameters(), *body]))
+        sizes = [
+            f"const int64_t {name} = arguments.n[{number}]; (void){name};"
+            for number, name in enumerate(self.kernel.symbols)
+        ]
+        return "\n".join(_indented([*sizes, *self._parameters(), *body]))
 
     def loops(self) -> str:
         """What the kernel runs over, for people."""
@@ -135,40 +139,6 @@ class _Writer:
             hoisted=None if inner_loops else self.hoisted,
         )
 
-    # How the range of outer points is divided.
-
-    def _tasks(self) -> tuple[int, int]:
-        """How many tasks there are, and how many columns a task has (0 in row mode)."""
-        outer = self.kernel.outer
-        if self.plan.along_rows or not outer:
-            return extent_of(outer), 0
-        columns = outer[-1].extent.as_int()
-        rows = extent_of(outer[:-1])
-        width = columns
-        if self.kernel.inner:
-            width = min(columns, 4 * self.plan.lanes)
-        elif rows < 64:
-            width = min(columns, _COLUMNS_PER_TASK)
-        return rows * max(math.ceil(columns / max(width, 1)), 1), width
-
-    def tasks(self) -> tuple[int, int]:
-        """How many tasks there are, and how many are worth a thread."""
-        tasks, width = self._tasks()
-        points = (width or 1) * max(extent_of(self.kernel.inner), 1)
-        lanes = self.plan.lanes
-        work = sum(statement_cycles(statement, lanes) for statement in self.kernel.statements)
-        return tasks, max(int(_CYCLES_PER_TASK / max(points * work / lanes, 1)), 1)
-
-    def _decode(self, variables: Sequence[Var], from_: str) -> list[str]:
-        lines = []
-        for position, var in enumerate(variables):
-            below = max(extent_of(variables[position + 1 :]), 1)  # where 0, there is no point
-            text = from_ if below == 1 else f"{from_} / {below}"
-            if position:
-                text = f"({text}) % {max(var.extent.as_int(), 1)}"
-            lines.append(f"const int64_t {var.name} = {text}; (void){var.name};")
-        return lines
-
     # Column mode: lanes are neighbouring outer points.
 
     def _column_mode(self) -> list[str]:
@@ -181,46 +151,43 @@ class _Writer:
                 *self._scratch(1),
                 *row,
             ]
-        _, width = self._tasks()
+        tasks = tasks_of(self.plan)
         vector = outer[-1].name
-        columns = outer[-1].extent.as_int()
-        blocks = max(math.ceil(columns / max(width, 1)), 1)
+        columns, width, blocks = map(kernel_index, (outer[-1].extent, tasks.width, tasks.blocks))
         lanes = self.plan.lanes
         body = self._column_row()
         return [
             *self._scratch(lanes),
             "for (int64_t task = begin; task < end; ++task) {",
-            *_indented(
-                [f"const int64_t row = task / {size(blocks)}, block = task % {size(blocks)};"]
-            ),
-            *_indented(self._decode(outer[:-1], "row")),
+            *_indented([f"const int64_t row = task / {blocks}, block = task % {blocks};"]),
+            *_indented(decoded(outer[:-1], "row")),
             *_indented(["(void)row; (void)block;"]),
             *_indented(self.hoisted),
             f"  auto point = [&](auto lanes, int64_t {vector}) __attribute__((always_inline)) {{",
             "    constexpr int L = decltype(lanes)::value;",
             *_indented(body, 2),
             "  };",
-            f"  const int64_t first = block * {size(width)};",
-            f"  const int64_t end_of_block = first + {size(width)};",
-            f"  const int64_t last = end_of_block < {size(columns)} ? end_of_block : "
-            f"{size(columns)};",
+            f"  const int64_t first = block * {width};",
+            f"  const int64_t end_of_block = first + {width};",
+            f"  const int64_t last = end_of_block < {columns} ? end_of_block : {columns};",
             "  int64_t at = first;",
             *(
                 [f"  for (; at + {lanes} <= last; at += {lanes}) point(Lanes<{lanes}>{{}}, at);"]
                 if lanes > 1
                 else []
             ),
-            *(f"  {line}" for line in self._narrow_columns(columns, blocks)),
+            *(f"  {line}" for line in self._narrow_columns(outer[-1].extent, tasks.blocks)),
             "  for (; at < last; ++at) point(Lanes<1>{}, at);",
             "}",
         ]
 
-    def _narrow_columns(self, columns: int, blocks: int) -> list[str]:
+    def _narrow_columns(self, columns: IndexExpr, blocks: IndexExpr) -> list[str]:
         """Narrower vectors for what whole ones leave of few columns, as 8 of 24 channels."""
         lanes = self.plan.lanes
-        if blocks > 1 or columns > _FEW_VECTORS * lanes:
+        known = columns.is_constant and blocks.is_constant
+        if not known or blocks.constant > 1 or columns.constant > _FEW_VECTORS * lanes:
             return []
-        rest, lines = columns % lanes, []
+        rest, lines = columns.constant % lanes, []
         while lanes > _NARROWEST:
             lanes //= 2
             if rest & lanes:
@@ -273,7 +240,7 @@ class _Writer:
         return [
             *self._scratch(1),
             "for (int64_t row = begin; row < end; ++row) {",
-            *_indented(self._decode(self.kernel.outer, "row")),
+            *_indented(decoded(self.kernel.outer, "row")),
             *_indented(lines),
             "}",
         ]
@@ -329,7 +296,7 @@ class _Writer:
     def _inner_around(
         self, phase: Phase, reduces: Sequence[Reduce], copies: int, last: Var
     ) -> list[str]:
-        lanes, extent = self.plan.lanes, last.extent.as_int()
+        lanes, extent = self.plan.lanes, kernel_index(last.extent)
         step, at = f"step{phase_name(phase)}", "at"
 
         def call(width: int, place: str, suffix: str) -> str:
@@ -343,13 +310,9 @@ class _Writer:
                     call(lanes, f"{at} + {copy * lanes}", str(copy)) for copy in range(copies)
                 )
                 stride = copies * lanes
-                loop.append(
-                    f"for (; at + {stride} <= {size(extent)}; at += {stride}) {{ {unrolled} }}"
-                )
-            loop.append(
-                f"for (; at + {lanes} <= {size(extent)}; at += {lanes}) {call(lanes, at, '0')}"
-            )
-        loop.append(f"for (; at < {size(extent)}; ++at) {call(1, at, 'tail')}")
+                loop.append(f"for (; at + {stride} <= {extent}; at += {stride}) {{ {unrolled} }}")
+            loop.append(f"for (; at + {lanes} <= {extent}; at += {lanes}) {call(lanes, at, '0')}")
+        loop.append(f"for (; at < {extent}; ++at) {call(1, at, 'tail')}")
         around = self.kernel.inner[:-1]
         if not around:
             return ["{", *_indented(loop), "}"]
@@ -454,14 +417,14 @@ class _Writer:
                 lines.append(f"int64_t {var.name} = 0; (void){var.name};")
         for name, dtype in kept:
             kind = REGISTER[dtype]
-            size = DType.f64.itemsize * points
-            if size <= _STACK_SCRATCH_BYTES * 4:
+            nbytes = points * DType.f64.itemsize
+            if nbytes.is_constant and nbytes.constant <= _STACK_SCRATCH_BYTES * 4:
                 lines.append(f"alignas(64) {kind} scratch_{name}[{points}];")
             else:
                 lines.append(f"static thread_local Block block_{name};")
                 lines.append(
                     f"{kind}* const scratch_{name} = "
-                    f"({kind}*)block_{name}.at_least({points} * sizeof({kind}));"
+                    f"({kind}*)block_{name}.at_least({c_index(points)} * sizeof({kind}));"
                 )
         return lines
 

@@ -53,6 +53,7 @@ def _divide(
     low = bounds(numerator)[0]
     # What is divided by stays a constant: compilers make a multiplication of it.
     top, bottom = _spelled(numerator, spell), c_index(denominator)
+    bottom = bottom if denominator.is_constant else f"({bottom})"
     if low is not None and low >= 0:
         return f"({top} {operator} {bottom})"
     return f"{function}({top}, {bottom})"

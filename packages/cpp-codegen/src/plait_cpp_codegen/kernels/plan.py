@@ -24,7 +24,17 @@ from plait_ir_lowering import (
     stride_of,
     substitute,
 )
-from plait_scheduler import Accumulate, Kernel, Let, Phase, Reduce, Statement, Store, phases
+from plait_scheduler import (
+    Accumulate,
+    Kernel,
+    Let,
+    Phase,
+    Reduce,
+    Statement,
+    Store,
+    estimate,
+    phases,
+)
 from plait_utils import dataclass
 
 _GATHER_COST = 8.0
@@ -111,13 +121,13 @@ def _choose(kernel: Kernel) -> tuple[Var | None, bool]:
 
 
 def _cost(touched: Sequence[tuple[IndexExpr, bool]], var: Var) -> float:
-    extent = var.extent.as_int()
+    extent = estimate(var.extent)
     total = 64.0 / max(extent, 1)
     for offset, _ in touched:
         stride = stride_of(offset, var)
         if stride is None or not stride.is_constant:
             total += _GATHER_COST
-        elif stride.as_int() == 0:
+        elif stride.constant == 0:
             total += _UNIFORM_COST
         else:
             total += 1.0 if stride.as_int() == 1 else _GATHER_COST
@@ -127,7 +137,7 @@ def _cost(touched: Sequence[tuple[IndexExpr, bool]], var: Var) -> float:
 def _merge(kernel: Kernel, which: str) -> Kernel:
     """Merge neighbouring variables wherever every access stays affine."""
     variables: list[Var] = list(getattr(kernel, which))
-    if extent_of(variables) == 0:  # no point to run, and no extent to divide by
+    if not extent_of(variables).terms:  # no point to run, and no extent to divide by
         return kernel
     position = len(variables) - 1
     while position > 0:
@@ -192,6 +202,6 @@ def _moved(statement: Statement, places: dict[Atom, IndexExpr]) -> Statement:
             return replace(statement, value=value, index=tuple(index(i) for i in statement.index))
 
 
-def extent_of(variables: Sequence[Var]) -> int:
+def extent_of(variables: Sequence[Var]) -> IndexExpr:
     """How many points the variables span."""
-    return product([v.extent for v in variables]).as_int()
+    return product([v.extent for v in variables])

@@ -10,7 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from plait_ir_lowering import IndexExpr, as_index
 from plait_utils import dataclass
+
+_NONE = as_index(0)
 
 _MARKED = re.compile("\x01(-?[0-9]+)\x02")
 _SMALL = 8
@@ -36,14 +39,16 @@ class RenderedCppKernel:
     """With marked sizes."""
     can_fail: bool
     """Whether it may set the error: an index out of range, an integer divided by 0."""
-    tasks: int = 0
+    tasks: IndexExpr = _NONE
     """How many parts its points are divided into, from 0; the function runs a range of them."""
-    grain: int = 1
-    """How many tasks are worth a thread."""
+    grain: str = "1"
+    """C++ of how many tasks are worth a thread: a number, or over `symbols`."""
+    symbols: tuple[str, ...] = ()
+    """The sizes that are known only when the program runs: what the function is given as sizes."""
     range: str = ""
     """The function, once it is known."""
     sizes: tuple[int, ...] = ()
-    """What the function is given as sizes."""
+    """What the function is given as sizes, where it serves kernels of several."""
 
 
 def kernel_functions(
@@ -56,7 +61,7 @@ def kernel_functions(
     sources: list[str] = []
     found: dict[str, RenderedCppKernel] = {}
     for members in alike.values():
-        if len(members) < _FEWEST:
+        if len(members) < _FEWEST or members[0].symbols:
             made = [replace(kernel, range=f"{kernel.name}_range") for kernel in members]
             sources += [_function(each, _MARKED.sub(r"\1", each.body)) for each in made]
         else:

@@ -289,7 +289,7 @@ class ValueEmitter:
         match name:
             case "to" if (
                 isinstance(values[0], IndexValue)
-                and not dtype.is_float
+                and not (dtype.is_reduced_precision or dtype is DType.bool_)
                 and (not self.is_varying(values[0]))
             ):
                 return f"splat<{register}, L>(({register})({kernel_index(values[0].expr)}))"

@@ -26,6 +26,8 @@ struct ExternCall {
   int32_t tensors, results;        // how many go in, and come out (of an out variant, none)
   const TensorSpec* tensor_specs;
   const TensorSpec* result_specs;
+  int32_t size_count;              // sizes that are known only when the program runs
+  const int64_t* sizes;
 };
 // The tags of encoded arguments.
 enum : int64_t { NOTHING, TENSOR, BITS, PRESENT, LIST, STRING };
@@ -49,10 +51,18 @@ struct Api {
 // What `plait_run` and the functions above return, beside 0; the first two are of kernels.
 enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR };
 
+// A size of an input.
+struct SizePlace { int32_t input, dim; };
+
 struct Signature {
   int32_t inputs, outputs, functions, calls;
   uint64_t torch_version;
   const TensorSpec* input_specs; const TensorSpec* output_specs;
   const char* const* function_names; void** function_table;  // 0 where torch lacks the function
-  int (*run)(void* const* inputs, Output* outputs, const Api* api);
+  int (*run)(void* const* inputs, Output* outputs, const Api* api, const int64_t* sizes);
+  // Of a program for many sizes: how many these are and which sizes of inputs; how many sizes and strides the inputs
+  // and then the outputs have, the sizes of each before its strides, and what computes them.
+  int32_t size_count, number_count;
+  const SizePlace* size_places;
+  void (*describe)(const int64_t* sizes, int64_t* numbers);
 };

@@ -223,12 +223,14 @@ bool take_object(PyObject* object, const TensorSpec& spec, void** tensor) {
 }
 bool call_python(const Api* api, const ExternCall& call, void* const* data, void** results) {
   int state = PyGILState_Ensure();
-  PyObject* arguments = PyTuple_New(call.tensors + 1);
+  PyObject* arguments = PyTuple_New(call.tensors + call.size_count + 1);
   bool good = arguments && !PyTuple_SetItem(arguments, 0, PyLong_FromLongLong(call.index));
   for (int i = 0; i < call.tensors && good; ++i) {
     PyObject* tensor = lend(data[i], call.tensor_specs[i]);
     good = tensor && !PyTuple_SetItem(arguments, i + 1, tensor);
   }
+  for (int i = 0; i < call.size_count && good; ++i)
+    good = !PyTuple_SetItem(arguments, call.tensors + 1 + i, PyLong_FromLongLong(call.sizes[i]));
   PyObject* made = good ? PyObject_CallObject((PyObject*)api->python, arguments) : nullptr;
   if (arguments) Py_DecRef(arguments);
   for (int i = 0; i < call.results; ++i) {

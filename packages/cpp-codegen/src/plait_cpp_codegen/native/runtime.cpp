@@ -15,15 +15,22 @@ bool matches(const DLTensor& t, const TensorSpec& spec) {
 bool is_number(PyObject* given, const TensorSpec& spec) {
   return given->type == (void*)&PyFloat_Type && spec.rank == 0 && spec.code == 2 && spec.bits == 64;
 }
-struct OutputManaged { DLManaged managed; Output output; };
+struct OutputManaged { DLManaged managed; Output output; int64_t numbers[]; };
 void discard(const Output& output) { if (output.tensor) delete_tensor_object(output.tensor); else release(output.block); }
 void delete_output(DLManaged* managed) {
   discard(((OutputManaged*)managed->context)->output);
   free(managed->context);
 }
-PyObject* wrap(const Output& output, const TensorSpec& spec) {
-  OutputManaged* made = (OutputManaged*)calloc(1, sizeof(OutputManaged));
+// `open` says that the sizes and strides are those of this call alone.
+PyObject* wrap(const Output& output, TensorSpec spec, bool open) {
+  size_t bytes = open ? sizeof(int64_t) * spec.rank : 0;
+  OutputManaged* made = (OutputManaged*)calloc(1, sizeof(OutputManaged) + 2 * bytes);
   made->output = output;
+  if (open) {
+    memcpy(made->numbers, spec.sizes, bytes);
+    memcpy(made->numbers + spec.rank, spec.strides, bytes);
+    spec.sizes = made->numbers; spec.strides = made->numbers + spec.rank;
+  }
   DLManaged& managed = made->managed;
   managed.version = exchange->version;
   managed.context = made; managed.deleter = delete_output;
@@ -61,14 +68,42 @@ struct BelowModes {
   }
 };
 
-int run(const Program& program, void* const* inputs, Output* outputs) {
+int run(const Program& program, void* const* inputs, Output* outputs, const int64_t* sizes) {
   BelowModes below(program.signature->calls > 0);
   if (!below.good) return PYTHON_ERROR;
   void* thread = PyEval_SaveThread();
-  int code = program.signature->run(inputs, outputs, &program.api);
+  int code = program.signature->run(inputs, outputs, &program.api, sizes);
   PyEval_RestoreThread(thread);
   return code;
 }
+
+// The sizes of one call of a program for many, and what its inputs and outputs are for them.
+struct OpenCall {
+  const Signature& signature;
+  int64_t *sizes = nullptr, *numbers = nullptr;
+  int64_t used = 0;
+  explicit OpenCall(const Signature& of) : signature(of) {}
+  // Whether the inputs have the sizes that are needed; else an exception is set.
+  bool describe(PyObject* const* inputs) {
+    for (int i = 0; i < signature.size_count; ++i) {
+      const SizePlace& place = signature.size_places[i];
+      DLTensor tensor;
+      if (exchange->view(inputs[place.input], &tensor)) return false;
+      if (tensor.ndim != signature.input_specs[place.input].rank)
+        return PyErr_Format(PyExc_ValueError, "input %d of this program has another rank than it was compiled for", place.input);
+      sizes[i] = tensor.shape[place.dim];
+    }
+    signature.describe(sizes, numbers);
+    return true;
+  }
+  // The next tensor's description, with the sizes of this call.
+  TensorSpec next(TensorSpec spec) {
+    if (!signature.size_count) return spec;
+    spec.sizes = numbers + used; spec.strides = numbers + used + spec.rank;
+    used += 2 * spec.rank;
+    return spec;
+  }
+};
 
 PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   const Program* program = (const Program*)PyCapsule_GetPointer(self, "plait.program");
@@ -78,21 +113,25 @@ PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t co
     return PyErr_Format(PyExc_TypeError, "this program takes %d tensors, not %zd", signature.inputs, count);
   void** inputs = (void**)__builtin_alloca(sizeof(void*) * (count + 1));
   double* numbers = (double*)__builtin_alloca(sizeof(double) * (count + 1));
+  OpenCall open(signature);
+  open.sizes = (int64_t*)__builtin_alloca(sizeof(int64_t) * (signature.size_count + 1));
+  open.numbers = (int64_t*)__builtin_alloca(sizeof(int64_t) * (signature.number_count + 1));
+  if (signature.size_count && !open.describe(arguments)) return nullptr;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    if (is_number(arguments[i], signature.input_specs[i])) {
+    if (is_number(arguments[i], signature.input_specs[i])) {  // which has no sizes
       numbers[i] = PyFloat_AsDouble(arguments[i]);
       inputs[i] = &numbers[i];
       continue;
     }
     DLTensor tensor;
     if (exchange->view(arguments[i], &tensor)) return nullptr;
-    if (!matches(tensor, signature.input_specs[i]))
+    if (!matches(tensor, open.next(signature.input_specs[i])))
       return PyErr_Format(PyExc_ValueError, "input %zd of this program has another dtype, shape, strides or device than it was compiled for", i);
     inputs[i] = (char*)tensor.data + tensor.byte_offset;
   }
   Output* outputs = (Output*)__builtin_alloca(sizeof(Output) * (signature.outputs + 1));
   memset(outputs, 0, sizeof(Output) * signature.outputs);
-  if (int code = run(*program, inputs, outputs)) {
+  if (int code = run(*program, inputs, outputs, open.sizes)) {
     for (int i = 0; i < signature.outputs; ++i) discard(outputs[i]);
     if (code == INDEX_OUT_OF_RANGE) return PyErr_Format(PyExc_IndexError, "index out of range in self");
     if (code == DIVISION_BY_ZERO) return PyErr_Format(PyExc_RuntimeError, "ZeroDivisionError");
@@ -101,7 +140,7 @@ PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t co
   }
   PyObject* result = PyTuple_New(signature.outputs);
   for (int i = 0; i < signature.outputs; ++i) {
-    PyObject* tensor = result ? wrap(outputs[i], signature.output_specs[i]) : nullptr;
+    PyObject* tensor = result ? wrap(outputs[i], open.next(signature.output_specs[i]), signature.size_count > 0) : nullptr;
     if (!tensor) {
       for (int j = i + 1; j < signature.outputs; ++j) discard(outputs[j]);
       if (result) Py_DecRef(result);

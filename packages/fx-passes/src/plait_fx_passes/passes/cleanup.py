@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import fx
 from torch._ops import OpOverload
 
@@ -55,6 +56,8 @@ def value_key(argument: object) -> object:
         return tuple(value_key(each) for each in argument)
     if isinstance(argument, (int, float, complex)):
         return type(argument), repr(argument)
+    if isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return type(argument), argument.node.expr
     if isinstance(argument, slice):
         return slice, value_key((argument.start, argument.stop, argument.step))
     return argument

@@ -160,6 +160,8 @@ def _described(argument: object) -> Described:
         return _Tensor(argument.dtype, argument.dim())
     if is_number(argument):
         return _Number(float, 0.5)
+    if isinstance(argument, torch.SymInt):
+        return _Number(int, argument.node.hint)
     if isinstance(argument, (bool, int, float, complex)):
         return _Number(type(argument), argument)
     if isinstance(argument, (list, tuple)):

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait_fx_passes.errors import AtenTraceError, ValuesCheckedError
 from plait_fx_passes.op_info import OpInfo, OpKind, op_info, run_composite
+from plait_fx_passes.open_sizes import OpenGraph
 from plait_fx_passes.record.aliases import Alias, Lineage, Storage, new_base, read, with_layout
 from plait_fx_passes.record.checks import ask_to_check
 from plait_fx_passes.record.draws import Draws
@@ -75,7 +76,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         decompositions: Mapping[OpOverload, Rule],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self.graph = fx.Graph()
+        self.graph = fx.Graph() if fake_mode.shape_env is None else OpenGraph()
         self.fake_mode = fake_mode
         self.meta: dict[str, object] = {}
         self.lifter = lifter

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manag
 
 from plait_fx_passes.aten_graph import Detached, ViewStep
 from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.layouts import surely_equal
 from plait_fx_passes.record.aliases import Alias, Lineage
 from plait_fx_passes.record.fakes import fake_result, permuted
 from plait_fx_passes.record.views import canonical_view, part_steps
@@ -110,10 +111,10 @@ def _bind_view(
     recorder: Recorder, value: FakeTensor, alias: Alias, base: torch.Tensor, step: ViewStep
 ) -> None:
     if step.op in _IDENTITY_VIEWS or (
-        value.shape == base.shape
-        and value.stride() == base.stride()
+        surely_equal(value.shape, base.shape)
+        and surely_equal(value.stride(), base.stride())
         and value.dtype == base.dtype
-        and value.storage_offset() == base.storage_offset()
+        and surely_equal([value.storage_offset()], [base.storage_offset()])
         and step.op not in (aten._conj.default, aten._neg_view.default)
     ):
         recorder.bind(value, alias)

@@ -14,15 +14,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from math import gcd
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from plait_ir_lowering.ir.interned import Interned
+
+if TYPE_CHECKING:
+    import torch
 
 Monomial: TypeAlias = "tuple[Atom, ...]"
 """A product of atoms, sorted by text; the empty product is 1."""
 
 Bounds: TypeAlias = tuple[int | None, int | None]
 """Inclusive lower and upper bound; None where unknown."""
+
+
+class OpenSizeError(ValueError):
+    """A size is needed as a number, and is known only when the program runs."""
 
 
 class Atom(Interned):
@@ -142,9 +149,9 @@ class IndexExpr(Interned):
         return not self.terms or (len(self.terms) == 1 and not self.terms[0][0])
 
     def as_int(self) -> int:
-        """The value of a constant expression. Raises ValueError for any other."""
+        """The value of a constant expression. Raises OpenSizeError for any other."""
         if not self.is_constant:
-            raise ValueError(f"{self} is not a constant")
+            raise OpenSizeError(f"{self} is known only when the program runs")
         return self.constant
 
     def __add__(self, other: IndexExpr | int) -> IndexExpr:
@@ -191,10 +198,17 @@ class IndexExpr(Interned):
         return f"<{self.text}>"
 
 
-def as_index(value: IndexExpr | int) -> IndexExpr:
-    """`value` as an expression."""
+def as_index(value: IndexExpr | int | torch.SymInt) -> IndexExpr:
+    """`value` as an expression: a number, an expression, or a symbolic size of torch's.
+
+    Raises LoweringError for a size that index expressions cannot say.
+    """
     if isinstance(value, IndexExpr):
         return value
+    if type(value) is not int and hasattr(value, "node"):
+        from plait_ir_lowering.ir.open_sizes import index_of
+
+        return index_of(value.node.expr)
     return IndexExpr((((), int(value)),)) if value else ZERO
 
 
@@ -202,14 +216,15 @@ def _recombine(terms: dict[Monomial, int]) -> list[tuple[Monomial, int]]:
     """Fold `d*(e // d) + e % d` back to `e` wherever both occur."""
     for monomial, coefficient in list(terms.items()):
         for position, atom in enumerate(monomial):
-            if not isinstance(atom, Remainder) or not atom.denominator.is_constant:
+            if not isinstance(atom, Remainder) or len(atom.denominator.terms) != 1:
                 continue
             quotient = atom.numerator // atom.denominator
             if len(quotient.terms) != 1 or quotient.terms[0][1] != 1:
                 continue
+            factors, scale = atom.denominator.terms[0]
             rest = monomial[:position] + monomial[position + 1 :]
-            partner = tuple(sorted(rest + quotient.terms[0][0], key=lambda a: a.text))
-            if terms.get(partner) != coefficient * atom.denominator.constant:
+            partner = tuple(sorted(rest + quotient.terms[0][0] + factors, key=lambda a: a.text))
+            if terms.get(partner) != coefficient * scale:
                 continue
             without = {m: c for m, c in terms.items() if m not in (monomial, partner)}
             whole = IndexExpr.of({rest: coefficient}) * atom.numerator
@@ -221,7 +236,9 @@ def _recombine(terms: dict[Monomial, int]) -> list[tuple[Monomial, int]]:
 def _divide(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
     """Quotient and remainder, with what divides exactly taken out."""
     if not denominator.is_constant:
-        return _divide_symbolic(numerator, denominator)
+        from plait_ir_lowering.ir.open_division import divide_open
+
+        return divide_open(numerator, denominator)
     d = denominator.constant
     if d <= 0:
         raise ValueError(f"the divisor of {numerator} must be positive, not {d}")
@@ -288,43 +305,6 @@ def _single_atom(expr: IndexExpr) -> Atom | None:
     if len(expr.terms) == 1 and expr.terms[0][1] == 1 and len(expr.terms[0][0]) == 1:
         return expr.terms[0][0][0]
     return None
-
-
-def _divide_symbolic(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
-    """Division by a size: exact for terms that contain it, else kept as atoms."""
-    if len(denominator.terms) == 1:
-        factors, scale = denominator.terms[0]
-        whole: dict[Monomial, int] = {}
-        rest: dict[Monomial, int] = {}
-        for monomial, coefficient in numerator.terms:
-            left = _without(monomial, factors)
-            if left is not None and coefficient % scale == 0:
-                whole[left] = coefficient // scale
-            else:
-                rest[monomial] = coefficient
-        remaining = IndexExpr.of(rest)
-        if not remaining.terms or _below(remaining, denominator):
-            return IndexExpr.of(whole), remaining
-        quotient = IndexExpr.of({(Quotient(remaining, denominator),): 1})
-        remainder = IndexExpr.of({(Remainder(remaining, denominator),): 1})
-        return IndexExpr.of(whole) + quotient, remainder
-    quotient = IndexExpr.of({(Quotient(numerator, denominator),): 1})
-    return quotient, IndexExpr.of({(Remainder(numerator, denominator),): 1})
-
-
-def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
-    remaining = list(monomial)
-    for factor in factors:
-        if factor not in remaining:
-            return None
-        remaining.remove(factor)
-    return tuple(remaining)
-
-
-def _below(expr: IndexExpr, limit: IndexExpr) -> bool:
-    """True where 0 ≤ expr < limit is certain because expr is a variable of that extent."""
-    atom = _single_atom(expr)
-    return isinstance(atom, Var) and atom.extent is limit
 
 
 @lru_cache(maxsize=65536)

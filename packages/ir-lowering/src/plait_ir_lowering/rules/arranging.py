@@ -121,7 +121,7 @@ def diag_embed(
     """The last axis along a diagonal, between zeros."""
     if x.dtype.kind == "complex":
         return None
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     places = [dim.expr for dim in dims]
     a, b = _axis(first, len(dims)), _axis(second, len(dims))
     others = [place for number, place in enumerate(places) if number not in (a, b)]
@@ -148,6 +148,6 @@ def eye_of_columns(ctx: LoweringContext, n: Any, m: Any, *rest: Any) -> Lowered:
 def _eye(ctx: LoweringContext) -> Lowered:
     if ctx.result.is_complex():
         return None
-    row, column = dims = dimensions([int(size) for size in ctx.result.shape])
+    row, column = dims = dimensions(ctx.result.shape)
     dtype = ctx.dtype_of(ctx.result)
     return TensorExpr(dims, cast(_compare("eq", row.expr, column.expr), dtype))

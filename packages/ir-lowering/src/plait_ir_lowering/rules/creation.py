@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.index import as_index
 from plait_ir_lowering.ir.values import IndexValue, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.tensors import TensorExpr, dimensions
@@ -14,7 +17,7 @@ from plait_ir_lowering.tensors import TensorExpr, dimensions
 def _filled(ctx: LoweringContext, value: Any) -> Lowered:
     if ctx.result.is_complex():
         return None
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     return TensorExpr(dims, constant(value, ctx.dtype_of(ctx.result)))
 
 
@@ -82,16 +85,20 @@ def arange_start_step(ctx: LoweringContext, start: Any, end: Any, step: Any, *re
 
 def _arange(ctx: LoweringContext, start: Any, step: Any) -> Lowered:
     dtype = ctx.dtype_of(ctx.result)
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     position = dims[0].expr
     if dtype.is_integer:  # ATen truncates both before it counts
-        start, step = int(start), int(step)
-    if isinstance(start, int) and isinstance(step, int):
-        return TensorExpr(dims, cast(IndexValue(position * step + start), dtype))
+        start, step = _whole(start), int(step)
+    if isinstance(start, int | torch.SymInt) and isinstance(step, int):
+        return TensorExpr(dims, cast(IndexValue(position * step + as_index(start)), dtype))
     wide = DType.f64  # as ATen, for every float dtype
     count: Value = Op("to", [IndexValue(position)], wide)
     steps = Op("mul", [count, constant(step, wide)])
     return TensorExpr(dims, cast(Op("add", [steps, constant(start, wide)]), dtype))
+
+
+def _whole(number: Any) -> int | torch.SymInt:
+    return number if isinstance(number, torch.SymInt) else int(number)
 
 
 @lowers("linspace")

@@ -74,7 +74,7 @@ def elementwise(
     dtype = computation_dtype(operands, promotion)
     if dtype.kind == "complex" or ctx.result.is_complex():
         return None
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     scalars: DType | None = None
     if narrow_scalars and dtype is DType.f32:
         common = common_dtype(operands)

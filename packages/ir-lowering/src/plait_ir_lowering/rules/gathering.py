@@ -44,7 +44,7 @@ def checked_index(value: Value, size: IndexExpr, *, negative: bool) -> Value:
 
 def nothing(ctx: LoweringContext) -> TensorExpr:
     """The node's result, which has no elements."""
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     return ctx.pointwise(dims, constant(0, ctx.dtype_of(ctx.result)))
 
 

@@ -33,7 +33,7 @@ def image_axes(
     ctx: LoweringContext, x: TensorExpr, scales: Sequence[float | None]
 ) -> tuple[tuple[Var, ...], list[ImageAxis]]:
     """The dimensions of the result, and the last of them, one for each of `scales`."""
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     first = len(dims) - len(scales)
     axes = []
     for dim, extent, scale in zip(dims[first:], x.shape[first:], scales, strict=True):

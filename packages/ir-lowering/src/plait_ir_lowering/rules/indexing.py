@@ -8,7 +8,7 @@ from typing import Any
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import row_major
-from plait_ir_lowering.ir.index import IndexExpr
+from plait_ir_lowering.ir.index import ZERO, IndexExpr
 from plait_ir_lowering.ir.index_queries import product
 from plait_ir_lowering.ir.values import IndexValue, Masked, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
@@ -27,7 +27,7 @@ def embedding(
 ) -> Lowered:
     if weight.dtype.kind == "complex":
         return None
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     places = [dim.expr for dim in dims]
     chosen = checked_index(indices.at(places[:-1]), weight.shape[0], negative=False)
     return ctx.pointwise(dims, gathered(readable(ctx, weight), [chosen, places[-1]]))
@@ -37,7 +37,7 @@ def embedding(
 def index_select(ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr) -> Lowered:
     if not x.dims or not indices.dims or x.dtype.kind == "complex":
         return None
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     places: list[Place] = [dim.expr for dim in dims]
     at = axis + len(dims) if axis < 0 else axis
     places[at] = checked_index(indices.at([dims[at].expr]), x.shape[at], negative=False)
@@ -52,7 +52,7 @@ def gather(
         return None
     if ctx.result.dim() != len(x.dims):  # torch's meta kernel, for a tensor of one element
         raise ctx.error("its fake value has another rank than its result")
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     places: list[Place] = [dim.expr for dim in dims]
     at = axis + len(dims) if axis < 0 else axis
     chosen = indices.at([dim.expr for dim in dims])
@@ -65,7 +65,7 @@ def take(ctx: LoweringContext, x: TensorExpr, indices: TensorExpr) -> Lowered:
     """Elements counted in row-major order."""
     if not x.dims or x.dtype.kind == "complex":
         return None
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     total = product(x.shape)
     chosen = checked_index(indices.at([dim.expr for dim in dims]), total, negative=True)
     if total.is_constant and total.as_int() == 0:
@@ -85,7 +85,7 @@ def index(ctx: LoweringContext, x: TensorExpr, indices: Sequence[TensorExpr | No
     masks = any(each.dtype in (DType.bool_, DType.u8) for each in used.values())
     if not used or masks or x.dtype.kind == "complex":
         return None
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     places = [dim.expr for dim in dims]
     width = max(len(each.dims) for each in used.values())
     first, last = min(used), max(used)
@@ -109,13 +109,13 @@ def cat(ctx: LoweringContext, tensors: Sequence[TensorExpr], axis: int) -> Lower
     parts = [t for t in tensors if len(t.dims) == rank]
     if len(parts) != len(tensors) or dtype.kind == "complex":
         return None
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     places = [dim.expr for dim in dims]
     value: Value = constant(0, dtype)
-    start = 0
+    start = ZERO
     for part in parts:
-        stop = start + part.shape[at].as_int()
-        if stop > start:
+        stop = start + part.shape[at]
+        if stop is not start:
             inside = list(places)
             inside[at] = inside[at] - start
             within = _between(places[at], start, stop)
@@ -124,7 +124,7 @@ def cat(ctx: LoweringContext, tensors: Sequence[TensorExpr], axis: int) -> Lower
     return ctx.pointwise(dims, value)
 
 
-def _between(position: IndexExpr, start: int, stop: int) -> Value:
+def _between(position: IndexExpr, start: IndexExpr, stop: IndexExpr) -> Value:
     at = IndexValue(position)
     above = Op("ge", [at, constant(start, DType.i64)])
     return Op("logical_and", [above, Op("lt", [at, constant(stop, DType.i64)])])
@@ -134,7 +134,7 @@ def _between(position: IndexExpr, start: int, stop: int) -> Value:
 def constant_pad(ctx: LoweringContext, x: TensorExpr, pad: Sequence[int], fill: Any) -> Lowered:
     if x.dtype.kind == "complex":
         return None
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     if any(extent.is_constant and extent.as_int() == 0 for extent in x.shape):
         return ctx.pointwise(dims, constant(fill, x.dtype))
     places: list[IndexExpr] = [dim.expr for dim in dims]
@@ -147,7 +147,7 @@ def constant_pad(ctx: LoweringContext, x: TensorExpr, pad: Sequence[int], fill: 
         if before > 0:
             checks.append(Op("ge", [IndexValue(position), constant(0, DType.i64)]))
         if after > 0:
-            size = x.shape[axis].as_int()
+            size = x.shape[axis]
             checks.append(Op("lt", [IndexValue(position), constant(size, DType.i64)]))
     inside = x.at(places)
     if not checks:

@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.graph import ExternCall, TensorRef
 from plait_ir_lowering.ir.index import Var
+from plait_ir_lowering.ir.index_queries import product
 from plait_ir_lowering.ir.ops import ReductionKind
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, kind_of, lowers, rule_of
@@ -31,10 +32,9 @@ def _ref(ctx: LoweringContext, x: TensorExpr, position: int) -> TensorRef:
 
 
 def _is_small(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> bool:
-    work = b.shape[-1].as_int()
-    for extent in a.shape:
-        work *= extent.as_int()
-    return a.dtype.is_float and 0 < work <= ctx.options.small_matmul_work
+    work = product([*a.shape, b.shape[-1]])
+    small = work.is_constant and 0 < work.constant <= ctx.options.small_matmul_work
+    return a.dtype.is_float and small
 
 
 def _product(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> TensorExpr:

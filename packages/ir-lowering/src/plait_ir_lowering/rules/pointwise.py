@@ -214,7 +214,7 @@ def _predicate(ctx: LoweringContext, x: TensorExpr, name: str) -> Lowered:
 @lowers("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
 def where(ctx: LoweringContext, condition: TensorExpr, x: Any, y: Any) -> Lowered:
     dtype = ctx.dtype_of(ctx.result)
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     chosen = truth(condition.broadcast_at([dim.expr for dim in dims]))
     a, b = operand_values([x, y], dims, dtype)
     return ctx.pointwise(dims, Op("where", [chosen, a, b]))
@@ -380,7 +380,7 @@ def to_copy(
     if ctx.result.device != source or ctx.result.is_complex() or x.dtype.kind == "complex":
         return None
     target = from_torch_dtype(ctx.result.dtype)
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     return ctx.pointwise(dims, cast(x.at([dim.expr for dim in dims]), target))
 
 
@@ -394,11 +394,11 @@ def _argument_device(ctx: LoweringContext) -> torch.device:
 def clone(ctx: LoweringContext, x: TensorExpr, memory_format: Any) -> Lowered:
     if x.dtype.kind == "complex":
         return None
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     return ctx.pointwise(dims, x.at([dim.expr for dim in dims]))
 
 
 @lowers("copy")
 def copy(ctx: LoweringContext, x: TensorExpr, source: TensorExpr, non_blocking: Any) -> Lowered:
-    dims = dimensions([int(size) for size in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     return ctx.pointwise(dims, cast(source.broadcast_at([d.expr for d in dims]), x.dtype))

@@ -9,6 +9,8 @@ import torch
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.index import IndexExpr, OpenSizeError, bounds
+from plait_ir_lowering.ir.index_queries import product
 from plait_ir_lowering.ir.ops import ReductionKind
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
@@ -30,11 +32,17 @@ def accumulation_dtype(dtype: DType) -> DType:
     return DType.f32 if dtype.is_reduced_precision else dtype
 
 
-def count(x: TensorExpr, axes: Sequence[int]) -> int:
-    """How many elements each result combines."""
-    total = 1
-    for axis in axes:
-        total *= x.shape[axis].as_int()
+def count(x: TensorExpr, axes: Sequence[int]) -> int | IndexExpr:
+    """How many elements each result combines; where that is not a number, it is above 0.
+
+    Raises OpenSizeError where it may be 0.
+    """
+    total = product(x.shape[axis] for axis in axes)
+    if total.is_constant:
+        return total.constant
+    least = bounds(total)[0]
+    if least is None or least < 1:
+        raise OpenSizeError(f"{total}, which may be 0")
     return total
 
 
@@ -249,7 +257,7 @@ def _variance(
         return None
     along = axes_of(axes, len(x.dims))
     mean, deviation = mean_and_deviation(ctx, x, along)
-    freedom = max(count(x, along) - (1 if correction is None else correction), 0)
+    freedom = _freedom(count(x, along), 1 if correction is None else correction)
     wide = deviation.dtype
 
     def compute(value: Value) -> Value:
@@ -257,6 +265,17 @@ def _variance(
         return Op("sqrt", [variance]) if root else variance
 
     return finish(ctx, _drop(deviation, along, keepdim), compute), _drop(mean, along, keepdim)
+
+
+def _freedom(elements: int | IndexExpr, correction: Any) -> Any:
+    """What a sum of squares is divided by. Raises OpenSizeError where that is not known."""
+    if not isinstance(elements, IndexExpr):
+        return max(elements - correction, 0)
+    left = elements - correction if isinstance(correction, int) else None
+    least = None if left is None else bounds(left)[0]
+    if left is None or least is None or least < 0:
+        raise OpenSizeError(f"{elements} less {correction}")
+    return left
 
 
 @lowers("var.correction")

@@ -18,7 +18,7 @@ from plait_ir_lowering.rules.views import lies_as_traced
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 
-def _linear(start: int, dims: Sequence[Var], strides: Sequence[int]) -> IndexExpr:
+def _linear(start: IndexExpr | int, dims: Sequence[Var], strides: Sequence[int]) -> IndexExpr:
     """The place in memory of the element at `dims`."""
     place = as_index(start)
     for dim, stride in zip(dims, strides, strict=True):
@@ -53,7 +53,7 @@ def as_strided(
         raise ctx.error("it reads memory that is laid out otherwise than its result")
     buffer = ctx.buffers[x.ref.buffer]
     result = ctx.result
-    dims = dimensions([int(extent) for extent in result.shape])
+    dims = dimensions(result.shape)
     strides = [int(step) for step in result.stride()]
     start = int(result.storage_offset()) - ctx.storage_offsets[buffer.name]
     view = Layout.of([dim.extent for dim in dims], strides, start)
@@ -86,7 +86,7 @@ def as_strided_scatter(
     memory: torch.Tensor = node.meta["val"]
     first = int(memory.storage_offset())
     start = first if storage_offset is None else storage_offset
-    dims = dimensions([int(extent) for extent in ctx.result.shape])
+    dims = dimensions(ctx.result.shape)
     place = _linear(first - start, dims, [int(step) for step in memory.stride()])
     found = _scattered(place, source, [int(step) for step in stride])
     if found is None:

@@ -31,7 +31,7 @@ def _strided(ctx: LoweringContext, x: TensorExpr, fake: torch.Tensor) -> TensorR
     if x.ref is None or not lies_as_traced(ctx, x.ref):
         return None
     buffer = ctx.buffers[x.ref.buffer]
-    offset = int(fake.storage_offset()) - ctx.storage_offsets[buffer.name]
+    offset = as_index(fake.storage_offset()) - ctx.storage_offsets[buffer.name]
     layout = Layout.of(list(fake.shape), list(fake.stride()), offset)
     return TensorRef(buffer.name, None if layout == buffer.layout else layout)
 
@@ -45,16 +45,15 @@ def lies_as_traced(ctx: LoweringContext, operand: TensorRef) -> bool:
     traced: torch.Tensor = node.meta["val"]
     buffer = ctx.buffers[operand.buffer]
     layout = operand.view or buffer.layout
-    if traced.numel() and traced.storage_offset() != (
-        layout.offset.as_int() + ctx.storage_offsets[buffer.name]
-    ):
+    start = layout.offset + ctx.storage_offsets[buffer.name]
+    if as_index(traced.storage_offset()) is not start and traced.numel():
         return False
     strides = zip(traced.shape, traced.stride(), layout.stride, strict=True)
-    return all(size == 1 or step == own.as_int() for size, step, own in strides)
+    return all(as_index(step) is own or size == 1 for size, step, own in strides)
 
 
 def _dims(ctx: LoweringContext) -> tuple[Any, ...]:
-    return dimensions([int(size) for size in ctx.result.shape])
+    return dimensions(ctx.result.shape)
 
 
 def _axis(axis: int, rank: int) -> int:
@@ -150,10 +149,10 @@ def slice_(
 ) -> Lowered:
     dims = _dims(ctx)
     at = _axis(axis, len(dims))
-    extent = x.shape[at].as_int()
+    extent = ctx.traced_size(0, at)
     first = 0 if start is None else min(max(start + extent if start < 0 else start, 0), extent)
     places = [d.expr for d in dims]
-    places[at] = places[at] * step + first
+    places[at] = places[at] * step + as_index(first)
     return view_at(ctx, x, places, dims)
 
 
@@ -161,9 +160,9 @@ def slice_(
 def select(ctx: LoweringContext, x: TensorExpr, axis: int, index: int) -> Lowered:
     dims = _dims(ctx)
     at = _axis(axis, len(x.dims))
-    fixed = index + x.shape[at].as_int() if index < 0 else index
+    fixed = x.shape[at] + as_index(index) if index < 0 else as_index(index)
     left = iter(dims)
-    places = [as_index(fixed) if n == at else next(left).expr for n in range(len(x.dims))]
+    places = [fixed if n == at else next(left).expr for n in range(len(x.dims))]
     return view_at(ctx, x, places, dims)
 
 
@@ -179,13 +178,13 @@ def split_with_sizes(ctx: LoweringContext, x: TensorExpr, sizes: Any, axis: int)
 
 def _pieces(ctx: LoweringContext, x: TensorExpr, axis: int) -> Lowered:
     pieces: list[TensorExpr] = []
-    start = 0
+    start = ZERO
     at = _axis(axis, len(x.dims))
     for fake in ctx.current.meta["val"]:
-        dims = dimensions([int(size) for size in fake.shape])
+        dims = dimensions(fake.shape)
         places = [d.expr for d in dims]
         places[at] = places[at] + start
-        start += int(fake.shape[at])
+        start = start + as_index(fake.shape[at])
         pieces.append(view_at(ctx, x, places, dims, fake))
     return tuple(pieces)
 
@@ -195,7 +194,7 @@ def unbind(ctx: LoweringContext, x: TensorExpr, axis: int) -> Lowered:
     at = _axis(axis, len(x.dims))
     pieces: list[TensorExpr] = []
     for number, fake in enumerate(ctx.current.meta["val"]):
-        dims = dimensions([int(size) for size in fake.shape])
+        dims = dimensions(fake.shape)
         left = iter(dims)
         places = [as_index(number) if n == at else next(left).expr for n in range(len(x.dims))]
         pieces.append(view_at(ctx, x, places, dims, fake))

@@ -50,7 +50,7 @@ def numbers_of(given: Sequence[int], rank: int) -> tuple[int, ...]:
 
 def result_dims(ctx: LoweringContext) -> tuple[Var, ...]:
     """The dimensions of the node's result."""
-    return dimensions([int(size) for size in ctx.result.shape])
+    return dimensions(ctx.result.shape)
 
 
 def window_element(

@@ -41,6 +41,7 @@ from plait_scheduler.program import (
 )
 from plait_scheduler.render.torch_kernel import RenderedKernel, torch_kernel
 from plait_scheduler.render.values import TORCH_DTYPES
+from plait_scheduler.sizes import size_places
 from plait_utils import dataclass
 
 KernelRenderer: TypeAlias = Callable[[Kernel], RenderedKernel]
@@ -133,16 +134,15 @@ class _Host:
         return any(each.dtype is DType.f64 and not each.layout.size for each in inputs)
 
     def _symbols(self) -> list[str]:
-        lines: list[str] = []
+        inputs = self.program.inputs
+        places = size_places([self.buffers[name].layout for name in inputs], self.program.symbols)
         for symbol in self.program.symbols:
-            for name in self.program.inputs:
-                sizes = [str(size) for size in self.buffers[name].layout.size]
-                if symbol in sizes:
-                    lines.append(f"{symbol} = {self.names[name]}.size({sizes.index(symbol)})")
-                    break
-            else:
+            if symbol not in places:
                 raise ValueError(f"no input has the size {symbol} as a dimension")
-        return lines
+        return [
+            f"{symbol} = {self.names[inputs[place]]}.size({dim})"
+            for symbol, (place, dim) in places.items()
+        ]
 
     def _step(self, step: Step) -> list[str]:
         match step:

@@ -8,6 +8,8 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch._guards
+
 if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -26,6 +28,17 @@ class Noted(list[Any]):
     def append(self, item: Any) -> None:
         super().append(item)
         self._notice(item)
+
+
+class Place(torch._guards.Source):
+    """Where an environment thinks that a symbol is from."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
 
 
 def make_environment(on_guard: Callable[[Any], None]) -> ShapeEnv:

@@ -1,0 +1,162 @@
+"""One compiled program for many sizes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import plait
+
+SIZES = [(2, 3), (4, 5), (6, 7), (5, 33), (130, 2)]
+
+
+class Perceptron(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 40), nn.GELU(), nn.Linear(40, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+class Heads(nn.Module):
+    """Layer norm, a softmax over a size that is open, and views that merge open sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.project = nn.LayerNorm(16), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        batch, length, _ = x.shape
+        heads = self.project(self.norm(x)).view(batch, length, 4, 4).transpose(1, 2)
+        weights = (heads @ heads.transpose(-1, -2) / 2).softmax(-1)
+        merged = (weights @ heads).transpose(1, 2).reshape(batch * length, 16)
+        return merged, weights.amax((0, 1))
+
+
+def last_and_first(x: torch.Tensor) -> list[torch.Tensor]:
+    """Slices, pads, joins and positions that depend on sizes."""
+    length = x.shape[1]
+    return [
+        torch.cat([x[:, -1:], x, x[:, :1]], 1),
+        nn.functional.pad(x, (0, 1, 2, 0)),
+        torch.arange(length, dtype=x.dtype) * x[..., 0],
+        x.mean(1) * length + x.shape[0],
+        x.tril(),
+        x.flip(1)[:, 1:] - x[:, :-1],
+        x.var((0, 1)),
+    ]
+
+
+PROGRAMS = {"perceptron": Perceptron, "heads": Heads, "slices": lambda: last_and_first}
+
+
+def assert_right(fast, exact, *inputs):
+    """`exact` computes in float64."""
+    with torch.no_grad():
+        got, wanted = fast(*inputs), exact(*[each.double() for each in inputs])
+    torch.testing.assert_close(got, wanted, check_dtype=False, rtol=1e-4, atol=1e-5)
+
+
+def exact_of(program):
+    if not isinstance(program, nn.Module):
+        return program
+    exact = type(program)().double()
+    exact.load_state_dict(program.state_dict())
+    return exact.eval()
+
+
+@pytest.mark.parametrize("backend", ["plait", "python"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_program_serves_all_sizes(name, backend):
+    torch.manual_seed(0)
+    program = PROGRAMS[name]()
+    exact = exact_of(program)
+    fast = plait.compile(program, dynamic=True, backend=backend)
+    for batch, length in SIZES:
+        assert_right(fast, exact, torch.randn(batch, length, 16))
+    (graph,) = plait.report(fast).graphs
+    assert graph.outcome == "compiled"
+    assert graph.reason is None
+
+
+def test_sizes_of_one_and_zero_have_programs_of_their_own():
+    torch.manual_seed(0)
+    model = Heads()
+    fast, exact = plait.compile(model, dynamic=True), exact_of(model)
+    for batch, length in [(3, 4), (1, 5), (4, 1), (1, 1), (3, 9), (1, 8), (5, 1)]:
+        assert_right(fast, exact, torch.randn(batch, length, 16))
+    assert len(plait.report(fast).graphs) == 4
+
+
+def test_sizes_that_change_are_two_compilations():
+    model = Perceptron()
+    fast, exact = plait.compile(model), exact_of(model)
+    for batch, length in SIZES:
+        assert_right(fast, exact, torch.randn(batch, length, 16))
+    assert len(plait.report(fast).graphs) == 2
+
+
+def test_what_depends_on_a_size_is_checked():
+    """Where a size decides what is computed, other sizes get other programs."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1, 2).sum(0) if x.numel() % 2 == 0 else x * 2
+
+    fast = plait.compile(program, dynamic=True)
+    for rows, columns in [(3, 4), (3, 5), (5, 6), (7, 9), (4, 4)]:
+        assert_right(fast, program, torch.randn(rows, columns))
+    assert len(plait.report(fast).graphs) == 2
+
+
+def test_inputs_that_lie_otherwise_in_memory_are_right():
+    fast = plait.compile(lambda x: x.softmax(-1) + 1, dynamic=True)
+    for x in (
+        torch.randn(4, 6),
+        torch.randn(9, 5).t(),
+        torch.randn(7, 3),
+        torch.randn(8, 12)[:, ::2],
+        torch.randn(5, 1).expand(5, 6),
+        torch.randn(20)[1:].as_strided((5, 6), (2, 1)),
+    ):
+        assert_right(fast, lambda x: x.softmax(-1) + 1, x)
+
+
+def test_equal_sizes_by_chance_are_not_taken_for_equal():
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.sum(0) @ y.transpose(0, 1) + x.shape[0]
+
+    fast = plait.compile(program, dynamic=True)
+    for rows, others in [(4, 4), (4, 6), (16, 4), (5, 16)]:
+        assert_right(fast, program, torch.randn(rows, 16), torch.randn(others, 16))
+    assert len(plait.report(fast).graphs) == 1
+
+
+def test_an_index_out_of_range_raises_as_in_eager():
+    fast = plait.compile(nn.Embedding(10, 4), dynamic=True)
+    with torch.no_grad():
+        for count in (3, 5):
+            fast(torch.arange(count))
+            with pytest.raises(IndexError):
+                fast(torch.arange(count) + 8)
+
+
+def test_inputs_are_written_to():
+    def program(x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x[1:] + x[:-1]
+
+    fast = plait.compile(program, dynamic=True)
+    for rows in (3, 5, 8):
+        x = torch.randn(rows, 4)
+        expected = x.clone()
+        torch.testing.assert_close(fast(x), program(expected))
+        torch.testing.assert_close(x, expected)
+
+
+def test_programs_for_one_set_of_sizes_can_be_asked_for():
+    fast = plait.compile(lambda x: x * 2, dynamic=True, options={"open_sizes": False})
+    for rows in (3, 4):
+        fast(torch.randn(rows))
+    assert len(plait.report(fast).graphs) == 2

@@ -1,0 +1,53 @@
+"""Sizes of torch's environment of symbolic sizes, as index expressions.
+
+The environment's expressions are sympy's; they are read by their attributes, so that sympy is
+not imported where all sizes are known.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from plait_ir_lowering.errors import LoweringError
+from plait_ir_lowering.ir.index import ONE, ZERO, IndexExpr, Sym, as_index, bounds
+
+LEAST_SIZE = 2
+"""Symbolic sizes are at least this: 0 and 1 behave as no other, and are numbers."""
+
+
+@lru_cache(maxsize=16384)
+def index_of(expr: Any) -> IndexExpr:
+    """An index expression for a sympy expression over integers.
+
+    Raises LoweringError for functions that index expressions do not have.
+    """
+    if expr.is_Integer:
+        return as_index(int(expr))
+    if expr.is_Symbol:
+        return Sym(expr.name, LEAST_SIZE).expr
+    operands = [index_of(each) for each in expr.args]
+    if expr.is_Add:
+        return sum(operands, ZERO)
+    if expr.is_Mul:
+        return _product(operands)
+    match expr.func.__name__, operands:
+        case "Pow", [base, exponent] if exponent.is_constant and exponent.constant > 0:
+            return _product([base] * exponent.constant)
+        case "FloorDiv" | "CleanDiv", [numerator, denominator] if _is_positive(denominator):
+            return numerator // denominator
+        case "Mod" | "PythonMod", [numerator, denominator] if _is_positive(denominator):
+            return numerator % denominator
+    raise LoweringError(f"the size {expr} has no index expression")
+
+
+def _product(operands: list[IndexExpr]) -> IndexExpr:
+    found = ONE
+    for each in operands:
+        found = found * each
+    return found
+
+
+def _is_positive(expr: IndexExpr) -> bool:
+    low = bounds(expr)[0]
+    return low is not None and low > 0
