@@ -8,7 +8,7 @@ from torch import nn
 
 import plait
 
-SIZES = [(2, 3), (4, 5), (6, 7), (5, 33), (130, 2)]
+SIZES = [(2, 3), (4, 5), (6, 7), (5, 33), (130, 4)]
 
 
 class Perceptron(nn.Module):

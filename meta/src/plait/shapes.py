@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = tuple[object, ...]
 
-REASON = "it was captured with symbolic sizes, and {limit} sets of sizes are compiled already"
+REASON = "it was captured with symbolic sizes, and {limit} programs are compiled already"
 
 
 def is_symbolic(captured: fx.GraphModule) -> bool:
