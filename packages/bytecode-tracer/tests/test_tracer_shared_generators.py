@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -20,11 +21,6 @@ def run_graph(module: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
     return module.forward
 
 
-def run_elsewhere(module: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
-    """A backend that does not tell how far its graph came."""
-    return lambda *given: module.forward(*given)
-
-
 @pytest.fixture(autouse=True)
 def switching() -> Iterator[None]:
     before = sys.getswitchinterval()
@@ -40,15 +36,13 @@ def noisy(x: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
     return torch.cat([first, second + y.sum() * 0])
 
 
-def drawn_by_threads(
-    functions: list[Callable[[], torch.Tensor]], calls: int = CALLS
-) -> list[float]:
+def drawn_by_threads(functions: list[Callable[[], torch.Tensor]]) -> list[float]:
     """What threads get that call functions, many times each."""
     found: list[float] = []
 
     def many(function: Callable[[], torch.Tensor]) -> None:
         mine: list[float] = []
-        for _ in range(calls):
+        for _ in range(CALLS):
             mine += function().tolist()
         found.extend(mine)
 
@@ -77,29 +71,87 @@ def test_threads_that_share_a_generator_get_different_numbers(is_default: bool) 
     assert torch.equal(before.get_state(), generator.get_state())
 
 
-@pytest.mark.parametrize("backend", [run_graph, run_elsewhere])
-def test_graphs_that_fail_give_no_number_twice(backend: Callable[..., Any]) -> None:
-    def function(x: torch.Tensor, place: torch.Tensor, generator: torch.Generator) -> Any:
-        first = torch.rand(1, generator=generator, dtype=torch.float64)
-        y = x[place]
-        return torch.cat([first, torch.rand(1, generator=generator, dtype=torch.float64) + y * 0])
+def test_threads_that_share_a_generator_of_python_get_different_numbers() -> None:
+    def function(x: torch.Tensor) -> Any:
+        first = random.random()
+        y = x * first
+        return torch.stack([y, x * random.uniform(0, 1)])
 
-    compiled = compile(function, backend)
-    generator = torch.Generator().manual_seed(5)
-    x, good, bad = torch.zeros(3).double(), torch.tensor([1]), torch.tensor([7])
-
-    def call() -> torch.Tensor:
-        with pytest.raises(IndexError):
-            compiled(x, bad, generator)
-        found: torch.Tensor = compiled(x, good, generator)
-        return found
-
-    def draw() -> torch.Tensor:
-        return torch.rand(2, generator=generator, dtype=torch.float64)
-
-    call()
-    found = drawn_by_threads([draw, draw, call, draw], 20)
+    compiled = compile(function, run_graph, fullgraph=True)
+    x = torch.ones((), dtype=torch.float64)
+    compiled(x)
+    wait_for_native_guards()
+    random.seed(5)
+    found = drawn_by_threads([lambda: compiled(x), lambda: function(x)])
     assert len(set(found)) == len(found)
+    made = []
+    for called in (function, compiled):
+        random.seed(5)
+        made.append([called(x).tolist() for _ in range(3)])
+    assert made[0] == made[1]
+
+
+def test_generators_of_python_go_back_to_where_the_program_had_come() -> None:
+    def function(x: torch.Tensor, total: torch.Tensor, place: torch.Tensor, log: list[Any]) -> Any:
+        total.add_(random.random())
+        log.append(random.uniform(1, 2))
+        y = x[place]
+        return y + random.random()
+
+    compiled = compile(function, run_graph, fullgraph=True)
+    found = []
+    for called in (function, compiled):
+        random.seed(3)
+        made: list[Any] = []
+        total = torch.zeros(1)
+        for place in (0, 9, 1, 9, 2):
+            try:
+                made += called(torch.arange(3.0), total, torch.tensor([place]), made).tolist()
+            except IndexError:
+                made.append(random.random())
+        found.append([*made, total.tolist(), random.getstate()])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("is_of_python", [False, True])
+def test_a_graph_that_fails_takes_nothing_back_that_others_have_drawn(is_of_python: bool) -> None:
+    generator = torch.Generator().manual_seed(5)
+
+    def draw() -> float:
+        if is_of_python:
+            return random.random()
+        return float(torch.rand((), generator=generator, dtype=torch.float64))
+
+    def function(x: torch.Tensor, place: torch.Tensor) -> Any:
+        if is_of_python:
+            x = x + random.random()
+        else:
+            x = x + torch.rand((), generator=generator, dtype=torch.float64)
+        return x[place]
+
+    def backend(module: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            try:
+                return module.forward(*given)
+            except IndexError:
+                others = threading.Thread(target=lambda: found.append(draw()))
+                others.start()
+                others.join()
+                raise
+
+        return run
+
+    compiled = compile(function, backend, fullgraph=True)
+    random.seed(5)
+    found: list[float] = []
+    for place in (0, 9, 1, 9, 2):
+        if place < 9:
+            found += compiled(torch.zeros(3).double(), torch.tensor([place])).tolist()
+        else:
+            with pytest.raises(IndexError):
+                compiled(torch.zeros(3).double(), torch.tensor([place]))
+        found.append(draw())
+    assert len(set(found)) == len(found) == 10
 
 
 def test_a_generator_goes_back_to_where_the_program_had_come() -> None:

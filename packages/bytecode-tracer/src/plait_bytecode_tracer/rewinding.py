@@ -7,6 +7,8 @@ from them since, which would get the same numbers twice.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
+from plait_bytecode_tracer.outside.draws import MovedNumbers
 from plait_bytecode_tracer.tensors.random_ops import OPERATORS
 
 _RANDOM = (
@@ -76,13 +79,17 @@ class Moved:
     """Moves a generator as this one has been moved."""
 
     def take_back(self) -> bool:
-        """Give the generator its state from before, unless another thread has moved it since."""
+        """Give the generator its state from before, unless another thread has moved it since.
+
+        A thread that is about to draw, past all that holds it up, may do so in the midst of this.
+        """
         copy = torch.Generator().set_state(self.before)
         self.move(copy)
-        if not torch.equal(copy.get_state(), self.generator.get_state()):
-            return False
-        self.generator.set_state(self.before)
-        return True
+        now = map(torch.Tensor.tolist, map(torch.Generator.get_state, [self.generator]))
+        is_same = map(operator.eq, [copy.get_state().tolist()], now)
+        found = itertools.compress([self.generator], is_same)
+        # No instruction of Python's, at which another thread could go on, comes in between.
+        return bool([*map(torch.Generator.set_state, found, [self.before])])
 
 
 @dataclass(slots=True)
@@ -94,8 +101,17 @@ class Run:
     before: torch.Tensor | None = None
     """The state of the default generator; None: that is not to be undone."""
     moved: list[Moved] = field(default_factory=list)
+    numbers: list[MovedNumbers] = field(default_factory=list)
+    """Python's generators that have drawn."""
+    is_lost: bool = False
+    """Whether another thread has drawn from one of those since."""
     inputs: Sequence[Any] = ()
     """What the graph was called with."""
+
+    def take_back_numbers(self) -> None:
+        """Undo what has been drawn from Python's generators."""
+        while self.numbers:
+            self.is_lost |= not self.numbers.pop().take_back()
 
     def undo(self) -> None:
         """Undo what has been drawn."""
@@ -105,7 +121,7 @@ class Run:
             each.take_back()
 
 
-Prepare: TypeAlias = Callable[[tuple[Any, ...], list[Moved]], tuple[Any, ...]]
+Prepare: TypeAlias = Callable[[tuple[Any, ...], "Run"], tuple[Any, ...]]
 
 
 class Rewinding:
@@ -130,7 +146,7 @@ class Rewinding:
         if self.rewinds:
             run.before = torch.default_generator.get_state()
         try:
-            run.inputs = args if self._prepare is None else self._prepare(args, run.moved)
+            run.inputs = args if self._prepare is None else self._prepare(args, run)
             return self._run(*run.inputs)
         except BaseException as error:
             run.error = error

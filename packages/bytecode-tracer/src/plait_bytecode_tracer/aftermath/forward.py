@@ -82,6 +82,8 @@ def _replay(
     drawn: Run | None,
 ) -> Callable[[], Any]:
     """Do what the call has done before its graph failed; what goes on from there."""
+    if drawn is not None and drawn.is_lost:
+        raise CannotGoOnError("another thread has drawn random numbers since")
     try:
         again, thrown = _capture_to(function, capture, progress, error, values)
         graph_values = _Values(again, progress, error, drawn)
@@ -200,6 +202,7 @@ class _Values:
         self._plans = {
             id(record.owner.value): record.drawn.plan for record in again.state.generators.values()
         }
+        self._numbers = [*again.state.world.generators.values()]
         self.is_read = False
         """Whether the values have been given: what follows is the program's."""
 
@@ -237,6 +240,8 @@ class _Values:
             plan = self._plans.get(id(each.generator))
             if each.take_back() and plan is not None:
                 plan.move(each.generator)
+        for known in self._numbers:
+            known.plan.run(known.real)
 
     def release(self) -> None:
         """Let go of the error and the values: the code that takes them leads to itself."""

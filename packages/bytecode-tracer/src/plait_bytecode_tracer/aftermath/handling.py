@@ -47,6 +47,7 @@ from plait_bytecode_tracer.exceptions.user_lines import with_user_lines
 from plait_bytecode_tracer.failing import is_fallible, is_pure, is_rewound, is_undone
 from plait_bytecode_tracer.frames.binding import call_with_values
 from plait_bytecode_tracer.graph.shown import keeping
+from plait_bytecode_tracer.outside.draws import DrawnMeanwhileError
 from plait_bytecode_tracer.rewinding import Rewinding, Run
 from plait_bytecode_tracer.tensors.ambient import has_failed
 from plait_utils import PlaitError, get_logger
@@ -113,6 +114,8 @@ class Aftermath:
     def __call__(self, error: BaseException, *values: Any) -> Any:
         progress = None
         drawn = None if self.drawing is None else self.drawing.failed(error)
+        if drawn is not None:
+            drawn.take_back_numbers()
         try:
             if isinstance(error, PlaitError):
                 raise error
@@ -153,6 +156,8 @@ class Aftermath:
 
     def _may_begin_again(self, error: BaseException, progress: Progress | None) -> bool:
         """Whether nothing shows of what the graph has done, by now, and it may be done anew."""
+        if isinstance(error, DrawnMeanwhileError):
+            return True  # before the graph
         if is_interruption(error):
             return False
         if is_check_failure(error) and (

@@ -1,11 +1,15 @@
 """Python's random generators: what a call draws from one of the caller's is known beforehand.
 
 The guards look at the next numbers of a generator without moving it; the number is then an
-input like others. After the graph the generator is moved as the program would have.
+input like others. Before the graph the generator is moved as the program would have: if it then
+gives other numbers, another thread has got those, and the call runs as plain Python.
 """
 
 from __future__ import annotations
 
+import _random
+import itertools
+import operator
 import random
 from collections.abc import Iterable
 from dataclasses import field
@@ -37,6 +41,10 @@ class Plan:
     last: Any = None
     """The state that the call leaves it in, if it sets one."""
 
+    def run(self, generator: random.Random) -> tuple[Any, ...]:
+        """Draw."""
+        return tuple(getattr(generator, name)(*args) for name, args in self.draws)
+
 
 @dataclass(slots=True)
 class Generator:
@@ -45,6 +53,7 @@ class Generator:
     source: Source
     """Of its next draws."""
     plan: Plan
+    real: random.Random
     copy: random.Random
     """It is where the program's is."""
     is_set: bool = False
@@ -64,20 +73,51 @@ def copy_of(generator: random.Random) -> random.Random:
 
 
 def next_draws(generator: random.Random, plan: Plan) -> tuple[Any, ...]:
-    """What a call will draw. Raises TypeError for what only looks like a generator."""
+    """What a call will draw, and the state before.
+
+    Raises TypeError for what only looks like a generator.
+    """
     if not is_plain(generator):
         raise TypeError("a generator with methods of its own")
-    ahead = copy_of(generator)
-    return tuple(getattr(ahead, name)(*args) for name, args in plan.draws)
+    state = generator.getstate()
+    ahead = random.Random.__new__(random.Random)
+    ahead.setstate(state)
+    return (*plan.run(ahead), state)
 
 
-def move(generator: random.Random, plan: Plan) -> None:
-    """Leave a generator as the program does."""
+def leave(generator: random.Random, plan: Plan) -> None:
+    """Leave a generator in the state that the program sets, if it sets one."""
     if plan.last is not None:
         generator.setstate(plan.last)
-        return
-    for name, args in plan.draws:
-        getattr(generator, name)(*args)
+
+
+class DrawnMeanwhileError(Exception):
+    """Another thread has drawn the numbers that a call was to draw."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedNumbers:
+    """A generator that has drawn before a graph."""
+
+    generator: random.Random
+    before: Any
+    """Its state before."""
+    plan: Plan
+
+    def take_back(self) -> bool:
+        """Give the generator its state from before, unless another thread has moved it since."""
+        copy = random.Random.__new__(random.Random)
+        copy.setstate(self.before)
+        self.plan.run(copy)
+        _, before, kept = self.before
+        now = map(_random.Random.getstate, [self.generator])
+        is_same = map(operator.eq, [_random.Random.getstate(copy)], now)
+        found = itertools.compress([self.generator], is_same)
+        # No instruction of Python's, at which another thread could go on, comes in between.
+        if not [*map(_random.Random.setstate, found, [before])]:
+            return False
+        vars(self.generator)["gauss_next"] = kept
+        return True
 
 
 def drawing(code: str, base: Source) -> Source:

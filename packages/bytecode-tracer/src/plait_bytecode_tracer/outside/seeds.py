@@ -19,8 +19,10 @@ from torch import fx
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.failing import is_fallible, is_opaque
 from plait_bytecode_tracer.graph.changes import is_changed
+from plait_bytecode_tracer.outside import draws as draws_ahead
+from plait_bytecode_tracer.outside.draws import DrawnMeanwhileError, MovedNumbers
 from plait_bytecode_tracer.outside.generators import Plan, Record
-from plait_bytecode_tracer.rewinding import Moved, draws
+from plait_bytecode_tracer.rewinding import Moved, Run, draws
 from plait_bytecode_tracer.shapes.expressions import Computed, Leaf, leaves, render
 from plait_bytecode_tracer.tensors import random_ops
 from plait_bytecode_tracer.tensors.random_ops import is_state, is_taken, state_of, state_of_seed
@@ -284,6 +286,8 @@ class Preparation:
 
     drawings: tuple[tuple[int, int, Plan], ...]
     """Where in what is given besides a generator is, and what stands for its draws."""
+    numbers: tuple[tuple[int, int, draws_ahead.Plan], ...]
+    """The same of Python's generators, and what they are to draw."""
     steps: tuple[tuple[Callable[..., Any], Callable[[Sequence[Any]], Any]], ...]
     """Each setter, and how its argument is read from what is given besides."""
     count: int
@@ -291,17 +295,22 @@ class Preparation:
     sources: tuple[Source, ...]
     """Of what is given besides."""
 
-    def __call__(self, args: tuple[Any, ...], moved: list[Moved]) -> tuple[Any, ...]:
+    def __call__(self, args: tuple[Any, ...], run: Run) -> tuple[Any, ...]:
         """Move the generators; returns the graph's inputs.
 
-        `moved` is given each generator that draws, before it does so.
+        `run` is told each generator that draws, before it does so. Raises DrawnMeanwhileError.
         """
         given = args[self.count :]
         for place, stands, plan in self.drawings:
             generator = given[place]
-            moved.append(Moved(generator, generator.get_state(), plan.move))
+            run.moved.append(Moved(generator, generator.get_state(), plan.move))
             for draw in plan.waiting:
                 given[stands][draw + 1].data = plan.draws[draw](generator)
+        for place, known, numbers in self.numbers:
+            *expected, before = given[known]
+            run.numbers.append(MovedNumbers(given[place], before, numbers))
+            if [*numbers.run(given[place])] != expected:
+                raise DrawnMeanwhileError
         for setter, value in self.steps:
             setter(value(given))
         return args[: self.count]
@@ -316,11 +325,16 @@ def preparation(state: TraceState) -> Preparation | None:
         for stage in (record.drawn for record in state.generators.values())
         if stage.plan.waiting and (source := stage.source.base) is not None
     )
+    numbers = tuple(
+        (_place(source, sources), _place(each.source, sources), each.plan)
+        for each in state.world.generators.values()
+        if each.plan.draws and (source := each.source.base) is not None
+    )
     before = seeds.before if seeds.has_drawn else []
     steps = [(SETTERS[each.kind], _reading(state, each.value, sources)) for each in before]
-    if not drawings and not steps:
+    if not drawings and not numbers and not steps:
         return None
-    return Preparation(drawings, tuple(steps), len(state.inputs), tuple(sources))
+    return Preparation(drawings, numbers, tuple(steps), len(state.inputs), tuple(sources))
 
 
 def _place(source: Source, sources: list[Source]) -> int:

@@ -19,7 +19,7 @@ from plait_bytecode_tracer.outside.draws import (
     copy_of,
     drawing,
     is_plain,
-    move,
+    leave,
     next_draws,
 )
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
@@ -52,10 +52,10 @@ def _generator(frame: Frame, owner: Known) -> Generator:
         source = owner.source or state.constants.source(real, "a random generator")
         plan, name = Plan(), state.constants.name
         code = f"{name(next_draws)}({source.code}, {name(plan)})"
-        known = Generator(drawing(code, source), plan, copy_of(real))
+        known = Generator(drawing(code, source), plan, real, copy_of(real))
         state.world.generators[id(real)] = known
         state.world.kept.append(real)
-        state.deferred.append((constant(move), [owner, constant(plan)], {}))
+        state.deferred.append((constant(leave), [owner, constant(plan)], {}))
     return known
 
 
