@@ -14,7 +14,7 @@ MEMORY: dict[DType, str] = {
     DType.i16: "int16_t",
     DType.i32: "int32_t",
     DType.i64: "int64_t",
-    DType.f16: "_Float16",
+    DType.f16: "half",
     DType.bf16: "bf16",
     DType.f32: "float",
     DType.f64: "double",

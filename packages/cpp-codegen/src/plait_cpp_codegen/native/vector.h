@@ -42,6 +42,7 @@ template <class R, class T, int L> INLINE vec<R, L> convert(vec<T, L> x) {
 
 // Memory holds M; registers hold R (float for the 16-bit floats, masks for bool).
 struct bf16 { uint16_t bits; };
+struct half { uint16_t bits; };
 struct boolean { uint8_t bits; };
 
 template <class M, int L> struct Memory {
@@ -76,13 +77,40 @@ template <int L> struct Memory<bf16, L> {
     vec<uint16_t, L> b = narrow(x); memcpy(p, &b, sizeof b);
   }
 };
-template <int L> struct Memory<_Float16, L> {
+// Not every compiler has a type of 16-bit floats: the bits are moved, and what is subnormal is
+// made or taken apart by an addition.
+template <int L> struct Memory<half, L> {
   typedef float R;
-  static INLINE vec<float, L> load(const _Float16* p) {
-    vec<float, L> r; for (int l = 0; l < L; ++l) r[l] = (float)p[l]; return r;
+  static INLINE vec<float, L> widen(vec<uint16_t, L> b) {
+    vec<uint32_t, L> h = convert<uint32_t, uint16_t, L>(b), o = (h & 0x7fff) << 13, e = o & 0x0f800000;
+    o += 0x38000000;
+    o += (vec<uint32_t, L>)(e == 0x0f800000) & 0x38000000;  // infinity and NaN
+    vec<uint32_t, L> small = (vec<uint32_t, L>)(e == 0), m = o + 0x00800000;
+    vec<float, L> f; memcpy(&f, &m, sizeof f);
+    f -= 6.103515625e-05f;  // 2^-14
+    memcpy(&m, &f, sizeof m);
+    o = (m & small) | (o & ~small) | (h & 0x8000) << 16;
+    memcpy(&f, &o, sizeof f); return f;
   }
-  static INLINE void store(_Float16* p, vec<float, L> x) {
-    for (int l = 0; l < L; ++l) p[l] = (_Float16)x[l];
+  static INLINE vec<uint16_t, L> narrow(vec<float, L> x) {
+    vec<uint32_t, L> w; memcpy(&w, &x, sizeof w);
+    vec<uint32_t, L> sign = (w >> 16) & 0x8000, a = w & 0x7fffffff;
+    vec<uint32_t, L> normal = (a + 0xc8000fff + ((a >> 13) & 1)) >> 13, m;
+    vec<float, L> f; memcpy(&f, &a, sizeof f);
+    f += 0.5f;  // rounds at the place of the least subnormal
+    memcpy(&m, &f, sizeof m);
+    vec<uint32_t, L> small = (vec<uint32_t, L>)(a < 0x38800000), large = (vec<uint32_t, L>)(a >= 0x47800000);
+    vec<uint32_t, L> nan = (vec<uint32_t, L>)(a > 0x7f800000);
+    vec<uint32_t, L> r = ((m - 0x3f000000) & small) | (normal & ~small);
+    r = (r & ~large) | (large & 0x7c00) | (nan & 0x0200);
+    return convert<uint16_t, uint32_t, L>(r | sign);
+  }
+  static INLINE vec<float, L> load(const half* p) {
+    vec<uint16_t, L> b; memcpy(&b, p, sizeof b);
+    return widen(b);
+  }
+  static INLINE void store(half* p, vec<float, L> x) {
+    vec<uint16_t, L> b = narrow(x); memcpy(p, &b, sizeof b);
   }
 };
 
@@ -123,7 +151,7 @@ template <int L> INLINE vec<float, L> round_bf16(vec<float, L> x) {
   vec<float, L> r; memcpy(&r, &w, sizeof r); return r;
 }
 template <int L> INLINE vec<float, L> round_f16(vec<float, L> x) {
-  vec<float, L> r; for (int l = 0; l < L; ++l) r[l] = (float)(_Float16)x[l]; return r;
+  return Memory<half, L>::widen(Memory<half, L>::narrow(x));
 }
 
 template <int L> INLINE vec<int64_t, L> iota() {
