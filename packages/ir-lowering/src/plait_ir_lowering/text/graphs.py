@@ -148,7 +148,7 @@ class _GraphReader:
         return self.lines[self.at] if self.at < len(self.lines) else "end of text"
 
     def read(self) -> Graph:
-        head = self._match(r"graph ([\w.]+)\((.*)\)")
+        head = self._match(r"graph ([\w.-]+)\((.*)\)")
         for part in split_commas(head[2]):
             name, _, lower = part.partition(" >= ")
             self.index.names[name] = Sym(name, int(lower or 0))

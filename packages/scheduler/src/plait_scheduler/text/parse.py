@@ -104,7 +104,7 @@ def parse_kernel(text: str) -> Kernel:
 
 
 def _program(lines: _Lines) -> Program:
-    head = lines.take(r"program ([\w.]+)\((.*)\)", "`program name(sizes)`")
+    head = lines.take(r"program ([\w.-]+)\((.*)\)", "`program name(sizes)`")
     symbols = _symbols(head[2])
     index = IndexReader(dict(symbols))
     inputs = tuple(split_commas(lines.take(r"inputs ?(.*)", "`inputs ...`")[1]))
