@@ -183,3 +183,49 @@ def test_a_wrong_decomposition_is_named(rule, message):
     graph = to_aten(trace(lambda x: torch.sin(x)), [torch.ones(2)])
     with pytest.raises(AtenTraceError, match=message):
         decompose(graph, {aten.sin.default: rule})
+
+
+PRODUCTS = {
+    "cross": (lambda x, y: torch.linalg.cross(x, y), [(4, 3), (1, 3)]),
+    "addbmm": (
+        lambda x, a, b: torch.addbmm(x, a, b, beta=2, alpha=3),
+        [(2, 3), (5, 2, 4), (5, 4, 3)],
+    ),
+    "bilinear": (lambda x, y, w, b: F.bilinear(x, y, w, b), [(5, 3), (5, 4), (2, 3, 4), (2,)]),
+    "mvlgamma": (lambda x: torch.mvlgamma(x.abs() + 2, 3), [(4,)]),
+    "block_diag": (lambda x, y: torch.block_diag(x, y, y[0], y[0, 0]), [(2, 3), (1, 2)]),
+    "isin": (lambda x: torch.isin(x, x[0], invert=True), [(3, 4)]),
+    "cdist": (
+        lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, 1), torch.cdist(x, y, 0)),
+        [(5, 3)] * 2,
+    ),
+    "renorm": (lambda x: torch.renorm(x, 2, 1, 0.9), [(3, 4)]),
+    "pairwise_distance": (lambda x, y: F.pairwise_distance(x, y, 3), [(3, 4)] * 2),
+    "outer_without_its_addend": (
+        lambda x, a, b: torch.addr(x * math.nan, a, b, beta=0),
+        [(3, 4), (3,), (4,)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_and_distances_agree_with_eager(name):
+    program, shapes = PRODUCTS[name]
+    check_program(program, _matrices(*shapes), tolerance=1e-11)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (4, 5, 2, 3)], ids=str)
+def test_losses_of_targets_some_of_which_are_ignored(shape, reduction):
+    scores, weight = _matrices(shape, (5,))
+    places = [size for axis, size in enumerate(shape) if axis != (len(shape) > 1)]
+    target = torch.randint(0, 5, places)
+    target.view(-1)[0] = 3
+    for ignored in (-100, 3):
+        plain, weighted = _nll({"ignore_index": ignored, "reduction": reduction})
+        check_program(plain, [scores, target], tolerance=1e-11)
+        check_program(weighted, [scores, target, weight], tolerance=1e-11)
+
+
+def _nll(rest):
+    return lambda x, t: F.nll_loss(x, t, **rest), lambda x, t, w: F.nll_loss(x, t, w, **rest)

@@ -18,9 +18,11 @@ from plait_fx_passes.decompositions import (
     arithmetic,
     backwards,
     copies,
+    distances,
     losses,
     norms,
     pooling,
+    products,
     structure,
 )
 from plait_fx_passes.record.recorder import Rule
@@ -33,8 +35,11 @@ class DuplicateDecompositionError(ValueError):
 @lru_cache(maxsize=1)
 def _all() -> MappingProxyType[OpOverload, Rule]:
     merged: dict[OpOverload, Rule] = {}
-    modules = (activations, arithmetic, backwards, copies, losses, norms, pooling, structure)
-    for table in (module.TABLE for module in modules):
+    tables = (
+        *(activations.TABLE, arithmetic.TABLE, backwards.TABLE, copies.TABLE, distances.TABLE),
+        *(losses.TABLE, norms.TABLE, pooling.TABLE, products.TABLE, structure.TABLE),
+    )
+    for table in tables:
         for op, rule in table.items():
             if op in merged:
                 raise DuplicateDecompositionError(f"{op} is decomposed twice")

@@ -134,8 +134,10 @@ def nansum(
 
 
 def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> object:
-    if not x.numel() or not x.dim():
+    if not x.numel():
         return NotImplemented
+    if not x.dim():
+        return x.clone(), x.clone()
     axes = list(range(x.dim())) if dim is None else [dim]
     return x.amin(axes, keepdim), x.amax(axes, keepdim)
 
@@ -171,9 +173,12 @@ def addmv(
 
 
 def addr(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> object:
-    if beta == 0 or not x.dtype == a.dtype == b.dtype:  # the kernel promotes numbers as tensors
+    if not x.dtype == a.dtype == b.dtype:  # the kernel promotes numbers as tensors
         return NotImplemented
-    return _times(x, beta) + _times(a, alpha).unsqueeze(-1) * b
+    outer = _times(a, alpha).unsqueeze(-1) * b
+    if not is_number(beta) and beta == 0:  # then NaN in `x` is not to be seen
+        return outer
+    return _times(x, beta) + outer
 
 
 def trace(x: Tensor) -> Tensor:

@@ -65,9 +65,10 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
 
 def pixel_unshuffle(x: Tensor, factor: int) -> object:
     *batch, channels, height, width = x.shape
-    if not x.numel():
-        return NotImplemented
     rows, columns = height // factor, width // factor
+    if not x.numel():
+        sizes = [*batch, channels * factor**2, rows, columns]
+        return aten.full.default(sizes, 0, dtype=x.dtype, device=x.device)
     blocks = x.reshape(-1, channels, rows, factor, columns, factor)
     spread = blocks.permute(0, 1, 3, 5, 2, 4).clone(memory_format=torch.contiguous_format)
     return spread.view(*batch, channels * factor**2, rows, columns)

@@ -53,8 +53,33 @@ def binary_cross_entropy_with_logits(
     return _reduced(loss if weight is None else loss * weight, reduction)
 
 
+def nll_loss(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+) -> object:
+    """Minus the element that each target names, along the classes: axis 1, or the only one.
+
+    The second result is the sum of weights that a mean divides by.
+    """
+    if not x.numel() or not target.numel() or target.dtype != torch.int64:
+        return NotImplemented
+    classes = 1 if x.dim() > 1 else 0
+    counts = target != ignore_index
+    named = torch.where(counts, target, 0)
+    picked = torch.gather(x, classes, named.unsqueeze(classes)).squeeze(classes)
+    one = aten.full.default([], 1, dtype=x.dtype, device=x.device)
+    scale = one if weight is None else weight.index_select(0, named.reshape(-1)).view(target.shape)
+    loss = torch.where(counts, -picked * scale, 0.0)
+    if reduction not in (_MEAN, _SUM):
+        return loss, aten.full.default([], 0, dtype=x.dtype, device=x.device)
+    total = torch.where(counts, scale, 0.0).sum()
+    summed = loss.sum()
+    return (summed / total if reduction == _MEAN else summed), total
+
+
 TABLE: dict[OpOverload, Rule] = {
     aten.mse_loss.default: mse_loss,
+    aten.nll_loss_forward.default: unrounded(nll_loss),
+    aten.nll_loss2d_forward.default: unrounded(nll_loss),
     aten.huber_loss.default: unrounded(huber_loss),
     aten.smooth_l1_loss.default: unrounded(smooth_l1_loss),
     aten.soft_margin_loss.default: unrounded(soft_margin_loss),

@@ -20,12 +20,14 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 def repeat(x: Tensor, repeats: Sequence[int]) -> object:
     """Each dimension of size n repeated r times is a view of size (r, n), copied once."""
     missing = len(repeats) - x.dim()
-    if missing < 0 or 0 in repeats:
+    if missing < 0:
         return NotImplemented
     sizes = [1] * missing + list(x.shape)
     pairs = [size for each in sizes for size in (1, each)]
     wanted = [n for each, size in zip(repeats, sizes, strict=True) for n in (each, size)]
     final = [each * size for each, size in zip(repeats, sizes, strict=True)]
+    if 0 in final:
+        return aten.full.default(final, 0, dtype=x.dtype, device=x.device)
     spread = x.reshape(pairs).expand(wanted)
     return spread.clone(memory_format=torch.contiguous_format).view(final)
 

@@ -1,0 +1,60 @@
+"""Distances and what is scaled by them, as norms of differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from plait_fx_passes.decompositions.precision import unrounded
+from plait_fx_passes.record.recorder import Rule
+
+aten = torch.ops.aten
+
+_ALWAYS_DIRECT = 2
+"""ATen's number for distances that never come of matrix products."""
+_FEW_ROWS = 25
+"""Up to so many rows, ATen takes differences; euclidean distances of more are products."""
+
+
+def norm(x: Tensor, p: float = 2) -> Tensor:
+    return norm_along(x, p, [])
+
+
+def norm_along(x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool = False) -> Tensor:
+    order = 2 if p is None else p
+    found: Tensor = aten.linalg_vector_norm.default(x, order, list(dim) or None, keepdim)
+    return found
+
+
+def pairs_apart(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> object:
+    """The distance of each row of `x` from each of `y`."""
+    rows, others = x.shape[-2], y.shape[-2]
+    many = rows > _FEW_ROWS or others > _FEW_ROWS
+    direct = compute_mode == _ALWAYS_DIRECT or (not compute_mode and not many)
+    if y.dtype != x.dtype or p < 0 or many or (p == 2 and not direct):
+        return NotImplemented
+    return norm_along(x.unsqueeze(-2) - y.unsqueeze(-3), p, [-1])
+
+
+def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> object:
+    """What is longer than `maxnorm` is shortened to it."""
+    if not x.numel():
+        return NotImplemented
+    axes = [axis for axis in range(x.dim()) if axis != dim % x.dim()]
+    length = norm_along(x, p, axes, keepdim=True)
+    return x * torch.where(length > maxnorm, maxnorm / (length + 1e-7), 1.0)
+
+
+TABLE: dict[OpOverload, Rule] = {
+    op: unrounded(rule)
+    for op, rule in (
+        (aten.norm.Scalar, norm),
+        (aten.norm.ScalarOpt_dim, norm_along),
+        (aten._cdist_forward.default, pairs_apart),
+        (aten.renorm.default, renorm),
+    )
+}
+"""Distances, by their operators."""
