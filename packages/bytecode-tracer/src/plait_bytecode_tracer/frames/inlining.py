@@ -35,7 +35,10 @@ _UNTRACED_MODULES = (
     "torch.distributed",  # its functions read the state of the process
     *("triton.runtime", "triton.compiler", "triton.backends"),  # they launch kernels
 )
-_TRACED_MODULES = ("torch.distributed.algorithms._checkpoint.checkpoint_wrapper",)
+_TRACED_MODULES = (
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
+    "torch._higher_order_ops.associative_scan",  # where it is generic, it is slices and joins
+)
 """Parts of these modules that only call something else."""
 _INLINED = frozenset(
     {

@@ -1,8 +1,11 @@
-"""Methods of lists and tuples."""
+"""Methods of lists, tuples and sizes."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+
+import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
@@ -133,6 +136,16 @@ def _sort(
     return constant(None)
 
 
+def _numel(frame: Frame, owner: SequenceVariable) -> Variable:
+    """The product of a `torch.Size`, which other sequences lack."""
+    if owner.kind is not torch.Size:
+        raise TraceBreakError("GB0002", f"the {owner.kind.__name__} method numel()")
+    total: Variable = constant(1)
+    for item in owner.items:
+        total = frame.call(constant(operator.mul), [total, item], {})
+    return total
+
+
 LIST_METHODS: dict[str, Callable[..., Variable]] = {
     "append": _append,
     "extend": _extend_list,
@@ -145,4 +158,5 @@ LIST_METHODS: dict[str, Callable[..., Variable]] = {
     "remove": _remove,
     "index": _index,
     "count": _count,
+    "numel": _numel,
 }
