@@ -72,6 +72,14 @@ def twice_through_what_is_differentiable_once(run):
     grad.sum().backward()
 
 
+@case(lambda x: (Once.apply(x) * x).sum())
+def twice_beside_what_is_differentiable_once(run):
+    x = leaf(3)
+    (grad,) = torch.autograd.grad(run(x), x, create_graph=True)
+    torch.autograd.grad(grad.sum(), x, retain_graph=True)  # goes round it
+    grad.sum().backward()
+
+
 @case(lambda q: F.scaled_dot_product_attention(q, q, q))
 def twice_through_a_kernel_without_second_derivative(run):
     q = leaf(1, 2, 5, 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -68,7 +68,6 @@ def writable(graph: AtenGraph) -> dict[int, int]:
         and each.result not in shown
         and results.count(each.result) == 1
         and each.input not in moved | shared
-        and each.counted
         and not (each.grad and inputs[each.input].requires_grad)
     }
 
@@ -99,11 +98,12 @@ def wrap_runtime(
         return compiled
     if written:
         left, changed = _without(graph, written), tuple(written.values())
+        counted = {each.input for each in graph.mutations if each.counted}.intersection(changed)
         if note is None or is_direct(left):
-            return _noting(graph, changed, wrap_runtime(left, compiled))
+            return _noting(graph, changed, wrap_runtime(left, compiled), counted)
         # What is told of the writes sees the versions that they leave.
-        rest = wrap_runtime(left, compiled, note=_counted_before(changed, note))
-        return _noting(graph, changed, rest, counts=False)
+        order = [index for index in changed if index in counted]
+        return _noting(graph, changed, wrap_runtime(left, compiled, note=_counted(order, note)))
     compiled = _unrecorded(compiled) if graph.differentiates else compiled
     bind = _binder(graph)
     rebuild = _rebuilder(graph)
@@ -148,23 +148,30 @@ def _without(graph: AtenGraph, written: Mapping[int, int]) -> AtenGraph:
     return replace(graph, outputs=outputs, mutations=mutations)
 
 
-def _counted_before(changed: Sequence[int], note: Note) -> Note:
+def _counted(changed: Sequence[int], note: Note) -> Note:
     """``note``, after autograd is told that these inputs were changed."""
 
-    def counted(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+    def counting(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
         torch.autograd.graph.increment_version([inputs[index] for index in changed])
         note(inputs, results)
 
-    return counted
+    return counting
 
 
 def _noting(
-    graph: AtenGraph, inputs: Sequence[int], run: Callable[..., object], *, counts: bool = True
+    graph: AtenGraph,
+    inputs: Sequence[int],
+    run: Callable[..., object],
+    counted: Collection[int] = (),
 ) -> Callable[..., object]:
-    """``run``, which changes some inputs: autograd is told so, and refuses what it would."""
+    """``run``, which changes some inputs: autograd is told so of those that are ``counted``, and
+    what it would refuse is refused."""
     sources = [graph.inputs[index] for index in inputs]
     positions = tuple(each.index for each in sources if isinstance(each, UserInput))
     attributes = tuple(each.tensor for each in sources if isinstance(each, AttributeInput))
+    told = [graph.inputs[index] for index in inputs if index in counted]
+    places = tuple(each.index for each in told if isinstance(each, UserInput))
+    held = tuple(each.tensor for each in told if isinstance(each, AttributeInput))
     increment = torch.autograd.graph.increment_version
 
     def call(*arguments: torch.Tensor) -> object:
@@ -173,8 +180,8 @@ def _noting(
             for each in filter(torch.is_inference, changed):
                 each.copy_(each)  # raises what eager does
         result = run(*arguments)
-        if counts:
-            increment(changed)
+        if told:
+            increment([*(arguments[index] for index in places), *held])
         return result
 
     return call

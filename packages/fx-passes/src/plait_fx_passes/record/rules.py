@@ -56,9 +56,15 @@ def batch_norm(
     results = aten._native_batch_norm_legit_functional.default(
         input, weight, bias, running_mean, running_var, True, momentum, eps
     )
-    running_mean.copy_(results[3])
-    running_var.copy_(results[4])
+    _update_statistics(running_mean, results[3])
+    _update_statistics(running_var, results[4])
     return results[0]
+
+
+def _update_statistics(running: Tensor, value: Tensor) -> None:
+    """Write what a kernel writes whose schema does not say so: nobody counts that, and the
+    backwards of earlier calls, which save the statistics and do not use them, may still run."""
+    running.data.copy_(value)
 
 
 def native_batch_norm(
@@ -81,8 +87,8 @@ def native_batch_norm(
     results = aten._native_batch_norm_legit_functional.default(
         input, weight, bias, running_mean, running_var, True, momentum, eps
     )
-    running_mean.copy_(results[3])
-    running_var.copy_(results[4])
+    _update_statistics(running_mean, results[3])
+    _update_statistics(running_var, results[4])
     return results[:3]
 
 

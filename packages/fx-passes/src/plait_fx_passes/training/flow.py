@@ -133,6 +133,12 @@ def nodes_below(tensors: Sequence[torch.Tensor]) -> list[Node]:
     return _children_first([node for node in starts if node is not None])
 
 
+def may_raise(results: Sequence[torch.Tensor]) -> bool:
+    """Whether a backward from tensors comes to a node that only raises, as after a function that
+    is differentiable once. Gradients of some inputs alone go round it, others do not."""
+    return any(node.name() == "torch::autograd::Error" for node in nodes_below(results))
+
+
 def _ways(
     results: Sequence[torch.Tensor], leaves: Mapping[int, Sequence[torch.Tensor]]
 ) -> tuple[list[Node | None], dict[Node, int], dict[Node, int]]:

@@ -29,7 +29,7 @@ from plait_fx_passes.record.outputs import Results, finish_results, separate
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.record.settings import kept_settings
-from plait_fx_passes.training.flow import flow_of, saved_memory
+from plait_fx_passes.training.flow import flow_of, may_raise, saved_memory
 from plait_fx_passes.training.functions import tells_gradients_apart
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
 from plait_fx_passes.training.modes import turns_gradients_on
@@ -182,9 +182,12 @@ def _record(
         raise NoGradientsError(
             "nothing that the program computes needs gradients", hint="record it with to_aten"
         )
+    outputs = [tangent.output for tangent in tangents]
+    if may_raise(outputs):
+        raise AtenTraceError("its backward may raise", hint="run it eagerly: it raises the same")
     try:
-        flow = flow_of([tangent.output for tangent in tangents], table.leaves)
-        saved = saved_memory([tangent.output for tangent in tangents]) if tangents else {}
+        flow = flow_of(outputs, table.leaves)
+        saved = saved_memory(outputs) if tangents else {}
     except (RuntimeError, ValueError) as error:  # autograd makes views anew, and may not know how
         raise AtenTraceError(f"its gradients cannot be followed: {error}") from error
     gradients = _add_gradients(recorder, table, results, tangents)
@@ -222,8 +225,7 @@ def _record(
         gradients=gradients.positions,
         random=any(is_random(node) for node in recorder.graph.nodes),
         flow=flow,
-        tells_apart=len(tangents) > 1
-        and tells_gradients_apart(gm, [tangent.output for tangent in tangents]),
+        tells_apart=len(tangents) > 1 and tells_gradients_apart(gm, outputs),
         begins_without_gradients=not grad_mode,
         saved=_saved_inputs(table, saved or {}),
         saved_results=None if saved is None else _saved_results(results, saved),

@@ -23,6 +23,7 @@ from plait_ir_lowering import (
     TensorRef,
 )
 from plait_scheduler.program import (
+    Access,
     Allocate,
     ArenaStorage,
     CallExtern,
@@ -117,6 +118,8 @@ class _Host:
         if names:
             given = "tensors(inputs)" if self._takes_numbers() else "inputs"
             lines.append(f"    {', '.join(names)}{',' if len(names) == 1 else ''} = {given}")
+        # Whoever calls the program knows which of its writes autograd is to count.
+        lines += [f"    {name} = {name}.data" for name in self._written_inputs()]
         lines += [f"    {line}" for line in self._symbols()]
         if any(isinstance(b.storage, ArenaStorage) for b in self.program.buffers):
             device = next(
@@ -127,6 +130,19 @@ class _Host:
         for step in self.program.steps:
             lines += [f"    {line}" for line in self._step(step)]
         return lines
+
+    def _written_inputs(self) -> list[str]:
+        """The names of inputs that the program writes to."""
+        kernels = {kernel.name: kernel for kernel in self.program.kernels}
+        written: set[str] = set()
+        for step in self.program.steps:
+            if isinstance(step, CopyBack):
+                written.add(step.input)
+            elif isinstance(step, Launch):
+                pairs = zip(kernels[step.kernel].params, step.buffers, strict=True)
+                written |= {name for param, name in pairs if param.access is not Access.READ}
+        places = {memory_of(self.buffers, name) for name in written}
+        return [self.names[name] for name in self.program.inputs if name in places]
 
     def _takes_numbers(self) -> bool:
         """Whether some input is one f64, for which a number may be given."""
