@@ -9,7 +9,18 @@ import pytest
 import torch
 from scheduler_graphs import Builder
 
-from plait_ir_lowering import Const, DType, Layout, Load, Local, Op, TensorRef, Var, as_index
+from plait_ir_lowering import (
+    Const,
+    DType,
+    Layout,
+    Load,
+    Local,
+    Op,
+    ReductionKind,
+    TensorRef,
+    Var,
+    as_index,
+)
 from plait_scheduler import (
     Access,
     Allocate,
@@ -28,6 +39,7 @@ from plait_scheduler import (
     Store,
     parse_kernel,
     plan,
+    print_kernel,
     verify_kernel,
     verify_program,
 )
@@ -233,3 +245,68 @@ def test_broken_kernel(case: str) -> None:
     with pytest.raises(ProgramError, match=message) as caught:
         verify_kernel(kernel)
     assert "kernel softmax(p0" in str(caught.value)
+
+
+SCATTER = parse_kernel("""\
+kernel scatter(p0: read i64[5], p1: read f32[5, 6], p2: readwrite f32[4, 6])
+  for i0: 6 inner r0: 5
+    inner t0 = checked(p0[r0], 4)
+    inner scatter add p2[%t0, i0] = p1[r0, i0]
+""")
+WRITES = SCATTER.statements[1]
+assert isinstance(WRITES, Store)
+
+
+def _writing(**changes: object) -> Kernel:
+    statements = (SCATTER.statements[0], replace(WRITES, **changes))  # type: ignore[arg-type]
+    return replace(SCATTER, statements=statements)
+
+
+BROKEN_SCATTERS: dict[str, tuple[Kernel, str]] = {
+    "outer points meet": (
+        _writing(index=(Local("t0", DType.i64), as_index(0))),
+        "different places",
+    ),
+    "outer points meet in a part": (
+        _writing(index=(Local("t0", DType.i64), Var("i0", 6).expr // 2)),
+        "different places",
+    ),
+    "a place without a name": (
+        _writing(index=(Local("t1", DType.i64), Var("i0", 6).expr)),
+        "named before",
+    ),
+    "a place of another type": (
+        _writing(index=(Local("t0", F32), Var("i0", 6).expr)),
+        "has the type i64",
+    ),
+    "a computed place of a plain store": (_writing(kind=None), "known places"),
+    "nothing to combine with": (
+        replace(
+            SCATTER, params=(*SCATTER.params[:2], replace(SCATTER.params[2], access=Access.WRITE))
+        ),
+        "combined with what is there",
+    ),
+    "once for each row": (_writing(domain=Domain.OUTER, value=Const(1.0, F32)), "whole domain"),
+    "a reduction": (
+        replace(
+            SCATTER,
+            statements=(
+                *SCATTER.statements[:1],
+                Reduce(
+                    "t1", ReductionKind.SUM, Load("p1", [Var("r0", 5).expr, Var("i0", 6).expr], F32)
+                ),
+                WRITES,
+            ),
+        ),
+        "reduces nothing",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_SCATTERS)
+def test_broken_scatter(case: str) -> None:
+    verify_kernel(SCATTER)
+    assert parse_kernel(print_kernel(SCATTER)) == SCATTER
+    kernel, message = BROKEN_SCATTERS[case]
+    with pytest.raises(ProgramError, match=message):
+        verify_kernel(kernel)

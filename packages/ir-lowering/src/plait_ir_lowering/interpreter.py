@@ -26,10 +26,11 @@ from plait_ir_lowering.ir.graph import (
     Pointwise,
     Reduction,
     Scan,
+    Scatter,
     TensorRef,
 )
 from plait_ir_lowering.ir.index import IndexExpr, Quotient, Remainder, Var
-from plait_ir_lowering.ir.ops import ReductionKind
+from plait_ir_lowering.ir.ops import ReductionKind, ScatterKind
 from plait_ir_lowering.ir.values import (
     CheckedIndex,
     Const,
@@ -78,6 +79,8 @@ def interpret(graph: Graph, inputs: Sequence[Tensor]) -> tuple[object, ...]:
                 run.store(definition.buffers[0], _combine(kind, elements, len(ranges)))
             case Scan():
                 run.store(definition.buffers[0], run.scan(definition.body))
+            case Scatter():
+                run.store(definition.buffers[0], _scattered(run, definition.body))
             case ExternCall():
                 results = run.call(definition.body)
                 for buffer, result in zip(definition.buffers, results, strict=True):
@@ -109,6 +112,33 @@ def _combine(kind: ReductionKind, elements: Tensor, kept: int) -> Tensor:
 
 def _ordered(flat: Tensor) -> Tensor:
     return flat.to(torch.uint8) if flat.dtype is torch.bool else flat
+
+
+def _scattered(run: _Run, body: Scatter) -> Tensor:
+    """The target with the values combined into it, one after another as a loop would."""
+    result = run.tensors[body.target].clone()
+    values = run.at_all(body.value, body.ranges).flatten()
+    places = [
+        run.at_all(at if isinstance(at, Value) else IndexValue(at), body.ranges).flatten()
+        for at in body.index
+    ]
+    for point, value in enumerate(values):
+        place = tuple(int(at[point]) for at in places)
+        result[place] = _combined(body.kind, result[place], value)
+    return result
+
+
+def _combined(kind: ScatterKind, old: Tensor, new: Tensor) -> Tensor:
+    match kind:
+        case ScatterKind.ASSIGN:
+            return new
+        case ScatterKind.ADD:
+            return _BINARY["add"](old, new)
+        case ScatterKind.MUL:
+            return _BINARY["mul"](old, new)
+        case ScatterKind.MAX:
+            return torch.maximum(old, new)
+    return torch.minimum(old, new)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from plait_ir_lowering.ir.graph import (
     Pointwise,
     Reduction,
     Scan,
+    Scatter,
     TensorRef,
 )
 from plait_ir_lowering.ir.index import Bounds, IndexExpr, Sym, Var, bounds
@@ -102,6 +103,8 @@ class _Checker:
             case Scan():
                 self._check_ranges(definition, definition.body.ranges)
                 self._check_scan(definition, definition.body)
+            case Scatter():
+                self._check_scatter(definition, definition.body)
             case ExternCall():
                 self._check_call(definition, definition.body)
         for buffer in definition.buffers:
@@ -127,6 +130,24 @@ class _Checker:
             problem = f"a {body.result.dtype} result for a {definition.buffers[0].dtype} buffer"
         if problem is not None:
             raise self.error(definition, problem)
+
+    def _check_scatter(self, definition: Definition, body: Scatter) -> None:
+        if len(definition.buffers) != 1:
+            raise self.error(definition, "loops define one buffer")
+        names = [var.name for var in body.ranges]
+        if len(set(names)) != len(names):
+            raise self.error(definition, "two variables have one name")
+        made, start = definition.buffers[0], self.known.get(body.target)
+        if start is None:
+            raise self.error(definition, f"{body.target} is used before it is defined")
+        if (made.dtype, made.device, made.layout) != (start.dtype, start.device, start.layout):
+            raise self.error(definition, f"{made.name} does not lie in memory as {start.name}")
+        self._check_value(definition, body.value, body.ranges, made.dtype)
+        for at in body.index:
+            if isinstance(at, Value):
+                self._check_value(definition, at, body.ranges, DType.i64)
+        place = Load(body.target, body.index, made.dtype)  # within bounds as a load would have to
+        self._check_load(definition, place, set(body.ranges), False)
 
     def _check_value(
         self, definition: Definition, root: Value, variables: Sequence[Var], dtype: DType

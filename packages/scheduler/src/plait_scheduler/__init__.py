@@ -7,6 +7,7 @@ from plait_scheduler._version import __version__
 from plait_scheduler.decisions import Decision, DecisionKind, explain
 from plait_scheduler.errors import ProgramError, ProgramSyntaxError
 from plait_scheduler.memory import ArenaPlan, Lifetime, MemoryReport, memory_report, plan_arena
+from plait_scheduler.nodes import EXPENSIVE
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.phases import Phase, phases, row_scratch
 from plait_scheduler.program import (
@@ -59,6 +60,7 @@ else:
     )
 
 __all__ = [
+    "EXPENSIVE",
     "Access",
     "Accumulate",
     "Allocate",

@@ -14,6 +14,7 @@ from plait_ir_lowering import (
     Graph,
     IndexExpr,
     Layout,
+    Scatter,
     Sym,
     as_index,
     atoms,
@@ -67,6 +68,8 @@ class _Assembly:
     options: SchedulerOptions
     log: DecisionLog
     buffers: dict[str, Buffer] = field(init=False)
+    makers: dict[str, Definition] = field(default_factory=dict)
+    """What defines each buffer."""
     kept: frozenset[str] = field(init=False)
     """Buffers that are needed at the end."""
     copied: frozenset[str] = field(init=False)
@@ -90,6 +93,7 @@ class _Assembly:
         self.buffers = {b.name: b for b in self.graph.inputs}
         for definition in self.graph.definitions:
             self.buffers.update((b.name, b) for b in definition.buffers)
+            self.makers.update((b.name, definition) for b in definition.buffers)
         self.kept = frozenset(final_reads(self.graph))
         devices = Counter(b.device for d in self.graph.definitions for b in d.buffers)
         self.arena_device = max(devices, key=devices.__getitem__, default=Device("cpu"))
@@ -168,7 +172,9 @@ class _Assembly:
         for name in stored:
             self.storage[name] = self._fresh(name)
             self.owner[name] = name
-        if points(group.outer) is as_index(0):
+        for name in stored:
+            self._start_from_target(name, number)
+        if as_index(0) in (points(group.outer), points(group.inner) if group.is_scatter else None):
             for name in stored:
                 self._copy_instead(name)
             return stored, None
@@ -205,6 +211,13 @@ class _Assembly:
             else:
                 self._copy_instead(source)
         return built
+
+    def _start_from_target(self, name: str, number: int) -> None:
+        """Compute a scatter's result in the memory of the buffer that it starts from."""
+        body = self.makers[name].body
+        if isinstance(body, Scatter):
+            assert self.last_use[body.target] == number
+            self._take_over(body.target, name)
 
     def _copy_instead(self, name: str) -> None:
         """A result is not computed in an input's memory after all."""

@@ -16,7 +16,7 @@ from plait_ir_lowering import Buffer, Graph, ReductionKind
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import points
 from plait_scheduler.groups import Group, Relation, group_of, merge, relate
-from plait_scheduler.nodes import draws_random_numbers, final_reads, node_of, reads_of
+from plait_scheduler.nodes import draws_random_numbers, final_reads, node_of, reads_of, work_of
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.sizes import buffer_bytes, estimate
 from plait_utils import dataclass
@@ -177,6 +177,8 @@ class _Fuser:
         if 4 * nbytes < min(self._traffic(left), self._traffic(right)):
             return
         kind = DecisionKind.SIBLING
+        if left.is_scatter or right.is_scatter:
+            return
         outcome = self._relation(left, right)
         if not isinstance(outcome, str):
             if name not in outcome.shared:
@@ -192,7 +194,7 @@ class _Fuser:
 
     def _relation(self, first: Group, second: Group) -> Relation | str:
         """How one group runs over the other's domain; a reduction's domain wins."""
-        if second.is_reduction and not first.is_reduction:
+        if _hosts(second) and not _hosts(first):
             return relate(second, first, self.buffers)
         return relate(first, second, self.buffers)
 
@@ -200,7 +202,7 @@ class _Fuser:
         producer, consumer = self.groups.pop(first), self.groups.pop(second)
         assert producer is not None
         assert consumer is not None
-        if consumer.is_reduction and not producer.is_reduction:
+        if _hosts(consumer) and not _hosts(producer):
             joined = merge(consumer, producer, relation.mapping)
         else:
             joined = merge(producer, consumer, relation.mapping)
@@ -229,7 +231,28 @@ class _Fuser:
         joined = {**left.reads, **right.reads, **left.writes, **right.writes}
         if len(joined) > options.max_params and self._params(left, right) > options.max_params:
             return f"together they have more than {options.max_params} parameters"
+        if left.is_scatter or right.is_scatter:
+            obstacle = self._unfit_for_scatter(left, right)
+            if obstacle is not None:
+                return obstacle
         return self._bad_shape(left, right) or self._cycle(first, second)
+
+    def _unfit_for_scatter(self, left: Group, right: Group) -> str | None:
+        """Why two groups, one of which writes at computed places, must stay apart.
+
+        Its points run in order wherever they may meet, so it only takes in what nothing else needs.
+        """
+        producer, scatter = (left, right) if right.is_scatter else (right, left)
+        if producer.is_scatter or producer.is_reduction:
+            return "one writes at computed places, and the other does not run once for each of them"
+        places = {*left.places, *right.places}
+        for name in producer.writes:
+            if name in self.kept or any(p not in places for p in self.readers[name]):
+                return f"{name} is needed elsewhere, and would be computed in order"
+        few = estimate(points(scatter.outer)) < self.options.min_parallel_points
+        if few and any(work_of(m.node.value).expensive for m in producer.members):
+            return "expensive operations would run in order with what writes at computed places"
+        return None
 
     def _params(self, left: Group, right: Group) -> int:
         """Parameters of the joined kernel: what it reads, and what others need of it."""
@@ -308,6 +331,11 @@ class _Fuser:
     def _unit(self, head: int) -> Unit:
         group = self.groups[head]
         return Unit((head,) if group is None else group.places, group)
+
+
+def _hosts(group: Group) -> bool:
+    """Whether what joins a group runs over its domain."""
+    return group.is_reduction or group.is_scatter
 
 
 def _device(group: Group) -> object:

@@ -54,7 +54,8 @@ class Group:
     members: tuple[Member, ...]
     reads: dict[str, tuple[Coordinates | None, ...]]
     """Where each buffer is read, in the group's variables; None: at computed coordinates."""
-    writes: dict[str, Coordinates]
+    writes: dict[str, Coordinates | None]
+    """Where each buffer is written; None: at computed coordinates."""
     operations: int
 
     @property
@@ -65,6 +66,10 @@ class Group:
     def is_reduction(self) -> bool:
         """Whether rows are combined or scanned, so that there are inner variables."""
         return any(member.node.kind is not None for member in self.members)
+
+    @property
+    def is_scatter(self) -> bool:
+        return any(member.node.scatter is not None for member in self.members)
 
     @property
     def origin(self) -> Origin:
@@ -89,13 +94,15 @@ def group_of(node: Node) -> Group:
         reads.setdefault(load.buffer, {})[plain(load.index)] = None
     values = tuple(var.expr for var in node.ranges + node.reduced)
     member = Member(node, values)
+    if node.scatter is not None:
+        reads[node.scatter.target] = {None: None}
     return Group(
         node.ranges,
         node.reduced,
         (member,),
         {name: tuple(places) for name, places in reads.items()},
-        {node.name: member.coordinates},
-        work_of(node.value).operations,
+        {node.name: member.coordinates if node.scatter is None else None},
+        sum(work_of(root).operations for root in node.roots),
     )
 
 
@@ -125,7 +132,9 @@ def _moved(group: Group, mapping: Substitution) -> Group:
         name: tuple(None if at is None else _substituted(at, mapping) for at in places)
         for name, places in group.reads.items()
     }
-    writes = {name: _substituted(at, mapping) for name, at in group.writes.items()}
+    writes = {
+        name: None if at is None else _substituted(at, mapping) for name, at in group.writes.items()
+    }
     return Group(group.outer, group.inner, members, reads, writes, group.operations)
 
 

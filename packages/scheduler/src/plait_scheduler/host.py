@@ -14,6 +14,7 @@ __all__ = [
     "bfloat16",
     "bool_",
     "check_index",
+    "combine",
     "complex64",
     "complex128",
     "float8_e4m3fn",
@@ -144,6 +145,34 @@ def scatter(tensor: Tensor, offset: Tensor | int, size: Sequence[int], value: Te
         extent = int(places.max()) + 1
         flat = strided(tensor, (extent,), (1,), 0)
         flat[places] = value.to(tensor.dtype).expand(tuple(size)).reshape(-1)
+
+
+def combine(
+    tensor: Tensor, offset: Tensor, size: Sequence[int], value: Tensor, kind: str, extent: int
+) -> None:
+    """Combine `value` with the elements at `offset` from the data pointer, point after point.
+
+    Where torch's operator of the kind combines in no certain order, as on GPUs unless
+    deterministic algorithms are asked for, so does this; but of several values for one place the
+    last is assigned, always.
+    """
+    places = offset.to(tensor.device).expand(tuple(size)).reshape(-1)
+    values = value.to(tensor.dtype).to(tensor.device).expand(tuple(size)).reshape(-1)
+    if not places.numel():
+        return
+    flat = strided(tensor, (extent,), (1,), 0)
+    match kind:
+        case "assign":
+            last = places.new_full((extent,), -1)
+            numbers = torch.arange(places.numel(), device=tensor.device)
+            last.scatter_reduce_(0, places, numbers, "amax")
+            written = (last >= 0).nonzero().flatten()
+            flat[written] = values[last[written]]
+        case "add":
+            flat.index_add_(0, places, values)
+        case _:
+            name = "prod" if kind == "mul" else f"a{kind}"
+            flat.scatter_reduce_(0, places, values, name)
 
 
 def check_index(value: Tensor, size: int, guard: Tensor | None = None) -> Tensor:

@@ -118,13 +118,13 @@ class _Inliner:
     def consider(self, place: int) -> bool:
         """Inline one definition into its readers, if that pays; whether it was."""
         producer = self.nodes[place]
-        if producer is None or producer.kind is not None:
+        if producer is None or not producer.is_pointwise:
             return False
         uses = list(self._uses(producer))
         if not uses:
             return False
         must_exist = producer.name in self.kept or any(
-            self.nodes[reader] is None for reader in self.readers[producer.name]
+            self._needs_memory(reader, producer.name) for reader in self.readers[producer.name]
         )
         work = work_of(producer.value)
         free = work.loads == 0 and not work.expensive
@@ -141,6 +141,11 @@ class _Inliner:
         for at in places:
             self._inline(producer, at)
         return True
+
+    def _needs_memory(self, place: int, name: str) -> bool:
+        """Whether a reader takes the buffer as it lies in memory."""
+        reader = self.nodes[place]
+        return reader is None or (reader.scatter is not None and reader.scatter.target == name)
 
     def _name(self, place: int) -> str:
         return self.definitions[place].buffers[0].name
@@ -171,7 +176,7 @@ class _Inliner:
             return "it is read at coordinates that are computed from data"
         readers = {use.reader.place: use.reader for use in uses}
         for reader in readers.values():
-            operations = work_of(reader.value).operations + work.operations
+            operations = sum(work_of(root).operations for root in reader.roots) + work.operations
             if operations > self.options.max_operations:
                 return f"the reader would have more than {self.options.max_operations} operations"
         if work.loads == 0 and not work.expensive:
@@ -220,7 +225,7 @@ class _Inliner:
         now its readers can share a kernel with it."""
         place = self.producer.get(name)
         node = None if place is None else self.nodes[place]
-        if node is None or node.kind is not None or name in self.kept:
+        if node is None or not node.is_pointwise or name in self.kept:
             return 0
         uses = list(self._uses(node))
         inside = len({use.reader.place for use in uses}) == len(self.readers[name])
@@ -238,8 +243,8 @@ class _Inliner:
                 return value_at(producer, value)
             return fold(value)
 
-        value = rewrite(reader.value, leaf, lambda expr: expr)
-        changed = replace(reader, value=value, origin=reader.origin + producer.origin)
+        changed = reader.rewritten(lambda value: rewrite(value, leaf, lambda expr: expr))
+        changed = replace(changed, origin=reader.origin + producer.origin)
         self.nodes[place] = changed
         self.definitions[place] = Definition((changed.buffer,), body_of(changed), changed.origin)
         del self.readers[producer.name][place]

@@ -21,9 +21,11 @@ from plait_ir_lowering import (
     Local,
     Op,
     ReductionKind,
+    Scatter,
     Sym,
     Value,
     Var,
+    as_index,
     atoms,
     carried,
     components,
@@ -41,6 +43,7 @@ from plait_scheduler.program import (
     Accumulate,
     Domain,
     Kernel,
+    Let,
     Param,
     Reduce,
     Statement,
@@ -78,7 +81,7 @@ def _loops(
     values: Substitution = {v: v.expr for v in group.outer + group.inner}
     loops = Loops(group.outer, group.inner, values)
     if options.simplify_loops:
-        ordered = any(keeps_order(member.node.kind) for member in group.members)
+        ordered = group.is_scatter or any(keeps_order(m.node.kind) for m in group.members)
         accesses = list(dict.fromkeys(_accesses(group, stored, buffers)))
         loops = simplify_loops(group.outer, group.inner, accesses, ordered)
     return canonical(loops, keep_inner=group.is_reduction)
@@ -88,20 +91,27 @@ def _accesses(
     group: Group, stored: Sequence[str], buffers: dict[str, Buffer]
 ) -> Iterable[AccessCost]:
     for name in stored:
-        buffer = buffers[name]
-        yield AccessCost(buffer.layout.linear(group.writes[name]), buffer_bytes(buffer), name)
+        buffer, at = buffers[name], group.writes[name]
+        if at is not None:
+            yield AccessCost(buffer.layout.linear(at), buffer_bytes(buffer), name)
     for member in group.members:
         mapping = member.mapping
-        for value in post_order([member.node.value]):
+        if member.node.scatter is not None:
+            buffer = buffers[member.node.name]
+            known = _moved_plain(member.node.scatter.index, mapping)
+            yield AccessCost(buffer.layout.linear(known), buffer_bytes(buffer), buffer.name)
+        for value in post_order(member.node.roots):
             if isinstance(value, IndexValue):
                 yield AccessCost(move(value.expr, mapping), 0)
             elif isinstance(value, Load) and value.buffer not in group.writes:
                 buffer = buffers[value.buffer]
-                offset = buffer.layout.offset
-                for at, stride in zip(value.index, buffer.layout.stride, strict=True):
-                    if isinstance(at, IndexExpr):
-                        offset = offset + move(at, mapping) * stride
+                offset = buffer.layout.linear(_moved_plain(value.index, mapping))
                 yield AccessCost(offset, buffer_bytes(buffer), value.buffer)
+
+
+def _moved_plain(index: Sequence[IndexExpr | Value], mapping: Substitution) -> list[IndexExpr]:
+    """Coordinates in a group's variables, computed ones as 0."""
+    return [move(at, mapping) if isinstance(at, IndexExpr) else as_index(0) for at in index]
 
 
 @dataclass(slots=True)
@@ -123,6 +133,9 @@ class _Draft:
         node = member.node
         mapping = {var: move(value, self.loops.values) for var, value in member.mapping.items()}
         value = rewrite(node.value, self._fused, lambda expr: move(expr, mapping))
+        if node.scatter is not None:
+            self._scatter(node, node.scatter, mapping, value)
+            return
         if isinstance(node.kind, ScanKind):
             value = self._scanned(node, node.kind, value)
         elif node.kind is not None:
@@ -156,6 +169,20 @@ class _Draft:
             lambda expr: expr,
         )
 
+    def _scatter(self, node: Node, scatter: Scatter, mapping: Substitution, value: Value) -> None:
+        """Append what writes at computed places, its coordinates named first."""
+        domain = Domain.INNER if self.loops.inner else Domain.OUTER
+        index: list[IndexExpr | Local] = []
+        for axis, at in enumerate(scatter.index):
+            if isinstance(at, Value):
+                name = f"{node.name}.{axis}"
+                found = rewrite(at, self._fused, lambda expr: move(expr, mapping))
+                self.statements.append(Let(name, domain, found))
+                index.append(Local(name, found.dtype))
+            else:
+                index.append(move(at, mapping))
+        self.statements.append(Store(node.name, tuple(index), domain, value, scatter.kind))
+
     def _fused(self, value: Value) -> Value | None:
         if isinstance(value, Load):
             return self.computed.get(value.buffer)
@@ -175,19 +202,19 @@ def _with_positional_params(
 ) -> BuiltKernel:
     """Name parameters p0, p1, ... in order of first use."""
     order: dict[str, str] = {}
-    written: set[str] = set()
+    written: dict[str, Access] = {}
     for statement in statements:
         for load in loads_of([statement.value]):
             order.setdefault(load.buffer, f"p{len(order)}")
         if isinstance(statement, Store):
             order.setdefault(statement.param, f"p{len(order)}")
-            written.add(statement.param)
+            written[statement.param] = Access.WRITE if statement.kind is None else Access.READ_WRITE
     params = tuple(
         Param(
             name,
             buffers[buffer].dtype,
             buffers[buffer].layout,
-            Access.WRITE if buffer in written else Access.READ,
+            written.get(buffer, Access.READ),
         )
         for buffer, name in order.items()
     )
@@ -225,6 +252,8 @@ def _symbols(params: Sequence[Param], loops: Loops, statements: Sequence[Stateme
         visit([*param.layout.size, *param.layout.stride, param.layout.offset])
     visit(var.extent for var in loops.outer + loops.inner)
     for statement in statements:
+        if isinstance(statement, Store):
+            visit(statement.plain_index)
         for value in post_order([statement.value]):
             if isinstance(value, IndexValue):
                 visit([value.expr])
@@ -245,6 +274,8 @@ def kernel_name(kernel: Kernel, text: str) -> str:
         elif isinstance(statement, Accumulate):
             words.append("scan")
             words += [v.name for v in post_order([statement.combine]) if isinstance(v, Op)]
+        elif isinstance(statement, Store) and statement.kind is not None:
+            words.append(f"scatter_{statement.kind.value}")
     stem = "_".join(list(dict.fromkeys(words))[:5]) or _plain_stem(kernel)
     return f"{re.sub(r'[^a-z0-9_]', '', stem)}_{sha256(text.encode()).hexdigest()[:8]}"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -14,6 +15,7 @@ from plait_ir_lowering import (
     ExternCall,
     ExternList,
     Graph,
+    IndexExpr,
     IndexValue,
     Load,
     Op,
@@ -22,6 +24,7 @@ from plait_ir_lowering import (
     Reduction,
     ReductionKind,
     Scan,
+    Scatter,
     TensorRef,
     Value,
     Var,
@@ -56,7 +59,12 @@ class ScanKind:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A pointwise definition, a reduction or a scan, at its place in the graph."""
+    """A pointwise definition, a reduction, a scan or a scatter, at its place in the graph.
+
+    A scatter's `ranges` are the variables that are coordinates of its target themselves: points
+    that differ there write to different places, so they may run in any order and at the same time.
+    Its other variables are `reduced`, and run in order.
+    """
 
     place: int
     buffer: Buffer
@@ -66,14 +74,33 @@ class Node:
     kind: ReductionKind | ScanKind | None
     value: Value
     origin: Origin
+    scatter: Scatter | None = None
+    """Where a scatter writes, and how. Its value is the node's."""
 
     @property
     def name(self) -> str:
         return self.buffer.name
 
     @property
+    def is_pointwise(self) -> bool:
+        return self.kind is None and self.scatter is None
+
+    @property
+    def roots(self) -> tuple[Value, ...]:
+        """The values that are computed at each point."""
+        return (self.value,) if self.scatter is None else self.scatter.roots
+
+    @property
     def loads(self) -> list[Load]:
-        return loads_of([self.value])
+        return loads_of(self.roots)
+
+    def rewritten(self, change: Callable[[Value], Value]) -> Node:
+        """The node with each of its values changed."""
+        if self.scatter is None:
+            return replace(self, value=change(self.value))
+        index = tuple(change(at) if isinstance(at, Value) else at for at in self.scatter.index)
+        value = change(self.value)
+        return replace(self, value=value, scatter=replace(self.scatter, index=index, value=value))
 
 
 def node_of(place: int, definition: Definition) -> Node | None:
@@ -89,12 +116,19 @@ def node_of(place: int, definition: Definition) -> Node | None:
             scan = ScanKind(combine, result, ranges.index(axis))
             others = tuple(var for var in ranges if var is not axis)
             return Node(place, buffer, others, (axis,), scan, _normal(value), definition.origin)
+        case Scatter():
+            return _scatter_node(place, definition, definition.body)
     return None
 
 
-def keeps_order(kind: ReductionKind | ScanKind | None) -> bool:
-    """Whether the order of the inner points matters: for positions, and along a scan."""
-    return isinstance(kind, ScanKind) or kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
+def _scatter_node(place: int, definition: Definition, body: Scatter) -> Node:
+    index = tuple(normalise(at) if isinstance(at, IndexExpr) else _normal(at) for at in body.index)
+    body = replace(body, index=index, value=_normal(body.value))
+    free = {var for var in body.ranges if any(at is var.expr for at in index)}
+    ranges = tuple(var for var in body.ranges if var in free)
+    ordered = tuple(var for var in body.ranges if var not in free)
+    (buffer,) = definition.buffers
+    return Node(place, buffer, ranges, ordered, None, body.value, definition.origin, body)
 
 
 def _normal(value: Value) -> Value:
@@ -110,8 +144,15 @@ def _may_simplify(part: Value) -> bool:
     return isinstance(part, IndexValue)
 
 
-def body_of(node: Node) -> Pointwise | Reduction | Scan:
+def keeps_order(kind: ReductionKind | ScanKind | None) -> bool:
+    """Whether the order of the inner points matters: for positions, and along a scan."""
+    return isinstance(kind, ScanKind) or kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
+
+
+def body_of(node: Node) -> Pointwise | Reduction | Scan | Scatter:
     """The definition body that `node` stands for."""
+    if node.scatter is not None:
+        return node.scatter
     if node.kind is None:
         return Pointwise(node.ranges, node.value)
     if isinstance(node.kind, ScanKind):
@@ -136,6 +177,8 @@ def reads_of(definition: Definition) -> list[str]:
     body = definition.body
     if isinstance(body, ExternCall):
         return list(dict.fromkeys(ref.buffer for ref in tensor_refs(body.args)))
+    if isinstance(body, Scatter):
+        return list(dict.fromkeys([body.target, *(load.buffer for load in loads_of(body.roots))]))
     return list(dict.fromkeys(load.buffer for load in loads_of([body.value])))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from plait_ir_lowering import IndexExpr, Layout, Load, Value, as_index, post_order, rewrite
+from plait_ir_lowering import IndexExpr, Layout, Load, Local, Value, as_index, post_order, rewrite
 from plait_scheduler.domains import divisions, plain, position
 from plait_scheduler.program import Kernel, Param, Statement, Store
 from plait_utils import dataclass
@@ -35,7 +35,8 @@ def compact_params(kernel: Kernel) -> Kernel:
     for statement in kernel.statements:
         value = rewrite(statement.value, leaf, lambda expr: expr, memo)
         if isinstance(statement, Store):
-            index = plain(views[statement.param].moved(statement.index)) or ()
+            moved = views[statement.param].moved(statement.index)
+            index = tuple(at for at in moved if isinstance(at, IndexExpr | Local))
             statements.append(replace(statement, index=index, value=value))
         else:
             statements.append(replace(statement, value=value))

@@ -22,6 +22,15 @@ outer variable and one inner:
         reduce s    = sum %e
         inner  store y[i0, r0] = div(%e, %s)
 
+A kernel that writes at computed places (a scatter) has its ordered loops inside: for one outer
+point the points of the inner domain run one after another, and different outer points never
+write to one place.
+
+    kernel scatter_add(p0: read i64[512], p1: read f32[512, 64], p2: readwrite f32[10, 64])
+      for i0: 64, inner r0: 512
+        inner  t0   = checked(p0[r0], 10)
+        inner  add p2[%t0, i0] = p1[r0, i0]
+
 A kernel without inner variables is pointwise. Kernels name their parameters
 positionally (p0, p1, ...), so equal computations on different buffers are one kernel,
 launched with different arguments.
@@ -43,9 +52,11 @@ from plait_ir_lowering import (
     Origin,
     OutputRef,
     ReductionKind,
+    ScatterKind,
     TensorRef,
     Value,
     Var,
+    as_index,
     components,
 )
 from plait_scheduler.sizes import extent_of
@@ -65,7 +76,8 @@ class Access(Enum):
     READ = "read"
     WRITE = "write"
     READ_WRITE = "readwrite"
-    """Reads and writes in place: each point reads only the elements that it writes itself."""
+    """Reads and writes in place: each point reads only the elements that it writes itself. What
+    is scattered into is combined with, and not read otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +128,23 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Writes `value` to the element of parameter `param` at coordinates `index`."""
+    """Writes `value` to the element of parameter `param` at coordinates `index`.
+
+    With a `kind` it is combined with the element that is there, point after point in the order of
+    the inner domain; different outer points then write different elements. Only such a store may
+    have computed coordinates, each named by a `Let` before.
+    """
 
     param: str
-    index: tuple[IndexExpr, ...]
+    index: tuple[IndexExpr | Local, ...]
     domain: Domain
     value: Value
+    kind: ScatterKind | None = None
+
+    @property
+    def plain_index(self) -> tuple[IndexExpr, ...]:
+        """The coordinates, computed ones as 0."""
+        return tuple(as_index(0) if isinstance(at, Local) else at for at in self.index)
 
 
 Statement: TypeAlias = Let | Reduce | Accumulate | Store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from plait_ir_lowering import (
@@ -9,6 +10,7 @@ from plait_ir_lowering import (
     Const,
     Definition,
     DType,
+    ExternCall,
     Graph,
     Load,
     Local,
@@ -17,12 +19,14 @@ from plait_ir_lowering import (
     Reduction,
     ReductionKind,
     Scan,
+    Scatter,
     TensorRef,
     Value,
     Var,
     as_index,
     carried,
     components,
+    loads_of,
     rewrite,
 )
 from plait_scheduler.domains import points
@@ -80,7 +84,7 @@ def protect_mutated_inputs(graph: Graph) -> Graph:
         if ref.buffer not in mutated:
             return ref
         if ref.buffer not in copies:
-            copies[ref.buffer] = _copy_of(inputs[ref.buffer])
+            copies[ref.buffer] = _copy_of(inputs[ref.buffer], f"{ref.buffer}_before")
         return replace(ref, buffer=copies[ref.buffer].buffers[0].name)
 
     outputs: list[OutputRef] = [
@@ -97,8 +101,44 @@ def protect_mutated_inputs(graph: Graph) -> Graph:
     )
 
 
-def _copy_of(buffer: Buffer) -> Definition:
+def copy_targets(graph: Graph) -> Graph:
+    """Give each scatter a buffer of its own to start from, in whose memory it computes.
+
+    That is one for which the program has the memory, and which nothing else reads, or a copy.
+    """
+    scatters = [d.body for d in graph.definitions if isinstance(d.body, Scatter)]
+    if not scatters:
+        return graph
+    reads = Counter(name for definition in graph.definitions for name in reads_of(definition))
+    reads.update(final_reads(graph))
+    own = {
+        buffer.name: buffer
+        for definition in graph.definitions
+        if not isinstance(definition.body, ExternCall) or definition.body.out_variant
+        for buffer in definition.buffers
+        if reads[buffer.name] == 1
+    }
+    buffers = {b.name: b for b in graph.inputs}
+    buffers |= {b.name: b for d in graph.definitions for b in d.buffers}
+    definitions: list[Definition] = []
+    for definition in graph.definitions:
+        body = definition.body
+        if isinstance(body, Scatter):
+            reread = any(load.buffer == body.target for load in loads_of(body.roots))
+            if body.target not in own or reread:
+                start = f"{definition.buffers[0].name}_start"
+                while start in buffers:
+                    start += "_"
+                copy = _copy_of(buffers[body.target], start)
+                buffers[start] = copy.buffers[0]
+                definitions.append(copy)
+                definition = replace(definition, body=replace(body, target=start))
+        definitions.append(definition)
+    return replace(graph, definitions=tuple(definitions))
+
+
+def _copy_of(buffer: Buffer, name: str) -> Definition:
     ranges = tuple(Var(f"i{axis}", size) for axis, size in enumerate(buffer.layout.size))
     value = Load(buffer.name, [var.expr for var in ranges], buffer.dtype)
-    copy = replace(buffer, name=f"{buffer.name}_before")
+    copy = replace(buffer, name=name)
     return Definition((copy,), Pointwise(ranges, value))

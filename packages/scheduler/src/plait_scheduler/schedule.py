@@ -14,7 +14,7 @@ from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.program import Launch, Program
-from plait_scheduler.prune import protect_mutated_inputs, prune
+from plait_scheduler.prune import copy_targets, protect_mutated_inputs, prune
 from plait_scheduler.split import split_reductions
 from plait_utils import dataclass
 
@@ -55,7 +55,7 @@ def plan(
     chosen = default_options(graph) if options is None else options
     log = DecisionLog(None if chosen.fuel < 0 else chosen.fuel)
     with nullcontext() if profile is None else profile.phase("schedule"):
-        graph = prune(protect_mutated_inputs(graph))
+        graph = copy_targets(prune(protect_mutated_inputs(graph)))
         graph = split_reductions(graph, chosen, log)
         graph = inline_producers(graph, chosen, log)
         units = fuse(graph, chosen, log)

@@ -217,7 +217,9 @@ def _renamed(drafts: Sequence[_Draft]) -> tuple[Statement, ...]:
         statement = draft.statement
         value = rewrite(draft.value, _keep, _same, memo)
         if isinstance(statement, Store):
-            found.append(replace(statement, value=value))
+            moved = [memo[at] if isinstance(at, Local) else at for at in statement.index]
+            index = tuple(at for at in moved if isinstance(at, IndexExpr | Local))
+            found.append(replace(statement, index=index, value=value))
             continue
         if isinstance(statement, Accumulate):
             names = tuple(f"t{count + number}" for number in range(len(statement.names)))
@@ -230,6 +232,9 @@ def _renamed(drafts: Sequence[_Draft]) -> tuple[Statement, ...]:
         if statement is None:
             found.append(Let(name, draft.domain, value))
             memo[draft.value] = Local(name, value.dtype)
+        elif isinstance(statement, Let):
+            found.append(Let(name, statement.domain, value))
+            memo[Local(statement.name, value.dtype)] = Local(name, value.dtype)
         elif isinstance(statement, Reduce):
             found.append(Reduce(name, statement.kind, value))
             result = statement.kind.result_dtype(value.dtype)

@@ -58,11 +58,17 @@ def written_in_place(
         source: target
         for source, target in wanted.items()
         if source in makers
+        and not _is_scattered(makers[source][1])
         and makers[source][0] > fails
         and makers[source][0] >= allocates
         and _is_last(readers.get(target, ()), *makers[source])
         and _reads_its_own(makers[source][1].group, source, target)
     }
+
+
+def _is_scattered(unit: Unit) -> bool:
+    """Whether the unit computes in the memory of the buffer that it starts from."""
+    return unit.group is not None and unit.group.is_scatter
 
 
 def copied_whole(graph: Graph, buffers: Mapping[str, Buffer]) -> frozenset[str]:
@@ -118,7 +124,7 @@ def _may_fail(group: Group) -> bool:
     return any(
         isinstance(value, CheckedIndex) or _divides(value)
         for member in group.members
-        for value in post_order([member.node.value])
+        for value in post_order(member.node.roots)
     )
 
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from plait_cpp_codegen.kernels.index import c_index, kernel_index
+from plait_cpp_codegen.kernels.pieces import indented, prologue
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, plan_loops
 from plait_cpp_codegen.kernels.reductions import accumulate, accumulator, join, result, start
 from plait_cpp_codegen.kernels.scans import across_rows, along_row, states
+from plait_cpp_codegen.kernels.scatters import ScatterWriter
 from plait_cpp_codegen.kernels.sizes import RenderedCppKernel
-from plait_cpp_codegen.kernels.tasks import decoded, grain_of, tasks_of
-from plait_cpp_codegen.kernels.types import MEMORY, REGISTER
+from plait_cpp_codegen.kernels.tasks import decoded, grain_of, scatter_tasks, tasks_of
+from plait_cpp_codegen.kernels.types import REGISTER
 from plait_cpp_codegen.kernels.values import ValueEmitter
 from plait_ir_lowering import (
     CheckedIndex,
@@ -27,7 +29,6 @@ from plait_ir_lowering import (
     post_order,
 )
 from plait_scheduler import (
-    Access,
     Accumulate,
     Domain,
     Kernel,
@@ -46,16 +47,15 @@ _FEW_VECTORS = 8
 """Up to how many vectors of columns what is left of them matters."""
 _NARROWEST = 4
 """Lanes of the narrowest vectors."""
-_INDENT = "  "
 _DIVISIONS = frozenset({"floordiv", "rem", "truncdiv", "fmod"})
 
 
 def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
     """The C++ of a kernel, for vectors of `vector_bytes`."""
     plan = plan_loops(kernel, vector_bytes)
-    writer = _Writer(plan)
+    tasks = scatter_tasks(plan) if plan.is_scatter else tasks_of(plan)
+    writer = ScatterWriter(plan, tasks) if plan.is_scatter else _Writer(plan)
     comment, body = writer.loops(), writer.body()
-    tasks = tasks_of(plan)
     grain = grain_of(plan, tasks)
     return RenderedCppKernel(
         kernel.name, comment, body, _can_fail(kernel), tasks.count, grain, kernel.symbols
@@ -98,11 +98,7 @@ class _Writer:
     def body(self) -> str:
         """What runs a range of tasks, with marked sizes."""
         body = self._row_mode() if self.plan.along_rows else self._column_mode()
-        sizes = [
-            f"const int64_t {name} = arguments.n[{number}]; (void){name};"
-            for number, name in enumerate(self.kernel.symbols)
-        ]
-        return "\n".join(_indented([*sizes, *self._parameters(), *body]))
+        return "\n".join(indented([*prologue(self.kernel), *body]))
 
     def loops(self) -> str:
         """What the kernel runs over, for people."""
@@ -113,14 +109,6 @@ class _Writer:
         inner = f", inner {spell(self.kernel.inner)}" if self.kernel.inner else ""
         vector = self.plan.vector.name if self.plan.vector else "nothing"
         return f"for {spell(self.kernel.outer)}{inner}; vectors of {self.plan.lanes} along {vector}"
-
-    def _parameters(self) -> list[str]:
-        lines = []
-        for number, param in enumerate(self.kernel.params):
-            const = "const " if param.access is Access.READ else ""
-            kind = f"{const}{MEMORY[param.dtype]}*"
-            lines.append(f"{kind} const {param.name} = ({kind})arguments.p[{number}];")
-        return lines
 
     def _emitter(self, locals_: dict[str, str]) -> ValueEmitter:
         layouts = {param.name: param.layout for param in self.kernel.params}
@@ -159,13 +147,13 @@ class _Writer:
         return [
             *self._scratch(lanes),
             "for (int64_t task = begin; task < end; ++task) {",
-            *_indented([f"const int64_t row = task / {blocks}, block = task % {blocks};"]),
-            *_indented(decoded(outer[:-1], "row")),
-            *_indented(["(void)row; (void)block;"]),
-            *_indented(self.hoisted),
+            *indented([f"const int64_t row = task / {blocks}, block = task % {blocks};"]),
+            *indented(decoded(outer[:-1], "row")),
+            *indented(["(void)row; (void)block;"]),
+            *indented(self.hoisted),
             f"  auto point = [&](auto lanes, int64_t {vector}) __attribute__((always_inline)) {{",
             "    constexpr int L = decltype(lanes)::value;",
-            *_indented(body, 2),
+            *indented(body, 2),
             "  };",
             f"  const int64_t first = block * {width};",
             f"  const int64_t end_of_block = first + {width};",
@@ -216,12 +204,12 @@ class _Writer:
 
     def _inner_loops(self, variables: Sequence[Var], body: list[str]) -> list[str]:
         if not variables:
-            return ["{", *_indented(body), "}"]
+            return ["{", *indented(body), "}"]
         lines = body
         for var in reversed(variables):
             name, count = var.name, kernel_index(var.extent)
             head = f"for (int64_t {name} = 0; {name} < {count}; ++{name})"
-            lines = [f"{head} {{", *_indented(lines), "}"]
+            lines = [f"{head} {{", *indented(lines), "}"]
         return lines
 
     # Row mode: lanes are neighbouring inner points.
@@ -240,8 +228,8 @@ class _Writer:
         return [
             *self._scratch(1),
             "for (int64_t row = begin; row < end; ++row) {",
-            *_indented(decoded(self.kernel.outer, "row")),
-            *_indented(lines),
+            *indented(decoded(self.kernel.outer, "row")),
+            *indented(lines),
             "}",
         ]
 
@@ -254,13 +242,13 @@ class _Writer:
         for statement in statements:
             value = emitter.emit(statement.value)
             if isinstance(statement, Store):
-                emitter.store(statement.param, statement.index, value)
+                emitter.store(statement.param, statement.plain_index, value)
             elif isinstance(statement, Let):
                 kind = REGISTER[statement.value.dtype]
                 lets.append(f"vec<{kind}, 1> {statement.name};")
                 emitter.lines.append(f"{statement.name} = {value};")
                 emitter.locals_[statement.name] = statement.name
-        return [*lets, "{", *_indented(["constexpr int L = 1;", *emitter.lines]), "}"]
+        return [*lets, "{", *indented(["constexpr int L = 1;", *emitter.lines]), "}"]
 
     def _row_phase(self, phase: Phase, locals_: dict[str, str]) -> list[str]:
         reduces = [s for s in phase.statements if isinstance(s, Reduce)]
@@ -279,7 +267,7 @@ class _Writer:
             f"auto step{phase_name(phase)} = [&](auto lanes, int64_t {last.name}{names}) "
             "__attribute__((always_inline)) {",
             "  constexpr int L = decltype(lanes)::value;",
-            *_indented(body),
+            *indented(body),
             "};",
         ]
         for reduce in reduces:
@@ -315,13 +303,13 @@ class _Writer:
         loop.append(f"for (; at < {extent}; ++at) {call(1, at, 'tail')}")
         around = self.kernel.inner[:-1]
         if not around:
-            return ["{", *_indented(loop), "}"]
+            return ["{", *indented(loop), "}"]
         # The step's own parameter shadows nothing: outer inner variables are in scope by name.
         lines = loop
         for var in reversed(around):
             name, count = var.name, kernel_index(var.extent)
             head = f"for ({name} = 0; {name} < {count}; ++{name})"
-            lines = [f"{head} {{", *_indented(lines), "}"]
+            lines = [f"{head} {{", *indented(lines), "}"]
         return lines
 
     def _combine(self, reduce: Reduce, copies: int, lanes: int) -> list[str]:
@@ -368,8 +356,8 @@ class _Writer:
             else:
                 value = emitter.emit(statement.value)
             match statement:
-                case Store(param, index):
-                    emitter.store(param, index, value)
+                case Store(param):
+                    emitter.store(param, statement.plain_index, value)
                 case Let(name):
                     emitter.locals_[name] = value
                 case Reduce():
@@ -388,7 +376,7 @@ class _Writer:
         for statement in statements:
             value = emitter.emit(statement.value)
             if isinstance(statement, Store):
-                emitter.store(statement.param, statement.index, value)
+                emitter.store(statement.param, statement.plain_index, value)
             elif isinstance(statement, Let):
                 emitter.locals_[statement.name] = value
         return emitter.lines
@@ -465,7 +453,3 @@ def _is_inner(statement: Statement) -> bool:
 
 def _scans(phase: Phase) -> list[Accumulate]:
     return [s for s in phase.statements if isinstance(s, Accumulate)]
-
-
-def _indented(lines: Sequence[str], depth: int = 1) -> list[str]:
-    return [_INDENT * depth + line for line in lines]

@@ -13,7 +13,9 @@ from plait_ir_lowering import (
     IndexExpr,
     IndexValue,
     Load,
+    Local,
     Masked,
+    Op,
     Value,
     Var,
     as_index,
@@ -25,6 +27,7 @@ from plait_ir_lowering import (
     substitute,
 )
 from plait_scheduler import (
+    EXPENSIVE,
     Accumulate,
     Kernel,
     Let,
@@ -54,12 +57,19 @@ class LoopPlan:
     """Whether the vector variable is the last inner one (row mode) or an outer one."""
     lanes: int
 
+    @property
+    def is_scatter(self) -> bool:
+        """Whether it writes at computed places, in the order of its inner variables."""
+        return any(isinstance(s, Store) and s.kind is not None for s in self.kernel.statements)
+
 
 def plan_loops(kernel: Kernel, vector_bytes: int) -> LoopPlan:
     """Merge loops and choose the vector variable by what its accesses cost."""
     kernel = _merge(_merge(kernel, "outer"), "inner")
     lanes = _lanes(kernel, vector_bytes)
     vector, along_rows = _choose(kernel)
+    if vector is not None and scatters_lanes(kernel, vector) and not _is_heavy(kernel):
+        lanes = 1  # coordinates would be taken out of vectors again, one by one
     if not along_rows and vector is not None and vector is not kernel.outer[-1]:
         order = tuple(v for v in kernel.outer if v is not vector)
         kernel = replace(kernel, outer=(*order, vector))
@@ -76,7 +86,7 @@ def offsets(kernel: Kernel, statements: Sequence[Statement]) -> list[tuple[Index
                 plain = [as_index(0) if isinstance(i, Value) else i for i in value.index]
                 found.append((layouts[value.buffer].linear(plain), False))
         if isinstance(statement, Store):
-            found.append((layouts[statement.param].linear(statement.index), True))
+            found.append((layouts[statement.param].linear(statement.plain_index), True))
     return found
 
 
@@ -99,6 +109,43 @@ def _lanes(kernel: Kernel, vector_bytes: int) -> int:
 def is_number(value: Value) -> bool:
     """Whether it is the one element of a buffer, the same at all points."""
     return isinstance(value, Load) and not value.index
+
+
+def varying_names(kernel: Kernel, vector: Var | None) -> frozenset[str]:
+    """The named values of a kernel that differ along a variable."""
+    found: set[str] = set()
+    for statement in kernel.statements:
+        if isinstance(statement, Let):
+            for value in post_order([statement.value]):
+                places = [value.expr] if isinstance(value, IndexValue) else []
+                if isinstance(value, Load):
+                    places += [at for at in value.index if not isinstance(at, Value)]
+                named = isinstance(value, Local) and value.name in found
+                if named or any(vector in atoms(at) for at in places):
+                    found.add(statement.name)
+                    break
+    return frozenset(found)
+
+
+def scatters_lanes(kernel: Kernel, vector: Var | None) -> bool:
+    """Whether neighbours along a variable are written to places that have nothing to do with each
+    other."""
+    names = varying_names(kernel, vector)
+    return any(
+        isinstance(at, Local) and at.name in names
+        for statement in kernel.statements
+        if isinstance(statement, Store)
+        for at in statement.index
+    )
+
+
+def _is_heavy(kernel: Kernel) -> bool:
+    """Whether what is written takes long enough to compute that vectors pay."""
+    return any(
+        isinstance(value, Op) and value.name in EXPENSIVE
+        for statement in kernel.statements
+        for value in post_order([statement.value])
+    )
 
 
 def _needs_lanes(masked: Masked) -> bool:
@@ -199,7 +246,8 @@ def _moved(statement: Statement, places: dict[Atom, IndexExpr]) -> Statement:
         case Accumulate():
             return replace(statement, value=value)
         case Store():
-            return replace(statement, value=value, index=tuple(index(i) for i in statement.index))
+            moved = tuple(i if isinstance(i, Local) else index(i) for i in statement.index)
+            return replace(statement, value=value, index=moved)
 
 
 def extent_of(variables: Sequence[Var]) -> IndexExpr:

@@ -14,6 +14,8 @@ _COLUMNS_PER_TASK = 8192
 _CYCLES_PER_TASK = 8192
 """Less is not worth another thread."""
 _FEW_ROWS = 64
+_MOST_BLOCKS, _NARROWEST_BLOCK = 32, 64
+"""How many blocks of columns a scatter has at most, and how many columns a block has at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,24 @@ def tasks_of(plan: LoopPlan) -> Tasks:
     if width is not columns and width.terms:
         blocks = (columns + (width - 1)) // width
     return Tasks(rows * blocks, width, blocks)
+
+
+def scatter_tasks(plan: LoopPlan) -> Tasks:
+    """How the outer points of what writes at computed places are divided.
+
+    Blocks of columns are as wide as some lines of the cache: the rows next to each other that
+    tasks write share them.
+    """
+    outer, one = plan.kernel.outer, as_index(1)
+    if plan.along_rows or not outer:
+        return Tasks(extent_of(outer), as_index(0), one)
+    columns, rows = outer[-1].extent, extent_of(outer[:-1])
+    if not columns.is_constant or not rows.is_constant or rows.constant >= _FEW_ROWS:
+        return Tasks(rows, columns, one)
+    lines = -(-columns.constant // (_MOST_BLOCKS * _NARROWEST_BLOCK))
+    width = max(lines, 1) * _NARROWEST_BLOCK
+    blocks = max(-(-columns.constant // width), 1)
+    return Tasks(rows * blocks, as_index(width), as_index(blocks))
 
 
 def _at_most(columns: IndexExpr, limit: int) -> IndexExpr:

@@ -21,6 +21,7 @@ from plait_ir_lowering import (
     Masked,
     Op,
     Scalar,
+    ScatterKind,
     Value,
     Var,
     as_index,
@@ -28,6 +29,7 @@ from plait_ir_lowering import (
     post_order,
     stride_of,
 )
+from plait_scheduler import Store
 from plait_utils import dataclass
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -235,6 +237,36 @@ class ValueEmitter:
             f"scatter<L>({param} + {base}, [&](int64_t l) {{ return {place}; }}, {value});"
         )
 
+    def scatter(self, store: Store, value: str, varying: frozenset[str]) -> None:
+        """Combine a vector of values with what is at computed places, one lane after another.
+
+        Lanes that write next to each other do so at once. `varying` are the coordinates, by
+        name, that differ between lanes.
+        """
+        layout, register = self.layouts[store.param], REGISTER[store.value.dtype]
+        offset = layout.linear(store.plain_index)
+        kind, step = self.stride(offset)
+        assert kind != "irregular", "loops are merged only where accesses stay affine"
+        fixed = moving = ""
+        for at, stride in zip(store.index, layout.stride, strict=True):
+            if isinstance(at, Local):
+                lane = "l" if at.name in varying else "0"
+                text = f" + ({self.locals_[at.name]})[{lane}] * ({kernel_index(stride)})"
+                fixed, moving = (fixed, moving + text) if lane == "l" else (fixed + text, moving)
+        base = f"{store.param} + {kernel_index(offset)}{fixed}"
+        if kind == "unit" and not moving:
+            place = f"{self.prefix}{len(self.lines)}"
+            self.lines.append(f"auto* const {place} = {base};")
+            result = combined(store, f"load<L>({place})", value, "L")
+            self.lines.append(f"store<L>({place}, {result});")
+            return
+        one = f"vec<{register}, 1>{{{value}[l]}}"
+        result = combined(store, "load<1>(place)", one, "1")
+        self.lines.append(
+            "for (int64_t l = 0; l < L; ++l) { "
+            f"auto* const place = {base} + l * ({step}){moving}; store<1>(place, {result}); }}"
+        )
+
     def is_varying(self, value: Value) -> bool:
         """Whether a value differs between lanes."""
         for part in post_order([value]):
@@ -430,6 +462,21 @@ def _position(value: Value) -> IndexExpr | None:
     if isinstance(value, Const) and value.dtype is DType.i64:
         return as_index(int(value.value))
     return None
+
+
+def combined(store: Store, old: str, new: str, lanes: str) -> str:
+    """What a scatter leaves at a place, of what is there and what comes."""
+    register, is_bool = REGISTER[store.value.dtype], store.value.dtype is DType.bool_
+    match store.kind:
+        case ScatterKind.ADD:
+            return f"{old} {'|' if is_bool else '+'} {new}"
+        case ScatterKind.MUL:
+            return f"{old} {'&' if is_bool else '*'} {new}"
+        case ScatterKind.MAX:
+            return f"{old} | {new}" if is_bool else f"maximum<{lanes}, {register}>({old}, {new})"
+        case ScatterKind.MIN:
+            return f"{old} & {new}" if is_bool else f"minimum<{lanes}, {register}>({old}, {new})"
+    return new
 
 
 def _has_load(value: Value) -> bool:

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
-from plait_ir_lowering.ir.ops import ReductionKind
+from plait_ir_lowering.ir.ops import ReductionKind, ScatterKind
 from plait_ir_lowering.ir.values import Value
 from plait_utils import dataclass
 
@@ -164,6 +164,30 @@ class Scan:
     result: Value
 
 
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """The elements of `target`, then `value` combined into the place `index` of each point.
+
+    The buffer has the dtype and the layout of `target`. `ranges` are what is scattered, in
+    row-major order, and in that order do values for one place combine: of floats, sums are those
+    of a loop, and of several values that are assigned the last one stays. `index` has one
+    coordinate for each dimension of the target: an index expression, or an i64 value, which
+    must be within bounds (a `CheckedIndex` is).
+    """
+
+    target: str
+    """The buffer to start from. A scheduler computes in its memory once nothing else needs it."""
+    ranges: tuple[Var, ...]
+    index: tuple[IndexExpr | Value, ...]
+    kind: ScatterKind
+    value: Value
+
+    @property
+    def roots(self) -> tuple[Value, ...]:
+        """The values that are computed at each point: coordinates, then what is scattered."""
+        return (*(at for at in self.index if isinstance(at, Value)), self.value)
+
+
 ExternArg: TypeAlias = (
     "TensorRef | IndexExpr | bool | int | float | str | DType | Device | ExternList | None"
 )
@@ -195,7 +219,7 @@ class ExternCall:
     out_variant: bool = False
 
 
-Body: TypeAlias = Pointwise | Reduction | Scan | ExternCall
+Body: TypeAlias = Pointwise | Reduction | Scan | Scatter | ExternCall
 """How buffers are computed. Sorts and templates will join here."""
 
 

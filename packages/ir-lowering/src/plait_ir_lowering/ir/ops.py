@@ -147,6 +147,22 @@ class ReductionKind(Enum):
         return DType.i64 if positional else element
 
 
+class ScatterKind(Enum):
+    """How a scatter combines a value with the element at its place; the value is its printed name.
+
+    Each combines as the operation of the same meaning in `OPS`, rounded to the element's dtype.
+    """
+
+    ASSIGN = "assign"
+    """The value takes the element's place: of several for one place, the last."""
+    ADD = "add"
+    MUL = "mul"
+    MAX = "max"
+    """NaN if any of both is NaN."""
+    MIN = "min"
+    """NaN if any of both is NaN."""
+
+
 class TypeMismatchError(TypeError):
     """Operands that an operation does not take."""
 

@@ -32,12 +32,13 @@ from plait_ir_lowering.ir.graph import (
     Pointwise,
     Reduction,
     Scan,
+    Scatter,
     TensorRef,
 )
 from plait_ir_lowering.ir.index import Sym, Var
 from plait_ir_lowering.ir.index_queries import atoms
-from plait_ir_lowering.ir.ops import ReductionKind, TypeMismatchError
-from plait_ir_lowering.ir.values import Value, carried, components
+from plait_ir_lowering.ir.ops import ReductionKind, ScatterKind, TypeMismatchError
+from plait_ir_lowering.ir.values import Load, Value, carried, components
 from plait_ir_lowering.text.parse_values import (
     IndexReader,
     ValueReader,
@@ -52,6 +53,7 @@ from plait_ir_lowering.text.print_values import (
     print_layout,
     print_origin,
     print_value,
+    print_values,
 )
 from plait_utils import dataclass
 
@@ -104,6 +106,8 @@ def _body(body: Body) -> Iterator[str]:
             yield f"reduce {kind.value} for {_domain(ranges)} over {over} = {text}"
         case Scan():
             yield from _scan(body)
+        case Scatter():
+            yield from _scatter(body)
         case ExternCall(op, overload, args, out_variant):
             name = f"{op}.{overload}" if overload else op
             into = "out" if out_variant else "new"
@@ -121,6 +125,15 @@ def _scan(body: Scan) -> Iterator[str]:
     carry = ", ".join(str(part.dtype) for part in components(body.value))
     loops = f"scan {body.axis.name} carry {carry} for {_domain(body.ranges)}"
     yield f"{loops} join {texts[1]} give {texts[2]} = {texts[0]}"
+
+
+def _scatter(body: Scatter) -> Iterator[str]:
+    shared, texts = print_values(body.roots)
+    yield from shared
+    computed = iter(texts)
+    index = [next(computed) if isinstance(at, Value) else str(at) for at in body.index]
+    domain, kind = _domain(body.ranges), body.kind.value
+    yield f"scatter {kind} for {domain} at {body.target}[{', '.join(index) or '()'}] = {texts[-1]}"
 
 
 def parse_graph(text: str) -> Graph:
@@ -224,6 +237,8 @@ class _GraphReader:
         if word == "scan":
             return self._scan(shared, rest, value)
         kind, _, domains = rest.partition(" for ")
+        if word == "scatter":
+            return self._scatter(ScatterKind(kind), f" {domains}", shared, value)
         outer, _, inner = f" {domains}".partition(" over ")
         kept, reduced = self._domain(outer.strip()), self._domain(inner)
         element = self._value(shared, value, kept + reduced)
@@ -243,6 +258,18 @@ class _GraphReader:
             values.parts[name] = values.parse(part)
         combine, result = values.parse(found[4]), values.parse(found[5])
         return Scan(ranges, axis, values.parse(value), combine, result)
+
+    def _scatter(
+        self, kind: ScatterKind, text: str, shared: Sequence[tuple[str, str]], value: str
+    ) -> Scatter:
+        domain, _, place = text.partition(" at ")
+        ranges = self._domain(domain.strip())
+        element = self._value(shared, place, ranges)  # what is written to reads as a load of it
+        if not isinstance(element, Load):
+            raise ValueError(f"{place!r} is not a place in a buffer")
+        return Scatter(
+            element.buffer, ranges, element.index, kind, self._value(shared, value, ranges)
+        )
 
     def _domain(self, text: str) -> tuple[Var, ...]:
         found: list[Var] = []

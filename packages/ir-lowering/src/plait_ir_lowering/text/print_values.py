@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import (
@@ -43,8 +44,14 @@ def print_value(root: Value, first: int = 0) -> tuple[list[str], str]:
 
     Where a line has several values, those of the second begin with the number `first`.
     """
+    lines, (text,) = print_values([root], first)
+    return lines, text
+
+
+def print_values(roots: Sequence[Value], first: int = 0) -> tuple[list[str], list[str]]:
+    """Lines that define `$0`, `$1`, ..., and the text of each of `roots` in terms of these."""
     uses: dict[Value, int] = {}
-    order = list(post_order([root]))
+    order = list(post_order(roots))
     for value in order:
         for operand in value.operands:
             uses[operand] = uses.get(operand, 0) + 1
@@ -60,7 +67,7 @@ def print_value(root: Value, first: int = 0) -> tuple[list[str], str]:
             lines.append(f"{name} = {text}")
             text, depth[value] = name, 0
         texts[value] = text
-    return lines, texts[root]
+    return lines, [texts[root] for root in roots]
 
 
 def _value(value: Value, texts: dict[Value, str]) -> str:

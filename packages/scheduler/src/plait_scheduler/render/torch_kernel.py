@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from plait_ir_lowering import (
     DType,
-    IndexExpr,
     Load,
+    Local,
     Op,
     ReductionKind,
     Value,
@@ -17,6 +17,7 @@ from plait_ir_lowering import (
 )
 from plait_scheduler.program import Access, Accumulate, Domain, Kernel, Let, Reduce, Store
 from plait_scheduler.render.values import TORCH_DTYPES, ValueWriter, strided_dimensions
+from plait_scheduler.sizes import extent_of
 from plait_utils import dataclass
 
 _POSITIONAL = (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
@@ -95,8 +96,8 @@ def _statement(statement: Let | Reduce | Store, kernel: Kernel, writer: ValueWri
             ):  # torch orders no bools
                 rows = f"{rows}.to(torch.uint8)"
             return f"{name} = {_reduction(kind, rows, dtype)}.reshape({_kept(kernel)})"
-        case Store(param, index, domain, _):
-            return _store(param, index, domain, value, kernel, writer)
+        case Store():
+            return _store(statement, value, kernel, writer)
 
 
 def _is_overwritten(value: Value, writer: ValueWriter) -> bool:
@@ -128,18 +129,19 @@ def _sizes(variables: Sequence[Var]) -> str:
     return f"({inside}{',' if len(variables) == 1 else ''})"
 
 
-def _store(
-    param: str,
-    index: tuple[IndexExpr, ...],
-    domain: Domain,
-    value: str,
-    kernel: Kernel,
-    writer: ValueWriter,
-) -> str:
-    layout = writer.params[param].layout
-    offset = layout.linear(index)
+def _store(store: Store, value: str, kernel: Kernel, writer: ValueWriter) -> str:
+    param, layout = store.param, writer.params[store.param].layout
+    offset = layout.linear(store.plain_index)
     variables = kernel.outer + kernel.inner
-    if domain is Domain.OUTER:
+    if store.kind is not None:
+        terms = [writer.index(offset)]
+        for at, stride in zip(store.index, layout.stride, strict=True):
+            if isinstance(at, Local):
+                terms.append(f"{at.name} * ({stride})")
+        places, kind = " + ".join(terms), store.kind.value
+        extent = extent_of(layout)
+        return f"combine({param}, {places}, {_sizes(variables)}, {value}, {kind!r}, {extent})"
+    if store.domain is Domain.OUTER:
         variables = (*kernel.outer, *(Var(v.name, 1) for v in kernel.inner))
     dimensions = strided_dimensions(offset, variables, full=True)
     if dimensions is not None:

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from plait_ir_lowering import (
     DTYPES,
     Device,
+    IndexExpr,
     IndexReader,
+    Local,
     Origin,
     ReductionKind,
+    ScatterKind,
     Sym,
     TensorRef,
     TypeMismatchError,
@@ -234,13 +237,20 @@ def _statement(line: str, values: ValueReader) -> Statement:
         kind, value = text.split(" ", 1)
         return Reduce(rest, ReductionKind(kind), values.parse(value))
     domain = Domain(word)
-    if not rest.startswith("store "):
+    if not rest.startswith(("store ", "scatter ")):
         return Let(rest, domain, values.parse(text))
-    found = re.fullmatch(r"store (\w+)\[(.*)\]", rest)
+    found = re.fullmatch(r"(?:store|scatter (\w+)) (\w+)\[(.*)\]", rest)
     if found is None:
         raise ValueError(f"{rest!r} is not a store")
-    index = tuple(values.index.parse(part) for part in split_commas(found[2]) if part != "()")
-    return Store(found[1], index, domain, values.parse(text))
+    index = tuple(_coordinate(part, values) for part in split_commas(found[3]) if part != "()")
+    scatter = None if found[1] is None else ScatterKind(found[1])
+    return Store(found[2], index, domain, values.parse(text), scatter)
+
+
+def _coordinate(text: str, values: ValueReader) -> IndexExpr | Local:
+    if text.startswith("%"):
+        return Local(text[1:], values.dtypes[text[1:]])
+    return values.index.parse(text)
 
 
 def _step(line: str, index: IndexReader) -> Step:

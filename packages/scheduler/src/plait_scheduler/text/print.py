@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 
 from plait_ir_lowering import (
     Layout,
+    Local,
     Sym,
     Var,
     atoms,
@@ -117,8 +118,10 @@ def print_statement(statement: Statement) -> Iterator[str]:
             lines, joined = print_value(combine, len(shared))
             yield from (f"  {line}" for line in lines)
             yield f"  join {joined} along {value}"
-        case Store(param, index, domain, _):
-            yield f"{domain.value} store {param}[{', '.join(map(str, index)) or '()'}] = {value}"
+        case Store(param, index, domain, _, kind):
+            word = "store" if kind is None else f"scatter {kind.value}"
+            at = ", ".join(f"%{at.name}" if isinstance(at, Local) else str(at) for at in index)
+            yield f"{domain.value} {word} {param}[{at or '()'}] = {value}"
 
 
 def _domain(domain: Sequence[Var]) -> str:

@@ -16,13 +16,14 @@ from plait_ir_lowering import (
     Sym,
     Value,
     Var,
+    as_index,
     atoms,
     bounds,
     components,
     post_order,
     scan_problem,
 )
-from plait_scheduler.domains import points
+from plait_scheduler.domains import mixed_radix, move, points, position, split_variables
 from plait_scheduler.errors import ProgramError
 from plait_scheduler.program import (
     Access,
@@ -143,13 +144,43 @@ class _KernelCheck:
         self._require(store.param not in self.stored, f"{store.param} is stored once")
         self._require(param.dtype is store.value.dtype, f"{store.param} has type {param.dtype}")
         self._require(len(store.index) == len(param.layout.size), f"{store.param} has another rank")
-        self._scope(store.index, store.domain)
+        plain = [at for at in store.index if isinstance(at, IndexExpr)]
+        self._scope(plain, store.domain)
         self._in_bounds(store.index, param.layout)
+        if store.kind is not None:
+            self._scatter(store, param)
+            return
+        self._require(len(plain) == len(store.index), f"{store.param} is stored at known places")
         domain = self.kernel.outer
         if store.domain is Domain.INNER:
             domain = domain + self.kernel.inner
         whole = points(domain) is param.layout.numel
         self._require(whole, f"{store.param} is written as a whole")
+        self.stored.add(store.param)
+
+    def _scatter(self, store: Store, param: Param) -> None:
+        """What writes at computed places: outer points must never meet."""
+        both = param.access is Access.READ_WRITE
+        self._require(both, f"{store.param} is combined with what is there")
+        inner = bool(self.kernel.inner) == (store.domain is Domain.INNER)
+        self._require(inner, "what writes at computed places runs over the whole domain")
+        self._require(
+            not any(isinstance(s, Reduce | Accumulate) for s in self.kernel.statements),
+            "what writes at computed places reduces nothing",
+        )
+        for at in store.index:
+            if isinstance(at, Local):
+                self._require(at.name in self.locals, f"{at.name} is named before it is used")
+                known, reach = self.locals[at.name]
+                self._require(known is at.dtype is DType.i64, f"{at.name} has the type {known}")
+                inside = store.domain is Domain.INNER or reach is Domain.OUTER
+                self._require(inside, f"{at.name} is known only in the inner domain")
+        free = [
+            (at, size)
+            for at, size in zip(store.index, param.layout.size, strict=True)
+            if isinstance(at, IndexExpr)
+        ]
+        self._require(_are_apart(self.kernel.outer, free), "outer points write to different places")
         self.stored.add(store.param)
 
     def _scope(self, exprs: Sequence[IndexExpr], domain: Domain) -> None:
@@ -184,6 +215,20 @@ class _KernelCheck:
             f"{statement}\nin\n{print_kernel(self.kernel)}",
             hint="this is an error of the scheduler, or of whoever built the kernel",
         )
+
+
+def _are_apart(domain: Sequence[Var], free: Sequence[tuple[IndexExpr, IndexExpr]]) -> bool:
+    """Whether coordinates, given with the sizes of their dimensions, differ between all points."""
+    own = [at for at, _ in free]
+    left = [v for v in domain if v.expr.terms and not any(at is v.expr for at in own)]
+    if not left:
+        return True
+    number = position(own, [size for _, size in free])
+    if points(domain) is as_index(0):
+        return True
+    split, renamed = split_variables([number], domain)
+    strides = mixed_radix(move(number, renamed) if renamed else number, split)
+    return strides is not None and {var for var, _ in strides} == {v for v in split if v.expr.terms}
 
 
 def _is_empty(expr: IndexExpr) -> bool:

@@ -44,6 +44,8 @@ def render_kernel(
     Raises UnsupportedKernelError for what Triton cannot express: complex numbers, and
     rows that do not fit in registers and are overwritten before their last use.
     """
+    if any(isinstance(s, Store) and s.kind is not None for s in kernel.statements):
+        raise UnsupportedKernelError("what writes at computed places has no Triton form yet")
     return _Renderer(kernel, options or TritonOptions(), tile).source()
 
 
@@ -141,7 +143,7 @@ class _Renderer:
         param = next(p for p in self.kernel.params if p.name == statement.param)
         inner = self.flat.tiled or statement.domain is Domain.INNER
         domain = _BOTH if inner else frozenset("x")
-        offset = writer.index(param.layout.linear(statement.index))
+        offset = writer.index(param.layout.linear(statement.plain_index))
         mask = writer.mask(domain)
         needed = domain & (term.axes | (mask.axes if mask else frozenset()))
         whole = bool(needed - offset.axes) or not offset.axes

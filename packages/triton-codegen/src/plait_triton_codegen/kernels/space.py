@@ -80,7 +80,7 @@ class FlatKernel:
                     yield Access(param, param.layout.linear(plain), False, domain)
             if isinstance(statement, Store):
                 param = params[statement.param]
-                yield Access(param, param.layout.linear(statement.index), True, domain)
+                yield Access(param, param.layout.linear(statement.plain_index), True, domain)
 
     def step(self, access: Access, variable: Var | None) -> int:
         """By how many elements an access moves from the first point of `variable` on."""
@@ -118,7 +118,7 @@ def flatten(kernel: Kernel) -> FlatKernel:
     for statement in kernel.statements:
         value = rewrite(statement.value, lambda _: None, index, memo)
         if isinstance(statement, Store):
-            moved = tuple(index(at) for at in statement.index)
+            moved = tuple(index(at) for at in statement.plain_index)
             statements.append(replace(statement, value=value, index=moved))
         else:
             statements.append(replace(statement, value=value))

@@ -1,0 +1,250 @@
+"""Scatters: values combined into the places that a tensor of indices names.
+
+A scatter starts from a tensor as it lies in memory, and combines values into it in the order in
+which eager's deterministic kernels do: row-major over what is scattered. Indices are checked as
+those of gathers are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from plait_ir_lowering.context import LoweringContext, cast, constant
+from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.graph import Layout, Scatter
+from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
+from plait_ir_lowering.ir.ops import ScatterKind
+from plait_ir_lowering.ir.values import Op, Value
+from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.gathering import checked_index
+from plait_ir_lowering.tensors import TensorExpr, dimensions
+from plait_ir_lowering.torch_types import to_torch_dtype
+from plait_utils import dataclass
+
+Place: TypeAlias = Sequence[IndexExpr | Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """Loops over what is written, and where each of their points goes."""
+
+    ranges: tuple[Var, ...]
+    place: Place
+
+    @property
+    def points(self) -> list[IndexExpr]:
+        return [var.expr for var in self.ranges]
+
+
+def can_scatter(ctx: LoweringContext, dtype: DType) -> bool:
+    """Whether loops can write elements of a type at computed places on the node's device."""
+    plain = dtype.kind != "complex" and (dtype.itemsize > 1 or not dtype.is_float)
+    return plain and ctx.result.device.type == "cpu"
+
+
+def scatter_into(
+    ctx: LoweringContext,
+    start: TensorExpr,
+    writes: Writes,
+    kind: ScatterKind,
+    value: Value,
+    like: torch.Tensor | None = None,
+) -> TensorExpr:
+    """A buffer like the node's result, or `like`: `start`, then `value` combined into it.
+
+    A tensor without dimensions may be given one place, of which only the check remains.
+    """
+    target = ctx.result if like is None else like
+    value = cast(value, ctx.dtype_of(target))
+    place = tuple(writes.place)
+    if len(place) > len(start.dims):
+        first = cast(place[0], DType.i64) if isinstance(place[0], Value) else None
+        if first is not None:  # all checked places are 0
+            at_zero = Op("eq", [first, constant(0, DType.i64)])
+            value = Op("where", [at_zero, value, constant(0, value.dtype)])
+        place = ()
+    if start.ref is None or start.ref.view is not None or not _lies_as(ctx, start, target):
+        start = ctx.pointwise(start.dims, start.value, target)
+    assert start.ref is not None
+    return ctx.define(Scatter(start.ref.buffer, writes.ranges, place, kind, value), target)
+
+
+def _lies_as(ctx: LoweringContext, start: TensorExpr, target: torch.Tensor) -> bool:
+    """Whether a whole buffer lies in memory as a result has to."""
+    assert start.ref is not None
+    buffer = ctx.buffers[start.ref.buffer]
+    wanted = Layout.of([int(size) for size in target.shape], list(target.stride()))
+    same = buffer.dtype is start.dtype is ctx.dtype_of(target) and start.ref.dtype is None
+    return same and buffer.layout == wanted
+
+
+def filled(
+    ctx: LoweringContext, number: bool | int | float, like: torch.Tensor | None = None
+) -> TensorExpr:
+    """An expression with one number everywhere, in the shape of the node's result or of `like`."""
+    target = ctx.result if like is None else like
+    value = constant(number, ctx.dtype_of(target))
+    return TensorExpr(dimensions([int(size) for size in target.shape]), value)
+
+
+def row_of(x: TensorExpr) -> TensorExpr:
+    """`x`, or a row of one element for a tensor without dimensions, as eager takes it."""
+    return x if x.dims else TensorExpr((Var("i0", 1),), x.value)
+
+
+def sizes_of(x: TensorExpr) -> Sequence[IndexExpr]:
+    """The sizes of `x`, as those of `row_of(x)`."""
+    return x.shape if x.dims else (as_index(1),)
+
+
+def is_empty(ranges: Sequence[Var]) -> bool:
+    """Whether there is certainly no point."""
+    return any(var.extent is ZERO for var in ranges)
+
+
+def in_rows(
+    x: TensorExpr, axis: int, ranges: tuple[Var, ...], chosen: Value, *, negative: bool
+) -> Writes | None:
+    """Points that go to their own coordinates, but to `chosen` along `axis`.
+
+    None where each index would be wrong: there is no element that a wrong one could go to.
+    """
+    size = sizes_of(x)[axis]
+    if size is ZERO and not is_empty(ranges):
+        return None
+    place: list[IndexExpr | Value] = [var.expr for var in ranges]
+    place[axis] = checked_index(chosen, size, negative=negative)
+    return Writes(ranges, place)
+
+
+def _along(ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr) -> Writes | None:
+    """Loops over an index of the rank of `x`, and where each of its points goes along `axis`."""
+    given = row_of(indices)
+    if not can_scatter(ctx, x.dtype) or len(given.dims) != len(sizes_of(x)):
+        return None
+    ranges = dimensions(given.shape, "s")
+    chosen = given.at([var.expr for var in ranges])
+    return in_rows(x, axis % len(ranges), ranges, chosen, negative=False)
+
+
+@lowers("scatter_add")
+def scatter_add(
+    ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, source: TensorExpr
+) -> Lowered:
+    return _scattered(ctx, x, axis, indices, source, ScatterKind.ADD)
+
+
+@lowers("scatter.src")
+def scatter(
+    ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, source: TensorExpr
+) -> Lowered:
+    return _scattered(ctx, x, axis, indices, source, ScatterKind.ASSIGN)
+
+
+@lowers("scatter.value")
+def scatter_number(
+    ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, number: Any
+) -> Lowered:
+    return _scattered(ctx, x, axis, indices, number, ScatterKind.ASSIGN)
+
+
+_OLD_KINDS = {"add": ScatterKind.ADD, "multiply": ScatterKind.MUL}
+
+
+@lowers("scatter.reduce", "scatter.value_reduce")
+def scatter_combining(
+    ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, source: Any, reduce: str
+) -> Lowered:
+    return _scattered(ctx, x, axis, indices, source, _OLD_KINDS[reduce])
+
+
+def _scattered(
+    ctx: LoweringContext,
+    x: TensorExpr,
+    axis: int,
+    indices: TensorExpr,
+    source: Any,
+    kind: ScatterKind,
+) -> TensorExpr | None:
+    writes = _along(ctx, x, axis, indices)
+    if writes is None:
+        return None
+    if not isinstance(source, TensorExpr):
+        return scatter_into(ctx, x, writes, kind, constant(source, x.dtype))
+    given = row_of(source)
+    if len(given.dims) != len(writes.ranges) or given.dtype is not x.dtype:
+        return None
+    return scatter_into(ctx, x, writes, kind, given.at(writes.points))
+
+
+_KINDS = {
+    "sum": ScatterKind.ADD,
+    "mean": ScatterKind.ADD,
+    "prod": ScatterKind.MUL,
+    "amax": ScatterKind.MAX,
+    "amin": ScatterKind.MIN,
+}
+
+
+@lowers("scatter_reduce.two")
+def scatter_reduce(
+    ctx: LoweringContext,
+    x: TensorExpr,
+    axis: int,
+    indices: TensorExpr,
+    source: TensorExpr,
+    reduce: str,
+    include_self: bool,
+) -> Lowered:
+    writes, given = _along(ctx, x, axis, indices), row_of(source)
+    if writes is None or len(given.dims) != len(writes.ranges) or given.dtype is not x.dtype:
+        return None
+    return combine(ctx, x, writes, given.at(writes.points), reduce, include_self=include_self)
+
+
+def combine(
+    ctx: LoweringContext,
+    x: TensorExpr,
+    writes: Writes,
+    value: Value,
+    reduce: str,
+    *,
+    include_self: bool,
+) -> Lowered:
+    """`x` with values combined into it; `reduce` is eager's name, as "amax"."""
+    kind, start = _KINDS[reduce], x
+    if is_empty(writes.ranges):
+        include_self = True
+    if not include_self:
+        nothing = constant(neutral(kind, x.dtype), x.dtype)
+        start = scatter_into(ctx, x, writes, ScatterKind.ASSIGN, nothing)
+    total = scatter_into(ctx, start, writes, kind, value)
+    if reduce != "mean":
+        return total
+    first = filled(ctx, 1 if include_self else 0)
+    counts = scatter_into(ctx, first, writes, ScatterKind.ADD, constant(1, x.dtype))
+    dims = dimensions(total.shape)
+    points = [dim.expr for dim in dims]
+    count, zero = counts.at(points), constant(0, x.dtype)
+    count = Op("where", [Op("eq", [count, zero]), constant(1, x.dtype), count])
+    divide = "div" if x.dtype.is_float else "floordiv"
+    return ctx.pointwise(dims, Op(divide, [total.at(points), count]))
+
+
+def neutral(kind: ScatterKind, dtype: DType) -> bool | int | float:
+    """What a kind leaves every other value as it is when it is combined with."""
+    match kind:
+        case ScatterKind.MUL:
+            return 1
+        case ScatterKind.MAX | ScatterKind.MIN if dtype.is_float:
+            return -math.inf if kind is ScatterKind.MAX else math.inf
+        case ScatterKind.MAX | ScatterKind.MIN if dtype is DType.bool_:
+            return kind is ScatterKind.MIN
+        case ScatterKind.MAX | ScatterKind.MIN:
+            limits = torch.iinfo(to_torch_dtype(dtype))
+            return limits.min if kind is ScatterKind.MAX else limits.max
+    return 0
