@@ -198,11 +198,11 @@ def test_gradients_of_embeddings_are_added_up_in_atens_order(dtype, padding, tur
         return aten.embedding_dense_backward(g, r, 9, padding, False)
 
     graph = check(backward, grad, rows)
-    assert external_ops(graph) == {"aten::index_add.out": 1}
+    assert not external_ops(graph)
     (found,) = interpret(graph, [grad, rows])
     assert torch.equal(found.nan_to_num(7), backward(grad, rows).nan_to_num(7))
     scaled = check(lambda g, r: aten.embedding_dense_backward(g, r, 9, -1, True), grad, rows)
-    assert external_ops(scaled) == {"aten::embedding_dense_backward": 1}
+    assert not external_ops(scaled)
 
 
 def test_negative_embedding_index_is_an_error():
