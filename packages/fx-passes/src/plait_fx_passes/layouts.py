@@ -26,6 +26,11 @@ def _expression(size: int | torch.SymInt) -> object:
     return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
+def has_static_sizes(tensor: torch.Tensor) -> bool:
+    """Whether sizes and strides are numbers, and no symbols."""
+    return all(type(each) is int for each in (*tensor.shape, *tensor.stride()))
+
+
 def same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors of the same shape place their elements alike.
 

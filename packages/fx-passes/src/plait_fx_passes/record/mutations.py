@@ -16,6 +16,7 @@ from plait_fx_passes.op_info import OpInfo, OpKind, functional_variant, op_info
 from plait_fx_passes.record.aliases import Alias, write
 from plait_fx_passes.record.fakes import fake_result
 from plait_fx_passes.record.viewing import call_view
+from plait_fx_passes.record.writes import note_view_write
 
 if TYPE_CHECKING:
     from plait_fx_passes.record.recorder import Recorder
@@ -56,6 +57,7 @@ def mutate(
         if target.shape != shape:
             _resize(recorder, target, value)
         _store(recorder, target, value)
+        note_view_write(recorder, func, fakes, fake_kwargs, target)
     if not own:
         return returned
     return own[0] if len(own) == 1 else tuple(own)

@@ -36,6 +36,7 @@ from plait_fx_passes.record.numbers import NumberNode, is_number
 from plait_fx_passes.record.numbers import node_of as number_node
 from plait_fx_passes.record.viewing import call_view
 from plait_fx_passes.record.views import UNSAFE_VIEWS
+from plait_fx_passes.record.writes import ViewWrite
 from plait_utils.wrappings import is_plain
 
 aten = torch.ops.aten
@@ -84,6 +85,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """The placeholders at whose memory a tensor looks that got another geometry in place."""
         self.counted: set[int] = set()
         """Those that autograd counts as changed though nothing is written to them."""
+        self.view_writes: list[ViewWrite] = []
         self.unsaved: frozenset[Storage] = frozenset()
         """Memory that the backward must not read: inputs share it, and the program writes to it."""
         self._in_backward = False

@@ -29,17 +29,20 @@ from plait_fx_passes.training.known import COMPUTED_FROM
 from plait_fx_passes.training.partition import Saved, SavedInput
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.reading import ancestors
+from plait_fx_passes.training.stands import Stands
 from plait_fx_passes.training.surroundings import as_before, autocast_now, random_states
 
 
 class Before(NamedTuple):
     """What a program was called with, as far as its gradients depend on it: inputs that it does
-    not write to, with their versions, copies of others, and states of random generators."""
+    not write to, with their versions, copies of others, states of random generators, and what
+    stands for inputs where autograd may come to know others in their place."""
 
     kept: tuple[torch.Tensor, ...]
     copies: tuple[torch.Tensor, ...]
     versions: tuple[int, ...]
     states: Sequence[torch.Tensor]
+    stands: Stands
 
 
 class Again:
@@ -58,6 +61,11 @@ class Again:
         """The inputs that are written to, though gradients depend on what they were."""
         self.kept = tuple(sorted(used - written))
         """The other inputs whose values gradients depend on; all others need not stay alive."""
+        saved = {index for index, _ in joint.saved}
+        self.unsaved = tuple(
+            n for n in self.kept if n not in saved and joint.gradients[n] is not None
+        )
+        """Those of them that get gradients, and of which autograd would save no values."""
         self.uses = Uses(self.kept, self.copied, self._autocast)
         self._count = joint.input_count
         self._pick_kept: Picker[torch.Tensor] = picker(self.kept)
@@ -66,7 +74,12 @@ class Again:
     def remember(self, given: tuple[torch.Tensor, ...], states: Sequence[torch.Tensor]) -> Before:
         """What the program is called with: its inputs, then copies of those in ``copied``."""
         kept = self._pick_kept(given)
-        return Before(kept, given[self._count :], versions_of(kept), states)
+        return Before(kept, given[self._count :], versions_of(kept), states, {})
+
+    def sources_of(self, before: Before) -> list[torch.Tensor]:
+        """What gradients flow to, as ``uses.sources`` lists it."""
+        kept = zip(self.kept, before.kept, strict=True)
+        return [*(before.stands.get(n, each) for n, each in kept), *before.copies]
 
     def versions(self, before: Before, saved: Sequence[Saved]) -> list[int]:
         """How often what was saved for the backward had been changed by then: results are new.
@@ -94,7 +107,7 @@ class Again:
             RuntimeError: an input that gradients depend on was written to since.
         """
         check_versions(before.kept, before.versions)
-        given = dict(zip(self.uses.sources, (*before.kept, *before.copies), strict=True))
+        given = dict(zip(self.uses.sources, self.sources_of(before), strict=True))
         with torch.enable_grad():
             sources = self.sources(given)
             with self.as_before(before.states, self._autocast):

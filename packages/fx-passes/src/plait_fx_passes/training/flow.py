@@ -15,6 +15,7 @@ from torch.autograd.graph import Node, get_gradient_edge
 from plait_utils import dataclass
 from plait_utils.fake import is_fake
 
+_WRITE_TO_VIEW = "torch::autograd::CopySlices"
 _TELLS = hasattr(torch._C._autograd.SavedTensor, "data")
 """Whether this torch tells what a node has saved without unpacking it."""
 
@@ -106,13 +107,25 @@ def saved_memory(results: Sequence[torch.Tensor]) -> dict[int, frozenset[int]] |
     _, above, _ = _ways(results, {})
     found: dict[int, int] = {}
     for node, bits in above.items():
-        for tensor in _saved_by(node):
+        for tensor in saved_by(node):
             key = int(tensor.untyped_storage()._cdata)
             found[key] = found.get(key, 0) | bits
     return {key: _members(bits) for key, bits in found.items()}
 
 
-def _saved_by(node: Node) -> Iterator[torch.Tensor]:
+def passes_writes_through_views(results: Sequence[torch.Tensor]) -> frozenset[int]:
+    """The results from which ways lead through writes to views, each of which is one node for the
+    tensor that is looked at, and tells nothing of the node within."""
+    _, above, _ = _ways(results, {})
+    bits = 0
+    for node, own in above.items():
+        if node.name() == _WRITE_TO_VIEW:
+            bits |= own
+    return _members(bits)
+
+
+def saved_by(node: Node) -> Iterator[torch.Tensor]:
+    """The tensors that a node has saved, where this torch tells."""
     own = getattr(node, "_raw_saved_tensors", None)
     waiting: list[object] = [own] if isinstance(own, tuple) else []
     if not waiting:
@@ -210,6 +223,8 @@ def _saves_tensors(node: Node) -> bool:
 
     Nothing is unpacked: hooks of saved tensors would run, as those of checkpoints.
     """
+    if node.name() == _WRITE_TO_VIEW:
+        return True  # it forgets the node within
     own = getattr(node, "_raw_saved_tensors", None)
     if isinstance(own, tuple):
         return bool(own)  # a function of the user's

@@ -24,6 +24,7 @@ from plait_fx_passes.training.known import is_alike
 from plait_fx_passes.training.linking import Owner, Shared, linked, shared_steps
 from plait_fx_passes.training.partition import Partition, SavedResult
 from plait_fx_passes.training.reading import reads_of
+from plait_fx_passes.training.stands import changed_since
 from plait_utils import dataclass
 
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
@@ -67,6 +68,8 @@ class Higher:
         self._program = program
         self._again = again
         self._compile = compile_gradients
+        placeholders = joint.graph.find_nodes(op="placeholder")
+        self._examples = [placeholders[n].meta["val"] for n in again.kept]
         self._known = tuple(_known(joint, parts))
         self._lock = threading.Lock()
         self._made: dict[Wanted, _Compiled | None] = {}
@@ -83,7 +86,7 @@ class Higher:
         has saved."""
         given = zip(self._joint.tangents, tangents, strict=True)
         here = [(n, tangent) for n, tangent in given if tangent is not None]
-        sources = (*before.kept, *before.copies, *(tangent for _, tangent in here))
+        sources = (*self._again.sources_of(before), *(tangent for _, tangent in here))
         if not _is_plain(sources):
             return self._again.gradients(before, tangents)
         wanted = Wanted(tuple(n for n, _ in here), tuple(each.requires_grad for each in sources))
@@ -109,7 +112,7 @@ class Higher:
         if stale and not stale.isdisjoint(compiled.reads):
             check_versions(before.kept, before.versions)
         # What gradients flow to, though they do not depend on what it was, may have changed.
-        moved = {n: before.kept[n].clone() for n in stale}
+        moved = {n: self._moved(before, n, sources[n]) for n in stale}
         count = len(before.kept) + len(before.copies)
         values = [
             *(moved.get(n, each) for n, each in enumerate(sources[:count])),
@@ -126,6 +129,11 @@ class Higher:
         for place, gradient in zip(compiled.places, found, strict=True):
             gradients[place] = gradient
         return tuple(gradients)
+
+    def _moved(self, before: Before, place: int, source: torch.Tensor) -> torch.Tensor:
+        if self._again.kept[place] in before.stands:
+            return source.clone()
+        return changed_since(source, self._examples[place], before.versions[place])
 
     def _shared_with(self, wanted: Wanted) -> Shared | None:
         with self._lock:

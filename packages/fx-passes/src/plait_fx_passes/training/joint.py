@@ -31,6 +31,7 @@ from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.record.settings import kept_settings
 from plait_fx_passes.training.flow import flow_of, may_raise, saved_memory
 from plait_fx_passes.training.functions import tells_gradients_apart
+from plait_fx_passes.training.inside import saved_inside
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
 from plait_fx_passes.training.modes import turns_gradients_on
 from plait_fx_passes.training.returned import (
@@ -187,7 +188,7 @@ def _record(
         raise AtenTraceError("its backward may raise", hint="run it eagerly: it raises the same")
     try:
         flow = flow_of(outputs, table.leaves)
-        saved = saved_memory(outputs) if tangents else {}
+        saved = _saved_memory(recorder, table, tangents)
     except (RuntimeError, ValueError) as error:  # autograd makes views anew, and may not know how
         raise AtenTraceError(f"its gradients cannot be followed: {error}") from error
     gradients = _add_gradients(recorder, table, results, tangents)
@@ -230,6 +231,20 @@ def _record(
         saved=_saved_inputs(table, saved or {}),
         saved_results=None if saved is None else _saved_results(results, saved),
     )
+
+
+def _saved_memory(
+    recorder: Recorder, table: InputTable, tangents: Sequence[_Tangent]
+) -> dict[int, frozenset[int]] | None:
+    """The storages of which autograd has saved tensors, with the tangents that ask for them; None
+    where torch does not tell."""
+    outputs = [tangent.output for tangent in tangents]
+    found = saved_memory(outputs) if tangents else {}
+    if found is not None and tangents:
+        for index, asking in saved_inside(recorder.view_writes, outputs).items():
+            key = int(table.values[index].untyped_storage()._cdata)
+            found[key] = found.get(key, frozenset()) | asking
+    return found
 
 
 def _saved_inputs(

@@ -19,6 +19,7 @@ from plait_fx_passes.training.partition import Partition, SavedInput, SavedResul
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.reading import note_reads
 from plait_fx_passes.training.spent import USED_UP
+from plait_fx_passes.training.stands import stands_for
 from plait_fx_passes.training.watching import (
     check_unchanged,
     noting_writes,
@@ -185,7 +186,7 @@ def autograd_node(
                 freeing.free(ctx, held, spent)
             return found
 
-    return _entered(CompiledProgram, joint, again.copied)
+    return _entered(CompiledProgram, joint, again, differentiable)
 
 
 def _kept(ctx: Any) -> Before:
@@ -198,7 +199,10 @@ def _kept(ctx: Any) -> Before:
 
 
 def _entered(
-    node: type[torch.autograd.Function], joint: JointGraph, copied: Sequence[int]
+    node: type[torch.autograd.Function],
+    joint: JointGraph,
+    again: Again,
+    differentiable: Sequence[int],
 ) -> Compiled:
     """The node, which is to know copies of some inputs besides, and no history of inputs that no
     gradient reaches: autograd would run, and free, what these come from. One that the gradient of
@@ -214,7 +218,8 @@ def _entered(
         if n not in reached and _can_have_history(node.meta["val"])
     ]
 
-    if not apart and not copied:
+    copied, unsaved = again.copied, again.unsaved
+    if not apart and not copied and not unsaved:
 
         def enter_as_given(*given: torch.Tensor) -> Sequence[torch.Tensor]:
             return checked(*given) if _transforms() else apply(*given)
@@ -227,7 +232,16 @@ def _entered(
             if inputs[n].requires_grad:
                 inputs[n] = inputs[n].detach()
         inputs += [given[n].clone() for n in copied]
-        return checked(*inputs) if _transforms() else apply(*inputs)
+        if _transforms():
+            return checked(*inputs)
+        results = apply(*inputs)
+        for n in unsaved:
+            if not given[n].is_leaf:
+                made: Any = results[differentiable[0]].grad_fn
+                if made is not None:
+                    made.before = made.before._replace(stands=stands_for(unsaved, given))
+                break
+        return results
 
     return enter
 
