@@ -11,6 +11,8 @@ import torch
 import torch._refs
 from torch._ops import OpOverload
 
+from plait_utils.fake_strides import KERNELS
+
 _ALIGNMENT = 16
 """Bytes to which `_grouped_mm` wants rows aligned."""
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -69,6 +71,7 @@ def _table() -> dict[OpOverload, Callable[..., Any]]:
         "aten._grouped_mm.default": grouped_mm,
         # torch's own rule is this too, but without the mode: each step finds it from its arguments
         "aten.native_layer_norm.default": torch._refs.native_layer_norm,
+        **KERNELS,
     }
     made = {}
     for name, kernel in named.items():

@@ -1,0 +1,70 @@
+"""Fake results have the strides and types of real ones, where torch's own fakes differ."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from plait_utils.fake import FakeMode
+
+WIDE = [((1, 3, 3), (6, 1, 3)), ((3, 3), (1, 3)), ((4, 3, 3), (1, 12, 4)), ((2, 1, 3), (3, 1, 2))]
+NARROW = [((3,), (1,)), ((3, 3), (3, 1)), ((1, 3), (3, 1)), ((3, 1), (1, 3)), ((3, 3), (0, 1))]
+OPERATORS = {
+    "copysign": torch.copysign,
+    "xlogy": torch.xlogy,
+    "logaddexp": torch.logaddexp,
+    "logaddexp2": torch.logaddexp2,
+    "heaviside": torch.heaviside,
+    "floor_divide": torch.floor_divide,
+    "div floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "div trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or,
+    "logical_xor": torch.logical_xor,
+    "pow of a number": lambda a, b: 2**a,
+    "log_sigmoid": lambda a, b: torch.nn.functional.logsigmoid(a),
+}
+
+
+def steps(tensor):
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return [step for size, step in pairs if size > 1]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_strides_are_those_of_the_real_result(name):
+    mode, memory = FakeMode(), torch.rand(100)
+    for one, other in itertools.product(WIDE, NARROW):
+        for pair in ((one, other), (other, one)):
+            a, b = (torch.as_strided(memory, *geometry) for geometry in pair)
+            real = OPERATORS[name](a, b)
+            with mode:
+                fake = OPERATORS[name](mode.from_tensor(a), mode.from_tensor(b))
+            assert (fake.dtype, fake.shape, steps(fake)) == (real.dtype, real.shape, steps(real))
+
+
+def test_types_are_those_of_the_real_result():
+    mode = FakeMode()
+    kinds = (torch.bool, torch.uint8, torch.int8, torch.int64, torch.float16, torch.float32)
+    for name, (one, other) in itertools.product(OPERATORS, itertools.product(kinds, kinds)):
+        a, b = torch.ones(3, dtype=one), torch.ones(2, 1, dtype=other)
+        try:
+            real = OPERATORS[name](a, b)
+        except RuntimeError:  # no kernel for these types
+            continue
+        with mode:
+            fake = OPERATORS[name](mode.from_tensor(a), mode.from_tensor(b))
+        assert fake.dtype is real.dtype, (name, one, other)
+
+
+def test_wrong_arguments_are_refused_as_by_the_real_operator():
+    mode = FakeMode()
+    with mode:
+        with pytest.raises(RuntimeError, match="rounding_mode"):
+            torch.div(torch.ones(3), torch.ones(3), rounding_mode="up")
+        with pytest.raises(RuntimeError, match="different dtypes"):
+            torch.heaviside(torch.ones(3), torch.ones(3).long())
+        with pytest.raises(RuntimeError, match="complex"):
+            torch.floor_divide(torch.ones(3, dtype=torch.complex64), torch.ones(3))
