@@ -219,6 +219,13 @@ def test_a_copy_that_changes_the_layout_is_kept():
     assert "aten.clone.default" in apply(program, matrix(), passes=[REMOVE_NOOPS])
 
 
+@pytest.mark.parametrize("copied", [lambda x: x.clone(), lambda x: x * 1])
+def test_a_copy_of_which_places_are_counted_is_kept(copied):
+    x = torch.arange(16.0)
+    check_program(lambda x: copied(x[14:]).as_strided((2, 2), (0, 1), 0) + 1, [x])
+    check_program(lambda x: copied(x[14:]).as_strided_scatter(x[:1], (1,), (1,), 1), [x])
+
+
 def test_reading_back_what_was_written_reads_nothing():
     def program(x):
         y = x * 2

@@ -129,3 +129,19 @@ def test_what_has_no_memory_gets_some_to_be_restrided():
     )
     assert not external_ops(graph)
     check(lambda x: torch.as_strided(x.unfold(0, 4, 4)[1], (2, 2), (1, 2)) + 1, torch.randn(8))
+
+
+def test_views_begin_where_their_operand_does_though_a_pass_put_it_in_the_place_of_a_copy():
+    x, places = torch.arange(16.0), torch.tensor([0, 1, 1])
+
+    def program(x, places):
+        copy = x[14:].clone()
+        return copy.index_put((places,), copy[1])
+
+    graph = record(program, [x, places])
+    (copy,) = graph.find_nodes(op="call_function", target=aten.clone.default)
+    copy.replace_all_uses_with(copy.args[0])
+    graph.erase_node(copy)
+    lowered = lower(graph)
+    verify(lowered)
+    assert torch.equal(interpret(lowered, [x, places])[0], program(x, places))

@@ -186,14 +186,23 @@ RULES: dict[torch._ops.OpOverload, NoopRule] = {
 }
 
 
+_ABSOLUTE = frozenset({aten.as_strided.default, aten.as_strided_scatter.default})
+"""What counts places from where the memory of its operand begins."""
+
+
 def _remove_noops(context: PassContext) -> None:
+    absolute = any(node.target in _ABSOLUTE for node in context.graph.nodes)
     for node in context.graph.nodes:
         rule = RULES.get(node.target)
         if rule is None or not node.users:
             continue
         kept = rule(node)
-        if kept is not None:
+        if kept is not None and not (absolute and _starts_elsewhere(node, kept)):
             context.replace(node, kept)
+
+
+def _starts_elsewhere(node: fx.Node, other: fx.Node) -> bool:
+    return bool(node.meta["val"].storage_offset() != other.meta["val"].storage_offset())
 
 
 REMOVE_NOOPS = Pass(

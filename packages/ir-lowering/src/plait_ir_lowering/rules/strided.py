@@ -47,9 +47,9 @@ def as_strided(
     ctx: LoweringContext, x: TensorExpr, size: Any, stride: Any, storage_offset: int | None
 ) -> Lowered:
     node = ctx.current.args[0]
-    if isinstance(node, fx.Node) and (x.ref is None or not lies_as_traced(ctx, x.ref)):
+    if isinstance(node, fx.Node) and (x.ref is None or not _begins_as_traced(ctx, x.ref)):
         x = ctx.define(Pointwise(x.dims, x.value), node.meta["val"])
-    if x.ref is None or not lies_as_traced(ctx, x.ref):
+    if x.ref is None or not _begins_as_traced(ctx, x.ref):
         raise ctx.error("it reads memory that is laid out otherwise than its result")
     buffer = ctx.buffers[x.ref.buffer]
     result = ctx.result
@@ -69,6 +69,16 @@ def as_strided(
     return TensorExpr(
         dims, Load(buffer.name, coordinates, buffer.dtype), TensorRef(buffer.name, view)
     )
+
+
+def _begins_as_traced(ctx: LoweringContext, operand: TensorRef) -> bool:
+    """Whether the first operand lies in memory as the trace says, and begins there."""
+    if not lies_as_traced(ctx, operand):
+        return False
+    traced: torch.Tensor = ctx.current.args[0].meta["val"]  # type: ignore[union-attr]  # a node
+    layout = operand.view or ctx.buffers[operand.buffer].layout
+    begin = layout.offset + ctx.storage_offsets[operand.buffer]
+    return as_index(traced.storage_offset()) is begin or not traced.numel()
 
 
 @lowers("as_strided_scatter")

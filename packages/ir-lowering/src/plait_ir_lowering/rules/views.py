@@ -11,6 +11,7 @@ from torch import fx
 from plait_ir_lowering.context import LoweringContext
 from plait_ir_lowering.ir.graph import Layout, TensorRef, row_major
 from plait_ir_lowering.ir.index import ZERO, IndexExpr, as_index
+from plait_ir_lowering.ir.index_queries import substitute
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
@@ -24,14 +25,25 @@ def view_at(
 ) -> TensorExpr:
     """`x` at `places`, which are expressions over `dims`, the dimensions of the result."""
     fake = ctx.result if result is None else result
-    return TensorExpr(tuple(dims), x.at(places), _strided(ctx, x, fake))
+    return TensorExpr(tuple(dims), x.at(places), _strided(ctx, x, places, dims, fake))
 
 
-def _strided(ctx: LoweringContext, x: TensorExpr, fake: torch.Tensor) -> TensorRef | None:
+def _strided(
+    ctx: LoweringContext,
+    x: TensorExpr,
+    places: Sequence[IndexExpr],
+    dims: Sequence[Any],
+    fake: torch.Tensor,
+) -> TensorRef | None:
     if x.ref is None or not lies_as_traced(ctx, x.ref):
         return None
     buffer = ctx.buffers[x.ref.buffer]
-    offset = as_index(fake.storage_offset()) - ctx.storage_offsets[buffer.name]
+    offset = ZERO
+    if all(dim.extent is not ZERO for dim in dims):
+        # Not the offset of the trace: a pass may have put a view in the place of a copy.
+        first = dict.fromkeys(dims, ZERO)
+        own = x.ref.view or buffer.layout
+        offset = own.linear([substitute(place, first) for place in places])
     layout = Layout.of(list(fake.shape), list(fake.stride()), offset)
     return TensorRef(buffer.name, None if layout == buffer.layout else layout)
 
@@ -43,11 +55,7 @@ def lies_as_traced(ctx: LoweringContext, operand: TensorRef) -> bool:
     if not isinstance(node, fx.Node):
         return False
     traced: torch.Tensor = node.meta["val"]
-    buffer = ctx.buffers[operand.buffer]
-    layout = operand.view or buffer.layout
-    start = layout.offset + ctx.storage_offsets[buffer.name]
-    if as_index(traced.storage_offset()) is not start and traced.numel():
-        return False
+    layout = operand.view or ctx.buffers[operand.buffer].layout
     strides = zip(traced.shape, traced.stride(), layout.stride, strict=True)
     return all(as_index(step) is own or size == 1 for size, step, own in strides)
 
