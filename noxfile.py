@@ -51,14 +51,16 @@ def add_package_sessions(name: str, folder: Path) -> None:
     @nox.session(name=f"tests-{name}")
     def tests(session: nox.Session) -> None:
         """The package's tests, with every package installed."""
-        install(session, "pytest", "pytest-xdist", "hypothesis", "mpmath", "expecttest")
+        install(
+            session, "pytest", "pytest-xdist", "hypothesis", "mpmath", "expecttest", "z3-solver"
+        )
         install(session, *(str(path) for path in FOLDERS))
         session.run("pytest", "-q", str(folder), *session.posargs)
 
     @nox.session(name=f"alone-{name}")
     def alone(session: nox.Session) -> None:
         """The package's tests in an environment with only what it declares."""
-        install(session, "pytest", "hypothesis")
+        install(session, "pytest", "hypothesis", "z3-solver")
         install_package(session, folder)
         session.run("pytest", "-q", str(folder), *session.posargs)
 

@@ -39,6 +39,14 @@ from plait_ir_lowering.ir.values import (
 )
 from plait_ir_lowering.text import print_graph
 from plait_ir_lowering.verify_calls import call_problem
+from plait_ir_lowering.verify_layouts import (
+    constant_problem,
+    kind_problem,
+    known_sizes,
+    layout_problem,
+    output_problem,
+    write_problem,
+)
 from plait_utils import dataclass
 
 
@@ -49,22 +57,35 @@ def verify(graph: Graph) -> None:
     """
     checker = _Checker(graph)
     for buffer in graph.inputs:
-        checker.define(buffer, None)
+        checker.define(buffer, None, given=True)
     for definition in graph.definitions:
         checker.check(definition)
     for out in graph.outputs:
         if isinstance(out, TensorRef):
             checker.check_ref(out, None)
+        checker.require(output_problem(out, checker.sizes), None)
+    inputs = {buffer.name: buffer for buffer in graph.inputs}
     for target, source in graph.mutations:
-        if target not in {buffer.name for buffer in graph.inputs}:
-            raise checker.error(None, f"{target} is written to but is no input")
+        if target not in inputs:
+            raise checker.error(None, f"{target} is no input, or is written to twice")
         checker.check_ref(source, None)
+        written = checker.known[source.buffer]
+        checker.require(write_problem(inputs.pop(target), source, written), None)
 
 
 @dataclass(slots=True)
 class _Checker:
     graph: Graph
     known: dict[str, Buffer] = field(default_factory=dict)
+    sizes: frozenset[Sym] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.sizes = known_sizes(self.graph)
+
+    def require(self, problem: str | None, definition: Definition | None) -> None:
+        """Raise what is wrong, if anything is."""
+        if problem is not None:
+            raise self.error(definition, problem)
 
     def error(self, definition: Definition | None, reason: str) -> LoopIRError:
         lines = print_graph(self.graph).splitlines()
@@ -82,9 +103,10 @@ class _Checker:
             hint="print_graph(graph) shows the whole graph; set PLAIT_DUMP_DIR to keep each stage",
         )
 
-    def define(self, buffer: Buffer, definition: Definition | None) -> None:
+    def define(self, buffer: Buffer, definition: Definition | None, *, given: bool = False) -> None:
         if buffer.name in self.known:
             raise self.error(definition, f"{buffer.name} is defined twice")
+        self.require(layout_problem(buffer, self.sizes, given=given), definition)
         self.known[buffer.name] = buffer
 
     def check(self, definition: Definition) -> None:
@@ -94,9 +116,8 @@ class _Checker:
                 self._check_value(definition, value, ranges, definition.buffers[0].dtype)
             case Reduction(ranges, reduced, kind, value):
                 self._check_ranges(definition, ranges)
-                names = [var.name for var in (*ranges, *reduced)]
-                if len(set(names)) != len(names):
-                    raise self.error(definition, "two variables have one name")
+                self._check_names(definition, (*ranges, *reduced))
+                self.require(kind_problem(kind, value), definition)
                 if kind.result_dtype(value.dtype) is not definition.buffers[0].dtype:
                     raise self.error(definition, f"{kind.value} of {value.dtype} has another dtype")
                 self._check_value(definition, value, (*ranges, *reduced), value.dtype)
@@ -116,6 +137,11 @@ class _Checker:
         sizes = definition.buffers[0].layout.size
         if tuple(var.extent for var in ranges) != sizes:
             raise self.error(definition, "the loops run over another shape than the buffer's")
+        self._check_names(definition, ranges)
+
+    def _check_names(self, definition: Definition, variables: Sequence[Var]) -> None:
+        if len({var.name for var in variables}) != len(variables):
+            raise self.error(definition, "two variables have one name")
 
     def _check_scan(self, definition: Definition, body: Scan) -> None:
         if body.axis not in body.ranges:
@@ -155,6 +181,7 @@ class _Checker:
         if root.dtype is not dtype:
             raise self.error(definition, f"a {root.dtype} value for a {dtype} buffer")
         allowed = set(variables)
+        self.require(constant_problem(root), definition)
         for value, guarded in _reached(root):
             match value:
                 case Load():
@@ -170,7 +197,7 @@ class _Checker:
 
     def _check_variables(self, definition: Definition, expr: IndexExpr, allowed: set[Var]) -> None:
         for atom in atoms(expr):
-            if atom not in allowed and not isinstance(atom, Sym):
+            if atom not in allowed and atom not in self.sizes:
                 raise self.error(definition, f"{expr} uses {atom.text}, which does not run here")
 
     def _check_load(
