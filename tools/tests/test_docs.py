@@ -44,3 +44,9 @@ def test_page_of_graph_breaks_is_true():
         [sys.executable, str(ROOT / "docs/graph_breaks.py"), "--check"], check=False
     )
     assert done.returncode == 0, "run: python docs/graph_breaks.py"
+
+
+def test_page_of_operators_is_true():
+    pytest.importorskip("expecttest")  # which torch's database of operators needs
+    done = subprocess.run([sys.executable, str(ROOT / "docs/operators.py"), "--check"], check=False)
+    assert done.returncode == 0, "run: python docs/operators.py"
