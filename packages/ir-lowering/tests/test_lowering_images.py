@@ -167,3 +167,57 @@ def test_samples_at_places(rank, mode, padding, align_corners):
                 grid.view(-1)[random.randrange(grid.numel())] = value
         options = {"mode": mode, "padding_mode": padding, "align_corners": align_corners}
         _loops(lambda x, g, o=options: F.grid_sample(x, g, **o), image, grid, tolerance=2e-4)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("rank", [1, 2])
+def test_small_convolutions(rank, seed):
+    random.seed(seed), torch.manual_seed(seed)
+    groups = random.choice([1, 2])
+    kernel = [random.randint(1, 3) for _ in range(rank)]
+    image = torch.randn(1, 4, *(random.randint(5, 6) for _ in range(rank)))
+    options = {"stride": [random.randint(1, 3) for _ in kernel], "groups": groups}
+    options |= {"padding": [random.randint(0, 2) for _ in kernel]}
+    options |= {"dilation": [random.randint(1, 2) for _ in kernel]}
+    bias = torch.randn(6)
+    forward, back = (F.conv1d, F.conv_transpose1d) if rank == 1 else (F.conv2d, F.conv_transpose2d)
+    weight = torch.randn(6, 4 // groups, *kernel)
+    check(lambda x, w, b: forward(x, w, b, **options), image, weight, bias, tolerance=1e-5)
+    weight = torch.randn(4, 6 // groups, *kernel)
+    check(lambda x, w, b: back(x, w, b, **options), image, weight, bias, tolerance=1e-5)
+
+
+def test_gathers_by_several_indices():
+    x = torch.randn(5, 6, 7, 8)
+    i, j, k = torch.randint(-5, 5, (3, 4)), torch.randint(-6, 6, (4,)), torch.randint(0, 7, (3, 1))
+    _loops(lambda x, i, j: x[i, j], x, i, j)
+    _loops(lambda x, j, k: x[:, j, k], x, j, k)
+    _loops(lambda x, i, k: x[i, :, k], x, i, k)
+    _loops(lambda x, i, k: (x * 2).transpose(1, 2)[:, k, :, i], x, i, k)
+    _loops(lambda x, i, k: x.reshape(30, 56)[i * 2, k * 3], x, i, k)
+    _loops(lambda x, i: x.take(i * 300), x, i)
+    _loops(lambda x, i: x[1:2, None].transpose(0, 3)[0 * i], x, i)
+    with pytest.raises(IndexError):
+        check(lambda x, i: x[3:4, :1, 0, 0][i * 0, i * 0 + 3], x, i)
+
+
+def test_selections_of_one():
+    number, one, several = torch.randn(()), torch.randn(1), torch.randn(4, 3)
+    for tensor, index in ((number, [0]), (one, [0]), (several, 2), (several, [1])):
+        _loops(lambda x, i: x.index_select(0, i), tensor, torch.tensor(index))
+    _loops(lambda x, i: x.gather(0, i), torch.randn(5), torch.zeros(2, 0, dtype=torch.int64))
+
+
+def test_products_of_nothing():
+    for rows, inner, columns in ((5, 0, 3), (0, 4, 3), (2, 4, 0)):
+        a, b, c = torch.randn(rows, inner), torch.randn(inner, columns), torch.randn(rows, columns)
+        _loops(lambda a, b: a @ b, a, b)
+        _loops(lambda c, a, b: torch.addmm(c, a, b, beta=0.5), c, a, b)
+        _loops(lambda c, a, b: torch.baddbmm(c[None], a[None], b[None], alpha=2), c, a, b)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3, 0.5, -1, math.inf, -math.inf])
+def test_norms(order):
+    x = torch.randn(4, 5, dtype=torch.float64)
+    _loops(lambda x: torch.linalg.vector_norm(x, order), x)
+    _loops(lambda x: torch.linalg.vector_norm(x, order, 0, True), x)

@@ -3,6 +3,7 @@
 from plait_ir_lowering.rules import (
     arranging,
     averages,
+    convolution,
     creation,
     division,
     embedding,
@@ -30,6 +31,7 @@ from plait_ir_lowering.rules import (
 __all__ = [
     "arranging",
     "averages",
+    "convolution",
     "creation",
     "division",
     "embedding",

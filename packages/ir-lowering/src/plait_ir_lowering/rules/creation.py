@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -101,23 +102,43 @@ def _whole(number: Any) -> int | torch.SymInt:
     return number if isinstance(number, torch.SymInt) else int(number)
 
 
-@lowers("linspace")
+@lowers(
+    *("linspace", "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor"),
+)
 def linspace(ctx: LoweringContext, start: Any, end: Any, steps: int, *rest: Any) -> Lowered:
     """Counted from the nearer end, as ATen does, so that both ends are exact."""
+    return _spaced(ctx, start, end, steps, lambda value: value)
+
+
+@lowers("logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor")
+def logspace(
+    ctx: LoweringContext, start: Any, end: Any, steps: int, base: float, *rest: Any
+) -> Lowered:
+    """Powers of `base`."""
+
+    def power(value: Value) -> Value:
+        return Op("pow", [constant(base, value.dtype), value])
+
+    return _spaced(ctx, start, end, steps, power)
+
+
+def _spaced(
+    ctx: LoweringContext, start: Any, end: Any, steps: int, finish: Callable[[Value], Value]
+) -> Lowered:
     dtype = ctx.dtype_of(ctx.result)
     if dtype not in (DType.f32, DType.f64):
         return None
     dims = dimensions([steps])
     first, last = _number(start, dtype), _number(end, dtype)
     if steps < 2:
-        return TensorExpr(dims, first)
+        return TensorExpr(dims, finish(first))
     step = Op("div", [Op("sub", [last, first]), constant(steps - 1, dtype)])
     position = dims[0].expr
     count, left = (Op("to", [IndexValue(e)], dtype) for e in (position, steps - 1 - position))
     rising = Op("add", [first, Op("mul", [step, count])])
     falling = Op("sub", [last, Op("mul", [step, left])])
     is_near = Op("lt", [IndexValue(position), constant(steps // 2, DType.i64)])
-    return TensorExpr(dims, Op("where", [is_near, rising, falling]))
+    return TensorExpr(dims, finish(Op("where", [is_near, rising, falling])))
 
 
 def _number(value: Any, dtype: DType) -> Value:

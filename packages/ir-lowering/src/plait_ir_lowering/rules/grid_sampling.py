@@ -159,8 +159,10 @@ def grid_sample(
 ) -> Lowered:
     if not x.dtype.is_float or grid.dtype is not x.dtype:
         return None
-    if not ctx.result.numel() or any(extent.as_int() == 0 for extent in x.shape):
-        return nothing(ctx) if not ctx.result.numel() else None
+    if not ctx.result.numel():
+        return nothing(ctx)
+    if any(extent.as_int() == 0 for extent in x.shape[2:]):
+        return None
     dims = result_dims(ctx)
     rank = len(dims) - 2
     dtype = accumulation_dtype(x.dtype)

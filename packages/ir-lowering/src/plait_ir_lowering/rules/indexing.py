@@ -8,11 +8,18 @@ from typing import Any
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import row_major
-from plait_ir_lowering.ir.index import ZERO, IndexExpr
+from plait_ir_lowering.ir.index import ONE, ZERO, IndexExpr, Var
 from plait_ir_lowering.ir.index_queries import product
 from plait_ir_lowering.ir.values import IndexValue, Masked, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
-from plait_ir_lowering.rules.gathering import Place, as_value, checked_index, gathered, readable
+from plait_ir_lowering.rules.gathering import (
+    Place,
+    as_value,
+    checked_index,
+    gathered,
+    nothing,
+    readable,
+)
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 
@@ -35,8 +42,10 @@ def embedding(
 
 @lowers("index_select")
 def index_select(ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr) -> Lowered:
-    if not x.dims or not indices.dims or x.dtype.kind == "complex":
+    if x.dtype.kind == "complex":
         return None
+    if not x.dims or not indices.dims:  # one index stands for a list of it
+        return _one_selected(ctx, x, axis, indices)
     dims = dimensions(ctx.result.shape)
     places: list[Place] = [dim.expr for dim in dims]
     at = axis + len(dims) if axis < 0 else axis
@@ -44,11 +53,30 @@ def index_select(ctx: LoweringContext, x: TensorExpr, axis: int, indices: Tensor
     return ctx.pointwise(dims, gathered(readable(ctx, x), places))
 
 
+def _one_selected(ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr) -> Lowered:
+    if any(extent.as_int() != 1 for extent in indices.shape):
+        return None
+    index = indices.at([ZERO] * len(indices.dims))
+    dims = dimensions(ctx.result.shape)
+    if not x.dims:  # 0 is the only place
+        element = ctx.intermediate((Var("i0", 1),), x.value, "element")
+        checked = checked_index(index, ONE, negative=False)
+        return ctx.pointwise(dims, gathered(element, [checked]))
+    places: list[Place] = [dim.expr for dim in dims]
+    at = axis + len(dims) if axis < 0 else axis
+    places[at] = checked_index(index, x.shape[at], negative=False)
+    return ctx.pointwise(dims, gathered(readable(ctx, x), places))
+
+
 @lowers("gather")
 def gather(
     ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, sparse_grad: bool
 ) -> Lowered:
-    if not x.dims or len(indices.dims) != len(x.dims) or x.dtype.kind == "complex":
+    if x.dtype.kind == "complex":
+        return None
+    if not ctx.result.numel():
+        return nothing(ctx)
+    if not x.dims or len(indices.dims) != len(x.dims):
         return None
     if ctx.result.dim() != len(x.dims):  # torch's meta kernel, for a tensor of one element
         raise ctx.error("its fake value has another rank than its result")

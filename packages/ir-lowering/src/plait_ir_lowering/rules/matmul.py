@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ def _ref(ctx: LoweringContext, x: TensorExpr, position: int) -> TensorRef:
 
 def _is_small(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> bool:
     work = product([*a.shape, b.shape[-1]])
-    small = work.is_constant and 0 < work.constant <= ctx.options.small_matmul_work
+    small = work.is_constant and work.constant <= ctx.options.small_matmul_work
     return a.dtype.is_float and small
 
 
@@ -79,11 +80,10 @@ def bmm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
     return _call(ctx, "bmm", (_ref(ctx, a, 0), _ref(ctx, b, 1)))
 
 
-@lowers("addmm", kind="external call with fused addition, loops if small")
-def addmm(
-    ctx: LoweringContext, bias: TensorExpr, a: TensorExpr, b: TensorExpr, beta: Any, alpha: Any
-) -> Lowered:
-    def add_bias(value: Value, dims: Any) -> Value:
+def _adding(bias: TensorExpr, beta: Any, alpha: Any) -> Callable[[Value, Sequence[Var]], Value]:
+    """What makes `beta * bias + alpha * product` of the product at a point."""
+
+    def add_bias(value: Value, dims: Sequence[Var]) -> Value:
         places = [dim.expr for dim in dims]
         scaled = value if alpha == 1 else Op("mul", [value, constant(alpha, value.dtype)])
         if beta == 0:
@@ -93,16 +93,23 @@ def addmm(
             addend = Op("mul", [addend, constant(beta, value.dtype)])
         return Op("add", [scaled, addend])
 
+    return add_bias
+
+
+@lowers("addmm", kind="external call with fused addition, loops if small")
+def addmm(
+    ctx: LoweringContext, bias: TensorExpr, a: TensorExpr, b: TensorExpr, beta: Any, alpha: Any
+) -> Lowered:
     if not a.dtype.is_float or not a.dtype is b.dtype is bias.dtype:
         return None
     if _is_small(ctx, a, b):
-        return _finish(ctx, _product(ctx, a, b), add_bias)
+        return _finish(ctx, _product(ctx, a, b), _adding(bias, beta, alpha))
     refs = (_ref(ctx, a, 1), _ref(ctx, b, 2))
     if a.dtype.is_reduced_precision or not _feeds_loops(ctx.current):
         return _call(ctx, "addmm", (_ref(ctx, bias, 0), *refs, beta, alpha))
     call = ExternCall("aten::mm", "out", refs, out_variant=True)
     product = ctx.define(call, ctx.result, f"{ctx.current.name}_mm")
-    return _finish(ctx, product, add_bias)
+    return _finish(ctx, product, _adding(bias, beta, alpha))
 
 
 def _feeds_loops(node: fx.Node) -> bool:
@@ -131,11 +138,13 @@ def _kind(node: fx.Node) -> str:
     return kind_of(target)
 
 
-@lowers("baddbmm", kind="external call")
+@lowers("baddbmm", kind="external call, loops if small")
 def baddbmm(
     ctx: LoweringContext, x: TensorExpr, a: TensorExpr, b: TensorExpr, beta: Any, alpha: Any
 ) -> Lowered:
     if not a.dtype.is_float or not a.dtype is b.dtype is x.dtype:
         return None
+    if _is_small(ctx, a, b):
+        return _finish(ctx, _product(ctx, a, b), _adding(x, beta, alpha))
     refs = (_ref(ctx, x, 0), _ref(ctx, a, 1), _ref(ctx, b, 2))
     return _call(ctx, "baddbmm", (*refs, beta, alpha))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -307,15 +308,31 @@ def vector_norm(
     keepdim: bool,
     dtype: torch.dtype | None,
 ) -> Lowered:
-    if ctx.result.is_complex() or x.dtype.kind == "complex" or order not in (1, 2, float("inf")):
+    if ctx.result.is_complex() or x.dtype.kind == "complex":
         return None
     along = axes_of(axes, len(x.dims))
-    if order == float("inf") and count(x, along) == 0:
+    if (order < 0 or order == math.inf) and count(x, along) == 0:
         return None
-    result = from_torch_dtype(ctx.result.dtype)
-    element = cast(x.value, accumulation_dtype(result))
-    magnitude = Op("mul", [element, element]) if order == 2 else Op("abs", [element])
-    kind = ReductionKind.MAX if order == float("inf") else ReductionKind.SUM
+    element = cast(x.value, accumulation_dtype(from_torch_dtype(ctx.result.dtype)))
+    kind, magnitude, root = _norm_parts(element, order)
     source = TensorExpr(x.dims, magnitude)
     total = ctx.reduce(source, along, kind, keepdim=keepdim, name="norm")
-    return finish(ctx, total, (lambda value: Op("sqrt", [value])) if order == 2 else None)
+    return finish(ctx, total, root)
+
+
+def _norm_parts(
+    element: Value, order: float
+) -> tuple[ReductionKind, Value, Callable[[Value], Value] | None]:
+    """What each element adds to a norm, how, and what is taken of the result."""
+    size = Op("abs", [element])
+    if abs(order) == math.inf:
+        return (ReductionKind.MAX if order > 0 else ReductionKind.MIN), size, None
+    if order == 0:
+        return ReductionKind.SUM, cast(truth(element), element.dtype), None
+    if order == 1:
+        return ReductionKind.SUM, size, None
+    if order == 2:
+        square = Op("mul", [element, element])
+        return ReductionKind.SUM, square, lambda value: Op("sqrt", [value])
+    power, inverse = constant(order, element.dtype), constant(1 / order, element.dtype)
+    return ReductionKind.SUM, Op("pow", [size, power]), lambda value: Op("pow", [value, inverse])
