@@ -1,7 +1,8 @@
 """Coefficients of the Cephes library's approximations of Bessel functions, as ATen has them.
 
 Of rational functions (`*_TOP_n`, `*_BOTTOM_n`) from the highest power on; of Chebyshev series
-(`NEAR_*`, `FAR_*`) from the highest order on; n is the order of the function. `NARROW_*` are for f32.
+(`NEAR_*`, `FAR_*`) from the highest order on; n is the order of the function, and `NARROW_*` are
+for f32.
 """
 
 from __future__ import annotations
