@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 
 from plait_fx_passes.layouts import is_dense, memory_order
 from plait_fx_passes.record.foreach import foreach_rules
+from plait_fx_passes.record.fused_optimizers import fused_optimizer_rules
 from plait_fx_passes.record.gradient_scaling import unscale, update_scale
 
 aten = torch.ops.aten
@@ -254,6 +255,7 @@ def composite_rules() -> MappingProxyType[OpOverload, Rule]:
     """The table of rules, by overload."""
     rules: dict[OpOverload, Rule] = {
         **dict(foreach_rules()),
+        **dict(fused_optimizer_rules()),
         aten._amp_foreach_non_finite_check_and_unscale_.default: unscale,
         aten._amp_update_scale_.default: update_scale,
         aten.linear.default: linear,
