@@ -154,13 +154,22 @@ template <int L> INLINE vec<float, L> round_f16(vec<float, L> x) {
   return Memory<half, L>::widen(Memory<half, L>::narrow(x));
 }
 
+// Where GCC knows the lanes of a mask of AVX-512 before it runs, it takes those of one for all. So
+// it does not see numbers that differ by lane.
+template <class V> INLINE V hidden(V x) {
+#if defined(__GNUC__) && !defined(__clang__) && defined(__AVX512F__)
+  if constexpr (sizeof(V) > 64) asm("" : "+m"(x));
+  else if constexpr (sizeof(V) >= 16) asm("" : "+v"(x));
+#endif
+  return x;
+}
 template <int L> INLINE vec<int64_t, L> iota() {
-  vec<int64_t, L> r; for (int l = 0; l < L; ++l) r[l] = l; return r;
+  vec<int64_t, L> r; for (int l = 0; l < L; ++l) r[l] = l; return hidden(r);
 }
 // True in the first n lanes; n may be negative, or more than there are.
 template <int L> INLINE mask<L> first_lanes(int64_t n) {
   mask<L> lane; for (int l = 0; l < L; ++l) lane[l] = l;
-  return (mask<L>)(lane < (int32_t)(n < 0 ? 0 : n > L ? L : n));
+  return (mask<L>)(hidden(lane) < (int32_t)(n < 0 ? 0 : n > L ? L : n));
 }
 template <int L> INLINE bool any(mask<L> m) {
 #if defined(__AVX512F__)
@@ -239,7 +248,7 @@ template <int L, class T, class F> INLINE T fold(vec<T, L> x, F combine) {
 struct Arguments { void* const* p; int32_t* error; const int64_t* n; };
 
 template <int L, class F> INLINE vec<int64_t, L> gather_index(F at) {
-  vec<int64_t, L> r; for (int64_t l = 0; l < L; ++l) r[l] = at(l); return r;
+  vec<int64_t, L> r; for (int64_t l = 0; l < L; ++l) r[l] = at(l); return hidden(r);
 }
 // Indices in [-size, size), negative ones from the end; others set the error and become 0.
 template <int L> INLINE vec<int64_t, L> checked(vec<int64_t, L> i, int64_t size, int32_t* error) {
