@@ -9,7 +9,7 @@ from plait_cpp_codegen.kernels.index import c_index, kernel_index
 from plait_cpp_codegen.kernels.pieces import indented, prologue
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, plan_loops
 from plait_cpp_codegen.kernels.reductions import accumulate, accumulator, join, result, start
-from plait_cpp_codegen.kernels.scans import across_rows, along_row, states
+from plait_cpp_codegen.kernels.scans import across_rows, along_row, states_across, states_along
 from plait_cpp_codegen.kernels.scatters import ScatterWriter
 from plait_cpp_codegen.kernels.sizes import RenderedCppKernel
 from plait_cpp_codegen.kernels.tasks import decoded, grain_of, scatter_tasks, tasks_of
@@ -193,7 +193,7 @@ class _Writer:
             for reduce in reduces:
                 lines.append(f"{accumulator(reduce)} acc_{reduce.name} = {start(reduce, 'L')};")
             for scan in _scans(phase):
-                lines += states(scan, "L")
+                lines += states_across(scan)
             body = self._inner_body(phase, dict(locals_), "", "L")
             lines += self._inner_loops(self.kernel.inner, body)
             for reduce in reduces:
@@ -263,7 +263,7 @@ class _Writer:
         body = self._inner_body(phase, spread, "1", "L")
         lines = [
             *self.hoisted[hoisted:],
-            *(line for scan in _scans(phase) for line in states(scan, "1")),
+            *(line for scan in _scans(phase) for line in states_along(scan)),
             f"auto step{phase_name(phase)} = [&](auto lanes, int64_t {last.name}{names}) "
             "__attribute__((always_inline)) {",
             "  constexpr int L = decltype(lanes)::value;",

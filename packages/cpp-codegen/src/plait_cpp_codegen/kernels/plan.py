@@ -70,6 +70,8 @@ def plan_loops(kernel: Kernel, vector_bytes: int) -> LoopPlan:
     vector, along_rows = _choose(kernel)
     if vector is not None and scatters_lanes(kernel, vector) and not _is_heavy(kernel):
         lanes = 1  # coordinates would be taken out of vectors again, one by one
+    if along_rows and _carries(kernel) and not _is_heavy(kernel):
+        lanes = 1  # and so would what is carried from lane to lane
     if not along_rows and vector is not None and vector is not kernel.outer[-1]:
         order = tuple(v for v in kernel.outer if v is not vector)
         kernel = replace(kernel, outer=(*order, vector))
@@ -137,6 +139,12 @@ def scatters_lanes(kernel: Kernel, vector: Var | None) -> bool:
         if isinstance(statement, Store)
         for at in statement.index
     )
+
+
+def _carries(kernel: Kernel) -> bool:
+    """Whether lanes of one row take turns, and little but that is done with 16-bit floats."""
+    narrow = any(param.dtype.is_reduced_precision for param in kernel.params)
+    return not narrow and any(isinstance(each, Accumulate) for each in kernel.statements)
 
 
 def _is_heavy(kernel: Kernel) -> bool:
