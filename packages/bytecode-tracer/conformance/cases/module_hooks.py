@@ -8,33 +8,10 @@ from torch import nn
 from conformance.declare import case, scenario, t
 from conformance.gradients import go_backward as _backward
 from conformance.gradients import go_backward_twice as _twice
-
-
-def _grads():
-    return [(t(2, 3, grad=True),), (t(4, 3, grad=True),), (t(2, 3, grad=True, start=0.5),)]
-
-
-def _without():
-    return [(t(2, 3),), (t(4, 3),), (t(2, 3, start=0.5),)]
-
-
-def _linear(seed=0):
-    made = nn.Linear(3, 3)
-    with torch.no_grad():
-        made.weight.copy_(t(3, 3))
-        made.bias.copy_(t(3, start=seed))
-    return made
-
-
-class Scaled(nn.Module):
-    def __init__(self, factor=2.0):
-        super().__init__()
-        self.inner = _linear()
-        self.factor = factor
-
-    def forward(self, x, by=None, *, bias=0.0):
-        found = self.inner(x).tanh() * self.factor
-        return found + bias if by is None else found * by
+from conformance.hooked import Scaled, net_with
+from conformance.hooked import linear as _linear
+from conformance.hooked import needing_gradients as _grads
+from conformance.hooked import without_gradients as _without
 
 
 class Several(nn.Module):
@@ -53,15 +30,6 @@ class Calling(nn.Module):
         return self.function(self.hooked, *args)
 
 
-class Net(nn.Module):
-    def __init__(self, hooked):
-        super().__init__()
-        self.first, self.hooked, self.last = _linear(1), hooked, _linear(2)
-
-    def forward(self, x):
-        return self.last(self.hooked(self.first(x)))
-
-
 def _doubled(module, inputs, outputs):
     return (inputs[0] * 2, *inputs[1:])
 
@@ -70,12 +38,8 @@ def _clipped(module, outputs):
     return tuple(None if grad is None else grad.clamp(-0.5, 0.5) for grad in outputs)
 
 
-def _net(*, full=(), pre=(), hooked=None):
-    made = Net(hooked or Scaled())
-    for hook in pre:
-        made.hooked.register_full_backward_pre_hook(hook)
-    for hook in full:
-        made.hooked.register_full_backward_hook(hook)
+def _net(**hooks):
+    made = net_with(**hooks)
     return made, made
 
 

@@ -7,57 +7,11 @@ from torch import nn
 from torch.nn.modules import module as nn_module
 
 from conformance.declare import scenario, t
-
-
-def _grads():
-    return [(t(2, 3, grad=True),), (t(4, 3, grad=True),), (t(2, 3, grad=True, start=0.5),)]
-
-
-def _without():
-    return [(t(2, 3),), (t(4, 3),), (t(2, 3, start=0.5),)]
-
-
-def _backward(result):
-    first = result[0] if isinstance(result, tuple | list) else result
-    if isinstance(first, torch.Tensor) and first.requires_grad:
-        first.sum().backward()
-
-
-def _linear(seed=0):
-    made = nn.Linear(3, 3)
-    with torch.no_grad():
-        made.weight.copy_(t(3, 3))
-        made.bias.copy_(t(3, start=seed))
-    return made
-
-
-class Scaled(nn.Module):
-    def __init__(self, factor=2.0):
-        super().__init__()
-        self.inner = _linear()
-        self.factor, self.seen = factor, []
-
-    def forward(self, x):
-        return self.inner(x).tanh() * self.factor
-
-
-class Net(nn.Module):
-    def __init__(self, hooked):
-        super().__init__()
-        self.first, self.hooked, self.last = _linear(1), hooked, _linear(2)
-
-    def forward(self, x):
-        return self.last(self.hooked(self.first(x)))
-
-
-def _net(*, full=(), pre=(), hooked=None):
-    net = Net(hooked or Scaled())
-    for hook in full:
-        net.hooked.register_full_backward_hook(hook)
-    for hook in pre:
-        net.hooked.register_full_backward_pre_hook(hook)
-    return net
-
+from conformance.gradients import go_backward as _backward
+from conformance.hooked import Net, Scaled
+from conformance.hooked import needing_gradients as _grads
+from conformance.hooked import net_with as _net
+from conformance.hooked import without_gradients as _without
 
 # Backward hooks.
 
