@@ -109,3 +109,13 @@ def test_whether_views_meet_is_decided_exactly():
     assert not may_meet(long[:, ::2], long[:, 1::2])
     assert not may_meet(long[:, : 1 << 12], long[:, 1 << 12 :])
     assert may_meet(long, long.t())
+
+
+def test_views_that_autograd_lets_nobody_use_are_refused():
+    def program(x):
+        part = x.split(2)[0]
+        x.fill_(0.5)
+        return part
+
+    with pytest.raises(AtenTraceError, match="lets nobody use"):
+        to_joint(torch.fx.symbolic_trace(program), [torch.randn(4, 3, requires_grad=True)])

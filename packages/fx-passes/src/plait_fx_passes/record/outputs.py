@@ -160,13 +160,13 @@ def _view_output(
     alias = recorder.alias_of(tensor)
     lineage = recorder.lineage_of(tensor)
     owner = table.index_of(lineage.root)
-    if owner is not None and tensor.requires_grad and tensor.is_leaf:
-        raise AtenTraceError("the program lets a view of an input need gradients of its own")
     changed = alias.storage.version or alias.storage.counted
     if tensor.requires_grad and changed and _is_fragile(lineage):
         raise AtenTraceError(
             "it returns a view that autograd lets nobody use, since what it looks at was written to"
         )
+    if owner is not None and tensor.requires_grad and tensor.is_leaf:
+        raise AtenTraceError("the program lets a view of an input need gradients of its own")
     if tensor.requires_grad and lineage.detached is not Detached.NOT:
         raise AtenTraceError(
             "it returns a detached view that was written to and has gradients of its own, apart"
