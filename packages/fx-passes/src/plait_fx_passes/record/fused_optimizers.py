@@ -9,6 +9,7 @@ are divided by the scale, and nothing changes in a step in which one was not fin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,14 +20,16 @@ aten = torch.ops.aten
 _HALVES = (torch.float16, torch.bfloat16)
 
 
+def rule_of(function: object) -> Callable[..., object] | None:
+    """What computes a fused optimizer's function of torch, None for other functions. It is called
+    where a rate is a number that each call gives, which the function itself does not take."""
+    return _BY_FUNCTION.get(function)
+
+
 def fused_optimizer_rules() -> Iterator[tuple[OpOverload, Callable[..., object]]]:
     """The overloads that are taken apart, and what computes each."""
-    for packet, rule in (
-        (aten._fused_adam_, _adam),
-        (aten._fused_adamw_, _adamw),
-        (aten._fused_sgd_, _sgd),
-        (aten._fused_adagrad_, _adagrad),
-    ):
+    for function, rule in _BY_FUNCTION.items():
+        packet = getattr(aten, function.__name__)
         yield packet.default, rule
         yield packet.tensor_lr, rule
 
@@ -190,3 +193,12 @@ def _unlike(params: Sequence[Tensor], grads: Sequence[Tensor]) -> bool:
         param.device.type != "cpu" or param.dtype != grad.dtype or not param.dtype.is_floating_point
         for param, grad in zip(params, grads, strict=True)
     )
+
+
+_torch: Any = torch  # whose stubs leave these out
+_BY_FUNCTION: dict[Any, Callable[..., object]] = {
+    _torch._fused_adam_: _adam,
+    _torch._fused_adamw_: _adamw,
+    _torch._fused_sgd_: _sgd,
+    _torch._fused_adagrad_: _adagrad,
+}

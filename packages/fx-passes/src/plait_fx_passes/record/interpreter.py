@@ -18,6 +18,7 @@ from torch.fx.node import Argument, map_arg
 from torch.utils._pytree import tree_leaves
 
 from plait_fx_passes.errors import AtenTraceError, ProgramRaisesError
+from plait_fx_passes.record.fused_optimizers import rule_of
 from plait_fx_passes.record.inputs import InputTable, SharedStorageWritten
 from plait_fx_passes.record.kernels import KernelRefusal
 from plait_fx_passes.record.numbers import NumberReadError, is_number
@@ -109,6 +110,9 @@ class Interpreter:
         with recorder:
             if node.op == "call_function":
                 assert callable(node.target)
+                rule = rule_of(node.target) if any(map(is_number, kwargs.values())) else None
+                if rule is not None and rule(*args, **kwargs) is not NotImplemented:
+                    return None
                 return node.target(*args, **kwargs)
             if node.op == "call_method":
                 return getattr(args[0], str(node.target))(*args[1:], **kwargs)
