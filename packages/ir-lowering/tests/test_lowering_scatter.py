@@ -82,6 +82,14 @@ WRITES = {
         lambda x, m, s: aten.index_put(x, [m], s, True),
         *(X, MASK[:, 0], ONE),
     ),
+    "index_put, rows of a mask": lambda: (
+        lambda x, m, s: aten.index_put(x, [m], s, True),
+        *(X, MASK[:, 0], R[0]),
+    ),
+    "index_put, columns of a mask": lambda: (
+        lambda x, m, s: aten.index_put(x, [None, m], s),
+        *(X, MASK[0], R[:4, :1]),
+    ),
     "index_add": lambda: (lambda x, i, s: x.index_add(0, i, s, alpha=2), X, ROWS, R),
     "index_add, a number": lambda: (
         lambda x, i, s: x.index_add(0, i, s),

@@ -90,19 +90,22 @@ def _put_where(
     values: TensorExpr,
     accumulate: bool,
 ) -> Lowered:
-    """One number put wherever a mask holds; how many places there are is not known before."""
+    """The same values put wherever a mask holds; how many places there are is not known before."""
     (axis, mask), *others = used
-    one = all(size is as_index(1) for size in values.shape)
-    if others or mask.dtype is not DType.bool_ or not one:
+    if others or mask.dtype is not DType.bool_:
         return None
-    width = len(mask.dims)
-    if mask.shape != x.shape[axis : axis + width]:
+    behind = axis + len(mask.dims)
+    if mask.shape != x.shape[axis:behind]:
         return None
     dims = dimensions(x.shape)
     points = [dim.expr for dim in dims]
-    old, new = x.at(points), cast(values.at([ZERO] * len(values.dims)), x.dtype)
+    chosen = [*points[:axis], ZERO, *points[behind:]]
+    place = len(values.dims) - 1 - (len(dims) - behind)  # the values' dimension over the places
+    if len(values.dims) > len(chosen) or (place >= 0 and values.shape[place] is not as_index(1)):
+        return None
+    old, new = x.at(points), cast(values.broadcast_at(chosen), x.dtype)
     new = Op("add", [old, new]) if accumulate else new
-    return ctx.pointwise(dims, Op("where", [mask.at(points[axis : axis + width]), new, old]))
+    return ctx.pointwise(dims, Op("where", [mask.at(points[axis:behind]), new, old]))
 
 
 def _rows(
