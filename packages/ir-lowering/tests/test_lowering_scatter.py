@@ -104,6 +104,14 @@ WRITES = {
         *(X[:, None], PLACES * 7, S),
     ),
     "take": lambda: (lambda x, i: aten.take(x, i), X, PLACES * 7 - 10),
+    "masked_scatter": lambda: (
+        lambda x, m, s: aten.masked_scatter(x, m, s),
+        *(X, MASK, R.t().contiguous().t()),
+    ),
+    "masked_scatter, broadcast": lambda: (
+        lambda x, m, s: aten.masked_scatter(x, m, s),
+        *(X[:, None], MASK[0], R),
+    ),
     "embedding backward": lambda: (
         lambda g, i: aten.embedding_dense_backward(g, i, 7, 2, True),
         *(R, ROWS),

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
-from plait_ir_lowering.ir.index import ZERO, IndexExpr, as_index
+from plait_ir_lowering.ir.graph import Scan, row_major
+from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ScatterKind
-from plait_ir_lowering.ir.values import Op, Value
+from plait_ir_lowering.ir.values import Masked, Op, Value, carried
 from plait_ir_lowering.registry import Lowered, lowers
-from plait_ir_lowering.rules.gathering import checked_index
+from plait_ir_lowering.rules.gathering import checked_index, gathered, readable
 from plait_ir_lowering.rules.scattering import (
     Writes,
     can_scatter,
@@ -239,3 +242,41 @@ def put(
         return None
     kind = ScatterKind.ADD if accumulate else ScatterKind.ASSIGN
     return scatter_into(ctx, x, writes, kind, source.at(writes.points))
+
+
+@lowers("masked_scatter")
+def masked_scatter(
+    ctx: LoweringContext, x: TensorExpr, mask: TensorExpr, source: TensorExpr
+) -> Lowered:
+    """Where a mask holds, the elements of `source` in order: a running count says which one."""
+    result = ctx.result
+    count = int(result.numel())
+    if not x.dims or x.dtype.kind == "complex" or source.dtype is not x.dtype or not count:
+        return None
+    if result.device.type != "cpu" or any(size is ZERO for size in source.shape):
+        return None
+    along = Var("i0", count)
+    shape = [as_index(int(size)) for size in result.shape]
+    places = [
+        along.expr // step % size if size is not as_index(1) else ZERO
+        for step, size in zip(row_major(shape), shape, strict=True)
+    ]
+    (a,), (b,) = carried("a", [DType.i64]), carried("b", [DType.i64])
+    chosen = cast(mask.broadcast_at(places), DType.i64)
+    counts = ctx.define(
+        Scan((along,), along, chosen, Op("add", [a, b]), a),
+        result.new_empty((count,), dtype=torch.int64),
+    )
+    dims = dimensions(shape)
+    points = [dim.expr for dim in dims]
+    here = as_index(0)
+    for point, step in zip(points, row_major(shape), strict=True):
+        here = here + point * step
+    number = Op("sub", [counts.at([here]), constant(1, DType.i64)])
+    total = as_index(1)
+    for size in source.shape:
+        total = total * size
+    element = row_of(source)
+    taken = checked_index(number, total, negative=False)
+    value = gathered(readable(ctx, element), unflattened(taken, element.shape))
+    return ctx.pointwise(dims, Masked(mask.broadcast_at(points), value, x.broadcast_at(points)))
