@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from plait_ir_lowering.context import LoweringContext
+from plait_ir_lowering.ir.graph import Layout, TensorRef
 from plait_ir_lowering.ir.index import ZERO, IndexExpr
 from plait_ir_lowering.ir.ops import ScatterKind
 from plait_ir_lowering.ir.values import Value
@@ -34,9 +36,28 @@ def _to_places(
     for size in sizes[1:]:
         count = count * size
     chosen = indices.at([var.expr for var in ranges])
-    points[-rank:] = unflattened(checked_index(chosen, count, negative=False), sizes)
+    place = checked_index(chosen, count, negative=False)
     value = values.at([var.expr for var in ranges])
+    if ctx.result.is_contiguous():
+        return _as_images(ctx, Writes(ranges, [*points[:-rank], place]), kind, value, rank)
+    points[-rank:] = unflattened(place, sizes)
     return scatter_into(ctx, start, Writes(ranges, points), kind, value)
+
+
+def _as_images(
+    ctx: LoweringContext, writes: Writes, kind: ScatterKind, value: Value, rank: int
+) -> TensorExpr:
+    """The node's result by way of one with images in one dimension, which needs no division."""
+    sizes = [int(size) for size in ctx.result.shape]
+    flat = ctx.result.new_empty((*sizes[:-rank], math.prod(sizes[-rank:])))
+    made = scatter_into(ctx, filled(ctx, 0, flat), writes, kind, value, flat)
+    assert made.ref is not None
+    dims = dimensions(sizes)
+    position: IndexExpr = ZERO
+    for dim in dims[-rank:]:
+        position = position * dim.extent + dim.expr
+    element = made.at([*(dim.expr for dim in dims[:-rank]), position])
+    return TensorExpr(dims, element, TensorRef(made.ref.buffer, Layout.of(sizes)))
 
 
 @lowers("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
