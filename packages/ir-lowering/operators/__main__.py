@@ -1,4 +1,7 @@
-"""`python -m operators`: all operators in all dtypes against eager; exits 1 if any differ."""
+"""`python -m operators`: all operators in all dtypes against eager; exits 1 if any differ.
+
+With `--sizes` each in three sizes through one program, with `--errors` what eager refuses.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from pathlib import Path
 import torch
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from operators import judge, samples
+from operators import errors, judge, samples, sizes
 from operators.score import Outcome, Verdict, report
 
 
@@ -28,7 +31,7 @@ def main() -> int:
         verdicts.append(verdict)
         if verdict.outcome in (Outcome.WRONG, Outcome.UNFINISHED):
             print(f"{verdict.case}: {verdict.detail[:200]}", file=sys.stderr, flush=True)
-    right = report("operators", verdicts, reasons=chosen.reasons)
+    right = report(f"operators {chosen.way}".strip(), verdicts, reasons=chosen.reasons)
     if chosen.json:
         rows = sorted((v.operator, v.dtype, v.outcome.name, v.detail) for v in verdicts)
         chosen.json.write_text(json.dumps(rows))
@@ -42,7 +45,7 @@ def _cases(chosen: argparse.Namespace) -> list[tuple[int, str]]:
     found = [
         (place, str(dtype).removeprefix("torch."))
         for place, op in enumerate(samples.operators(chosen.only))
-        for dtype in samples.dtypes(op)
+        for dtype in (samples.dtypes(op) if chosen.way != "errors" else [torch.float32])
     ]
     wanted = [case for case in found if not chosen.dtype or case[1] in chosen.dtype]
     return wanted[index::count]
@@ -55,35 +58,48 @@ def _judged(chosen: argparse.Namespace, until: float) -> Iterator[Verdict]:
     with ProcessPool(chosen.jobs, max_tasks=50, context=context) as pool:
         waiting: list[tuple[int, str, ProcessFuture]] = []
         for place, kind in _cases(chosen):
-            given = [chosen.only, place, kind, chosen.samples]
+            given = [chosen.only, place, kind, chosen.samples, chosen.way]
             waiting.append((place, kind, pool.schedule(_check, given, timeout=chosen.limit)))
         for place, kind, future in waiting:
             if time.monotonic() > until:
                 future.cancel()
                 continue
-            yield _result(samples.name_of(ops[place]), kind, future)
+            yield from _results(samples.name_of(ops[place]), kind, future)
 
 
-def _result(name: str, kind: str, future: ProcessFuture) -> Verdict:
+def _results(name: str, kind: str, future: ProcessFuture) -> list[Verdict]:
     try:
-        found: Verdict = future.result()
+        found: list[Verdict] = future.result()
     except TimeoutError:
-        return Verdict(name, kind, Outcome.UNFINISHED, "took too long")
+        return [Verdict(name, kind, Outcome.UNFINISHED, "took too long")]
     except ProcessExpired as error:
-        return Verdict(name, kind, Outcome.WRONG, f"died ({error.exitcode})")
+        return [Verdict(name, kind, Outcome.WRONG, f"died ({error.exitcode})")]
     except Exception as error:  # the session's own fault, but told with the others
-        return Verdict(name, kind, Outcome.WRONG, f"not judged: {type(error).__name__}: {error}")
+        return [Verdict(name, kind, Outcome.WRONG, f"not judged: {type(error).__name__}: {error}")]
     return found
 
 
-def _check(only: str | None, place: int, kind: str, count: int) -> Verdict:
-    op = list(samples.operators(only))[place]
-    return judge.check(op, getattr(torch, kind), count)
+def _check(only: str | None, place: int, kind: str, count: int, way: str) -> list[Verdict]:
+    op, dtype = list(samples.operators(only))[place], getattr(torch, kind)
+    if way == "errors":
+        return errors.check(op)
+    return [(sizes if way == "sizes" else judge).check(op, dtype, count)]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m operators", description=__doc__)
     parser.add_argument("--samples", type=int, default=5, help="of each operator and dtype")
+    parser.add_argument(
+        "--sizes",
+        dest="way",
+        action="store_const",
+        const="sizes",
+        default="",
+        help="each sample in three sizes through one program",
+    )
+    parser.add_argument(
+        "--errors", dest="way", action="store_const", const="errors", help="what eager refuses"
+    )
     parser.add_argument("--only", help="one operator")
     parser.add_argument("--dtype", action="append", help="float32, ...; all if none is named")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once")

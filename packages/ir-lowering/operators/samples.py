@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,17 +90,24 @@ def dtypes(op: Any) -> list[torch.dtype]:
 
 def program_of(op: Any, dtype: torch.dtype, count: int) -> Program | None:
     """The first samples of dense tensors that eager computes; None where there are none."""
+    found = list(itertools.islice(dense_samples(op, dtype), count))
+    return one_program(op, found) if found else None
+
+
+def one_program(op: Any, samples: Iterable[tuple[Any, Any, Any]]) -> Program:
+    """Samples, each as its first argument, the others and those by name, as one program."""
     calls, tensors = [], []
-    for sample in itertools.islice(_dense(op, dtype), count):
+    for sample in samples:
         flat, spec = tree_flatten(sample)
         places = tuple(n for n, value in enumerate(flat) if isinstance(value, Tensor))
         tensors += [flat[place] for place in places]
         kept = [None if isinstance(value, Tensor) else value for value in flat]
         calls.append((kept, spec, places))
-    return Program(tuple(calls), op.op, tuple(tensors)) if calls else None
+    return Program(tuple(calls), op.op, tuple(tensors))
 
 
-def _dense(op: Any, dtype: torch.dtype) -> Iterator[tuple[Any, Any, Any]]:
+def dense_samples(op: Any, dtype: torch.dtype) -> Iterator[tuple[Any, Any, Any]]:
+    """The samples of dense tensors that eager computes."""
     for sample in op.sample_inputs("cpu", dtype, requires_grad=False):
         parts = (sample.input, sample.args, sample.kwargs)
         found = [each for each in tree_flatten(parts)[0] if isinstance(each, Tensor)]

@@ -13,13 +13,14 @@ class Outcome(Enum):
 
     LOOPS = "loops alone"
     EXTERNAL = "with external calls"
+    EACH_SIZE = "with a program for each size"
     EAGERLY = "eagerly in part or as a whole"
     EAGER_RAISES = "eager raises too"
     UNFINISHED = "unfinished"
     WRONG = "wrong"
 
 
-RIGHT = (Outcome.LOOPS, Outcome.EXTERNAL, Outcome.EAGERLY)
+RIGHT = (Outcome.LOOPS, Outcome.EXTERNAL, Outcome.EACH_SIZE, Outcome.EAGERLY)
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def report(name: str, verdicts: Iterable[Verdict], *, reasons: int) -> bool:
     for each in found:
         if each.outcome in (Outcome.WRONG, Outcome.UNFINISHED):
             print(f"{each.outcome.value.upper()} {each.case}: {each.detail}")
-    for outcome in (Outcome.EAGERLY, Outcome.EXTERNAL):
+    for outcome in (Outcome.EAGERLY, Outcome.EACH_SIZE, Outcome.EXTERNAL):
         details = Counter(each.detail for each in found if each.outcome is outcome)
         for detail, number in details.most_common(reasons):
             print(f"{number:5} {outcome.value}: {detail[:150]}")

@@ -33,7 +33,7 @@ from plait_ir_lowering import (
     post_order,
     rewrite,
 )
-from plait_scheduler.domains import Substitution, move, plain
+from plait_scheduler.domains import Substitution, move
 from plait_scheduler.groups import Group, Member
 from plait_scheduler.loops import AccessCost, Loops, canonical, simplify_loops
 from plait_scheduler.nodes import Node, ScanKind, keeps_order
@@ -49,7 +49,7 @@ from plait_scheduler.program import (
     Statement,
     Store,
 )
-from plait_scheduler.sizes import buffer_bytes
+from plait_scheduler.sizes import buffer_bytes, expressions_in
 from plait_scheduler.statements import name_shared_values
 from plait_utils import dataclass
 
@@ -252,13 +252,11 @@ def _symbols(params: Sequence[Param], loops: Loops, statements: Sequence[Stateme
         visit([*param.layout.size, *param.layout.stride, param.layout.offset])
     visit(var.extent for var in loops.outer + loops.inner)
     for statement in statements:
+        visit(expressions_in(statement.value))
         if isinstance(statement, Store):
             visit(statement.plain_index)
-        for value in post_order([statement.value]):
-            if isinstance(value, IndexValue):
-                visit([value.expr])
-            elif isinstance(value, Load):
-                visit(plain(value.index) or ())
+            for at in statement.index:
+                visit(expressions_in(at) if isinstance(at, Value) else ())
     return [found[name] for name in sorted(found)]
 
 

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from plait_ir_lowering import Buffer, IndexExpr, Layout, Sym, as_index, atoms, evaluate
+from plait_ir_lowering import (
+    Buffer,
+    CheckedIndex,
+    IndexExpr,
+    IndexValue,
+    Layout,
+    Load,
+    Sym,
+    Value,
+    as_index,
+    atoms,
+    evaluate,
+    post_order,
+)
 
 SYMBOL_ESTIMATE = 64
 """What a size that is not known yet is taken to be in cost estimates."""
+
+
+def expressions_in(value: Value) -> Iterator[IndexExpr]:
+    """The index expressions that a value is computed from."""
+    for part in post_order([value]):
+        match part:
+            case IndexValue(expr):
+                yield expr
+            case CheckedIndex(_, size):
+                yield size
+            case Load(_, index, _):
+                yield from (each for each in index if isinstance(each, IndexExpr))
 
 
 def estimate(expr: IndexExpr) -> int:

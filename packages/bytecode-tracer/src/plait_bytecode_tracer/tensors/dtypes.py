@@ -119,7 +119,9 @@ def _small(value: Any) -> Any:
         return type(value)([_small(item) for item in value])
     if isinstance(value, dict):
         return {key: _small(item) for key, item in value.items()}
-    if isinstance(value, int | float | complex | slice | types.EllipsisType):
+    if isinstance(value, slice):
+        return slice(_small(value.start), _small(value.stop), _small(value.step))
+    if isinstance(value, int | float | complex | types.EllipsisType):
         return value
     if isinstance(value, torch.memory_format | torch.layout):
         return value

@@ -18,9 +18,10 @@ Values print as in `plait_ir_lowering.print_value`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from plait_ir_lowering import (
+    IndexExpr,
     Layout,
     Local,
     Sym,
@@ -55,12 +56,13 @@ from plait_scheduler.program import (
     Storage,
     Store,
 )
+from plait_scheduler.sizes import expressions_in
 
 
 def print_program(program: Program) -> str:
     """`program` as text, with everything that `parse_program` needs."""
-    layouts = [buffer.layout for buffer in program.buffers]
-    lines = [f"program {program.name}({_symbols(program.symbols, layouts)})"]
+    numbers = _numbers(buffer.layout for buffer in program.buffers)
+    lines = [f"program {program.name}({_symbols(program.symbols, numbers)})"]
     lines.append(f"  inputs {', '.join(program.inputs)}".rstrip())
     lines.append(f"  arena {program.arena_nbytes}")
     lines += [f"  {_buffer(buffer)}" for buffer in program.buffers]
@@ -74,8 +76,12 @@ def print_program(program: Program) -> str:
 def print_kernel(kernel: Kernel) -> str:
     """`kernel` as text of several lines."""
     params = ", ".join(_param(param) for param in kernel.params)
-    layouts = [*(p.layout for p in kernel.params), Layout.of([v.extent for v in _loops(kernel)])]
-    symbols = f" sizes({_symbols(kernel.symbols, layouts)})" if kernel.symbols else ""
+    exprs = [
+        *_numbers([param.layout for param in kernel.params]),
+        *(var.extent for var in _loops(kernel)),
+        *(expr for each in kernel.statements for expr in expressions_in(each.value)),
+    ]
+    symbols = f" sizes({_symbols(kernel.symbols, exprs)})" if kernel.symbols else ""
     lines = [f"kernel {kernel.name}({params}){symbols}"]
     inner = f" inner {_domain(kernel.inner)}" if kernel.inner else ""
     lines.append(
@@ -90,14 +96,15 @@ def _loops(kernel: Kernel) -> tuple[Var, ...]:
     return kernel.outer + kernel.inner
 
 
-def _symbols(names: Sequence[str], layouts: Sequence[Layout]) -> str:
-    """Sizes with what they are at least, where that is known to be more than 0."""
-    lower: dict[str, int] = {}
+def _numbers(layouts: Iterable[Layout]) -> Iterator[IndexExpr]:
     for layout in layouts:
-        for expr in (*layout.size, *layout.stride, layout.offset):
-            for atom in atoms(expr):
-                if isinstance(atom, Sym):
-                    lower[atom.name] = atom.lower
+        yield from (*layout.size, *layout.stride, layout.offset)
+
+
+def _symbols(names: Sequence[str], exprs: Iterable[IndexExpr]) -> str:
+    """Sizes with what they are at least, where that is known to be more than 0."""
+    found = [atom for expr in exprs for atom in atoms(expr) if isinstance(atom, Sym)]
+    lower = {atom.name: atom.lower for atom in found}
     known = [(name, lower.get(name, 0)) for name in names]
     return ", ".join(f"{name} >= {low}" if low else name for name, low in known)
 

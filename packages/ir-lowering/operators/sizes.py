@@ -1,0 +1,105 @@
+"""`python -m operators --sizes`: three sizes through one program with symbolic sizes."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+import plait
+from operators.judge import difference
+from operators.samples import Program, dense_samples, name_of, one_program
+from operators.score import Outcome, Verdict
+from operators.texts import check_report
+
+Parts: TypeAlias = tuple[Any, Any, Any]
+"""The first argument of a sample, the others and those by name."""
+
+_SIZES = 3
+_MOST_COMPILATIONS = 2
+
+
+def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
+    """The first samples whose sizes can change, each in three sizes.
+
+    Each size is compared with eager; how often the samples were compiled is part of the verdict.
+    """
+    name, kind = name_of(op), str(dtype).removeprefix("torch.")
+    series = list(zip(*itertools.islice(_resized(op, dtype), count), strict=True))
+    if not series:
+        return Verdict(name, kind, Outcome.EAGER_RAISES)
+    programs = [one_program(op, calls) for calls in series]
+    run = plait.compile(programs[0].__call__, dynamic=True)
+    counts = []
+    for number, program in enumerate(programs):
+        wrong = _wrong(program, run)
+        if wrong is not None:
+            return Verdict(name, kind, Outcome.WRONG, f"size {number}: {wrong}")
+        counts.append(len(plait.report(run).graphs))
+    return Verdict(name, kind, *_how(run, counts))
+
+
+def _wrong(program: Program, run: Any) -> str | None:
+    """How the compiled program differs from eager on the tensors of another."""
+    torch.manual_seed(1)
+    wanted = program(*program.inputs())
+    torch.manual_seed(1)
+    try:
+        got = run(*program.inputs())
+        check_report(plait.report(run))
+    except Exception as error:  # whatever comes here is the compiler's fault, and the score's
+        return f"{type(error).__name__}: {error}"[:300]
+    return difference(program, got, wanted)
+
+
+def _how(run: Any, counts: list[int]) -> tuple[Outcome, str]:
+    """How it was run, by the compiler's report; `counts` are graphs after each size."""
+    report = plait.report(run)
+    refused = [str(each.reason) for each in report.graphs if each.reason is not None]
+    broken = [f"[{each.code}] {each.reason}" for each in report.breaks]
+    if refused or broken:
+        return Outcome.EAGERLY, "; ".join(dict.fromkeys([*refused, *broken]))
+    if counts[-1] > _MOST_COMPILATIONS * counts[0]:
+        return Outcome.EACH_SIZE, f"{counts[-1]} programs"
+    calls = sorted({call for graph in report.graphs for call in graph.external_calls})
+    return (Outcome.EXTERNAL, ", ".join(calls)) if calls else (Outcome.LOOPS, "")
+
+
+def _resized(op: Any, dtype: torch.dtype) -> Iterator[tuple[Parts, ...]]:
+    """Samples in several sizes, as eager computes them."""
+    for parts in dense_samples(op, dtype):
+        tensors = [each for each in tree_leaves(parts) if isinstance(each, Tensor)]
+        sizes = Counter(size for each in tensors for size in each.shape if size > 1)
+        for size, _ in sizes.most_common():
+            found = tuple(_grown(parts, size, more) for more in range(_SIZES))
+            if all(_computes(op, each) for each in found):
+                yield found
+                break
+
+
+def _computes(op: Any, parts: Parts) -> bool:
+    copies = tree_map_only(Tensor, Tensor.clone, parts)
+    try:
+        op.op(copies[0], *copies[1], **copies[2])
+    except Exception:  # the sizes are bound to each other otherwise, or to another argument
+        return False
+    return True
+
+
+def _grown(parts: Parts, size: int, more: int) -> Parts:
+    """The sample with `more` of all that there are `size` of."""
+
+    def grown(tensor: Tensor) -> Tensor:
+        shape = [each + more if each == size else each for each in tensor.shape]
+        if size not in tensor.shape:
+            return tensor
+        flat, count = tensor.detach().reshape(-1), torch.Size(shape).numel()
+        return flat[torch.arange(count) % len(flat)].reshape(shape) if len(flat) else tensor
+
+    made: Parts = tree_map_only(Tensor, grown, parts)
+    return made
