@@ -8,7 +8,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packages" / "ir-lowering"))
 
-from operators import judge, samples
+from operators import errors, judge, samples, sizes
 from operators.score import Outcome
 
 CASES = [
@@ -24,6 +24,19 @@ def test_operators_are_loops_and_give_what_eager_gives(name, dtype):
     (op,) = [each for each in samples.operators(None) if samples.name_of(each) == name]
     verdict = judge.check(op, dtype, 3)
     assert (verdict.outcome, verdict.detail) == (Outcome.LOOPS, "")
+
+
+@pytest.mark.parametrize("name", ["std_mean", "cat", "softmax"])
+def test_operators_in_three_sizes_are_one_program(name):
+    op = next(samples.operators(name))
+    verdict = sizes.check(op, torch.float32, 2)
+    assert (verdict.outcome, verdict.detail) == (Outcome.LOOPS, "")
+
+
+def test_what_eager_refuses_is_refused():
+    verdicts = errors.check(next(samples.operators("gather")))
+    assert len(verdicts) > 2
+    assert {each.outcome for each in verdicts} == {Outcome.LOOPS}
 
 
 def test_a_wrong_value_is_told():

@@ -255,8 +255,6 @@ def _symbols(params: Sequence[Param], loops: Loops, statements: Sequence[Stateme
         visit(expressions_in(statement.value))
         if isinstance(statement, Store):
             visit(statement.plain_index)
-            for at in statement.index:
-                visit(expressions_in(at) if isinstance(at, Value) else ())
     return [found[name] for name in sorted(found)]
 
 
