@@ -23,6 +23,7 @@ from plait_ir_lowering.ir.graph import (
 )
 from plait_ir_lowering.ir.index import Bounds, IndexExpr, Sym, Var, bounds
 from plait_ir_lowering.ir.index_queries import atoms
+from plait_ir_lowering.ir.open_division import is_below
 from plait_ir_lowering.ir.values import (
     CheckedIndex,
     Const,
@@ -221,6 +222,7 @@ class _Checker:
             inside = low is not None and low >= 0
             if size.is_constant:
                 inside = inside and high is not None and high < size.as_int()
+            inside = inside or (not size.is_constant and is_below(place, size))
             empty = any(v.extent.is_constant and v.extent.as_int() == 0 for v in allowed)
             if not (inside or guarded or empty):
                 raise self.error(

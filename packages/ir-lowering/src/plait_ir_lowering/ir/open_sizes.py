@@ -38,7 +38,24 @@ def index_of(expr: Any) -> IndexExpr:
             return numerator // denominator
         case "Mod" | "PythonMod", [numerator, denominator] if _is_positive(denominator):
             return numerator % denominator
+        case "Max", _ if (largest := _last(operands)) is not None:
+            return largest
+        case "Min", _ if (least := _last([-each for each in operands])) is not None:
+            return -least
     raise LoweringError(f"the size {expr} has no index expression")
+
+
+def _last(operands: list[IndexExpr]) -> IndexExpr | None:
+    """The operand that is certainly the largest; None if none is."""
+    for candidate in operands:
+        if all(_is_natural(candidate - each) for each in operands):
+            return candidate
+    return None
+
+
+def _is_natural(expr: IndexExpr) -> bool:
+    low = bounds(expr)[0]
+    return low is not None and low >= 0
 
 
 def _product(operands: list[IndexExpr]) -> IndexExpr:
@@ -49,5 +66,4 @@ def _product(operands: list[IndexExpr]) -> IndexExpr:
 
 
 def _is_positive(expr: IndexExpr) -> bool:
-    low = bounds(expr)[0]
-    return low is not None and low > 0
+    return _is_natural(expr - 1)
