@@ -110,6 +110,11 @@ def shares(extents: Sequence[IndexExpr], dims: Sequence[Var]) -> list[Span]:
     return found
 
 
+_FEW = 4
+"""Windows of more elements are added up along their last axis last: the others are read in
+vectors, and what overlaps is added up once."""
+
+
 def _averaged(
     ctx: LoweringContext,
     x: TensorExpr,
@@ -119,16 +124,28 @@ def _averaged(
 ) -> Lowered:
     """The sum of each window, divided by the product of each of `divisors` in turn."""
     wide = accumulation_dtype(x.dtype)
-    reduced = dimensions([span.size for span in spans], "r")
-    around = [dim.expr for dim in dims[: len(dims) - len(spans)]]
-    numbers = [var.expr for var in reduced]
-    element = cast(window_element(x, around, spans, numbers, constant(0, x.dtype)), wide)
-    summed = ctx.combined(dims, reduced, ReductionKind.SUM, element, "sum")
+    if prod(span.size for span in spans) > _FEW:
+        width = Var(dims[-1].name, spans[-1].extent)
+        whole = Span(spans[-1].extent, width.expr, 1)
+        x = _summed(ctx, x, (*dims[:-1], width), [*spans[:-1], whole])
+        spans = spans[-1:]
+    summed = _summed(ctx, x, dims, spans)
     value = summed.at([dim.expr for dim in dims])
     for counts in divisors:
         name = "div" if wide.is_float else "truncdiv"
         value = Op(name, [value, cast(_product(counts), wide)])
     return ctx.pointwise(dims, value)
+
+
+def _summed(
+    ctx: LoweringContext, x: TensorExpr, dims: tuple[Var, ...], spans: Sequence[Span]
+) -> TensorExpr:
+    wide = accumulation_dtype(x.dtype)
+    reduced = dimensions([span.size for span in spans], "r")
+    around = [dim.expr for dim in dims[: len(dims) - len(spans)]]
+    numbers = [var.expr for var in reduced]
+    element = cast(window_element(x, around, spans, numbers, constant(0, x.dtype)), wide)
+    return ctx.combined(dims, reduced, ReductionKind.SUM, element, "sum")
 
 
 def _product(counts: Sequence[Value | int]) -> Value:

@@ -125,6 +125,22 @@ def _first(spans: Sequence[Span]) -> Value:
     return total
 
 
+def _values(
+    ctx: LoweringContext, x: TensorExpr, dims: tuple[Var, ...], spans: Sequence[Span]
+) -> TensorExpr:
+    """The largest in each window: along the last axis last, so that the others vectorise."""
+    width = Var(dims[-1].name, spans[-1].extent)
+    whole = Span(spans[-1].extent, width.expr, 1)
+    lines = (((*dims[:-1], width), [*spans[:-1], whole]), (dims, spans[-1:]))
+    for over, windows in lines:
+        reduced = dimensions([span.size for span in windows], "r")
+        around = [dim.expr for dim in over[: len(over) - len(windows)]]
+        numbers = [var.expr for var in reduced]
+        element = window_element(x, around, windows, numbers, _lowest(x.dtype))
+        x = ctx.combined(over, reduced, ReductionKind.MAX, element, "largest")
+    return x
+
+
 def _combined(
     ctx: LoweringContext, x: TensorExpr, dims: tuple[Var, ...], spans: Sequence[Span]
 ) -> Lowered:
@@ -136,8 +152,7 @@ def _combined(
     reduced = dimensions([span.size for span in spans], "r")
     numbers = [var.expr for var in reduced]
     element = window_element(x, around, spans, numbers, _lowest(x.dtype))
-    largest = ctx.combined(dims, reduced, ReductionKind.MAX, element, "largest")
-    best = largest.at([dim.expr for dim in dims])
+    best = _values(ctx, x, dims, spans).at([dim.expr for dim in dims])
     places = [span.place(number) for span, number in zip(spans, numbers, strict=True)]
     place: Value = IndexValue(_flat(spans, places))
     nowhere = integer(math.prod(span.extent for span in spans))
