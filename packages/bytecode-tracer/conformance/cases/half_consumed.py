@@ -120,3 +120,23 @@ def iterators_half_consumed(x, values):
     for iterator in made:
         next(iterator)
     return made
+
+
+def noting(log):
+    try:
+        yield 1
+    finally:
+        log.append("closed")
+
+
+def shown_first(generator, values, log):
+    """Breaks in a comprehension, below the frame that holds the generator."""
+    log.append([float(value.sum().item()) for value in values])
+    return next(generator)
+
+
+@case(lambda: [([t(2), t(2)], []), ([t(3), t(1)], ["before"])])
+def generator_dropped_after_a_break_in_an_inner_loop(values, log):
+    generator = noting(log)
+    first = shown_first(generator, values, log)
+    return values[0] + first

@@ -9,6 +9,7 @@ import linecache
 import os
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from dataclasses import field
 from enum import Enum, auto
@@ -164,8 +165,14 @@ def acts_when_closed(code: types.CodeType, offset: int) -> bool:
     return False
 
 
+class _Referenced:
+    """What weak references may refer to."""
+
+    __slots__ = ("__weakref__",)
+
+
 @dataclass(slots=True)
-class Frame:
+class Frame(_Referenced):
     """A frame that is being traced."""
 
     state: TraceState
@@ -198,6 +205,9 @@ class Frame:
     """What is sent into a generator's frame."""
     yielded: Variable | None = None
     """What a generator's frame has just yielded."""
+
+    def __post_init__(self) -> None:
+        self.state.frames.made.append(weakref.ref(self))
 
     @property
     def is_312(self) -> bool:

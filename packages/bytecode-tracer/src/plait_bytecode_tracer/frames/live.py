@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any
@@ -16,6 +17,8 @@ class LiveFrames:
 
     root: Any = None
     """That of the call."""
+    made: list[weakref.ref[Any]] = field(default_factory=list)
+    """All that the trace has made; those that have ended may be gone."""
     running: list[Any] = field(default_factory=list)
     """Those that run now, innermost last: callers, but no generator that waits."""
     waiting: dict[int, Any] = field(default_factory=dict)
@@ -36,11 +39,13 @@ class LiveFrames:
     def clear(self) -> None:
         """Let go of the frames; their lines stay to be told.
 
-        A generator of the trace leads to its frame, and that to itself: until garbage is collected
-        it would keep the frame that called it, and what that was given.
+        A generator or an iterator of the trace leads to its frame, and that to itself: until
+        garbage is collected it would keep the frames that called it, and what these were given.
         """
-        tables: list[Any] = [self.running, self.waiting, self.coroutines, self.leaving]
-        if self.root is not None:
-            tables += [self.root.locals, self.root.stack, self.root.cells]
-        for table in tables:
+        for reference in self.made:
+            frame = reference()
+            if frame is not None:
+                for held in (frame.locals, frame.stack, frame.cells, frame.handled):
+                    held.clear()
+        for table in (self.made, self.running, self.waiting, self.coroutines, self.leaving):
             table.clear()
