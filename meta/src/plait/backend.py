@@ -235,8 +235,19 @@ def needs_gradients(captured: fx.GraphModule) -> bool:
         isinstance(leaf, torch.Tensor) and _has_history(leaf)
         for node in captured.graph.nodes
         if node.op not in ("placeholder", "get_attr", "output")
-        for leaf in _leaves(node.meta.get("val", node.meta.get("example_value")))
+        for value in _values(node)
+        for leaf in _leaves(value)
     )
+
+
+def _values(node: fx.Node) -> list[object]:
+    """What a node computes; of one that only writes, as ``setitem``, what it is given."""
+    value = _value(node)
+    return [_value(each) for each in node.all_input_nodes] if value is None else [value]
+
+
+def _value(node: fx.Node) -> object:
+    return node.meta.get("val", node.meta.get("example_value"))
 
 
 def _has_history(tensor: torch.Tensor) -> bool:

@@ -119,3 +119,21 @@ def columns_are_copied_to_their_neighbours(x):
     x[:, :2].copy_(x[:, 2:])
     x[:, 1:3] = x[:, 1:3].clone()
     return x * 2
+
+
+def _nothing_but_a_write():
+    for _ in range(2):
+        yield t(6, grad=True) * 2, t(6) > 0
+    yield t(6), t(6) > 0
+
+
+@case(_nothing_but_a_write, then=_backward_or_error)
+def an_assignment_is_all_that_needs_gradients(x, mask):
+    x[mask] = 0.5
+    return (x,)
+
+
+@case(_nothing_but_a_write, then=_backward_or_error)
+def an_assignment_to_a_slice_is_all_that_needs_gradients(x, mask):
+    x[:2] = 0.5
+    return (x,)
