@@ -49,7 +49,7 @@ BINARY = (
     *(
         "{a}.logical_xor({b})",
         "{a}.logical_or({b})",
-        "torch.atan2({f}, {b_})",
+        "torch.atan2({f}, {b_}.abs() + 0.1)",
         "torch.hypot({f}, {b_}.to({f}.dtype))",
     ),
     *(

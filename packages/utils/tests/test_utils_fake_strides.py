@@ -68,3 +68,20 @@ def test_wrong_arguments_are_refused_as_by_the_real_operator():
             torch.heaviside(torch.ones(3), torch.ones(3).long())
         with pytest.raises(RuntimeError, match="complex"):
             torch.floor_divide(torch.ones(3, dtype=torch.complex64), torch.ones(3))
+
+
+def test_filling_by_index_gives_a_copy():
+    mode, base = FakeMode(), torch.zeros(5, 3).t()
+    places = torch.tensor([1])
+    for given in (base, base.expand(2, 3, 5), base[::2], torch.tensor(1.0)):
+        for value in (1, torch.tensor(2)):
+            real = given.index_fill(-1, places * 0, value)
+            with mode:
+                fake = mode.from_tensor(given).index_fill(-1, mode.from_tensor(places), value)
+            assert (fake.dtype, fake.shape, steps(fake)) == (real.dtype, real.shape, steps(real))
+    wrong = [(3, places, 1), (0, places.int(), 1), (0, places[None], 1), (0, places, torch.ones(2))]
+    for arguments in wrong:
+        with pytest.raises((IndexError, RuntimeError)) as real_error:
+            base.index_fill(*arguments)
+        with mode, pytest.raises(real_error.type):
+            mode.from_tensor(base).index_fill(*arguments)

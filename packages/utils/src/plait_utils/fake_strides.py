@@ -53,12 +53,28 @@ def log_sigmoid(input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return input.new_empty(input.shape), input.new_empty(input.shape)
 
 
+def index_fill(input: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:
+    """`aten.index_fill`, which fills a copy."""
+    rank = max(input.dim(), 1)
+    if not -rank <= dim < rank:
+        told = f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}]"
+        raise IndexError(f"{told}, but got {dim})")
+    if index.dtype is not torch.int64:
+        raise IndexError("index_fill_(): Expected dtype int64 for index.")
+    if index.dim() > 1:
+        raise RuntimeError("Index has to be a vector/scalar")
+    if isinstance(value, torch.Tensor) and value.dim():
+        raise RuntimeError("index_fill_ only supports a 0-dimensional value tensor")
+    return input.clone()
+
+
 KERNELS: dict[str, Kernel] = {
     **dict.fromkeys(("aten.copysign.Tensor", "aten.xlogy.Tensor"), torch.atan2),
     **dict.fromkeys(("aten.logaddexp.default", "aten.logaddexp2.default"), torch.add),
     **dict.fromkeys((f"aten.logical_{name}.default" for name in ("and", "or", "xor")), torch.eq),
     **dict.fromkeys(("aten.floor_divide.default", "aten.div.Tensor_mode"), divided),
     "aten.heaviside.default": heaviside,
+    **dict.fromkeys(("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor"), index_fill),
     "aten.pow.Scalar": power_of_number,
     "aten.log_sigmoid_forward.default": log_sigmoid,
 }
