@@ -17,7 +17,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "float": (bool, int, float, IndexExpr),
     "number": (bool, int, float, IndexExpr),
     "str": (str,),
-    "ScalarType": (DType,),
+    "ScalarType": (DType, int),  # a default is given as the number that torch has for it
     "Device": (Device,),
     "Layout": (str,),
     "MemoryFormat": (str,),
