@@ -12,7 +12,7 @@ _TRIES = 2000
 """After how many sums of strides two tensors count as ones that may meet."""
 
 
-def surely_equal(left: Sequence[int], right: Sequence[int]) -> bool:
+def surely_equal(left: Sequence[int | torch.SymInt], right: Sequence[int | torch.SymInt]) -> bool:
     """Whether sizes are equal whatever the symbolic ones among them are.
 
     Asking whether they are equal now would fix those that are so by chance.
