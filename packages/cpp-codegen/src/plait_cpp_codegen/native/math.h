@@ -109,7 +109,7 @@ template <int L> INLINE vec<float, L> expm1_f32(vec<float, L> x) {
   vec<float, L> half = scaled<L>(splat<float, L>(1.0f), n - 1.0f);
   vec<float, L> p = exp_remainder<L>(r) + r;
   vec<float, L> y = half * p + (half - 0.5f);
-  return pick<L>(x == 0.0f, x, y + y);
+  return pick<L>(magnitude<L>(x) < 2.98023224e-8f, x, y + y);  // 2^-25: x itself is the nearest
 }
 // log x: x = 2^e m, m in [sqrt(1/2), sqrt(2)); the polynomial is Cephes' logf.
 template <int L> INLINE vec<float, L> log_f32(vec<float, L> x) {
