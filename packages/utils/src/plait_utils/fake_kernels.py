@@ -3,6 +3,7 @@ or cost more."""
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -66,11 +67,19 @@ def _check_strides(matrix: torch.Tensor) -> None:
     _require(aligned, "strides should be multiple of 16 bytes")
 
 
+def _of_bools(reduce: Callable[[torch.Tensor], torch.Tensor], values: torch.Tensor) -> torch.Tensor:
+    _require(values.dtype is torch.bool, f"expected bools, not {values.dtype}")
+    return reduce(values)
+
+
 def _table() -> dict[OpOverload, Callable[..., Any]]:
     named: dict[str, Callable[..., Any]] = {
         "aten._grouped_mm.default": grouped_mm,
         # torch's own rule is this too, but without the mode: each step finds it from its arguments
         "aten.native_layer_norm.default": torch._refs.native_layer_norm,
+        # kernels in C++ that ask for sizes, which where these are symbolic only Python knows
+        "aten._is_all_true.default": functools.partial(_of_bools, torch.all),
+        "aten._is_any_true.default": functools.partial(_of_bools, torch.any),
         **KERNELS,
     }
     made = {}
