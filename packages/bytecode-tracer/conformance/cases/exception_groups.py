@@ -121,3 +121,28 @@ def wrong_groups(x, n):
         return makers[n](), x
     except (TypeError, ValueError) as error:
         return type(error).__name__, str(error), x + n
+
+
+def arguments_of(error):
+    """What each exception of a chain was made with, and whether lists or tuples."""
+    found = []
+    while error is not None:
+        found.append([type(argument).__name__ for argument in error.args])
+        error = error.__context__
+    return found
+
+
+@case(with_x(0, 1, 2))
+def arguments_of_groups_that_except_star_makes(x, n):
+    try:
+        try:
+            raise KeyError(n) if n < 2 else ExceptionGroup("g", [KeyError(n), ValueError(n)])
+        except* KeyError as group:
+            held = type(group.args[1]).__name__
+            if n:
+                raise TypeError(held) from None
+        except* ValueError:
+            raise IndexError(n) from None
+    except Exception as error:
+        return arguments_of(error), x + n
+    return held, x - n

@@ -41,8 +41,9 @@ def _members(frame: Frame, group: Variable) -> list[Variable]:
     return list(elements(frame, load_attribute(frame, group, "exceptions")))
 
 
-def _group(frame: Frame, members: Iterable[Variable], kind: type = ExceptionGroup) -> Variable:
-    return new_exception(kind, [constant(""), SequenceVariable(list(members), list)], {})
+def _group(members: Iterable[Variable], kind: type, held: type) -> Variable:
+    """A group that `except*` makes; `args` show whether it was given a tuple or a list."""
+    return new_exception(kind, [constant(""), SequenceVariable(list(members), held)], {})
 
 
 # Methods.
@@ -139,7 +140,7 @@ def match_group(frame: Frame, value: Variable, wanted: Variable) -> tuple[Variab
         if _is_group(value):
             return value, nothing
         kind = ExceptionGroup if issubclass(exception_class(value), Exception) else None
-        made = _group(frame, [value], kind or BaseExceptionGroup)
+        made = _group([value], kind or BaseExceptionGroup, tuple)
         return made, nothing
     if not _is_group(value):
         return nothing, value
@@ -171,7 +172,7 @@ def group_to_raise(frame: Frame, original: Variable, results: Variable) -> Varia
         raised.append(left)
     if len(raised) == 1:
         return raised[0]
-    return _group(frame, raised, BaseExceptionGroup)
+    return _group(raised, BaseExceptionGroup, list)
 
 
 def _leaves(frame: Frame, value: Variable) -> list[Variable]:
