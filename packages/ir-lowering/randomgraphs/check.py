@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import torch
 
@@ -85,7 +86,7 @@ def _wrong(program: Program, backends: Sequence[str]) -> tuple[str, str, str] | 
     return None
 
 
-def _wrong_by(made: Made, backend: str, wanted: list) -> tuple[str, str] | None:  # type: ignore[type-arg]
+def _wrong_by(made: Made, backend: str, wanted: list[Any]) -> tuple[str, str] | None:
     try:
         got = runner(made, backend)()
     except Exception as error:  # as above

@@ -75,7 +75,7 @@ def runner(made: Made, backend: str) -> Runner:
         loaded = load_python(render_python(made.scheduled))
         run = lambda *inputs: loaded(inputs)  # noqa: E731  # as the other two are written
     elif backend == "interpreter":
-        run = lambda *inputs: interpret(made.loops, inputs)  # noqa: E731
+        run = lambda *inputs: interpret(made.loops, inputs)  # noqa: E731  # as the other two are written
     else:
         run = torch.fx.GraphModule(torch.nn.Module(), made.aten.graph).forward
     whole = wrap_runtime(made.aten, run)
