@@ -1,0 +1,113 @@
+"""Loops whose lanes are neighbouring outer points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from plait_cpp_codegen.kernels.body import BodyWriter, scans_of
+from plait_cpp_codegen.kernels.index import kernel_index
+from plait_cpp_codegen.kernels.pieces import indented, prologue
+from plait_cpp_codegen.kernels.reductions import accumulator, result, start
+from plait_cpp_codegen.kernels.scans import states_across
+from plait_cpp_codegen.kernels.tasks import decoded, tasks_of
+from plait_cpp_codegen.kernels.types import REGISTER
+from plait_ir_lowering import IndexExpr, Var
+from plait_scheduler import Domain, Reduce
+from plait_utils import dataclass
+
+_FEW_VECTORS = 8
+"""Up to how many vectors of columns what is left of them matters."""
+_NARROWEST = 4
+"""Lanes of the narrowest vectors."""
+
+
+@dataclass(slots=True)
+class ColumnWriter(BodyWriter):
+    """Writes one kernel; see the module's text."""
+
+    def body(self) -> str:
+        """What runs a range of tasks, with marked sizes."""
+        return "\n".join(indented([*prologue(self.kernel), *self._column_mode()]))
+
+    def _column_mode(self) -> list[str]:
+        outer = self.kernel.outer
+        if not outer:
+            row = self._column_row()
+            return [
+                "(void)begin; (void)end;",
+                "constexpr int L = 1;",
+                *self.scratch(1),
+                *row,
+            ]
+        tasks = tasks_of(self.plan)
+        vector = outer[-1].name
+        columns, width, blocks = map(kernel_index, (outer[-1].extent, tasks.width, tasks.blocks))
+        lanes = self.plan.lanes
+        body = self._column_row()
+        return [
+            *self.scratch(lanes),
+            "for (int64_t task = begin; task < end; ++task) {",
+            *indented([f"const int64_t row = task / {blocks}, block = task % {blocks};"]),
+            *indented(decoded(outer[:-1], "row")),
+            *indented(["(void)row; (void)block;"]),
+            *indented(self.hoisted),
+            f"  auto point = [&](auto lanes, int64_t {vector}) __attribute__((always_inline)) {{",
+            "    constexpr int L = decltype(lanes)::value;",
+            *indented(body, 2),
+            "  };",
+            f"  const int64_t first = block * {width};",
+            f"  const int64_t end_of_block = first + {width};",
+            f"  const int64_t last = end_of_block < {columns} ? end_of_block : {columns};",
+            "  int64_t at = first;",
+            *(
+                [f"  for (; at + {lanes} <= last; at += {lanes}) point(Lanes<{lanes}>{{}}, at);"]
+                if lanes > 1
+                else []
+            ),
+            *(f"  {line}" for line in self._narrow_columns(outer[-1].extent, tasks.blocks)),
+            "  for (; at < last; ++at) point(Lanes<1>{}, at);",
+            "}",
+        ]
+
+    def _narrow_columns(self, columns: IndexExpr, blocks: IndexExpr) -> list[str]:
+        """Narrower vectors for what whole ones leave of few columns, as 8 of 24 channels."""
+        lanes = self.plan.lanes
+        known = columns.is_constant and blocks.is_constant
+        if not known or blocks.constant > 1 or columns.constant > _FEW_VECTORS * lanes:
+            return []
+        rest, lines = columns.constant % lanes, []
+        while lanes > _NARROWEST:
+            lanes //= 2
+            if rest & lanes:
+                lines.append(f"point(Lanes<{lanes}>{{}}, at); at += {lanes};")
+        return lines
+
+    def _column_row(self) -> list[str]:
+        locals_: dict[str, str] = {}
+        lines: list[str] = []
+        for phase in self.plan.phases:
+            if phase.domain is Domain.OUTER:
+                lines += self.straight(phase.statements, locals_)
+                continue
+            reduces = [s for s in phase.statements if isinstance(s, Reduce)]
+            for reduce in reduces:
+                lines.append(f"{accumulator(reduce)} acc_{reduce.name} = {start(reduce, 'L')};")
+            for scan in scans_of(phase):
+                lines += states_across(scan)
+            body = self.inner_body(phase, dict(locals_), "", "L")
+            lines += self._inner_loops(self.kernel.inner, body)
+            for reduce in reduces:
+                locals_[reduce.name] = reduce.name
+                kind = REGISTER[reduce.kind.result_dtype(reduce.value.dtype)]
+                lines.append(f"const vec<{kind}, L> {reduce.name} = {result(reduce)};")
+        return lines
+
+    def _inner_loops(self, variables: Sequence[Var], body: list[str]) -> list[str]:
+        if not variables:
+            return ["{", *indented(body), "}"]
+        lines = body
+        for var in reversed(variables):
+            name, count = var.name, kernel_index(var.extent)
+            head = f"for (int64_t {name} = 0; {name} < {count}; ++{name})"
+            lines = [f"{head} {{", *indented(lines), "}"]
+        return lines

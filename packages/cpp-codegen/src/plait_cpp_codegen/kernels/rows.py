@@ -1,0 +1,145 @@
+"""Loops whose lanes are neighbouring points of one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from plait_cpp_codegen.kernels.body import BodyWriter, id_of, phase_name, scans_of
+from plait_cpp_codegen.kernels.index import kernel_index
+from plait_cpp_codegen.kernels.pieces import indented, prologue
+from plait_cpp_codegen.kernels.reductions import accumulator, join, start
+from plait_cpp_codegen.kernels.scans import states_along
+from plait_cpp_codegen.kernels.tasks import decoded
+from plait_cpp_codegen.kernels.types import REGISTER
+from plait_ir_lowering import ReductionKind, Var
+from plait_scheduler import Domain, Let, Phase, Reduce, Statement, Store
+from plait_utils import dataclass
+
+_ACCUMULATORS = 4
+
+
+@dataclass(slots=True)
+class RowWriter(BodyWriter):
+    """Writes one kernel; see the module's text."""
+
+    def body(self) -> str:
+        """What runs a range of tasks, with marked sizes."""
+        return "\n".join(indented([*prologue(self.kernel), *self._row_mode()]))
+
+    def _row_mode(self) -> list[str]:
+        locals_: dict[str, str] = {}
+        lines: list[str] = []
+        for phase in self.plan.phases:
+            if phase.domain is Domain.OUTER:
+                lines += self._single(phase.statements, dict(locals_))
+                for statement in phase.statements:
+                    if isinstance(statement, Let):
+                        locals_[statement.name] = statement.name
+            else:
+                lines += self._row_phase(phase, locals_)
+        return [
+            *self.scratch(1),
+            "for (int64_t row = begin; row < end; ++row) {",
+            *indented(decoded(self.kernel.outer, "row")),
+            *indented(lines),
+            "}",
+        ]
+
+    def _single(self, statements: Sequence[Statement], locals_: dict[str, str]) -> list[str]:
+        """Statements of one outer point: a single lane; the vector variable stands at 0."""
+        emitter = self.emitter(locals_)
+        emitter.vector = None
+        emitter.prefix = f"s{id_of(statements)}_"
+        lets: list[str] = []
+        for statement in statements:
+            value = emitter.emit(statement.value)
+            if isinstance(statement, Store):
+                emitter.store(statement.param, statement.plain_index, value)
+            elif isinstance(statement, Let):
+                kind = REGISTER[statement.value.dtype]
+                lets.append(f"vec<{kind}, 1> {statement.name};")
+                emitter.lines.append(f"{statement.name} = {value};")
+                emitter.locals_[statement.name] = statement.name
+        return [*lets, "{", *indented(["constexpr int L = 1;", *emitter.lines]), "}"]
+
+    def _row_phase(self, phase: Phase, locals_: dict[str, str]) -> list[str]:
+        reduces = [s for s in phase.statements if isinstance(s, Reduce)]
+        lanes = self.plan.lanes
+        copies = _ACCUMULATORS if reduces and lanes > 1 else 1
+        spread = {
+            name: f"spread<L, {self.register(name)}>({text})" for name, text in locals_.items()
+        }
+        last = self.kernel.inner[-1]
+        names = "".join(f", auto& acc_{reduce.name}" for reduce in reduces)
+        hoisted = len(self.hoisted)
+        body = self.inner_body(phase, spread, "1", "L")
+        lines = [
+            *self.hoisted[hoisted:],
+            *(line for scan in scans_of(phase) for line in states_along(scan)),
+            f"auto step{phase_name(phase)} = [&](auto lanes, int64_t {last.name}{names}) "
+            "__attribute__((always_inline)) {",
+            "  constexpr int L = decltype(lanes)::value;",
+            *indented(body),
+            "};",
+        ]
+        for reduce in reduces:
+            for copy in range(copies):
+                kind = accumulator(reduce, lanes)
+                lines.append(f"{kind} {reduce.name}_{copy} = {start(reduce, str(lanes))};")
+            lines.append(f"{accumulator(reduce, 1)} {reduce.name}_tail = {start(reduce, '1')};")
+        lines += self._inner_around(phase, reduces, copies, last)
+        for reduce in reduces:
+            lines += self._combine(reduce, copies, lanes)
+            locals_[reduce.name] = reduce.name
+        return lines
+
+    def _inner_around(
+        self, phase: Phase, reduces: Sequence[Reduce], copies: int, last: Var
+    ) -> list[str]:
+        lanes, extent = self.plan.lanes, kernel_index(last.extent)
+        step, at = f"step{phase_name(phase)}", "at"
+
+        def call(width: int, place: str, suffix: str) -> str:
+            extra = "".join(f", {reduce.name}_{suffix}" for reduce in reduces)
+            return f"{step}(Lanes<{width}>{{}}, {place}{extra});"
+
+        loop = ["int64_t at = 0;"]
+        if lanes > 1:
+            if copies > 1:
+                unrolled = " ".join(
+                    call(lanes, f"{at} + {copy * lanes}", str(copy)) for copy in range(copies)
+                )
+                stride = copies * lanes
+                loop.append(f"for (; at + {stride} <= {extent}; at += {stride}) {{ {unrolled} }}")
+            loop.append(f"for (; at + {lanes} <= {extent}; at += {lanes}) {call(lanes, at, '0')}")
+        loop.append(f"for (; at < {extent}; ++at) {call(1, at, 'tail')}")
+        around = self.kernel.inner[:-1]
+        if not around:
+            return ["{", *indented(loop), "}"]
+        # The step's own parameter shadows nothing: outer inner variables are in scope by name.
+        lines = loop
+        for var in reversed(around):
+            name, count = var.name, kernel_index(var.extent)
+            head = f"for ({name} = 0; {name} < {count}; ++{name})"
+            lines = [f"{head} {{", *indented(lines), "}"]
+        return lines
+
+    def _combine(self, reduce: Reduce, copies: int, lanes: int) -> list[str]:
+        if reduce.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
+            tail = f"{reduce.name}_tail.position"
+            return [f"const vec<int64_t, 1> {reduce.name} = {tail};"]
+        kind = REGISTER[reduce.value.dtype]
+        total = f"{reduce.name}_0"
+        for copy in range(1, copies):
+            total = join(reduce, total, f"{reduce.name}_{copy}", str(lanes))
+        lambda_ = (
+            "[](auto width, auto a, auto b) { constexpr int L = decltype(width)::value; "
+            f"(void)L; return {join(reduce, 'a', 'b', 'L')}; }}"
+        )
+        folded = f"vec<{kind}, 1>{{fold<{lanes}, {kind}>({total}, {lambda_})}}"
+        whole = (
+            join(reduce, folded, f"{reduce.name}_tail", "1")
+            if lanes > 1
+            else (f"{reduce.name}_tail")
+        )
+        return [f"const vec<{kind}, 1> {reduce.name} = {whole};"]
