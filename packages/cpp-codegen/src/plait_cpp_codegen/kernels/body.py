@@ -11,7 +11,7 @@ from plait_cpp_codegen.kernels.reductions import accumulate
 from plait_cpp_codegen.kernels.scans import across_rows, along_row
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_cpp_codegen.kernels.values import ValueEmitter
-from plait_ir_lowering import DType, Local, Var, components
+from plait_ir_lowering import DType, Local, Value, Var, components
 from plait_scheduler import (
     Accumulate,
     Domain,
@@ -35,6 +35,8 @@ class BodyWriter:
     plan: LoopPlan
     hoisted: list[str] = field(default_factory=list)
     """What comes before the function of a vector, where lines may move there."""
+    shared: dict[Value, str] = field(default_factory=dict)
+    """The names of values that are computed there."""
 
     @property
     def kernel(self) -> Kernel:
@@ -65,6 +67,7 @@ class BodyWriter:
             locals_,
             varying_locals=frozenset(varying),
             hoisted=None if inner_loops else self.hoisted,
+            shared={} if inner_loops else self.shared,
         )
 
     def inner_body(

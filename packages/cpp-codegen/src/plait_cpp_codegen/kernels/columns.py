@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from plait_cpp_codegen.kernels.body import BodyWriter, scans_of
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.pieces import indented, prologue
+from plait_cpp_codegen.kernels.plan import phases_of
+from plait_cpp_codegen.kernels.ranges import Range, ranges
 from plait_cpp_codegen.kernels.reductions import accumulator, result, start
 from plait_cpp_codegen.kernels.scans import states_across
 from plait_cpp_codegen.kernels.tasks import decoded, tasks_of
 from plait_cpp_codegen.kernels.types import REGISTER
-from plait_ir_lowering import IndexExpr, Var
-from plait_scheduler import Domain, Reduce
+from plait_ir_lowering import IndexExpr, Var, as_index
+from plait_scheduler import Domain, Phase, Reduce
 from plait_utils import dataclass
 
 _FEW_VECTORS = 8
@@ -32,7 +34,7 @@ class ColumnWriter(BodyWriter):
     def _column_mode(self) -> list[str]:
         outer = self.kernel.outer
         if not outer:
-            row = self._column_row()
+            row = self._column_row(self.plan.phases)
             return [
                 "(void)begin; (void)end;",
                 "constexpr int L = 1;",
@@ -40,34 +42,66 @@ class ColumnWriter(BodyWriter):
                 *row,
             ]
         tasks = tasks_of(self.plan)
-        vector = outer[-1].name
         columns, width, blocks = map(kernel_index, (outer[-1].extent, tasks.width, tasks.blocks))
-        lanes = self.plan.lanes
-        body = self._column_row()
+        parts = self._parts()
+        points = [self._point(number, part) for number, part in enumerate(parts)]
+        whole = len(parts) == 1
         return [
-            *self.scratch(lanes),
+            *self.scratch(self.plan.lanes),
             "for (int64_t task = begin; task < end; ++task) {",
             *indented([f"const int64_t row = task / {blocks}, block = task % {blocks};"]),
             *indented(decoded(outer[:-1], "row")),
             *indented(["(void)row; (void)block;"]),
             *indented(self.hoisted),
-            f"  auto point = [&](auto lanes, int64_t {vector}) __attribute__((always_inline)) {{",
-            "    constexpr int L = decltype(lanes)::value;",
-            *indented(body, 2),
-            "  };",
+            *(f"  {line}" for point in points for line in point),
             f"  const int64_t first = block * {width};",
             f"  const int64_t end_of_block = first + {width};",
             f"  const int64_t last = end_of_block < {columns} ? end_of_block : {columns};",
             "  int64_t at = first;",
-            *(
-                [f"  for (; at + {lanes} <= last; at += {lanes}) point(Lanes<{lanes}>{{}}, at);"]
-                if lanes > 1
-                else []
-            ),
-            *(f"  {line}" for line in self._narrow_columns(outer[-1].extent, tasks.blocks)),
-            "  for (; at < last; ++at) point(Lanes<1>{}, at);",
+            *indented(self._whole(tasks.blocks) if whole else self._one_by_one(parts)),
             "}",
         ]
+
+    def _parts(self) -> list[Range]:
+        """The ranges of the vector variable that have code of their own; all of it is one."""
+        vector = self.kernel.outer[-1]
+        if not self.kernel.inner:
+            found = ranges(self.kernel.statements, vector)
+            if found:
+                return found
+        return [Range(0, 0, self.kernel.statements)]
+
+    def _point(self, number: int, part: Range) -> list[str]:
+        """The function of a vector of points in one of the parts."""
+        return [
+            f"auto point{number} = [&](auto lanes, int64_t {self.kernel.outer[-1].name}) "
+            "__attribute__((always_inline)) {",
+            "  constexpr int L = decltype(lanes)::value;",
+            *indented(self._column_row(phases_of(self.plan, part.statements))),
+            "};",
+        ]
+
+    def _whole(self, blocks: IndexExpr) -> list[str]:
+        """The loop of vectors, and what they leave."""
+        lanes = self.plan.lanes
+        lines = []
+        if lanes > 1:
+            lines = [f"for (; at + {lanes} <= last; at += {lanes}) point0(Lanes<{lanes}>{{}}, at);"]
+        lines += self._narrow_columns(self.kernel.outer[-1].extent, blocks)
+        return [*lines, "for (; at < last; ++at) point0(Lanes<1>{}, at);"]
+
+    def _one_by_one(self, parts: Sequence[Range]) -> list[str]:
+        """The loops over parts, each with the widths of vectors that it can fill."""
+        lines: list[str] = []
+        for number, part in enumerate(parts):
+            end = kernel_index(as_index(part.end))
+            lines.append(f"const int64_t end{number} = {end} < last ? {end} : last;")
+            for lanes in _widths(part.end - part.begin, self.plan.lanes):
+                lines.append(
+                    f"for (; at + {lanes} <= end{number}; at += {lanes}) "
+                    f"point{number}(Lanes<{lanes}>{{}}, at);"
+                )
+        return lines
 
     def _narrow_columns(self, columns: IndexExpr, blocks: IndexExpr) -> list[str]:
         """Narrower vectors for what whole ones leave of few columns, as 8 of 24 channels."""
@@ -79,13 +113,13 @@ class ColumnWriter(BodyWriter):
         while lanes > _NARROWEST:
             lanes //= 2
             if rest & lanes:
-                lines.append(f"point(Lanes<{lanes}>{{}}, at); at += {lanes};")
+                lines.append(f"point0(Lanes<{lanes}>{{}}, at); at += {lanes};")
         return lines
 
-    def _column_row(self) -> list[str]:
+    def _column_row(self, phases: Sequence[Phase]) -> list[str]:
         locals_: dict[str, str] = {}
         lines: list[str] = []
-        for phase in self.plan.phases:
+        for phase in phases:
             if phase.domain is Domain.OUTER:
                 lines += self.straight(phase.statements, locals_)
                 continue
@@ -111,3 +145,9 @@ class ColumnWriter(BodyWriter):
             head = f"for (int64_t {name} = 0; {name} < {count}; ++{name})"
             lines = [f"{head} {{", *indented(lines), "}"]
         return lines
+
+
+def _widths(points: int, lanes: int) -> list[int]:
+    """Of the vectors for so many points: whole ones, some of a few lanes, and single points."""
+    widths = [lanes, *(w for w in (_NARROWEST,) if w < lanes), 1] if lanes > 1 else [1]
+    return [width for width in widths if width <= points]

@@ -78,6 +78,13 @@ def plan_loops(kernel: Kernel, vector_bytes: int) -> LoopPlan:
     return LoopPlan(kernel, phases(kernel), vector, along_rows, lanes)
 
 
+def phases_of(plan: LoopPlan, statements: Sequence[Statement]) -> tuple[Phase, ...]:
+    """The phases of the kernel with other statements in the place of its own."""
+    if statements is plan.kernel.statements:
+        return plan.phases
+    return phases(replace(plan.kernel, statements=tuple(statements)))
+
+
 def offsets(kernel: Kernel, statements: Sequence[Statement]) -> list[tuple[IndexExpr, bool]]:
     """The element offset of each plain access, and whether it is a store."""
     layouts = {param.name: param.layout for param in kernel.params}
@@ -165,14 +172,40 @@ def _needs_lanes(masked: Masked) -> bool:
 def _choose(kernel: Kernel) -> tuple[Var | None, bool]:
     candidates: list[tuple[float, int, Var, bool]] = []
     touched = offsets(kernel, kernel.statements)
+
+    def cost(var: Var) -> float:
+        return _cost(touched, var) + _GATHER_COST * _computed_places(kernel, var)
+
     if kernel.inner:
-        candidates.append((_cost(touched, kernel.inner[-1]) + 1, 0, kernel.inner[-1], True))
+        candidates.append((cost(kernel.inner[-1]) + 1, 0, kernel.inner[-1], True))
     for rank, var in enumerate(reversed(kernel.outer)):
-        candidates.append((_cost(touched, var), rank + 1, var, False))
+        candidates.append((cost(var), rank + 1, var, False))
     if not candidates:
         return None, False
     _, _, var, along_rows = min(candidates, key=lambda c: (c[0], c[1]))
     return var, along_rows
+
+
+def _computed_places(kernel: Kernel, var: Var) -> int:
+    """How many loads read at computed places that differ along a variable."""
+    loads = {
+        load: None
+        for statement in kernel.statements
+        for load in post_order([statement.value])
+        if isinstance(load, Load)
+    }
+    return sum(any(_moves(at, var) for at in load.operands) for load in loads)
+
+
+def _moves(place: Value, var: Var) -> bool:
+    """Whether a computed coordinate differs along a variable, by its positions and loads."""
+    for value in post_order([place]):
+        exprs = [value.expr] if isinstance(value, IndexValue) else []
+        if isinstance(value, Load):
+            exprs = [at for at in value.index if isinstance(at, IndexExpr)]
+        if any(var in atoms(expr) for expr in exprs):
+            return True
+    return False
 
 
 def _cost(touched: Sequence[tuple[IndexExpr, bool]], var: Var) -> float:

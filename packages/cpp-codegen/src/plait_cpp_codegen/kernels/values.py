@@ -8,6 +8,7 @@ from dataclasses import field
 
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.plan import is_number
+from plait_cpp_codegen.kernels.positions import position
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_ir_lowering import (
     CheckedIndex,
@@ -115,7 +116,7 @@ class ValueEmitter:
     def _share(self, value: Value) -> str:
         """The name of one lane that holds what all lanes share."""
         if value not in self.shared:
-            name = f"{self.prefix}shared{len(self.shared)}"
+            name = f"{self.prefix if self.hoisted is None else ''}shared{len(self.shared)}"
             inner = ValueEmitter(self.layouts, None, {}, prefix=f"{name}_")
             result = inner.emit(value)
             body = " ".join(["constexpr int L = 1; (void)L;", *inner.lines, f"return {result};"])
@@ -158,7 +159,7 @@ class ValueEmitter:
         """
         if self.vector is None or not (isinstance(value, Op) and value.name in _ORDER):
             return ""
-        left, right = (_position(arg) for arg in value.args)
+        left, right = (position(arg) for arg in value.args)
         if left is None or right is None:
             return ""
         distance = left - right
@@ -453,15 +454,6 @@ def _integer(number: int, dtype: DType) -> str:
     if number == -(2**63):
         return "(-9223372036854775807LL - 1)"
     return f"{number}{'ULL' if dtype is DType.u64 else 'LL'}"
-
-
-def _position(value: Value) -> IndexExpr | None:
-    """A position or a whole number as an index expression; None for anything else."""
-    if isinstance(value, IndexValue):
-        return value.expr
-    if isinstance(value, Const) and value.dtype is DType.i64:
-        return as_index(int(value.value))
-    return None
 
 
 def combined(store: Store, old: str, new: str, lanes: str) -> str:
