@@ -94,6 +94,49 @@ def test_a_step_of_many_parameters_is_one_parallel_region(foreach):
     assert program.arena_nbytes.as_int() == 0
 
 
+RATES = [("momentum", False), ("momentum", True), ("AdamW", False), ("NAdam", True)]
+
+
+@pytest.mark.parametrize(("name", "foreach"), RATES)
+def test_a_tensor_as_learning_rate_is_read_when_a_whole_step_runs(name, foreach):
+    """One program for all rates, with the clipping of gradients and a schedule around it."""
+
+    def training(dtype):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).to(dtype)
+        make, options = OPTIMIZERS[name]
+        rate = torch.tensor(options.get("lr", 0.01), dtype=dtype)
+        optimizer = make(model.parameters(), **{**options, "lr": rate, "foreach": foreach})
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            return loss.detach()
+
+        return model, schedule, step
+
+    kinds = (torch.float32, torch.float32, torch.float64)
+    sides = [training(dtype) for dtype in kinds]
+    steps = [sides[0][2], plait.compile(sides[1][2]), sides[2][2]]
+    for _ in range(5):
+        x, y = torch.randn(4, 5), torch.randn(4, 3)
+        pairs = zip(steps, kinds, strict=True)
+        losses = [step(x.to(dtype), y.to(dtype)) for step, dtype in pairs]
+        torch.testing.assert_close(losses[1], losses[0])
+        for _, schedule, _ in sides:
+            schedule.step()
+    (eager, _, _), (found, _, _), (exact, _, _) = sides
+    assert farthest(found, exact) <= 2 * farthest(eager, exact) + 1e-6
+    report = plait.report(steps[1])
+    assert not report.breaks
+    assert [graph.outcome for graph in report.graphs] == ["compiled"] * len(report.graphs)
+    assert len(report.graphs) <= 2  # the first step makes the state
+
+
 def test_gradients_see_that_parameters_changed():
     """A backward after a step that overwrote what it needs raises, as in eager."""
     layer = nn.Linear(3, 3)

@@ -118,3 +118,23 @@ def test_values_of_numbers_that_training_computes_are_not_assumed():
     run(lambda x: x + 1 if x.sum() > 0 else x, (torch.ones(3),), (-torch.ones(3),), breaks=1)
     run(lambda x, n: x + 1 if torch.rand(3).numel() + torch.randint(2, (1,)) > 9 else x,
         (torch.ones(3), 1), breaks=1)  # fmt: skip
+
+
+SCALES = {
+    "alpha": lambda x, rate: torch.add(x, x, alpha=-rate),
+    "value": lambda x, rate: x.clone().addcdiv_(x, x + 1, value=rate),
+    "list": lambda x, rate: torch._foreach_add([x, x], [x, x], alpha=rate)[1],
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_a_tensor_that_scales_is_read_when_the_graph_runs(name):
+    x = torch.ones(3)
+    run(SCALES[name], *((x, torch.tensor(value)) for value in (0.1, 1.0, 0.0)))
+
+
+def test_a_scale_that_eager_refuses_is_refused():
+    function = compiled(SCALES["alpha"])
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="alpha must not be a floating point"):
+            function(torch.ones(3, dtype=torch.int64), torch.tensor(0.5))

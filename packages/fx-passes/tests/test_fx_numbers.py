@@ -65,6 +65,39 @@ def test_a_program_that_needs_the_value_is_refused(name):
         traced(REFUSED[name], torch.ones(2), 1.5)
 
 
+READ = {
+    "addcdiv": lambda x, a: torch.addcdiv(x, x, x, value=-a),
+    "scaled sum": lambda x, a: torch.add(x, x, alpha=a),
+    "written": lambda x, a: x.clone().add_(x, alpha=a.mul_(2)),
+    "list": lambda x, a: torch._foreach_add([x, x], [x, x], alpha=a * 2)[1],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", READ)
+def test_the_element_of_a_tensor_is_a_number(name, dtype):
+    x = torch.rand(3, 4, dtype=torch.float64) + 0.5
+    graph = traced(READ[name], x, torch.tensor(1.5, dtype=dtype))
+    for value in (0.25, 3.1, 1.0):
+        found, expected = (torch.tensor(value, dtype=dtype) for _ in range(2))
+        made = fx_passes.wrap_runtime(graph, graph.module())(x, found)
+        assert torch.equal(made, READ[name](x, expected))
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["branch", "returned"])
+def test_an_element_that_decides_is_refused(name):
+    with pytest.raises(fx_passes.AtenTraceError):
+        traced(lambda x, a: REFUSED[name](x, a.item()), torch.ones(2), torch.ones(()))
+
+
+def test_a_number_read_from_a_tensor_stays_out_of_what_a_backward_needs():
+    x, a = torch.ones(2, requires_grad=True), torch.tensor(0.5)
+    gm = fx.symbolic_trace(lambda x, a: torch.add(x, x, alpha=a))
+    with pytest.raises(fx_passes.AtenTraceError, match="number"):
+        fx_passes.to_joint(gm, [x, a])
+
+
 LISTS = {
     "add": lambda a, b: torch._foreach_add(a, b, alpha=0.5),
     "tensor": lambda a, b: torch._foreach_mul(a, b[0].mean()),

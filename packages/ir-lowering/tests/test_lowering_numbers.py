@@ -51,6 +51,24 @@ def test_a_number_is_an_input_of_one_f64(dtype):
     assert torch.equal(found, torch.add(x * -0.3, x, alpha=0.3))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_element_of_a_tensor_is_a_number(dtype):
+    def build(graph, x, number):
+        with graph.inserting_before(number.next):
+            rate = graph.placeholder("rate")
+        rate.meta["val"] = FakeMode().from_tensor(torch.ones((), dtype=dtype))
+        read = graph.call_function(aten._local_scalar_dense.default, (rate,))
+        read.meta["val"] = number.meta["val"]
+        return scaled(graph, x, read)
+
+    loops = lower(graph_of(build))
+    verify(loops)
+    assert parse_graph(print_graph(loops)) == loops
+    x, rate = torch.tensor([1.0, 2.0, 4.0]), torch.tensor(0.3, dtype=dtype)
+    (found,) = interpret(loops, [x, torch.zeros((), dtype=torch.float64), rate])
+    assert torch.equal(found, torch.add(x * -rate.item(), x, alpha=rate.item()))
+
+
 def test_a_number_does_not_go_to_an_external_call():
     def build(graph, x, number):
         return (graph.call_function(aten.hardshrink.default, (x, number)),)

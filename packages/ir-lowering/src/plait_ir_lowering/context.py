@@ -226,7 +226,7 @@ def constant(value: Scalar | NumberExpr | IndexExpr, dtype: DType) -> Value:
     It may be a size that is known only when the program runs.
     """
     if isinstance(value, NumberExpr):
-        return cast(value.value, dtype)
+        return cast(_unwidened(value.value, dtype), dtype)
     if isinstance(value, IndexExpr | torch.SymInt):
         size = as_index(value)
         if not size.is_constant:
@@ -238,6 +238,13 @@ def constant(value: Scalar | NumberExpr | IndexExpr, dtype: DType) -> Value:
         limits = torch.iinfo(to_torch_dtype(dtype))
         value = (int(value) - limits.min) % (limits.max - limits.min + 1) + limits.min
     return Const(value, dtype)
+
+
+def _unwidened(number: Value, dtype: DType) -> Value:
+    """What a number was read from, where that has the element type `dtype` already."""
+    if isinstance(number, Op) and number.name == "to" and number.args[0].dtype is dtype:
+        return number.args[0]
+    return number
 
 
 def _rounded(value: Const) -> Scalar:

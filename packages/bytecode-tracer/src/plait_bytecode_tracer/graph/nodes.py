@@ -29,6 +29,7 @@ from plait_bytecode_tracer.shapes.uses import check_result, check_use
 from plait_bytecode_tracer.tensors.dtypes import is_doubtful, require_kernel
 from plait_bytecode_tracer.tensors.in_place import require_possible, require_unhooked
 from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operation
+from plait_bytecode_tracer.tensors.scalars import with_stand_ins
 from plait_bytecode_tracer.tensors.wrappers import watched
 from plait_bytecode_tracer.values.variables import Known, TensorVariable
 
@@ -78,10 +79,12 @@ def emit(
         given = with_numbers(state, args, kwargs)
         if given is not None:
             return state.emit(kind, target, *given)
-        if state.symbols is not None or not state.policy.data_dependent:
-            raise
-        state.need_symbols()
-        result = state.run(kind, target, fake_args, fake_kwargs)
+        scaled = with_stand_ins(fake_kwargs)
+        if scaled is None:
+            if state.symbols is not None or not state.policy.data_dependent:
+                raise
+            state.need_symbols()
+        result = state.run(kind, target, fake_args, scaled or fake_kwargs)
     check_assumed(state, target)
     if state.symbols is not None:
         check_result(target, result, args, kwargs)

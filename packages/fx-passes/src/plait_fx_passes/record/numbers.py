@@ -1,5 +1,8 @@
 """Numbers that a program is given anew at each call, as symbols in a graph.
 
+A number is an input, or the element of a tensor that is given where an operator takes a number,
+as a learning rate in ``addcdiv_(a, b, value=rate)``.
+
 torch hands a :class:`torch.SymFloat` through to operators as it is, wherever they take a number.
 What stands behind one here is a node of the graph. Sums and products of such numbers are nodes
 too; whatever needs the value itself, to decide or to compute, refuses.
@@ -117,6 +120,16 @@ def node_of(number: torch.SymFloat) -> fx.Node | float:
     found = number.node
     assert isinstance(found, NumberNode)
     return found.value
+
+
+def is_readable(tensor: torch.Tensor) -> bool:
+    """Whether the element of a tensor can be a number in a graph."""
+    return tensor.is_floating_point() and tensor.device.type == "cpu"
+
+
+def reads_numbers(graph: fx.Graph) -> bool:
+    """Whether a graph computes numbers."""
+    return any(node.op == "call_function" and is_number(node.meta["val"]) for node in graph.nodes)
 
 
 def holds_numbers(examples: Sequence[object]) -> bool:

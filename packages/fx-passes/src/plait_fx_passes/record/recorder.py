@@ -32,7 +32,7 @@ from plait_fx_passes.record.fakes import fake_result
 from plait_fx_passes.record.kernels import ask_kernel
 from plait_fx_passes.record.known import known_answer
 from plait_fx_passes.record.mutations import change_metadata, mutate
-from plait_fx_passes.record.numbers import NumberNode, is_number
+from plait_fx_passes.record.numbers import NumberNode, is_number, is_readable
 from plait_fx_passes.record.numbers import node_of as number_node
 from plait_fx_passes.record.viewing import call_view
 from plait_fx_passes.record.views import UNSAFE_VIEWS
@@ -41,6 +41,7 @@ from plait_utils.wrappings import is_plain
 
 aten = torch.ops.aten
 _DEVICE = torch.ops.prim.device.default
+_NUMBER = aten._local_scalar_dense.default
 # Fake kernels disagree with the CPU's on the size of results that inference does not compute.
 _WITH_EMPTY_RESULTS = frozenset({aten._native_batch_norm_legit_no_training.default})
 # Composite, and with parts that do not check values where those are not known.
@@ -307,6 +308,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         known = known_answer(func, nodes)
         if known is not None:
             return known
+        if func is _NUMBER and is_readable(cast(FakeTensor, fakes[0])):
+            return NumberNode.of(self.emit(func, nodes, node_kwargs, None))
         value = fake_result(self.fake_mode, func, fakes, fake_kwargs)
         if not op_info(func).random:
             return self._register(func, nodes, node_kwargs, value)

@@ -24,7 +24,7 @@ from plait_fx_passes.errors import AtenTraceError, NoGradientsError
 from plait_fx_passes.record.fakes import fake_of
 from plait_fx_passes.record.inputs import InputTable, SharedStorageWritten, Sharing, attribute_names
 from plait_fx_passes.record.interpreter import Interpreter, add_arguments, fake_mode_of, plain
-from plait_fx_passes.record.numbers import holds_numbers
+from plait_fx_passes.record.numbers import holds_numbers, reads_numbers
 from plait_fx_passes.record.outputs import Results, finish_results, separate
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
@@ -175,7 +175,7 @@ def _record(
     reshaped = recorder.reshaped | recorder.counted
     if reshaped and (tangents or reshaped & set(table.leaves)):
         raise AtenTraceError("the program changes the geometry of an input, under gradients")
-    if tangents and holds_numbers(example_inputs):
+    if tangents and (holds_numbers(example_inputs) or reads_numbers(recorder.graph)):
         raise AtenTraceError("numbers that each call gives do not go through autograd")
     if not tangents and any(_carries_gradient(table, each) for each in results.mutations):
         raise AtenTraceError("the program uses up the gradients of what it writes to an input")
