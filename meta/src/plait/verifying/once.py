@@ -19,6 +19,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from plait_fx_passes import is_written_variant, run_written_variant
 from plait_fx_passes.tools import difference
 from plait_utils import dataclass
 
@@ -107,6 +108,9 @@ class _CustomCalls(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given = dict(kwargs or {})
+        if is_written_variant(func):
+            with self:
+                return run_written_variant(func, args, given)
         return self.called(func, args, given) if is_custom(func) else func(*args, **given)
 
     @abstractmethod

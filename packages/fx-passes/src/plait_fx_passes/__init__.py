@@ -46,6 +46,7 @@ from plait_fx_passes.passes.manager import (
 )
 from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, rule_pass
 from plait_fx_passes.printer import print_aten
+from plait_fx_passes.record.written import is_written_variant, run_written_variant
 from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime, writable
 from plait_fx_passes.subclasses.program import Flattened, flattened
 from plait_fx_passes.to_aten import to_aten
@@ -127,6 +128,7 @@ __all__ = [
     "find_bad_rewrite",
     "flattened",
     "is_direct",
+    "is_written_variant",
     "keep_all",
     "memory_efficient",
     "note_reads",
@@ -136,6 +138,7 @@ __all__ = [
     "refuse_open_surroundings",
     "rule_pass",
     "run_passes",
+    "run_written_variant",
     "to_aten",
     "to_joint",
     "verify",

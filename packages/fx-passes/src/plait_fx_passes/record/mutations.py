@@ -11,12 +11,19 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
 from plait_fx_passes.errors import AtenTraceError
-from plait_fx_passes.layouts import may_meet, same_strides
-from plait_fx_passes.op_info import OpInfo, OpKind, functional_variant, op_info
+from plait_fx_passes.layouts import may_meet, may_overlap, same_strides
+from plait_fx_passes.op_info import (
+    FunctionalVariant,
+    OpInfo,
+    OpKind,
+    functional_variant,
+    op_info,
+)
 from plait_fx_passes.record.aliases import Alias, write
 from plait_fx_passes.record.fakes import fake_result
 from plait_fx_passes.record.viewing import call_view
 from plait_fx_passes.record.writes import note_view_write
+from plait_fx_passes.record.written import written_variant
 
 if TYPE_CHECKING:
     from plait_fx_passes.record.recorder import Recorder
@@ -58,9 +65,32 @@ def mutate(
             _resize(recorder, target, value)
         _store(recorder, target, value)
         note_view_write(recorder, func, fakes, fake_kwargs, target)
+    if func.namespace != "aten":
+        return _returned(func, own, fakes, fake_kwargs)
     if not own:
         return returned
     return own[0] if len(own) == 1 else tuple(own)
+
+
+def _returned(
+    func: OpOverload,
+    own: Sequence[object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+) -> object:
+    """What an operator of a user's returns: results of its own, and arguments that it writes to,
+    as its schema says; its kernel for fakes may return others."""
+    written: dict[frozenset[str], object] = {}
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            written[frozenset(argument.alias_info.before_set)] = value
+    waiting = iter(own)
+    found = [
+        next(waiting) if each.alias_info is None else written[frozenset(each.alias_info.before_set)]
+        for each in func._schema.returns
+    ]
+    return None if not found else found[0] if len(found) == 1 else tuple(found)
 
 
 def change_metadata(
@@ -99,14 +129,19 @@ def _written(
     info: OpInfo, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> list[FakeTensor]:
     """The tensors that a mutating call writes to, in schema order, lists flattened."""
-    found: list[FakeTensor] = []
+    return [each for group in _written_groups(info, args, kwargs) for each in group]
+
+
+def _written_groups(
+    info: OpInfo, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> Iterator[list[FakeTensor]]:
+    """The tensors in each argument that a mutating call writes to."""
     for name, position in zip(info.written, info.positions, strict=True):
         value = kwargs.get(name)
         if value is None and position is not None and position < len(args):
             value = args[position]
         parts = value if isinstance(value, (list, tuple)) else [value]
-        found += [part for part in parts if isinstance(part, FakeTensor)]
-    return found
+        yield [part for part in parts if isinstance(part, FakeTensor)]
 
 
 def _refuse_reads_of_targets(
@@ -161,16 +196,31 @@ def _functional_values(
     """What a mutating operator returns beside what it writes, and the values it writes."""
     variant = functional_variant(func)
     if variant is None:
-        raise AtenTraceError(
-            f"{func} writes to its arguments and has no functional variant",
-            where=recorder.where,
-            hint="call it outside the compiled function, or pass it as a decomposition",
-        )
+        variant = _variant_on_copies(recorder, func, args, kwargs)
     with recorder:
         results = variant.op(**variant.arguments(func, args, kwargs))
     flat = list(results) if isinstance(results, (list, tuple)) else [results]
     written = cast("list[torch.Tensor]", flat[variant.own_results :])
     return flat[: variant.own_results], [recorder.node_of(each) for each in written]
+
+
+def _variant_on_copies(
+    recorder: Recorder, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+) -> FunctionalVariant:
+    """One that is made for the operator, of which torch has none."""
+    unread = tuple(map(recorder.unread, args))
+    named = {name: recorder.unread(each) for name, each in kwargs.items()}
+    groups = list(_written_groups(op_info(func), unread, named))
+    targets = [each for group in groups for each in group]
+    storages = {id(recorder.alias_of(each).storage) for each in targets}
+    variant = written_variant(func, tuple(map(len, groups)))
+    if variant is None or len(storages) < len(targets) or any(map(may_overlap, targets)):
+        raise AtenTraceError(
+            f"{func} writes to its arguments and has no functional variant",
+            where=recorder.where,
+            hint="call it outside the compiled function, or pass it as a decomposition",
+        )
+    return variant
 
 
 def _check_cast(

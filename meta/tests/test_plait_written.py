@@ -1,0 +1,70 @@
+"""Operators of a user's that write to arguments, in the middle of compiled programs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import plait
+
+seen: list[float] = []
+
+
+@torch.library.custom_op("plait_tests::gather_into", mutates_args={"total"})
+def gather_into(total: torch.Tensor, x: torch.Tensor) -> None:
+    seen.append(total.sum().item())
+    total.add_(x.sum(0))
+
+
+def program(x, total):
+    hidden = torch.tanh(x) * 2
+    gather_into(total, hidden)
+    again = (hidden * total).relu()
+    gather_into(total[:2], again[:, :2])
+    return again.exp() + total
+
+
+def outcome(function, requires_grad=False):
+    torch.manual_seed(0)
+    x, total = torch.randn(3, 4, requires_grad=requires_grad), torch.zeros(4)
+    seen.clear()
+    value = function(x, total)
+    if requires_grad:
+        value.sum().backward()
+    return value.detach(), total, x.grad, list(seen)
+
+
+@pytest.mark.parametrize("backend", [None, "aten"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_what_is_around_it_compiles(backend, requires_grad):
+    if requires_grad:  # autograd has no formula for the operator
+
+        def function(x, total):
+            return program(x.detach(), total) * x
+    else:
+        function = program
+    compiled = plait.compile(function, backend=backend)
+    expected = outcome(function, requires_grad)
+    for _ in range(2):
+        torch.testing.assert_close(outcome(compiled, requires_grad), expected)
+    report = plait.report(compiled)
+    assert not report.breaks
+    assert {graph.outcome for graph in report.graphs} == {"custom" if backend else "compiled"}
+
+
+def test_a_batch_of_another_size_calls_it_too():
+    compiled = plait.compile(program, dynamic=True)
+    for rows in (2, 3, 5):
+        x = torch.arange(rows * 4.0).reshape(rows, 4) / 9
+        totals = torch.zeros(2, 4)
+        torch.testing.assert_close(compiled(x, totals[0]), program(x, totals[1]))
+        torch.testing.assert_close(totals[0], totals[1])
+
+
+def test_verification_calls_it_once():
+    compiled = plait.compile(program, options={"verify": 2})
+    expected = outcome(program)
+    for _ in range(3):
+        torch.testing.assert_close(outcome(compiled), expected)
+    (graph,) = plait.report(compiled).graphs
+    assert graph.outcome == "compiled"

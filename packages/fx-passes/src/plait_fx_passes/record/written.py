@@ -1,0 +1,117 @@
+"""Functional variants of operators that have none: they write to copies, and return those.
+
+An operator of a user's that says which arguments it writes to becomes one that takes the same
+arguments, calls it with copies of these, and returns its results and then the copies. Such a
+variant is an operator of the namespace ``plait_written``, so a graph calls it as it calls any. It
+is tagged as one that draws random numbers, which the user's may do: it is never left out, taken
+for another, moved before or after one, or run again.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, cast
+
+import torch
+from torch._ops import OpOverload
+
+from plait_fx_passes.layouts import is_dense
+from plait_fx_passes.op_info import FunctionalVariant, op_info
+
+NAMESPACE = "plait_written"
+_ALIASES = re.compile(r"\bTensor\([^)]*\)")
+_lock = threading.Lock()
+
+
+def written_variant(func: OpOverload, counts: tuple[int, ...]) -> FunctionalVariant | None:
+    """The variant of a mutating operator; None where its results are not only tensors.
+
+    ``counts`` says how many tensors each argument holds that is written to: one, none, or those
+    of a list.
+    """
+    own = _own_results(func)
+    if not sum(counts) or any(str(func._schema.returns[n].type) != "Tensor" for n in own):
+        return None
+    with _lock:
+        return FunctionalVariant(_defined(func, counts), len(own))
+
+
+def _own_results(func: OpOverload) -> list[int]:
+    """Which results of an operator are not arguments that it writes to."""
+    returns = func._schema.returns
+    return [n for n, result in enumerate(returns) if result.alias_info is None]
+
+
+def is_written_variant(func: object) -> bool:
+    """Whether an operator is such a variant, and stands for one of a user's."""
+    return isinstance(func, OpOverload) and func.namespace == NAMESPACE
+
+
+def run_written_variant(
+    func: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+) -> object:
+    """Run what a variant does, so that the modes that are active see the user's operator."""
+    return func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+
+
+@cache
+def _library() -> torch.library.Library:
+    return torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's
+
+
+def _defined(func: OpOverload, counts: tuple[int, ...]) -> OpOverload:
+    """The operator, by a name that says all that it depends on."""
+    schema = str(func._schema)
+    namespace, name = func._schema.name.split("::")
+    shape = "_".join(map(str, counts))
+    marked = f"{namespace}__{name}__{func._overloadname}__{shape}__{zlib.crc32(schema.encode()):x}"
+    packet = getattr(torch.ops, NAMESPACE)
+    if not hasattr(packet, marked):
+        taken = _ALIASES.sub("Tensor", schema[schema.index("(") : schema.rindex(" -> ")])
+        count = len(_own_results(func)) + sum(counts)
+        given = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
+        library: Any = _library()  # whose methods torch leaves untyped
+        tags = {*func.tags, torch.Tag.nondeterministic_seeded}
+        library.define(f"{marked}{taken} -> {given}", tags=tuple(tags))
+        run = _on_copies(namespace, name, func._overloadname)
+        library.impl(marked, run, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"{NAMESPACE}::{marked}", run, lib=library)
+    return cast(OpOverload, getattr(packet, marked).default)
+
+
+def _on_copies(namespace: str, name: str, overload: str) -> Callable[..., object]:
+    def run(*args: object, **kwargs: object) -> object:
+        func: OpOverload = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+        info = op_info(func)
+        given, named, copies = list(args), dict(kwargs), list[torch.Tensor]()
+        for argument, position in zip(info.written, info.positions, strict=True):
+            if position is not None and position < len(given):
+                given[position] = _copied(given[position], copies)
+            elif argument in named:
+                named[argument] = _copied(named[argument], copies)
+        results = func(*given, **named)
+        found = results if isinstance(results, tuple) else (results,)
+        whole = [
+            *(found[n] for n in _own_results(func)),
+            *(each if is_dense(each) else each.clone() for each in copies),
+        ]
+        return whole[0] if len(whole) == 1 else tuple(whole)
+
+    return run
+
+
+def _copied(value: object, copies: list[torch.Tensor]) -> object:
+    """Tensors that lie in memory as those of ``value`` do; they are added to ``copies``."""
+    if isinstance(value, torch.Tensor):
+        made = torch.empty_strided(
+            value.shape, value.stride(), dtype=value.dtype, device=value.device
+        )
+        copies.append(made.copy_(value))
+        return made
+    if isinstance(value, Sequence):
+        return [_copied(each, copies) for each in value]
+    return value

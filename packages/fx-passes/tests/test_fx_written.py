@@ -1,0 +1,136 @@
+"""Operators of a user's that write to arguments, as functional ones in a graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import fx
+
+import plait_fx_passes as fx_passes
+
+calls: list[tuple[str, list[float]]] = []
+
+
+@torch.library.custom_op("written_tests::collect", mutates_args={"into"})
+def collect(into: torch.Tensor, x: torch.Tensor, name: str = "") -> None:
+    calls.append((name, into.flatten().tolist()))
+    into.add_(x.sin())
+
+
+@torch.library.custom_op("written_tests::spread", mutates_args={"into", "other"})
+def spread(
+    into: list[torch.Tensor],
+    x: torch.Tensor,
+    other: torch.Tensor | None = None,
+    *,
+    scale: float = 2.0,
+) -> torch.Tensor:
+    for each in into:
+        each.add_(x * scale)
+    if other is not None:
+        other.mul_(scale)
+    return x.cos()
+
+
+spread.register_fake(lambda into, x, other=None, *, scale=2.0: torch.empty_like(x))
+
+library = torch.library.Library("written_tests", "FRAGMENT")
+library.define("swap(Tensor(a!) x, Tensor(b!) y) -> (Tensor(b!), Tensor(a!), Tensor)")
+library.impl("swap", lambda x, y: (y.add_(x), x.mul_(2), x + y), "CompositeExplicitAutograd")
+torch.library.register_fake(
+    "written_tests::swap",
+    lambda x, y: (y, torch.empty_like(x), torch.empty_like(x)),
+    lib=library,
+)
+
+
+def returned(x, a, b):
+    first, second, both = torch.ops.written_tests.swap(a, b)
+    first.mul_(2)
+    return first + second * both + x
+
+
+def through_views(x, a, b):
+    view = a.view(2, 2).t()
+    collect(view, x.view(2, 2))
+    collect(a[::2], x[:2])
+    return view + 1
+
+
+def own_memory(x, a, b):
+    made = x * 2
+    collect(made, a)
+    return made + 1
+
+
+PROGRAMS = {
+    "between": lambda x, a, b: (collect(a, x * 2), collect(a, (a * 2).relu()), x + a)[-1],
+    "list": lambda x, a, b: spread([a, b], x.sin()) + a,
+    "optional": lambda x, a, b: spread([a], x, b, scale=3.0) * b,
+    "expanded source": lambda x, a, b: (collect(a, x[:1].expand(4)), a * 2)[-1],
+    "returned": returned,
+    "views": through_views,
+    "own memory": own_memory,
+}
+
+
+def captured(program):
+    return fx.symbolic_trace(program)
+
+
+def inputs():
+    generator = torch.Generator().manual_seed(0)
+    return [torch.rand(4, generator=generator) for _ in range(3)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_operator_is_called_with_copies_in_order(name):
+    graph = fx_passes.to_aten(captured(PROGRAMS[name]), inputs())
+    fx_passes.verify(graph)
+    found, expected = inputs(), inputs()
+    calls.clear()
+    value = PROGRAMS[name](*expected)
+    in_eager = list(calls)
+    calls.clear()
+    assert torch.equal(fx_passes.wrap_runtime(graph, graph.module())(*found), value)
+    assert all(map(torch.equal, found, expected))
+    assert calls == in_eager
+
+
+def test_no_call_is_left_out_moved_or_merged():
+    def program(x, a, b):
+        first, second = torch.zeros(2), torch.zeros(2)
+        for into, name in ((first, "one"), (second, "two"), (first, "one"), (second, "unused")):
+            collect(into, x[:2], name)
+        return x + 1
+
+    graph = fx_passes.run_passes(fx_passes.to_aten(captured(program), inputs()))
+    calls.clear()
+    fx_passes.wrap_runtime(graph, graph.module())(*inputs())
+    assert [name for name, _ in calls] == ["one", "two", "one", "unused"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, a, b: (spread([a, a[1:]], x[1:]), a)[-1],
+        lambda x, a, b: (collect(a, a), a)[-1],
+        lambda x, a, b: (collect(a[:1].expand(4), x), a)[-1],
+    ],
+)
+def test_memory_that_is_written_to_twice_or_read_is_refused(program):
+    with pytest.raises(fx_passes.AtenTraceError, match="writes to"):
+        fx_passes.to_aten(captured(program), inputs())
+
+
+def test_gradients_flow_around_a_call():
+    def program(x, a, b):
+        hidden = torch.tanh(x)
+        spread([a], x.detach())
+        return (hidden * a).sum()
+
+    examples = [inputs()[0].requires_grad_(), *inputs()[1:]]
+    joint = fx_passes.to_joint(captured(program), examples)
+    fx_passes.verify(joint.flat())
+    forward = fx_passes.partition(joint).forward
+    assert "plait_written" in fx_passes.print_aten(forward)
