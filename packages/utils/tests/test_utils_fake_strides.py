@@ -26,6 +26,18 @@ OPERATORS = {
     "pow of a number": lambda a, b: 2**a,
     "log_sigmoid": lambda a, b: torch.nn.functional.logsigmoid(a),
 }
+IMAGES = {
+    "channel_shuffle": lambda x, w: torch.nn.functional.channel_shuffle(x, 2),
+    "batch norm": lambda x, w: torch.ops.aten._native_batch_norm_legit_no_training(
+        x, w, w, w, w, 0.1, 1e-5
+    )[0],
+    "batch norm in training": lambda x, w: torch.ops.aten._native_batch_norm_legit.no_stats(
+        x, w, w, True, 0.1, 1e-5
+    )[0],
+    "batch norm with statistics": lambda x, w: torch.ops.aten._native_batch_norm_legit_functional(
+        x, w, w, w, w, True, 0.1, 1e-5
+    )[0],
+}
 
 
 def steps(tensor):
@@ -43,6 +55,32 @@ def test_strides_are_those_of_the_real_result(name):
             with mode:
                 fake = OPERATORS[name](mode.from_tensor(a), mode.from_tensor(b))
             assert (fake.dtype, fake.shape, steps(fake)) == (real.dtype, real.shape, steps(real))
+
+
+@pytest.mark.parametrize("count", [2, 200])
+def test_what_is_among_others_is_told_row_by_row(count):
+    mode, among = FakeMode(), torch.rand(count)
+    for elements in (torch.rand(4, 3, 5).transpose(1, 2), torch.rand(3, 4).t(), torch.rand(6)[::2]):
+        for others in (among, 0.5):
+            real = torch.isin(elements, others)
+            with mode:
+                given = mode.from_tensor(others) if others is among else others
+                fake = torch.isin(mode.from_tensor(elements), given)
+            assert (fake.dtype, fake.shape, steps(fake)) == (real.dtype, real.shape, steps(real))
+
+
+@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (0, 1, 3, 2), (3, 2, 1, 0)])
+def test_images_keep_channels_last_and_no_other_order(name, order):
+    mode, weight = FakeMode(), torch.rand(4)
+    sizes = (2, 4, 3, 5)
+    inverse = [order.index(axis) for axis in range(4)]
+    image = torch.rand([sizes[axis] for axis in order]).permute(inverse)
+    for given in (image, image[:, :, ::2], image[:1]):
+        real = IMAGES[name](given, weight)
+        with mode:
+            fake = IMAGES[name](mode.from_tensor(given), mode.from_tensor(weight))
+        assert (fake.dtype, fake.shape, steps(fake)) == (real.dtype, real.shape, steps(real))
 
 
 def test_types_are_those_of_the_real_result():
@@ -68,6 +106,16 @@ def test_wrong_arguments_are_refused_as_by_the_real_operator():
             torch.heaviside(torch.ones(3), torch.ones(3).long())
         with pytest.raises(RuntimeError, match="complex"):
             torch.floor_divide(torch.ones(3, dtype=torch.complex64), torch.ones(3))
+
+
+@pytest.mark.parametrize(("sizes", "groups"), [((2, 4), 2), ((2, 4, 3), 0), ((2, 4, 3), 3)])
+def test_a_shuffle_that_is_impossible_is_refused_as_by_the_real_operator(sizes, groups):
+    mode, x = FakeMode(), torch.ones(sizes)
+    with pytest.raises(RuntimeError) as real:
+        torch.nn.functional.channel_shuffle(x, groups)
+    with mode, pytest.raises(RuntimeError) as fake:
+        torch.nn.functional.channel_shuffle(mode.from_tensor(x), groups)
+    assert str(fake.value) == str(real.value)
 
 
 def test_filling_by_index_gives_a_copy():

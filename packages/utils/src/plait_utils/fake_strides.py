@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
+from torch._prims_common import suggest_memory_format
 
 Kernel = Callable[..., Any]
 
@@ -68,6 +70,58 @@ def index_fill(input: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -
     return input.clone()
 
 
+def is_in(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> torch.Tensor:
+    """`aten.isin`, whose result is laid out row by row."""
+    given = elements if isinstance(elements, torch.Tensor) else test_elements
+    shape = elements.shape if isinstance(elements, torch.Tensor) else ()
+    return torch.empty(shape, dtype=torch.bool, device=given.device)
+
+
+def channel_shuffle(input: torch.Tensor, groups: int) -> torch.Tensor:
+    """`aten.channel_shuffle`, which keeps channels last."""
+    if input.dim() <= 2:
+        raise RuntimeError(
+            "channel_shuffle expects input with > 2 dims, but got input with sizes "
+            f"{list(input.shape)}"
+        )
+    if groups <= 0:
+        raise RuntimeError(
+            f"Number of groups to divide channels in must be positive. Value of groups:{groups}"
+        )
+    if input.shape[1] % groups:
+        raise RuntimeError(
+            f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and "
+            f"{groups} groups."
+        )
+    return _in_format_of(input, input)
+
+
+def normalized(name: str) -> Kernel:
+    """A batch norm, whose result is laid out row by row or with channels last."""
+
+    def kernel(input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        packet, _, overload = name.removeprefix("aten.").partition(".")
+        found = decomposition_table[getattr(getattr(torch.ops.aten, packet), overload)](
+            input, *args, **kwargs
+        )
+        return (_in_format_of(found[0], input), *found[1:])
+
+    return kernel
+
+
+def _in_format_of(result: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
+    """A tensor like `result` in the memory format that is told of `input`."""
+    told = suggest_memory_format(input)
+    return torch.empty(result.shape, dtype=result.dtype, device=result.device, memory_format=told)
+
+
+_BATCH_NORMS = (
+    "aten._native_batch_norm_legit_no_training.default",
+    "aten._native_batch_norm_legit_functional.default",
+    "aten._native_batch_norm_legit.no_stats",
+)
 KERNELS: dict[str, Kernel] = {
     **dict.fromkeys(("aten.copysign.Tensor", "aten.xlogy.Tensor"), torch.atan2),
     **dict.fromkeys(("aten.logaddexp.default", "aten.logaddexp2.default"), torch.add),
@@ -77,5 +131,8 @@ KERNELS: dict[str, Kernel] = {
     **dict.fromkeys(("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor"), index_fill),
     "aten.pow.Scalar": power_of_number,
     "aten.log_sigmoid_forward.default": log_sigmoid,
+    **dict.fromkeys((f"aten.isin.{of}" for of in ("Tensor_Tensor", "Tensor_Scalar")), is_in),
+    "aten.channel_shuffle.default": channel_shuffle,
+    **{name: normalized(name) for name in _BATCH_NORMS},
 }
 """By the operator's name."""
