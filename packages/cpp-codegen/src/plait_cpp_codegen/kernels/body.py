@@ -37,6 +37,8 @@ class BodyWriter:
     """What comes before the function of a vector, where lines may move there."""
     shared: dict[Value, str] = field(default_factory=dict)
     """The names of values that are computed there."""
+    tables: dict[Value, str] = field(default_factory=dict)
+    """Where values stand that rows share."""
 
     @property
     def kernel(self) -> Kernel:
@@ -68,6 +70,7 @@ class BodyWriter:
             varying_locals=frozenset(varying),
             hoisted=None if inner_loops else self.hoisted,
             shared={} if inner_loops else self.shared,
+            tables=self.tables,
         )
 
     def inner_body(

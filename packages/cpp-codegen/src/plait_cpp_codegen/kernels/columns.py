@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from plait_cpp_codegen.kernels.body import BodyWriter, scans_of
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.pieces import indented, prologue
-from plait_cpp_codegen.kernels.plan import phases_of
+from plait_cpp_codegen.kernels.plan import extent_of, phases_of
 from plait_cpp_codegen.kernels.ranges import Range, ranges
 from plait_cpp_codegen.kernels.reductions import accumulator, result, start
+from plait_cpp_codegen.kernels.row_tables import RowTables, row_tables
 from plait_cpp_codegen.kernels.scans import states_across
-from plait_cpp_codegen.kernels.tasks import decoded, tasks_of
+from plait_cpp_codegen.kernels.tasks import Tasks, decoded, tasks_of
 from plait_cpp_codegen.kernels.types import REGISTER
+from plait_cpp_codegen.kernels.values import register_of
 from plait_ir_lowering import IndexExpr, Var, as_index
 from plait_scheduler import Domain, Phase, Reduce
 from plait_utils import dataclass
@@ -42,25 +44,71 @@ class ColumnWriter(BodyWriter):
                 *row,
             ]
         tasks = tasks_of(self.plan)
-        columns, width, blocks = map(kernel_index, (outer[-1].extent, tasks.width, tasks.blocks))
+        columns, width = kernel_index(outer[-1].extent), kernel_index(tasks.width)
         parts = self._parts()
-        points = [self._point(number, part) for number, part in enumerate(parts)]
         whole = len(parts) == 1
+        kept = row_tables(self.plan) if whole else None
+        declared, fill = ([], []) if kept is None else self._fill(kept)
+        points = [self._point(number, part) for number, part in enumerate(parts)]
         return [
             *self.scratch(self.plan.lanes),
+            *declared,
             "for (int64_t task = begin; task < end; ++task) {",
-            *indented([f"const int64_t row = task / {blocks}, block = task % {blocks};"]),
-            *indented(decoded(outer[:-1], "row")),
-            *indented(["(void)row; (void)block;"]),
-            *indented(self.hoisted),
-            *(f"  {line}" for point in points for line in point),
+            *indented(self._decoded(tasks, kept)),
             f"  const int64_t first = block * {width};",
             f"  const int64_t end_of_block = first + {width};",
             f"  const int64_t last = end_of_block < {columns} ? end_of_block : {columns};",
             "  int64_t at = first;",
+            *indented(self.hoisted),
+            *indented(fill),
+            *(f"  {line}" for point in points for line in point),
             *indented(self._whole(tasks.blocks) if whole else self._one_by_one(parts)),
             "}",
         ]
+
+    def _decoded(self, tasks: Tasks, kept: RowTables | None) -> list[str]:
+        """The row and the block of a task; blocks that share tables follow each other."""
+        blocks = kernel_index(tasks.blocks)
+        if kept is None:
+            return [
+                f"const int64_t row = task / {blocks}, block = task % {blocks};",
+                *decoded(self.kernel.outer[:-1], "row"),
+                "(void)row; (void)block;",
+            ]
+        rest = kernel_index(extent_of(kept.within))
+        return [
+            f"const int64_t table = task / {rest}, rest = task % {rest};",
+            f"const int64_t row = table / {blocks}, block = table % {blocks};",
+            *decoded(kept.around, "row"),
+            *decoded(kept.within, "rest"),
+            "(void)row; (void)block; (void)rest;",
+        ]
+
+    def _fill(self, kept: RowTables) -> tuple[list[str], list[str]]:
+        """Computes the tables where they are of other points; from here on they are looked up."""
+        vector, lanes = self.kernel.outer[-1].name, self.plan.lanes
+        emitter = self.emitter({})
+        emitter.prefix = "k"
+        names = [(value, emitter.emit_computed(value)) for value in kept.values]
+        declared, stores = ["int64_t filled = -1;"], []
+        for number, (value, name) in enumerate(names):
+            kind, place = register_of(value), f"table{number} + ({vector} - first)"
+            declared.append(f"alignas(64) {kind} table{number}[{kept.width}];")
+            stores.append(f"store<L>({place}, {name});")
+            self.tables[value] = place
+        fill = [
+            "if (table != filled) {",
+            "  filled = table;",
+            f"  auto fill = [&](auto lanes, int64_t {vector}) __attribute__((always_inline)) {{",
+            "    constexpr int L = decltype(lanes)::value;",
+            *indented([*emitter.lines, *stores], 2),
+            "  };",
+            f"  for (; at + {lanes} <= last; at += {lanes}) fill(Lanes<{lanes}>{{}}, at);",
+            "  for (; at < last; ++at) fill(Lanes<1>{}, at);",
+            "  at = first;",
+            "}",
+        ]
+        return declared, fill
 
     def _parts(self) -> list[Range]:
         """The ranges of the vector variable that have code of their own; all of it is one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from plait_cpp_codegen.kernels.columns import ColumnWriter
+from plait_cpp_codegen.kernels.operations import DIVISIONS
 from plait_cpp_codegen.kernels.plan import plan_loops
 from plait_cpp_codegen.kernels.rows import RowWriter
 from plait_cpp_codegen.kernels.scatters import ScatterWriter
@@ -10,8 +11,6 @@ from plait_cpp_codegen.kernels.sizes import RenderedCppKernel
 from plait_cpp_codegen.kernels.tasks import grain_of, scatter_tasks, tasks_of
 from plait_ir_lowering import CheckedIndex, Const, Op, Value, post_order
 from plait_scheduler import Accumulate, Kernel, Statement
-
-_DIVISIONS = frozenset({"floordiv", "rem", "truncdiv", "fmod"})
 
 
 def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
@@ -47,7 +46,7 @@ def _roots(statement: Statement) -> tuple[Value, ...]:
 
 def _divides(value: Value) -> bool:
     """Whether it divides by an integer that may be 0."""
-    if not isinstance(value, Op) or value.name not in _DIVISIONS or value.dtype.is_float:
+    if not isinstance(value, Op) or value.name not in DIVISIONS or value.dtype.is_float:
         return False
     divisor = value.args[1]
     return not (isinstance(divisor, Const) and divisor.value != 0)

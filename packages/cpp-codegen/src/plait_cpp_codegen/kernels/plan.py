@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from plait_cpp_codegen.kernels.narrowing import is_narrow
 from plait_ir_lowering import (
     Atom,
     CheckedIndex,
@@ -41,6 +42,8 @@ from plait_scheduler import (
 from plait_utils import dataclass
 
 _GATHER_COST = 8.0
+_COMPUTED_COST = 6.0
+"""Of elements at computed places, of which some lie near each other."""
 _UNIFORM_COST = 0.5
 
 
@@ -109,7 +112,9 @@ def _lanes(kernel: Kernel, vector_bytes: int) -> int:
             if isinstance(value, Masked) and _needs_lanes(value):
                 return 1
             if value.dtype in (DType.f64, DType.i64, DType.u64) and not (
-                isinstance(value, IndexValue | CheckedIndex | Const) or is_number(value)
+                isinstance(value, IndexValue | CheckedIndex | Const)
+                or is_number(value)
+                or is_narrow(value)
             ):
                 width = 8
     return max(vector_bytes // width, 1)
@@ -174,7 +179,7 @@ def _choose(kernel: Kernel) -> tuple[Var | None, bool]:
     touched = offsets(kernel, kernel.statements)
 
     def cost(var: Var) -> float:
-        return _cost(touched, var) + _GATHER_COST * _computed_places(kernel, var)
+        return _cost(touched, var) + _COMPUTED_COST * _computed_places(kernel, var)
 
     if kernel.inner:
         candidates.append((cost(kernel.inner[-1]) + 1, 0, kernel.inner[-1], True))
@@ -218,7 +223,7 @@ def _cost(touched: Sequence[tuple[IndexExpr, bool]], var: Var) -> float:
         elif stride.constant == 0:
             total += _UNIFORM_COST
         else:
-            total += 1.0 if stride.as_int() == 1 else _GATHER_COST
+            total += min(float(abs(stride.as_int())), _GATHER_COST)  # lines of the cache
     return total
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from plait_cpp_codegen.kernels.operations import literal
 from plait_cpp_codegen.kernels.types import REGISTER
-from plait_cpp_codegen.kernels.values import literal
 from plait_ir_lowering import DType, ReductionKind
 from plait_scheduler import Reduce
 

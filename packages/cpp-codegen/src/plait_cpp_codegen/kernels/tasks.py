@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from plait_cpp_codegen.kernels.costs import statement_cycles
 from plait_cpp_codegen.kernels.index import c_index, kernel_index
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of
+from plait_cpp_codegen.kernels.row_tables import row_tables
 from plait_ir_lowering import IndexExpr, Var, as_index
 from plait_utils import dataclass
 
@@ -36,7 +37,10 @@ def tasks_of(plan: LoopPlan) -> Tasks:
         return Tasks(extent_of(outer), zero, one)
     columns, rows = outer[-1].extent, extent_of(outer[:-1])
     width = columns
-    if plan.kernel.inner:
+    kept = row_tables(plan)
+    if kept is not None:
+        width = _at_most(columns, kept.width)
+    elif plan.kernel.inner:
         width = _at_most(columns, 4 * plan.lanes)
     elif not rows.is_constant or rows.constant < _FEW_ROWS:
         width = _at_most(columns, _COLUMNS_PER_TASK)

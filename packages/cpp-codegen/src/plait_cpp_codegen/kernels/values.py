@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import field
 
 from plait_cpp_codegen.kernels.index import kernel_index
-from plait_cpp_codegen.kernels.plan import is_number
-from plait_cpp_codegen.kernels.positions import position
+from plait_cpp_codegen.kernels.narrowing import fits, is_narrow, last_offset
+from plait_cpp_codegen.kernels.operations import COMPARISONS, DIVISIONS, literal, operation
+from plait_cpp_codegen.kernels.positions import never_negative, position, recombined
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_ir_lowering import (
     CheckedIndex,
@@ -21,7 +20,6 @@ from plait_ir_lowering import (
     Local,
     Masked,
     Op,
-    Scalar,
     ScatterKind,
     Value,
     Var,
@@ -33,20 +31,8 @@ from plait_ir_lowering import (
 from plait_scheduler import Store
 from plait_utils import dataclass
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-_BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
-_LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
-_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _ORDER = {"lt": (True, True), "le": (False, True), "gt": (True, False), "ge": (False, False)}
 """Whether a comparison is strict, and whether it holds below the limit."""
-_VECTOR_CALLS = frozenset(
-    {
-        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan"),
-        *("asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid"),
-        *("erf", "erfc", "lgamma", "floor", "ceil", "trunc", "round"),
-        *("atan2", "copysign", "hypot"),
-    }
-)
 
 
 @dataclass(slots=True)
@@ -67,13 +53,32 @@ class ValueEmitter:
     varying_locals: frozenset[str] = frozenset()
     hoisted: list[str] | None = None
     shared: dict[Value, str] = field(default_factory=dict)
+    guarded: bool = False
+    """Whether it writes what is computed only where a condition holds."""
+    tables: dict[Value, str] = field(default_factory=dict)
+    """C++ pointers to values that stand in a table, at the first lane."""
+    positional: dict[Value, bool] = field(default_factory=dict)
 
-    def emit(self, root: Value) -> str:
-        """The C++ name of `root`'s value; what computes it goes into `lines`."""
+    def emit_computed(self, root: Value) -> str:
+        """The C++ name of `root`'s value, of the type that it is computed in."""
         for value in self._unguarded(root):
             if value not in self.done:
                 self.done[value] = self._define(value)
         return self.done[root]
+
+    def emit(self, root: Value) -> str:
+        """The C++ name of `root`'s value; what computes it goes into `lines`."""
+        self.emit_computed(root)
+        if not is_narrow(root):
+            return self.done[root]
+        name = f"{self.prefix}{len(self.lines)}"
+        self.lines.append(f"const vec<int64_t, L> {name} = {self._wide(root)};")
+        return name
+
+    def _wide(self, value: Value) -> str:
+        """What is computed, of the type that the value has."""
+        name = self.done[value]
+        return f"convert<int64_t, int32_t, L>({name})" if is_narrow(value) else name
 
     def _unguarded(self, root: Value) -> list[Value]:
         """The values that `root` needs, without those that guarded or shared parts alone need."""
@@ -88,11 +93,13 @@ class ValueEmitter:
                 seen.add(value)
                 stack.append((value, True))
                 operands = value.operands
+                if isinstance(value, Load):
+                    operands = tuple(place for place, _ in self._places(value))
+                elif isinstance(value, CheckedIndex) and (index := never_negative(value)):
+                    operands = (index,)
                 if isinstance(value, Masked) and _has_load(value.value):
                     operands = (value.mask, value.other)
-                elif self._first_lanes(value) or (
-                    isinstance(value, CheckedIndex) and self._is_shared(value)
-                ):
+                elif value in self.tables or self._first_lanes(value) or self._is_hoisted(value):
                     operands = ()
                 stack.extend((operand, False) for operand in reversed(operands))
         return order
@@ -100,16 +107,41 @@ class ValueEmitter:
     def _define(self, value: Value) -> str:
         if isinstance(value, Local):
             return self.locals_[value.name]
-        if isinstance(value, CheckedIndex) and self._is_shared(value):
-            return f"spread<L, int64_t>({self._share(value)})"
-        text = self._text(value)
+        kind = register_of(value)
+        if value in self.tables:
+            text = f"load<L>({self.tables[value]})"
+        elif self._is_hoisted(value):
+            text = f"splat<{kind}, L>(({kind})({self._share(value)})[0])"
+        else:
+            text = self._text(value, kind)
         name = f"{self.prefix}{len(self.lines)}"
-        self.lines.append(f"const vec<{REGISTER[value.dtype]}, L> {name} = {text};")
+        self.lines.append(f"const vec<{kind}, L> {name} = {text};")
         return name
+
+    def _is_hoisted(self, value: Value) -> bool:
+        """Whether one lane stands for all of them, computed in front where that can be."""
+        if isinstance(value, CheckedIndex):
+            return self._is_shared(value)
+        known = isinstance(value, Op) and self.hoisted is not None and self._is_positional(value)
+        return known and self._is_shared(value)
+
+    def _is_positional(self, value: Value) -> bool:
+        """Whether it follows from positions and constants alone, which cannot fail."""
+        for part in post_order([value]):
+            if part not in self.positional:
+                first = isinstance(part, IndexValue)
+                kinds = isinstance(part, IndexValue | Const | Op)
+                kinds = kinds and not (isinstance(part, Op) and part.name in DIVISIONS)
+                inner = [p for p in part.operands if not isinstance(p, Const)]
+                below = all(self.positional[p] for p in inner)
+                self.positional[part] = first or (kinds and bool(inner) and below)
+        return self.positional[value]
 
     def _is_shared(self, value: Value) -> bool:
         """Whether all lanes have the same, which nothing else in the kernel computes."""
         if self.vector is None or self.is_varying(value):
+            return False
+        if self.guarded and not self._is_positional(value):
             return False
         return not any(isinstance(part, Local) for part in post_order([value]))
 
@@ -125,32 +157,52 @@ class ValueEmitter:
             self.shared[value] = name
         return self.shared[value]
 
-    def _text(self, value: Value) -> str:
+    def _text(self, value: Value, kind: str) -> str:
         match value:
-            case Const(number, dtype):
-                return f"splat<{REGISTER[dtype]}, L>({literal(number, dtype)})"
+            case Const(number, _):
+                return f"splat<{kind}, L>({literal(number, _computed(value))})"
             case IndexValue(expr):
-                return self._positions(expr)
+                return self._positions(expr, kind)
             case Load():
                 return self._load(value)
             case Op() if text := self._first_lanes(value):
                 return text
-            case Op(name, args, dtype):
-                return self._operation(name, [self.done[a] for a in args], args, dtype)
+            case Op():
+                return self._operation(value)
             case CheckedIndex(inner, size):
-                return f"checked<L>({self.done[inner]}, {kernel_index(size)}, arguments.error)"
+                index = never_negative(value)
+                check, asked = ("checked", inner) if index is None else ("within", index)
+                at = f"{check}<L>({self._wide(asked)}, {kernel_index(size)}, arguments.error)"
+                return at if kind == "int64_t" else f"convert<{kind}, int64_t, L>({at})"
             case Masked():
                 return self._masked(value)
         raise TypeError(f"there is no C++ for {type(value).__name__}")
 
-    def _positions(self, expr: IndexExpr) -> str:
+    def _operation(self, op: Op) -> str:
+        """Narrow operands stay so where the result is narrow, or none of their bits is lost."""
+        first = op.args[0]
+        if (
+            op.name == "to"
+            and isinstance(first, IndexValue)
+            and not (op.dtype.is_reduced_precision or op.dtype is DType.bool_)
+            and not self.is_varying(first)
+        ):
+            kind = register_of(op)
+            return f"splat<{kind}, L>(({kind})({kernel_index(first.expr)}))"
+        stays = is_narrow(op) or op.name == "to"
+        stays = stays or (op.name in COMPARISONS and all(is_narrow(arg) for arg in op.args))
+        names = [self.done[arg] if stays else self._wide(arg) for arg in op.args]
+        source = _computed(first) if stays else first.dtype
+        return operation(op.name, names, op.args, source, _computed(op))
+
+    def _positions(self, expr: IndexExpr, kind: str) -> str:
         stride = as_index(0) if self.vector is None else stride_of(expr, self.vector)
-        start = f"splat<int64_t, L>({kernel_index(expr)})"
+        start = f"splat<{kind}, L>(({kind}){kernel_index(expr)})"
         if stride is not None:
             if stride.is_constant and stride.as_int() == 0:
                 return start
-            return f"{start} + iota<L>() * ({kernel_index(stride)})"
-        return f"gather_index<L>([&](int64_t l) {{ return {self._at_lane(expr)}; }})"
+            return f"{start} + iota<L, {kind}>() * ({kind})({kernel_index(stride)})"
+        return f"gather_index<L, {kind}>([&](int64_t l) {{ return {self._at_lane(expr)}; }})"
 
     def _first_lanes(self, value: Value) -> str:
         """C++ of a comparison that holds in the first lanes alone, or in all but these; else empty.
@@ -184,30 +236,41 @@ class ValueEmitter:
         layout = self.layouts[load.buffer]
         plain = [as_index(0) if isinstance(i, Value) else i for i in load.index]
         offset = layout.linear(plain)
-        pairs = zip(load.index, layout.stride, strict=True)
-        chosen = [(i, kernel_index(stride)) for i, stride in pairs if isinstance(i, Value)]
+        chosen = [(place, kernel_index(stride)) for place, stride in self._places(load)]
         return self._access(load.buffer, offset, chosen)
+
+    def _places(self, load: Load) -> list[tuple[Value, IndexExpr]]:
+        """The coordinates that are computed, and their strides."""
+        pairs = zip(load.index, self.layouts[load.buffer].stride, strict=True)
+        return recombined([(i, stride) for i, stride in pairs if isinstance(i, Value)])
 
     def _access(self, name: str, offset: IndexExpr, chosen: list[tuple[Value, str]]) -> str:
         """Elements at `offset` and, further, at values times their strides."""
-        fixed, moving, lanes = "", "", ""
+        moves = [(value, stride) for value, stride in chosen if self.is_varying(value)]
+        narrow = fits(self.layouts[name]) and all(is_narrow(value) for value, _ in moves)
+        of = "int32_t" if narrow else "int64_t"
+        fixed, moving, lanes = "", "", []
         for value, stride in chosen:
-            if not self.is_varying(value):
+            if (value, stride) not in moves:
                 place = self.shared.get(value, self.done[value])
-                fixed += f" + {place}[0] * ({stride})"
+                fixed += f" + (int64_t)({place})[0] * ({stride})"
             else:
-                moving += f" + {self.done[value]}[l] * ({stride})"
-                lanes += f" + {self.done[value]} * ({stride})"
+                place = self.done[value] if narrow else self._wide(value)
+                moving += f" + (int64_t)({self.done[value]})[l] * ({stride})"
+                lanes.append(place if stride == "1" else f"{place} * ({of})({stride})")
         kind, step = self.stride(offset)
         if not moving and kind == "uniform":
             return f"load_uniform<L>({name} + {kernel_index(offset)}{fixed})"
         if not moving and kind == "unit":
             return f"load<L>({name} + {kernel_index(offset)}{fixed})"
         if moving and kind != "irregular":
-            places = (
-                f"iota<L>() * ({step}){lanes}" if kind != "uniform" else lanes.removeprefix(" + ")
-            )
-            return f"gather_at<L>({name} + {kernel_index(offset)}{fixed}, {places})"
+            if kind != "uniform":
+                lanes.insert(0, f"iota<L, {of}>() * ({of})({step})")
+            start, places = f"{kernel_index(offset)}{fixed}", " + ".join(lanes)
+            if narrow and all(self._is_positional(value) for value, _ in moves):
+                behind = kernel_index(last_offset(self.layouts[name]) + 1)
+                return f"gather_near<L>({name}, {start}, {places}, {behind})"
+            return f"gather_at<L, {of}>({name} + {start}, {places})"
         place = f"l * ({step})" if kind in ("strided", "unit", "uniform") else self._at_lane(offset)
         base = f"{kernel_index(offset)}{fixed}" if kind != "irregular" else f"0{fixed}"
         return f"gather<L>({name} + {base}, [&](int64_t l) {{ return {place}{moving}; }})"
@@ -287,16 +350,20 @@ class ValueEmitter:
         return moves or any(self.varying[operand] for operand in value.operands)
 
     def _masked(self, masked: Masked) -> str:
-        mask, other = self.done[masked.mask], self.done[masked.other]
+        mask, other = self.done[masked.mask], self._wide(masked.other)
         dtype = REGISTER[masked.dtype]
         if not _has_load(masked.value):
-            return f"select<{dtype}, L>({mask}, {self.done[masked.value]}, {other})"
+            return f"select<{dtype}, L>({mask}, {self._wide(masked.value)}, {other})"
         inner = ValueEmitter(
             self.layouts,
             self.vector,
             self.locals_,
             prefix=f"{self.prefix}{len(self.lines)}g",
             varying_locals=self.varying_locals,
+            hoisted=self.hoisted,
+            shared={} if self.hoisted is None else self.shared,
+            guarded=True,
+            tables=self.tables,
         )
         condition = self._share(masked.mask) if self._is_shared(masked.mask) else mask
         result = inner.emit(masked.value)
@@ -314,146 +381,15 @@ class ValueEmitter:
             f"return {result}; }}, {other})"
         )
 
-    def _operation(
-        self, name: str, args: list[str], values: tuple[Value, ...], dtype: DType
-    ) -> str:
-        source = values[0].dtype
-        register = REGISTER[dtype]
-        match name:
-            case "to" if (
-                isinstance(values[0], IndexValue)
-                and not (dtype.is_reduced_precision or dtype is DType.bool_)
-                and (not self.is_varying(values[0]))
-            ):
-                return f"splat<{register}, L>(({register})({kernel_index(values[0].expr)}))"
-            case "to" if is_number(values[0]) and source is DType.f64 and dtype is DType.f32:
-                return f"splat<float, L>((float)({args[0]})[0])"
-            case "to":
-                return convert(args[0], source, dtype)
-            case "bitcast":
-                return f"bitcast<{register}, L>({args[0]})"
-            case "where":
-                return f"select<{register}, L>({args[0]}, {args[1]}, {args[2]})"
-            case "add" | "mul" if source is DType.bool_:
-                return f"{args[0]} {'|' if name == 'add' else '&'} {args[1]}"
-            case "logical_not":
-                return f"~{args[0]}"
-            case "bitwise_not":
-                return f"~{args[0]}"
-            case "maximum" | "minimum" if source is DType.bool_:
-                return f"{args[0]} {'|' if name == 'maximum' else '&'} {args[1]}"
-            case "maximum" | "minimum":
-                limit = values[1]
-                if isinstance(limit, Const) and limit.value == limit.value:
-                    name = "at_least" if name == "maximum" else "at_most"
-                return f"{name}<L, {register}>({args[0]}, {args[1]})"
-        if name in _COMPARE and source is DType.bool_:
-            return f"as_mask<L>({args[1]} {_COMPARE[name]} {args[0]})"  # true is -1
-        if name in _COMPARE:
-            return f"as_mask<L>({args[0]} {_COMPARE[name]} {args[1]})"
-        infix = _INFIX.get(name) or _BITS.get(name) or _LOGICAL.get(name)
-        if infix is not None:
-            return f"{args[0]} {infix} {args[1]}"
-        return _function(name, args, REGISTER[source], source)
+
+def _computed(value: Value) -> DType:
+    """The type that a value is computed in."""
+    return DType.i32 if is_narrow(value) else value.dtype
 
 
-def _function(name: str, args: list[str], register: str, source: DType) -> str:
-    first = args[0]
-    zero, one = f"splat<{register}, L>(0)", f"splat<{register}, L>(1)"
-    table: dict[str, Callable[[], str]] = {
-        "neg": lambda: f"-{first}",
-        "abs": lambda: _absolute(first, register, source),
-        "square": lambda: f"{first} * {first}",
-        "fma": lambda: f"{first} * {args[1]} + {args[2]}",
-        "reciprocal": lambda: f"{one} / {first}",
-        "rsqrt": lambda: f"{one} / v_sqrt<L, {register}>({first})",
-        "sign": lambda: (
-            f"select<{register}, L>(as_mask<L>({first} > {zero}), {one}, "
-            f"select<{register}, L>(as_mask<L>({first} < {zero}), {zero} - {one}, {zero}))"
-        ),
-        "isnan": lambda: f"as_mask<L>({first} != {first})",
-        "isinf": lambda: f"as_mask<L>(({first} == {first}) & (({first} - {first}) != {zero}))",
-        "signbit": lambda: f"as_mask<L>(v_copysign<L, {register}>({one}, {first}) < {zero})",
-        "floordiv": lambda: f"v_floordiv<L, {register}>({first}, {args[1]}, arguments.error)",
-        "rem": lambda: f"v_rem<L, {register}>({first}, {args[1]}, arguments.error)",
-        "truncdiv": lambda: (
-            f"v_trunc<L, {register}>({first} / {args[1]})"
-            if source.is_float
-            else f"v_truncdiv<L, {register}>({first}, {args[1]}, arguments.error)"
-        ),
-        "fmod": lambda: (
-            f"v_fmod<L, {register}>({first}, {args[1]})"
-            if source.is_float
-            else f"v_modulus<L, {register}>({first}, {args[1]}, arguments.error)"
-        ),
-        "pow": lambda: (
-            f"v_pow<L, {register}>({first}, {args[1]})"
-            if source.is_float
-            else f"v_power<L, {register}>({first}, {args[1]})"
-        ),
-        "lshift": lambda: f"{first} << {args[1]}",
-        "rshift": lambda: f"{first} >> {args[1]}",
-    }
-    if name in table:
-        return table[name]()
-    if name in _VECTOR_CALLS:
-        return f"v_{name}<L, {register}>({', '.join(args)})"
-    raise TypeError(f"there is no C++ for operation {name!r}")
-
-
-def _absolute(first: str, register: str, source: DType) -> str:
-    if register == "float":
-        return f"magnitude<L>({first})"
-    if not source.is_signed:
-        return first
-    zero = f"splat<{register}, L>(0)"
-    negated = f"{zero} - {first}"
-    if source.is_float:
-        return f"v_copysign<L, {register}>({first}, splat<{register}, L>(1))"
-    return f"select<{register}, L>(as_mask<L>({first} < {zero}), {negated}, {first})"
-
-
-def convert(text: str, source: DType, target: DType) -> str:
-    """C++ that casts lanes as ATen's copy does."""
-    start, end = REGISTER[source], REGISTER[target]
-    if source is DType.bool_:
-        bits = f"({text} & 1)"
-        return (
-            bits
-            if end == "int32_t" and target is not DType.bool_
-            else (text if target is DType.bool_ else f"convert<{end}, int32_t, L>{bits}")
-        )
-    if target is DType.bool_:
-        return f"as_mask<L>({text} != splat<{start}, L>(0))"
-    converted = text if start == end else f"convert<{end}, {start}, L>({text})"
-    if target is DType.bf16:
-        return f"round_bf16<L>({converted})"
-    if target is DType.f16:
-        return f"round_f16<L>({converted})"
-    return converted
-
-
-def literal(number: Scalar, dtype: DType) -> str:
-    """A constant as a C++ literal of its register type."""
-    if dtype is DType.bool_:
-        return "-1" if number else "0"
-    if not dtype.is_float:
-        return f"({REGISTER[dtype]}){_integer(int(number), dtype)}"
-    suffix = "" if dtype is DType.f64 else "f"
-    value = float(number)
-    if math.isnan(value):
-        return f'__builtin_nan{suffix}("")'
-    if math.isinf(value):
-        return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
-    if suffix and abs(value) > 3.4028235677973366e38:
-        return f"{'-' if value < 0 else ''}__builtin_inff()"
-    return f"{value!r}{suffix}"
-
-
-def _integer(number: int, dtype: DType) -> str:
-    if number == -(2**63):
-        return "(-9223372036854775807LL - 1)"
-    return f"{number}{'ULL' if dtype is DType.u64 else 'LL'}"
+def register_of(value: Value) -> str:
+    """What a lane holds of a value."""
+    return REGISTER[_computed(value)]
 
 
 def combined(store: Store, old: str, new: str, lanes: str) -> str:

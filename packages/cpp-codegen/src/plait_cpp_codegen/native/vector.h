@@ -114,6 +114,21 @@ template <int L> struct Memory<half, L> {
   }
 };
 
+template <int L> INLINE bool any(mask<L> m) {
+#if defined(__AVX512F__)
+  if constexpr (L == 16) return __builtin_ia32_cmpd512_mask(m, mask<L>{}, 4, -1);  // 4: unequal
+#if defined(__AVX512VL__)
+  if constexpr (L == 8) return __builtin_ia32_cmpd256_mask(m, mask<L>{}, 4, -1);
+  if constexpr (L == 4) return __builtin_ia32_cmpd128_mask(m, mask<L>{}, 4, -1);
+#endif
+#endif
+  int32_t r = 0; for (int l = 0; l < L; ++l) r |= m[l]; return r;
+}
+// A comparison's result as a mask.
+template <int L, class C> INLINE mask<L> as_mask(C c) {
+  if constexpr (sizeof(C) == 4 * L) return (mask<L>)c;
+  else return __builtin_convertvector(c, mask<L>);
+}
 template <int L, class M> INLINE auto load(const M* p) { return Memory<M, L>::load(p); }
 template <int L, class M, class V> INLINE void store(M* p, V x) { Memory<M, L>::store(p, x); }
 template <int L, class M> INLINE auto load_uniform(const M* p) {
@@ -125,22 +140,57 @@ template <int L, class M, class F> INLINE auto gather(const M* p, F offset) {
   for (int l = 0; l < L; ++l) r[l] = Memory<M, 1>::load(p + offset(l))[0];
   return r;
 }
-// Elements at offsets that a vector holds.
-template <int L, class M> INLINE auto gather_at(const M* p, vec<int64_t, L> offsets) {
+// Elements at offsets that a vector of O holds.
+template <int L, class O, class M> INLINE auto gather_at(const M* p, vec<O, L> offsets) {
   typedef typename Memory<M, 1>::R R;
-#if defined(__AVX512F__)
-  if constexpr (L == 8 && sizeof(R) == sizeof(M) && sizeof(M) == 4)
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+  if constexpr (L == 16 && sizeof(O) == 4 && sizeof(R) == sizeof(M) && sizeof(M) == 4)
+    return (vec<R, L>)__builtin_ia32_gathersiv16sf(vec<float, 16>{}, p, (vec<int, 16>)offsets, -1, 4);
+  else if constexpr (L == 8 && sizeof(O) == 4 && sizeof(R) == sizeof(M) && sizeof(M) == 4)
+    return (vec<R, L>)__builtin_ia32_gather3siv8sf(vec<float, 8>{}, p, (vec<int, 8>)offsets, -1, 4);
+  else if constexpr (L == 8 && sizeof(O) == 4 && sizeof(R) == sizeof(M) && sizeof(M) == 8)
+    return (vec<R, L>)__builtin_ia32_gathersiv8df(vec<double, 8>{}, p, (vec<int, 8>)offsets, -1, 8);
+  else if constexpr (L == 8 && sizeof(O) == 8 && sizeof(R) == sizeof(M) && sizeof(M) == 4)
     return (vec<R, L>)__builtin_ia32_gatherdiv16sf(vec<float, 8>{}, p, (vec<long long, 8>)offsets, -1, 4);
-  else if constexpr (L == 8 && sizeof(R) == sizeof(M) && sizeof(M) == 8)
+  else if constexpr (L == 8 && sizeof(O) == 8 && sizeof(R) == sizeof(M) && sizeof(M) == 8)
     return (vec<R, L>)__builtin_ia32_gatherdiv8df(vec<double, 8>{}, p, (vec<long long, 8>)offsets, -1, 8);
   else
 #endif
   {
-    int64_t at[L]; memcpy(at, &offsets, sizeof at);
+    O at[L]; memcpy(at, &offsets, sizeof at);
     vec<R, L> r;
     for (int l = 0; l < L; ++l) r[l] = Memory<M, 1>::load(p + at[l])[0];
     return r;
   }
+}
+#if defined(__AVX512F__)
+#define WIDE_PERMUTES true
+#else
+#define WIDE_PERMUTES false
+#endif
+#if defined(__AVX2__)
+// Lanes by number, each of which is one of the vector's.
+template <int L, class V> INLINE V permuted(V x, vec<int32_t, L> from) {
+  if constexpr (L == 8) return (V)__builtin_ia32_permvarsf256((vec<float, 8>)x, (vec<int, 8>)from);
+#if defined(__AVX512F__) && defined(__clang__)
+  else return (V)__builtin_ia32_permvarsf512((vec<float, 16>)x, (vec<int, 16>)from);
+#elif defined(__AVX512F__)
+  else return (V)__builtin_ia32_permvarsf512_mask((vec<float, 16>)x, (vec<int, 16>)from, vec<float, 16>{}, -1);
+#endif
+}
+#endif
+// The same where neighbours are likely to lie within one vector of memory, as what follows from
+// positions does: that is loaded and permuted. `behind` is the offset behind the last element.
+template <int L, class M> INLINE auto gather_near(const M* p, int64_t start, vec<int32_t, L> offsets, int64_t behind) {
+#if defined(__AVX2__)
+  if constexpr (sizeof(M) == 4 && sizeof(typename Memory<M, 1>::R) == 4 && (L == 8 || (L == 16 && WIDE_PERMUTES))) {
+    const int64_t first = start + offsets[0];
+    const vec<int32_t, L> from = offsets - offsets[0];
+    if (!any<L>(as_mask<L>((vec<uint32_t, L>)from >= (uint32_t)L)) && first + L <= behind)
+      return permuted<L>(Memory<M, L>::load(p + first), from);
+  }
+#endif
+  return gather_at<L, int32_t>(p + start, offsets);
 }
 template <int L, class M, class V, class F> INLINE void scatter(M* p, F offset, V x) {
   for (int l = 0; l < L; ++l) Memory<M, 1>::store(p + offset(l), vec<typename Memory<M, 1>::R, 1>{x[l]});
@@ -163,19 +213,13 @@ template <class V> INLINE V hidden(V x) {
 #endif
   return x;
 }
-template <int L> INLINE vec<int64_t, L> iota() {
-  vec<int64_t, L> r; for (int l = 0; l < L; ++l) r[l] = l; return hidden(r);
+template <int L, class T> INLINE vec<T, L> iota() {
+  vec<T, L> r; for (int l = 0; l < L; ++l) r[l] = l; return hidden(r);
 }
 // True in the first n lanes; n may be negative, or more than there are.
 template <int L> INLINE mask<L> first_lanes(int64_t n) {
   mask<L> lane; for (int l = 0; l < L; ++l) lane[l] = l;
   return (mask<L>)(hidden(lane) < (int32_t)(n < 0 ? 0 : n > L ? L : n));
-}
-template <int L> INLINE bool any(mask<L> m) {
-#if defined(__AVX512F__)
-  if constexpr (L == 16) return __builtin_ia32_cmpd512_mask(m, mask<L>{}, 4, -1);  // 4: unequal
-#endif
-  int32_t r = 0; for (int l = 0; l < L; ++l) r |= m[l]; return r;
 }
 template <int L> INLINE bool all(mask<L> m) {
   return !any<L>(~m);
@@ -187,11 +231,6 @@ template <class T, int L> INLINE vec<T, L> select(mask<L> m, vec<T, L> a, vec<T,
   else if constexpr (sizeof(T) == 8) return convert<int64_t, int32_t, L>(m) ? a : b;
   else if constexpr (sizeof(T) == 2) return convert<int16_t, int32_t, L>(m) ? a : b;
   else return convert<int8_t, int32_t, L>(m) ? a : b;
-}
-// A comparison's result as a mask.
-template <int L, class C> INLINE mask<L> as_mask(C c) {
-  if constexpr (sizeof(C) == 4 * L) return (mask<L>)c;
-  else return __builtin_convertvector(c, mask<L>);
 }
 // `value(lanes, lane)` is only evaluated where m holds.
 template <int L, class T, class F, class M> INLINE vec<T, L> guarded(M m, F value, vec<T, L> other) {
@@ -247,18 +286,21 @@ template <int L, class T, class F> INLINE T fold(vec<T, L> x, F combine) {
 // Of a kernel: buffers, where an error goes, and sizes (of functions for several sizes).
 struct Arguments { void* const* p; int32_t* error; const int64_t* n; };
 
-template <int L, class F> INLINE vec<int64_t, L> gather_index(F at) {
-  vec<int64_t, L> r; for (int64_t l = 0; l < L; ++l) r[l] = at(l); return hidden(r);
+template <int L, class T, class F> INLINE vec<T, L> gather_index(F at) {
+  vec<T, L> r; for (int64_t l = 0; l < L; ++l) r[l] = at(l); return hidden(r);
 }
-// Indices in [-size, size), negative ones from the end; others set the error and become 0.
-template <int L> INLINE vec<int64_t, L> checked(vec<int64_t, L> i, int64_t size, int32_t* error) {
-  vec<int64_t, L> x = i + ((vec<int64_t, L>)(i < 0) & size);
+// Indices in [0, size); others set the error and become 0.
+template <int L> INLINE vec<int64_t, L> within(vec<int64_t, L> x, int64_t size, int32_t* error) {
   vec<int64_t, L> outside = (vec<int64_t, L>)((vec<uint64_t, L>)x >= (uint64_t)size);
   if (__builtin_expect(any<L>(as_mask<L>(outside)), false)) {
     __atomic_store_n(error, INDEX_OUT_OF_RANGE, __ATOMIC_RELAXED);
     x = x & ~outside;
   }
   return x;
+}
+// Indices in [-size, size), negative ones from the end; others set the error and become 0.
+template <int L> INLINE vec<int64_t, L> checked(vec<int64_t, L> i, int64_t size, int32_t* error) {
+  return within<L>(i + ((vec<int64_t, L>)(i < 0) & size), size, error);
 }
 template <class R, int L, class V> INLINE vec<R, L> bitcast(V x) { vec<R, L> r; memcpy(&r, &x, sizeof r); return r; }
 

@@ -99,9 +99,9 @@ def take(ctx: LoweringContext, x: TensorExpr, indices: TensorExpr) -> Lowered:
     if total.is_constant and total.as_int() == 0:
         return None if ctx.result.numel() else ctx.pointwise(dims, constant(0, x.dtype))
     places: list[Place] = []
-    for extent, step in zip(x.shape, row_major(x.shape), strict=True):
-        counted = Op("floordiv", [chosen, as_value(step)])
-        places.append(Op("rem", [counted, as_value(extent)]))
+    for axis, (extent, step) in enumerate(zip(x.shape, row_major(x.shape), strict=True)):
+        counted = chosen if step is ONE else Op("floordiv", [chosen, as_value(step)])
+        places.append(Op("rem", [counted, as_value(extent)]) if axis else counted)
     return ctx.pointwise(dims, gathered(readable(ctx, x), places))
 
 
