@@ -303,18 +303,16 @@ class Preparation:
         given = args[self.count :]
         for place, stands, plan in self.drawings:
             generator = given[place]
-            run.moved += (Moved(generator, generator.get_state(), run.since, plan.move),)
+            run.moved.append(Moved(generator, generator.get_state(), plan.move))
             for draw in plan.waiting:
                 given[stands][draw + 1].data = plan.draws[draw](generator)
         for place, known, numbers in self.numbers:
             *expected, before = given[known]
-            run.numbers += (MovedNumbers(given[place], before, numbers),)
+            run.numbers.append(MovedNumbers(given[place], before, numbers))
             if [*numbers.run(given[place])] != expected:
                 raise DrawnMeanwhileError
-        for setter, read in self.steps:
-            value = read(given)
-            run.settings += ((setter, value),)
-            setter(value)
+        for setter, value in self.steps:
+            setter(value(given))
         return args[: self.count]
 
 

@@ -67,7 +67,9 @@ C_FUNCTION(log2) C_FUNCTION(log10) C_FUNCTION(tan)
 C_FUNCTION(asin) C_FUNCTION(acos) C_FUNCTION(atan) C_FUNCTION(sinh) C_FUNCTION(cosh)
 C_FUNCTION(asinh) C_FUNCTION(acosh) C_FUNCTION(atanh) C_FUNCTION(erfc) C_FUNCTION(lgamma)
 C_FUNCTION(floor) C_FUNCTION(ceil) C_FUNCTION(trunc)
-C_FUNCTION2(pow) C_FUNCTION2(atan2) C_FUNCTION2(hypot) C_FUNCTION2(copysign) C_FUNCTION2(fmod)
+C_FUNCTION2(pow) C_FUNCTION2(atan2) C_FUNCTION2(hypot) C_FUNCTION2(copysign)
+INLINE float c_fmod(float x, float y) { return __builtin_fmodf(x, y); }
+INLINE double c_fmod(double x, double y) { return __builtin_fmod(x, y); }
 INLINE float c_round(float x) { return __builtin_rintf(x); }
 INLINE double c_round(double x) { return __builtin_rint(x); }
 EACH_LANE(round, c_round)
@@ -168,38 +170,25 @@ INLINE double sigmoid_f64(double x) {
   double e = __builtin_exp(-__builtin_fabs(x)), r = 1.0 / (1.0 + e);
   return x < 0.0 ? e * r : r;
 }
-// erf x: Cephes' polynomials, in x^2 below 1, through e^(-x^2) above.
+// erf x: N. Juffa's polynomials, in x^2 near 0, of log(1 - erf |x|) further out.
 template <int L> INLINE vec<float, L> erf_f32(vec<float, L> x) {
-  vec<float, L> a = magnitude<L>(x);
-  vec<float, L> z = x * x;
-  vec<float, L> p = z * 7.853861353153693e-5f - 8.010193625184903e-4f;
-  p = p * z + 5.188327685732524e-3f;
-  p = p * z - 2.685381193529856e-2f;
-  p = p * z + 1.128358514861418e-1f;
-  p = p * z - 3.761262582423300e-1f;
-  p = p * z + 1.128379165726710e+0f;
-  p = p * x;
-  if (!any<L>(as_mask<L>(!(a <= 1.0f)))) return p;
-  vec<float, L> far = pick<L>(a > 1.0f, a, splat<float, L>(1.0f));
-  vec<float, L> q = reciprocal<L>(pick<L>(far > 10.0f, splat<float, L>(10.0f), far));
-  vec<float, L> y = q * q;
-  vec<float, L> u = y * 2.326819970068386e-2f - 1.387039388740657e-1f;
-  u = u * y + 3.687424674597105e-1f;
-  u = u * y - 5.824733027278666e-1f;
-  u = u * y + 6.210004621745983e-1f;
-  u = u * y - 4.944515323274145e-1f;
-  u = u * y + 3.404879937665872e-1f;
-  u = u * y - 2.741127028184656e-1f;
-  u = u * y + 5.638259427386472e-1f;
-  vec<float, L> w = y * -1.047766399936249e+1f + 1.297719955372516e+1f;
-  w = w * y - 7.495518717768503e+0f;
-  w = w * y + 2.921019019210786e+0f;
-  w = w * y - 1.015265279202700e+0f;
-  w = w * y + 4.218463358204948e-1f;
-  w = w * y - 2.820767439740514e-1f;
-  w = w * y + 5.641895067754075e-1f;
-  vec<float, L> tail = 1.0f - exp_f32<L, true>(-z) * q * pick<L>(a < 2.0f, u, w);
-  return pick<L>(a <= 1.0f, p, with_sign<L>(tail, x));
+  vec<float, L> a = magnitude<L>(x), z = x * x;
+  vec<float, L> p = z * -5.96761703e-4f + 4.99119423e-3f;
+  p = p * z - 2.67681349e-2f;
+  p = p * z + 1.12819925e-1f;
+  p = p * z - 3.76125336e-1f;
+  p = p * z + 1.28379166e-1f;
+  p = p * x + x;
+  if (!any<L>(as_mask<L>(!(a <= 0.927734375f)))) return p;
+  vec<float, L> far = pick<L>(a > 10.0f, splat<float, L>(10.0f), a), y = far * far;
+  vec<float, L> q = far * -1.72853470e-5f + 3.83197126e-4f;
+  q = q * y + (far * -3.88396438e-3f + 2.42546219e-2f);
+  q = q * far - 1.06777877e-1f;
+  q = q * far - 6.34846687e-1f;
+  q = q * far - 1.28717512e-1f;
+  q = q * far - far;
+  vec<float, L> tail = 1.0f - exp_f32<L, true>(q);
+  return pick<L>(a > 0.927734375f, with_sign<L>(tail, x), p);
 }
 // sin and cos: |x| = n pi/2 + r in four steps; far from 0 the C library reduces exactly.
 template <int L, bool COSINE> __attribute__((noinline, cold)) static void circular_far(const float* x, float* y) {
@@ -285,7 +274,34 @@ template <int L, class T> INLINE vec<T, L> v_floordiv(vec<T, L> a, vec<T, L> b, 
   }
   return r;
 }
+// fmod of floats by double division: exact where the quotient has at most 28 bits, as the product
+// of it and a float has 52 then, and quotients that are no integers differ from all by more than
+// their rounding. False where some lane needs the C library.
+template <int L> INLINE bool fmod_f32(vec<float, L> a, vec<float, L> b, vec<float, L>& r) {
+  constexpr int N = L > 8 ? 8 : L;
+  for (int at = 0; at < L; at += N) {
+    vec<float, N> x, y;
+    memcpy(&x, (const float*)&a + at, sizeof x); memcpy(&y, (const float*)&b + at, sizeof y);
+    const vec<double, N> n = __builtin_convertvector(x, vec<double, N>), d = __builtin_convertvector(y, vec<double, N>);
+    const vec<double, N> q = n / d;
+    if (any<N>(as_mask<N>(!(q < 268435456.0) | !(q > -268435456.0) | !(d <= 3.5e38) | !(d >= -3.5e38)))) return false;
+    const vec<int32_t, N> whole = __builtin_convertvector(q, vec<int32_t, N>);
+    x = with_sign<N>(__builtin_convertvector(n - __builtin_convertvector(whole, vec<double, N>) * d, vec<float, N>), x);
+    memcpy((float*)&r + at, &x, sizeof x);
+  }
+  return true;
+}
+template <int L, class T> INLINE vec<T, L> v_fmod(vec<T, L> a, vec<T, L> b) {
+  vec<T, L> r;
+  if constexpr (is_real<T> && sizeof(T) == 4) if (fmod_f32<L>(a, b, r)) return r;
+  for (int l = 0; l < L; ++l) r[l] = c_fmod(a[l], b[l]);
+  return r;
+}
 template <int L, class T> INLINE vec<T, L> v_rem(vec<T, L> a, vec<T, L> b, int32_t* error) {
+  if constexpr (is_real<T>) {
+    const vec<T, L> zero{}, m = v_fmod<L, T>(a, b);
+    return select<T, L>(as_mask<L>(m != zero) & (as_mask<L>(m < zero) ^ as_mask<L>(b < zero)), m + b, m);
+  }
   vec<T, L> r;
   for (int l = 0; l < L; ++l) {
     T m = remainder_of<T>(a[l], b[l], error);
