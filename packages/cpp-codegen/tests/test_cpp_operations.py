@@ -184,3 +184,36 @@ def test_integers_divide_as_in_eager(dtype):
         executable(x, y)
     with pytest.raises(RuntimeError, match=r"^ZeroDivisionError$"):
         x // y
+
+
+def test_remainders_of_floats_are_exact():
+    """Quotients of few bits, of many, none at all; zeros keep their sign."""
+    generator = torch.Generator().manual_seed(3)
+    special = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, 3e38, -0.7, 2.0**28])
+    left, right = torch.meshgrid(special, special, indexing="ij")
+    small = torch.randn(700, generator=generator)
+    many = small * torch.randint(1, 2**27, (700,), generator=generator)
+    x = torch.cat([left.flatten(), small * 9, many, many * 1e6, many])
+    y = torch.cat([right.flatten(), small.flip(0), small, small, torch.full((700,), 0.7)])
+    names = ["fmod", "rem"]
+    actual = build(schedule(pointwise_graph([x, y], {n: _two(n) for n in names})))(x, y)
+    pairs = list(zip(x.tolist(), y.tolist(), strict=True))
+    truncated = torch.tensor([_fmod(a, b) for a, b in pairs])
+    moved = (truncated != 0) & ((truncated < 0) != (y < 0))
+    floored = torch.where(moved, truncated + y, truncated)
+    for name, found, expected in zip(names, actual, (truncated, floored), strict=True):
+        assert torch.equal(found.isnan(), expected.isnan()), name
+        found, expected = found.nan_to_num(5.0), expected.nan_to_num(5.0)
+        assert torch.equal(found, expected), name
+        assert torch.equal(found.signbit(), expected.signbit()), name
+
+
+def _two(name):
+    return lambda a, b: Op(name, [a, b])
+
+
+def _fmod(a, b):
+    try:
+        return math.fmod(a, b)
+    except ValueError:
+        return math.nan

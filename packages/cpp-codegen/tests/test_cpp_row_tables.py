@@ -48,7 +48,7 @@ def test_indices_of_all_rows(columns):
     chosen = CheckedIndex(Load("index", [j.expr], DType.i64), as_index(70))
     value = Load("x", [i.expr, chosen], DType.f32)
     graph = graph_of([buffer("x", x), buffer("index", index)], (i, j), value)
-    assert "table0" in text_of(graph)
+    assert ("table0" in text_of(graph)) is (columns >= 40)  # few columns: vectors along rows
     (actual,), _ = both(graph, [x, index])
     assert torch.equal(actual, x[:, index])
     index[columns - 1] = 70
