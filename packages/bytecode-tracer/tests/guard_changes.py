@@ -107,6 +107,12 @@ def _negated(tensor: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(tensor.clone())
 
 
+def _conjugates(tensor: torch.Tensor) -> torch.Tensor:
+    """A negated view of the same memory, made of public operators, with odd strides."""
+    pairs = torch.view_as_complex(tensor.view(-1, 2)).conj().imag
+    return pairs.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
 def _inner(world: World) -> nn.Linear:
     return world.block.inner
 
@@ -202,6 +208,8 @@ CHANGES: dict[str, Change] = {
     "parameter's data dtype": _data(_weight, lambda t: t.double()),
     "parameter's data shape": _data(_weight, lambda t: torch.ones(5, 3)),
     "parameter's data sign": _data(_weight, _negated),
+    "parameter's sign, same memory": _data(_weight, torch._neg_view),
+    "sign by a view of conjugates, same memory": _data(lambda w: w.block.dense, _conjugates),
     "parameter frozen": toggle(_weight, "requires_grad", lambda w: False),
 }
 

@@ -63,6 +63,7 @@ class Block(nn.Module):
         numbers = torch.ones(2, 3, dtype=torch.complex64)
         self.register_buffer("complex", numbers)
         self.register_buffer("imaginary", numbers.clone().imag)
+        self.register_buffer("dense", torch.ones(2, 2))
 
 
 class OtherBlock(Block):

@@ -1,8 +1,12 @@
-"""The native check, the Python check and the evaluator of guards say the same, always."""
+"""The native checks, the Python check and the evaluator of guards say the same, always."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import tempfile
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -12,15 +16,30 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plait_bytecode_tracer.guards import Kind, first_failure
-from plait_bytecode_tracer.guards.native import NATIVE, Call, guarded
+from plait_bytecode_tracer.guards.native import NATIVE, Call, NativeGuards, guarded
 from plait_bytecode_tracer.guards.python import python_check
 from plait_bytecode_tracer.values.sources import Constants
 
 requires_native = pytest.mark.skipif(NATIVE.wait() is None, reason=f"no native: {NATIVE.failure}")
 
 
+@functools.cache
+def without_reader() -> ModuleType:
+    """The native module of a machine that has no compiler of C++."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "no-compiler")
+        path.write_text("#!/bin/sh\nexit 1\n")
+        path.chmod(0o755)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PLAIT_CACHE_DIR", folder)
+            patch.setenv("CXX", str(path))
+            module = NativeGuards().wait()
+    assert module is not None
+    return module
+
+
 class Twins:
-    """One tree, checked in all three ways."""
+    """One tree, checked in all ways."""
 
     def __init__(self, world: World, keep: list[bool] | None = None) -> None:
         constants = Constants()
@@ -32,15 +51,17 @@ class Twins:
         count = len(world.arguments)
         self.python = python_check(self.tree, constants, count)
         call = Call(lambda *inputs: inputs, self.tree.outputs, None, (), 0, None)
-        assert NATIVE.module is not None
-        self.native = guarded(NATIVE.module, self.tree, constants, count, call)
+        self.native = [
+            guarded(module, self.tree, constants, count, call)
+            for module in (NATIVE.module, without_reader())
+        ]
 
     def failing(self) -> int | None:
-        """The guard that fails, on which all agree; the native check goes its short way last."""
+        """The guard that fails, on which all agree; native checks go their short way last."""
         arguments = self.world.arguments
         failure = first_failure(self.tree, arguments, self.constants.objects)
         expected = None if failure is None else failure.number
-        for check in (self.python, *[self.native.check] * 5):
+        for check in (self.python, *[native.check for native in self.native for _ in range(5)]):
             found = check(*arguments)
             if isinstance(found, tuple):
                 assert expected is None, self.tree.guards[expected]
@@ -62,6 +83,14 @@ class Twins:
 @requires_native
 def test_every_kind_is_guarded_in_the_world():
     assert {guard.kind for guard in all_guards(World(), Constants())} == set(Kind)
+
+
+@requires_native
+def test_tensors_are_read_where_they_are_with_a_compiler_of_cpp():
+    tensor = torch.empty(2)
+    assert NATIVE.module.describe(tensor)[-2:] == (6, -1)  # float32, the CPU
+    assert NATIVE.module.describe(tensor.to_sparse().to_dense())[-2:] == (6, -1)
+    assert without_reader().describe(tensor)[-2:] == (-1, -1)
 
 
 @requires_native

@@ -39,7 +39,7 @@ def test_sampled_programs_behave_as_in_eager(topic):
     missing = missing_requirement(topic)
     if missing:
         pytest.skip(f"{missing} is not installed")
-    verdicts = [run_case(case, limit=10) for case in sample(topic)]
+    verdicts = [run_case(case, limit=60) for case in sample(topic)]
     assert [f"{v.case.id}: {v.difference}" for v in verdicts if not v.right] == []
 
 

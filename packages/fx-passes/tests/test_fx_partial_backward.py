@@ -55,11 +55,8 @@ def test_random_programs_from_some_of_their_results(start, monkeypatch):
             continue  # runs eagerly
         run = wrap_training(joint, parts, parts.forward.module(), parts.backward.module(), gm)
         got = gradients(run, make, order, retain=retain)
-        flow = joint.flow.reached
         text = f"{seed} {order} {retain}\n{gm.code}\n{joint.flow}"
         for mine, theirs in zip(got, wanted, strict=True):
-            if isinstance(mine, str) and not isinstance(theirs, str) and len(set(flow)) > 1:
-                break  # one node runs, and frees, what the inputs of all results come from
             if isinstance(mine, str) or isinstance(theirs, str):
                 assert mine == theirs, text
                 continue

@@ -1,17 +1,18 @@
 """Random numbers that a graph has drawn before it failed: a call made anew draws them again.
 
-What a graph draws from the CPU's default generator is undone by giving that its state from before.
-Other generators draw before the graph, what is known: they go back unless another thread has drawn
-from them since, which would get the same numbers twice.
+A generator goes back to its state from before unless another thread has drawn from it since, whose
+numbers would come twice. Generators beside the CPU's default one draw before the graph, what is
+known. What the graph itself has drawn from the default one is found in `aftermath.redrawing`.
 """
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -68,6 +69,56 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
             yield from _tensors(item)
 
 
+class Clock:
+    """When generators were last taken back, by a number that grows with each time.
+
+    What has begun to draw before another call took back what it had drawn cannot tell from the
+    state alone who has drawn since: it may have come there twice.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times: dict[int, int] = {}
+        """By the generators' ids; one that is new at an old place is at worst not taken back."""
+        self.now = 0
+
+    def take_back(
+        self, generator: torch.Generator, left: torch.Tensor, before: torch.Tensor, since: int
+    ) -> bool:
+        """Give a generator its state from before, if it is in the state that a call has left.
+
+        The call has read the state from before after the time `since`. A thread that is about to
+        draw, past all that holds it up, may do so in the midst of this.
+        """
+        now: Iterator[Any] = map(torch.Generator.get_state, [generator])
+        wanted: Any = left
+        for function in _AS_VALUE:
+            now, wanted = map(function, now), function(wanted)
+        found = itertools.compress([generator], map(operator.eq, [wanted], now))
+        setting = map(torch.Generator.set_state, found, [before])
+        with self._lock:
+            if self._times.get(id(generator), 0) > since:
+                return False
+            self._times[id(generator)] = self.now + 1
+            # No instruction of Python's, at which another thread could go on, comes in between.
+            is_back = bool([*setting])
+            self.now += 1  # what begins from now on finds the generator as it is
+            return is_back
+
+
+def _as_value() -> tuple[Callable[[Any], Any], ...]:
+    """What makes of a state something that is equal to that of an equal one, in C alone."""
+    try:
+        import numpy as np
+    except ImportError:
+        return (torch.Tensor.tolist,)
+    return torch.Tensor.numpy, np.ndarray.tobytes  # many times faster
+
+
+_AS_VALUE = _as_value()
+CLOCK = Clock()
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
     """A generator that has drawn before a graph."""
@@ -75,21 +126,21 @@ class Moved:
     generator: torch.Generator
     before: torch.Tensor
     """Its state before."""
+    since: int
+    """A time of `CLOCK` before that was read."""
     move: Callable[[torch.Generator], None]
     """Moves a generator as this one has been moved."""
 
     def take_back(self) -> bool:
-        """Give the generator its state from before, unless another thread has moved it since.
-
-        A thread that is about to draw, past all that holds it up, may do so in the midst of this.
-        """
+        """Give the generator its state from before, unless another thread has moved it since."""
         copy = torch.Generator().set_state(self.before)
         self.move(copy)
-        now = map(torch.Tensor.tolist, map(torch.Generator.get_state, [self.generator]))
-        is_same = map(operator.eq, [copy.get_state().tolist()], now)
-        found = itertools.compress([self.generator], is_same)
-        # No instruction of Python's, at which another thread could go on, comes in between.
-        return bool([*map(torch.Generator.set_state, found, [self.before])])
+        return CLOCK.take_back(self.generator, copy.get_state(), self.before, self.since)
+
+
+def is_alone() -> bool:
+    """Whether this is the process's only thread of Python's."""
+    return _thread._count() == 0
 
 
 @dataclass(slots=True)
@@ -100,25 +151,43 @@ class Run:
     """What it has raised."""
     before: torch.Tensor | None = None
     """The state of the default generator; None: that is not to be undone."""
-    moved: list[Moved] = field(default_factory=list)
-    numbers: list[MovedNumbers] = field(default_factory=list)
+    is_alone: bool = False
+    """Whether there was no other thread when it began."""
+    since: int = 0
+    """A time of `CLOCK` before it began."""
+    settings: tuple[tuple[Callable[..., Any], Any], ...] = ()
+    """What has set the default generator since, and to what."""
+    moved: tuple[Moved, ...] = ()
+    numbers: tuple[MovedNumbers, ...] = ()
     """Python's generators that have drawn."""
     is_lost: bool = False
     """Whether another thread has drawn from one of those since."""
-    inputs: Sequence[Any] = ()
-    """What the graph was called with."""
+    inputs: Sequence[Any] | None = None
+    """What the graph was called with; None: it has not begun."""
 
     def take_back_numbers(self) -> None:
         """Undo what has been drawn from Python's generators."""
-        while self.numbers:
-            self.is_lost |= not self.numbers.pop().take_back()
+        for each in reversed(self.numbers):
+            self.is_lost |= not each.take_back()
+        self.numbers = ()
 
-    def undo(self) -> None:
-        """Undo what has been drawn."""
-        if self.before is not None:
-            torch.default_generator.set_state(self.before)
+    def undo(self, left: Callable[[], torch.Tensor]) -> None:
+        """Undo what has been drawn.
+
+        `left` says in which state the default generator is if this run alone has drawn from it.
+        """
+        self.rewind(left)
         for each in self.moved:
             each.take_back()
+
+    def rewind(self, left: Callable[[], torch.Tensor]) -> None:
+        """Undo what has been drawn from the default generator."""
+        if self.before is None:
+            return
+        if self.is_alone and is_alone():
+            torch.default_generator.set_state(self.before)
+        else:
+            CLOCK.take_back(torch.default_generator, left(), self.before, self.since)
 
 
 Prepare: TypeAlias = Callable[[tuple[Any, ...], "Run"], tuple[Any, ...]]
@@ -142,8 +211,9 @@ class Rewinding:
         self._local = threading.local()
 
     def __call__(self, *args: Any) -> Any:
-        run = Run()
+        run = Run(since=CLOCK.now)
         if self.rewinds:
+            run.is_alone = is_alone()
             run.before = torch.default_generator.get_state()
         try:
             run.inputs = args if self._prepare is None else self._prepare(args, run)

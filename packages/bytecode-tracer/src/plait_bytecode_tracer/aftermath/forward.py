@@ -224,7 +224,7 @@ class _Values:
 
     def _take_drawn(self, known: dict[str, Any]) -> None:
         """Give what stands for the draws of generators the numbers with which the graph ran."""
-        if self._drawn is None:
+        if self._drawn is None or self._drawn.inputs is None:
             return
         names = [node.name for node in self._progress.node.graph.find_nodes(op="placeholder")]
         given = dict(zip(names, self._drawn.inputs, strict=True))

@@ -41,6 +41,7 @@ from plait_bytecode_tracer.aftermath.progress import (
     memory_of_inputs,
     progress_of,
 )
+from plait_bytecode_tracer.aftermath.redrawing import state_left
 from plait_bytecode_tracer.aftermath.saving import Saving, Watched, changed_places
 from plait_bytecode_tracer.capture import Capture
 from plait_bytecode_tracer.exceptions.user_lines import with_user_lines
@@ -49,7 +50,7 @@ from plait_bytecode_tracer.frames.binding import call_with_values
 from plait_bytecode_tracer.graph.shown import keeping
 from plait_bytecode_tracer.outside.draws import DrawnMeanwhileError
 from plait_bytecode_tracer.rewinding import Rewinding, Run
-from plait_bytecode_tracer.tensors.ambient import has_failed
+from plait_bytecode_tracer.tensors.ambient import has_failed, restoring
 from plait_utils import PlaitError, get_logger
 from plait_utils.checks import is_check_failure
 
@@ -124,8 +125,10 @@ class Aftermath:
             else:
                 progress = progress_of(error, self.module)
             if self._may_begin_again(error, progress):
+                if drawn is not None:
+                    drawn.undo(self._left(drawn, progress, error))
                 progress = None  # it has frames
-                return self._again(error, drawn, values)
+                return self._again(error, values)
             if progress is None:
                 raise self._noted(error, "its backend does not tell how far it came")
             has_failed(error)  # its handlers see it, so that nobody else has to restore modes
@@ -150,9 +153,20 @@ class Aftermath:
             is_hidden = self._is_undone(error, draws_again=True)
         if not is_hidden:
             return progress
-        if drawn is not None and drawn.before is not None:
-            torch.default_generator.set_state(drawn.before)
+        if drawn is not None:
+            drawn.rewind(self._left(drawn, progress, error))
         return beginning(graph, error)
+
+    def _left(
+        self, drawn: Run, progress: Progress | None, error: BaseException
+    ) -> Callable[[], torch.Tensor]:
+        """What finds the state in which the graph's own draws left the default generator."""
+        graph, before = self.capture.graph_module.graph, dict(self.capture.state.ambient.before)
+        stops = not is_interruption(error)
+        left: Callable[[], torch.Tensor] = restoring(
+            lambda: state_left(drawn, graph, progress, error, stops=stops), before
+        )
+        return left
 
     def _may_begin_again(self, error: BaseException, progress: Progress | None) -> bool:
         """Whether nothing shows of what the graph has done, by now, and it may be done anew."""
@@ -176,9 +190,7 @@ class Aftermath:
             return False
         return all(map(allowed, self.capture.graph_module.graph.nodes)) and self.undo(error)
 
-    def _again(self, error: BaseException, drawn: Run | None, values: Sequence[Any]) -> Any:
-        if drawn is not None:
-            drawn.undo()
+    def _again(self, error: BaseException, values: Sequence[Any]) -> Any:
         _forget(error)
         result = call_with_values(self.function, values)
         get_logger("tracer").info(
@@ -221,8 +233,10 @@ def prepared(
     module = capture.graph_module
     in_order = runs_in_order(run, capture)
     made = run
+    prepare = capture.preparation
+    rewinds = is_rewound(module.graph, is_set=prepare is not None and bool(prepare.steps))
     run, undo = _undoing(capture, made)
-    if capture.state.has_checks and run is made:
+    if (capture.state.has_checks or rewinds) and run is made:
         run = getattr(made, "unchanged_on_error", made)  # it does not try in another way first
     uninterrupted = None
     if not in_order and _is_interruptible(module.graph):
@@ -230,8 +244,6 @@ def prepared(
     if _is_captured(run, capture) and not all(map(_is_without_trace, module.graph.nodes)):
         module = keeping(module)
         run = module.forward
-    prepare = capture.preparation
-    rewinds = is_rewound(module.graph, is_set=prepare is not None and bool(prepare.steps))
     if not rewinds and prepare is None:
         return run, Aftermath(function, capture, module, undo, None, uninterrupted, in_order)
     drawing = Rewinding(run, prepare, rewinds=rewinds)

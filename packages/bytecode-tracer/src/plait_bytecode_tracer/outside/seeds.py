@@ -303,16 +303,18 @@ class Preparation:
         given = args[self.count :]
         for place, stands, plan in self.drawings:
             generator = given[place]
-            run.moved.append(Moved(generator, generator.get_state(), plan.move))
+            run.moved += (Moved(generator, generator.get_state(), run.since, plan.move),)
             for draw in plan.waiting:
                 given[stands][draw + 1].data = plan.draws[draw](generator)
         for place, known, numbers in self.numbers:
             *expected, before = given[known]
-            run.numbers.append(MovedNumbers(given[place], before, numbers))
+            run.numbers += (MovedNumbers(given[place], before, numbers),)
             if [*numbers.run(given[place])] != expected:
                 raise DrawnMeanwhileError
-        for setter, value in self.steps:
-            setter(value(given))
+        for setter, read in self.steps:
+            value = read(given)
+            run.settings += ((setter, value),)
+            setter(value)
         return args[: self.count]
 
 

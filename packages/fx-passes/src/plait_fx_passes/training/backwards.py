@@ -9,6 +9,7 @@ from typing import TypeAlias
 import torch
 
 from plait_fx_passes.aten_graph import AtenGraph
+from plait_fx_passes.training.freeing import Pattern
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
 from plait_fx_passes.training.picking import Picker, picker
@@ -67,7 +68,7 @@ class Backwards:
         self._compile = compile_part
         self._extra = extra
         self._lock = threading.Lock()
-        self._made: dict[tuple[bool, ...], _Part] = {}
+        self._made: dict[Pattern | tuple[Pattern, frozenset[int]], _Part] = {}
         self._shapes = [
             Tangent(node.meta["val"]) for node in parts.backward.placeholders[len(parts.saved) :]
         ]
@@ -77,6 +78,7 @@ class Backwards:
         saved: tuple[torch.Tensor, ...],
         tangents: Sequence[torch.Tensor | None],
         pattern: tuple[bool, ...],
+        inputs: frozenset[int] | None = None,
     ) -> Gradients:
         """The gradient of each input, None for those that no given tangent reaches.
 
@@ -84,8 +86,10 @@ class Backwards:
             saved: what the forward has saved.
             tangents: the gradient of each differentiable result, or None.
             pattern: for each of these whether it is given.
+            inputs: of which gradients are wanted; all others are None. None for all.
         """
-        part = self._made.get(pattern) or self._part(pattern)
+        key = pattern if inputs is None else (pattern, inputs)
+        part = self._made.get(key) or self._part(pattern, inputs)
         given: list[torch.Tensor] = []
         wrapped = False
         for n, shape in part.tangents:
@@ -98,19 +102,22 @@ class Backwards:
 
     def needed(self, pattern: tuple[bool, ...]) -> tuple[int, ...]:
         """Which of the saved tensors the backward for these tangents uses."""
-        part = self._made.get(pattern) or self._part(pattern)
+        part = self._made.get(pattern) or self._part(pattern, None)
         return part.takes
 
-    def _part(self, given: tuple[bool, ...]) -> _Part:
+    def _part(self, given: tuple[bool, ...], inputs: frozenset[int] | None) -> _Part:
+        reached = self._joint.flow.inputs([n for n, is_given in enumerate(given) if is_given])
+        wanted = reached if inputs is None else reached & inputs
         with self._lock:
-            if given not in self._made:
-                self._made[given] = self._make(given)
-            return self._made[given]
+            part = self._made.get((given, wanted))
+            if part is None:
+                part = self._made[given, wanted] = self._make(given, wanted)
+            self._made[given if inputs is None else (given, inputs)] = part
+            return part
 
     @postponed_collections()
-    def _make(self, given: tuple[bool, ...]) -> _Part:
+    def _make(self, given: tuple[bool, ...], reached: frozenset[int]) -> _Part:
         joint, backward, saved = self._joint, self._parts.backward, len(self._parts.saved)
-        reached = joint.flow.inputs([n for n, is_given in enumerate(given) if is_given])
         wanted = {
             place - joint.result_count: index
             for index, place in enumerate(joint.gradients)

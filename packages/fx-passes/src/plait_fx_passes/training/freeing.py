@@ -119,17 +119,26 @@ class Freeing:
         before: Left | None = ctx.left
         return spent if before is None else spent | before.spent
 
-    def free(self, ctx: Any, held: tuple[torch.Tensor, ...], spent: frozenset[int]) -> None:
-        """Forget what no other backward can need, after one that frees ``spent``."""
+    def free(
+        self,
+        ctx: Any,
+        held: tuple[torch.Tensor, ...],
+        spent: frozenset[int],
+        *,
+        unfinished: bool = False,
+    ) -> None:
+        """Forget what no other backward can need, after one that frees ``spent``; nothing yet where
+        it is ``unfinished``, and its pass goes on."""
         left: Left | None = ctx.left
-        is_all = spent == self.everything
+        is_all = spent == self.everything and not unfinished
         if is_all:
             ctx.before = ctx.watched = None
-        if left is None:
+        if left is None and not unfinished:
             ctx.left = self._nothing if is_all else Left(spent, held, versions_of(held))
             return
-        now = spent - left.barred
-        ctx.left = Left(spent, None if is_all else held, left.versions, now, _running_pass())
+        versions = versions_of(held) if left is None else left.versions
+        now = spent if left is None else spent - left.barred
+        ctx.left = Left(spent, None if is_all else held, versions, now, _running_pass())
 
     def share(self, ctx: Any, held: tuple[torch.Tensor, ...]) -> None:
         """Others are to run steps of the node, too (:meth:`run_by_others`)."""

@@ -7,7 +7,7 @@ backward raises where such an input was changed since, by the program's caller o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from weakref import ReferenceType, ref
 
 import torch
@@ -54,8 +54,8 @@ def noting_writes(places: Places) -> Note | None:
     def note(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
         node = next((each.grad_fn for each in results if each.grad_fn is not None), None)
         if node is not None:
-            found = (*(getattr(node, "watched", None) or ()), *watched(places, inputs))
-            setattr(node, "watched", found)  # noqa: B010  # for mypy
+            holder: Any = getattr(node, "call", node)  # which one of several nodes shares
+            holder.watched = (*(holder.watched or ()), *watched(places, inputs))
 
     return note
 

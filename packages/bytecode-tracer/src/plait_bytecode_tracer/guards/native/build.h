@@ -26,8 +26,8 @@ static int build_node(Guarded *self, Node *node, PyObject *spec)
 
 static Facts *build_facts(PyObject *spec)
 {
-    PyObject *shape = PyTuple_GET_ITEM(spec, 6), *strides = PyTuple_GET_ITEM(spec, 7);
-    PyObject *high = PyTuple_GET_ITEM(spec, 10);
+    PyObject *shape = PyTuple_GET_ITEM(spec, 8), *strides = PyTuple_GET_ITEM(spec, 9);
+    PyObject *high = PyTuple_GET_ITEM(spec, 12);
     size_t sizes = 4 * (size_t)PyTuple_GET_SIZE(shape) * sizeof(int64_t);
     Facts *facts = array(1, sizeof(Facts) + sizes);
     if (facts == NULL)
@@ -39,16 +39,18 @@ static Facts *build_facts(PyObject *spec)
     facts->dtype.lanes = (uint16_t)number(spec, 3);
     facts->device.device_type = (int32_t)number(spec, 4);
     facts->device.device_id = (int32_t)number(spec, 5);
+    facts->seen_dtype = (int32_t)number(spec, 6);
+    facts->seen_device = (int32_t)number(spec, 7);
+    facts->is_readable = read_tensor != NULL && facts->seen_dtype >= 0;
     facts->ndim = (int32_t)PyTuple_GET_SIZE(shape);
-    facts->is_complex = (int8_t)number(spec, 8);
-    facts->requires_grad = (int8_t)number(spec, 9);
+    facts->is_complex = (int8_t)number(spec, 10);
+    facts->requires_grad = (int8_t)number(spec, 11);
     for (int32_t n = 0; n < facts->ndim; n++) {
         facts->shape[n] = (int64_t)number(shape, n);
         facts->shape[facts->ndim + n] = (int64_t)number(strides, n);
     }
     for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(high); n++)
         facts->shape[2 * facts->ndim + n] = (int64_t)number(high, n);
-    facts->may_negate = (int8_t)negates_in_place(facts);
     return facts;
 }
 

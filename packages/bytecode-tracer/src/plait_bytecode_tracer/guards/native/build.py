@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import atexit
 import importlib.machinery
-import importlib.resources
 import importlib.util
 import os
-import platform
-import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,19 +15,20 @@ import torch
 
 from plait_bytecode_tracer.guards.exact import ABSENT, same_constant, same_order
 from plait_bytecode_tracer.guards.kinds import storage_pattern
+from plait_bytecode_tracer.guards.native.units import (
+    GUARDS,
+    TENSORS,
+    BuildError,
+    Compiling,
+    Unit,
+    suffix,
+)
 from plait_bytecode_tracer.residual.steps import Step, run_steps
-from plait_utils import DiskCache, get_logger, stable_hash
+from plait_utils import DiskCache, get_logger
 
-_NAME = "plait_guards"
-_FLAGS = ("-O3", "-shared", "-fPIC", "-w")
-_COMPILERS = ("cc", "gcc", "clang", "g++", "clang++")
 _TIMEOUT_SECONDS = 120
 _SWITCH = "PLAIT_NATIVE_GUARDS"
 """Set to 0 in the environment, it keeps guards in Python."""
-
-
-class BuildError(Exception):
-    """The native check cannot be built or loaded; the Python one goes on."""
 
 
 class NativeGuards:
@@ -48,9 +44,8 @@ class NativeGuards:
         """Why there is no native check, if that is known."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._compiler: subprocess.Popen[bytes] | None = None
+        self._compiling = Compiling(_TIMEOUT_SECONDS)
         self._waiting: list[Callable[[], None]] = []
-        self._stopping = False
 
     def request(self, ready: Callable[[], None] | None = None) -> ModuleType | None:
         """The module if it is there; else start getting it, and call `ready` when it has come.
@@ -83,23 +78,29 @@ class NativeGuards:
         try:
             if os.environ.get(_SWITCH) == "0":
                 raise BuildError(f"{_SWITCH} is 0")
-            cache, key = DiskCache(), _key()
-            built = cache.get_file(key, _suffix())
-            if built is not None:
-                self.module = _load(built)
+            cache = DiskCache()
+            guards, tensors = (cache.get_file(u.key(), suffix()) for u in (GUARDS, TENSORS))
+            if guards is not None and tensors is not None:
+                self.module = _load(guards, tensors)
                 return
         except (BuildError, OSError, ImportError) as error:
             self._fail(error)
             return
         self._thread = threading.Thread(
-            target=self._build, args=(cache, key), name="plait-guards-build", daemon=True
+            target=self._build, args=(cache,), name="plait-guards-build", daemon=True
         )
         atexit.register(self._stop)
         self._thread.start()
 
-    def _build(self, cache: DiskCache, key: str) -> None:
+    def _build(self, cache: DiskCache) -> None:
         try:
-            module = _load(cache.get_or_build(key, _suffix(), self._compile))
+            guards = self._built(cache, GUARDS)
+            try:
+                tensors = self._built(cache, TENSORS)
+            except (BuildError, OSError) as error:
+                get_logger("tracer").debug("guards read tensors by calls: %s", error)
+                tensors = None
+            module = _load(guards, tensors)
         except (BuildError, OSError, ImportError) as error:
             self._fail(error)
             return
@@ -107,89 +108,26 @@ class NativeGuards:
             self.module = module
             waiting, self._waiting = self._waiting, []
         for ready in waiting:
-            if not self._stopping:
+            if not self._compiling.is_stopped:
                 ready()
+
+    def _built(self, cache: DiskCache, unit: Unit) -> Path:
+        return cache.get_or_build(unit.key(), suffix(), self._compiling.run(unit))
 
     def _fail(self, error: Exception) -> None:
         self.failure = str(error)
         self._waiting.clear()
         get_logger("tracer").debug("guards are checked in Python: %s", error)
 
-    def _compile(self, output: Path) -> None:
-        import sysconfig  # with its data, which a warm start does without
-
-        compiler = _compiler()
-        include = sysconfig.get_path("include")
-        if not Path(include, "Python.h").exists():
-            raise BuildError(f"Python's headers are not installed in {include}")
-        for name, text in _sources().items():
-            output.with_name(name).write_text(text, encoding="utf-8")
-        source = output.with_name("guarded.c")
-        command = [compiler, *_FLAGS, "-x", "c", f"-I{include}", str(source), "-o", str(output)]
-        if self._stopping:
-            raise BuildError("the process is about to end")
-        self._compiler = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-        )
-        try:
-            _, errors = self._compiler.communicate(timeout=_TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            self._compiler.kill()
-            raise BuildError(f"{compiler} took longer than {_TIMEOUT_SECONDS} s") from error
-        if self._compiler.returncode != 0:
-            words = errors.decode(errors="replace").strip()
-            raise BuildError(f"{compiler} failed: {words[:1000]}")
-
     def _stop(self) -> None:
         """At the interpreter's end: end the compiler, and let the thread tidy up."""
-        self._stopping = True
-        if self._compiler is not None and self._compiler.poll() is None:
-            self._compiler.kill()
+        self._compiling.stop()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
 
 
-def _sources() -> dict[str, str]:
-    """The C files by name: one translation unit, and what it includes."""
-    folder = importlib.resources.files(__package__)
-    return {
-        entry.name: entry.read_text(encoding="utf-8")
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if entry.name.endswith((".c", ".h"))
-    }
-
-
-def _suffix() -> str:
-    return importlib.machinery.EXTENSION_SUFFIXES[0]
-
-
-def _key() -> str:
-    """What the binary depends on: the source, and the interpreter that loads it.
-
-    The compiler is not among it: any that builds this builds the same behaviour.
-    """
-    sources = tuple(_sources().items())
-    return stable_hash(
-        "native guards", sources, _suffix(), sys.platform, platform.machine(), _FLAGS
-    )
-
-
-def _compiler() -> str:
-    configured = os.environ.get("CC", "").split()
-    for name in (*configured[:1], *_COMPILERS):
-        path = shutil.which(name)
-        if path is not None:
-            return path
-    raise BuildError("no C compiler was found")
-
-
-def _load(path: Path) -> ModuleType:
-    loader = importlib.machinery.ExtensionFileLoader(_NAME, str(path))
-    spec = importlib.util.spec_from_loader(_NAME, loader)
-    if spec is None:
-        raise BuildError(f"{path} cannot be loaded")
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
+def _load(guards: Path, tensors: Path | None) -> ModuleType:
+    module = _extension(GUARDS, guards)
     table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if table is None:
         raise BuildError("this torch has no DLPack exchange table")
@@ -197,12 +135,63 @@ def _load(path: Path) -> ModuleType:
     try:
         module.setup(
             *(table, tensor.requires_grad, tensor.is_neg, tensor.is_conj),
-            *(same_constant, same_order, storage_pattern, ABSENT),
-            *(torch.Tensor, torch.nn.Parameter, Step, run_steps),
+            *(None if tensors is None else _reader(tensors), same_constant, same_order),
+            *(storage_pattern, ABSENT, torch.Tensor, torch.nn.Parameter, Step, run_steps),
         )
     except (TypeError, RuntimeError, ValueError) as error:
         raise BuildError(str(error)) from error
     return module
+
+
+def _extension(unit: Unit, path: Path) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(unit.name, str(path))
+    spec = importlib.util.spec_from_loader(unit.name, loader)
+    if spec is None:
+        raise BuildError(f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def _reader(path: Path) -> object | None:
+    """What reads tensors where they are; None where it does not read what they are."""
+    try:
+        module = _extension(TENSORS, path)
+    except (BuildError, ImportError) as error:
+        get_logger("tracer").debug("guards read tensors by calls: %s", error)
+        return None
+    found: list[bool] = []
+    # No mode of this thread's reaches tensors of another.
+    thread = threading.Thread(
+        target=lambda: found.append(_reads(module)), name="plait-guards-probe"
+    )
+    thread.start()
+    thread.join()
+    return module.reader() if found == [True] else None
+
+
+def _reads(module: ModuleType) -> bool:
+    """Whether tensors of several kinds are found to be what they are."""
+    plain = torch.arange(12.0).reshape(3, 4)
+    pairs = plain.to(torch.complex64)
+    probes = {
+        6: (plain, torch.nn.Parameter(plain), plain.T[1:], torch._neg_view(plain), plain[:0]),
+        4: (torch.tensor(7),),
+        9: (pairs, pairs.conj()),
+    }
+    return all(
+        module.find(probe, probe._cdata) and module.describe(probe) == (number, *_described(probe))
+        for number, tensors in probes.items()
+        for probe in tensors
+    )
+
+
+def _described(tensor: torch.Tensor) -> tuple[object, ...]:
+    """What tensors.cpp reads of a tensor of the CPU beside its dtype, as Python reads it."""
+    return (
+        *(-1, tensor.data_ptr(), tuple(tensor.shape), tensor.stride()),
+        *(tensor.requires_grad, tensor.is_neg(), tensor.is_conj()),
+    )
 
 
 NATIVE = NativeGuards()

@@ -295,7 +295,7 @@ def _keeps_class(cls: object) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _dlpack(native: ModuleType, dtype: torch.dtype, device: torch.device) -> tuple[int, ...] | None:
-    """How the exchange table describes a dtype and device; None where it cannot."""
+    """How the exchange table and the reader describe a dtype and device; None where they cannot."""
     try:
         described: tuple[int, ...] = native.describe(torch.empty(0, dtype=dtype, device=device))
     except (RuntimeError, BufferError, TypeError, NotImplementedError):

@@ -1,54 +1,42 @@
 /* Guards, one by one: tensors, storage, and all other kinds. */
 
-/* `pinned`: the value is the very object that passed before. Then its sign bit is read
- * again only if it has come to lie elsewhere in memory, or `may_negate`. A tensor object
- * gets or loses the bit only by having another tensor put into it (`.data = `). */
-enum { LOOSE, PINNED, QUICK }; /* quick: fail rather than let other threads run meanwhile */
-
-/* Whether a tensor of these facts can be a negated view of the memory that it had before:
- * of the imaginary part of conjugated complex numbers, which lie two by two. */
-static int negates_in_place(Facts *facts)
-{
-    enum { FLOAT = 2 };
-    if (facts->dtype.code != FLOAT || !facts->is_exact)
-        return facts->dtype.code == FLOAT;
-    for (int32_t n = 0; n < facts->ndim; n++)
-        if (facts->shape[n] > 1 && facts->shape[facts->ndim + n] % 2)
-            return 0;
-    return 1;
-}
-
-static int has_sizes(Facts *facts, DLTensor *found)
+static int has_sizes(Facts *facts, const int64_t *shape, const int64_t *strides)
 {
     int32_t count = facts->ndim;
     if (facts->is_exact) {
         int32_t n = 0; /* most often one or two: not worth a call of memcmp */
-        while (n < count && found->shape[n] == facts->shape[n] &&
-               found->strides[n] == facts->shape[count + n])
+        while (n < count && shape[n] == facts->shape[n] && strides[n] == facts->shape[count + n])
             n++;
         return n == count;
     }
     int64_t *low = facts->shape, *high = facts->shape + 2 * count;
     for (int32_t n = 0; n < count; n++)
-        if (found->shape[n] < low[n] || found->shape[n] > high[n] ||
-            found->strides[n] < low[count + n] || found->strides[n] > high[count + n])
+        if (shape[n] < low[n] || shape[n] > high[n] || strides[n] < low[count + n] ||
+            strides[n] > high[count + n])
             return 0;
     return 1;
 }
 
-static inline int check_tensor(Check *check, Facts *facts, PyObject *value, int pinned, void **data)
+static inline int matches(Facts *facts, Seen *seen)
+{
+    return seen->dtype == facts->seen_dtype && seen->device == facts->seen_device &&
+           seen->ndim == facts->ndim && !seen->is_negated && !seen->is_conjugated &&
+           (facts->requires_grad < 0 || seen->requires_grad == facts->requires_grad) &&
+           has_sizes(facts, seen->shape, seen->strides);
+}
+
+/* By what torch offers to C: a call for each fact, in which other threads may run. */
+static int check_by_calls(Facts *facts, PyObject *value, void **data)
 {
     DLTensor found;
-    if (Py_TYPE(value) != facts->cls)
-        return 0;
     if (exchange->describe(value, &found) != 0)
         return raised();
     if (memcmp(&found.dtype, &facts->dtype, sizeof(DLDataType)) != 0 ||
         found.ndim != facts->ndim || found.device.device_type != facts->device.device_type ||
-        found.device.device_id != facts->device.device_id)
+        found.device.device_id != facts->device.device_id ||
+        !has_sizes(facts, found.shape, found.strides))
         return 0;
-    if (!has_sizes(facts, &found))
-        return 0;
+    *data = found.data;
     if (facts->requires_grad >= 0) {
         PyObject *needs = requires_grad_get(value, requires_grad_closure);
         if (needs == NULL)
@@ -57,22 +45,19 @@ static inline int check_tensor(Check *check, Facts *facts, PyObject *value, int 
         if ((needs == Py_True) != facts->requires_grad)
             return 0;
     }
-    int held;
-    if (facts->is_complex && (held = returns_false(is_conj_method, value)) <= 0)
-        return held;
-    int is_known = pinned && facts->last == value && facts->last_data == found.data;
-    if (pinned == QUICK ? !is_known : !is_known || facts->may_negate) {
-        if (pinned == QUICK)
-            return 0;
-        if ((held = returns_false(is_neg_method, value)) <= 0)
-            return held;
-        if (check->remembers) {
-            facts->last = value;
-            facts->last_data = found.data;
-        }
-    }
-    *data = found.data;
-    return 1;
+    int held = facts->is_complex ? returns_false(is_conj_method, value) : 1;
+    return held > 0 ? returns_false(is_neg_method, value) : held;
+}
+
+static inline int check_tensor(Facts *facts, PyObject *value, void **data)
+{
+    Seen seen;
+    if (Py_TYPE(value) != facts->cls)
+        return 0;
+    if (!facts->is_readable || !read_tensor(value, &seen))
+        return check_by_calls(facts, value, data);
+    *data = seen.data;
+    return matches(facts, &seen);
 }
 
 /* What the guard's slots hold: addresses to compare with later ones, never followed. */
@@ -155,7 +140,7 @@ static PyObject *ask(Guard *guard)
     return PyObject_Vectorcall(function, given, (size_t)count, NULL);
 }
 
-static int check_guard(Check *check, Guard *guard, Node *node, PyObject *value, int pinned)
+static int check_guard(Check *check, Guard *guard, Node *node, PyObject *value)
 {
     void *data = NULL;
     switch (guard->kind) {
@@ -182,7 +167,7 @@ static int check_guard(Check *check, Guard *guard, Node *node, PyObject *value, 
     case FUNCTION:
         return check_function(value, guard->expected);
     case TENSOR: {
-        int held = check_tensor(check, guard->facts, value, pinned, &data);
+        int held = check_tensor(guard->facts, value, &data);
         if (node->slot >= 0)
             check->data[node->slot] = data;
         return held;
@@ -212,7 +197,7 @@ static int check_guard(Check *check, Guard *guard, Node *node, PyObject *value, 
 static int check_numbered(Check *check, Py_ssize_t begin, Py_ssize_t end)
 {
     for (Py_ssize_t n = begin; n < end; n++) {
-        int held = check_guard(check, &check->tree->guards[n], NULL, NULL, 0);
+        int held = check_guard(check, &check->tree->guards[n], NULL, NULL);
         if (held <= 0) {
             check->failed = n;
             return held;

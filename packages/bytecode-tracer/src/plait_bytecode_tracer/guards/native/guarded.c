@@ -1,8 +1,9 @@
 /* Guarded calls: a tree of sources and guards, checked and read in one pass.
  *
  * The tree comes as data (see flatten.py, which writes it, and the enums below, which
- * it shares); python.py renders the same tree as Python, which behaves the same. Only
- * the CPython API and the DLPack exchange table of torch.Tensor are used.
+ * it shares); python.py renders the same tree as Python, which behaves the same. Of torch
+ * only the DLPack exchange table of torch.Tensor is used, and where there is one the reader
+ * of tensors.cpp, which is faster.
  *
  * What need not be checked again. A dict has a version: a number that no other state of
  * any dict ever has (see "Versions"). A node whose dict passed all its checks remembers
@@ -26,6 +27,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "seen.h"
 #include "tree.h"
 #include "versions.h"
 #include "compare.h"
@@ -40,19 +42,22 @@
 #include "watching.h"
 #include "caller.h"
 
-/* setup(exchange table, requires_grad, is_neg, is_conj, same_constant, same_order,
- * storage_pattern, ABSENT, Tensor, Parameter, Step, run_steps): what is needed of torch and of
- * the Python side. */
+/* setup(exchange table, requires_grad, is_neg, is_conj, reader of tensors or None, same_constant,
+ * same_order, storage_pattern, ABSENT, Tensor, Parameter, Step, run_steps): what is needed of torch
+ * and of the Python side. */
 static PyObject *setup(PyObject *module, PyObject *arguments)
 {
-    PyObject *table, *requires_grad, *is_neg, *is_conj, *constants, *order, *pattern,
-        *nothing, *tensor, *parameter, *step, *run;
-    if (!PyArg_ParseTuple(arguments, "OO!O!O!OOOOOOO!O", &table, &PyGetSetDescr_Type, &requires_grad,
-                          &PyMethodDescr_Type, &is_neg, &PyMethodDescr_Type, &is_conj, &constants,
-                          &order, &pattern, &nothing, &tensor, &parameter, &PyType_Type, &step, &run))
+    PyObject *table, *requires_grad, *is_neg, *is_conj, *reader, *constants, *order,
+        *pattern, *nothing, *tensor, *parameter, *step, *run;
+    if (!PyArg_ParseTuple(arguments, "OO!O!O!OOOOOOOO!O", &table, &PyGetSetDescr_Type, &requires_grad,
+                          &PyMethodDescr_Type, &is_neg, &PyMethodDescr_Type, &is_conj, &reader,
+                          &constants, &order, &pattern, &nothing, &tensor, &parameter, &PyType_Type, &step, &run))
         return NULL;
     exchange = PyCapsule_GetPointer(table, "dlpack_exchange_api");
     if (exchange == NULL)
+        return NULL;
+    ReadTensor read = reader == Py_None ? NULL : PyCapsule_GetPointer(reader, READER_NAME);
+    if (read == NULL && reader != Py_None)
         return NULL;
     PyGetSetDef *getset = ((PyGetSetDescrObject *)requires_grad)->d_getset;
     PyMethodDef *neg = ((PyMethodDescrObject *)is_neg)->d_method;
@@ -65,6 +70,7 @@ static PyObject *setup(PyObject *module, PyObject *arguments)
     requires_grad_closure = getset->closure;
     is_neg_method = neg->ml_meth;
     is_conj_method = conj->ml_meth;
+    read_tensor = read;
     Py_XSETREF(same_constant, Py_NewRef(constants));
     Py_XSETREF(same_order, Py_NewRef(order));
     Py_XSETREF(storage_pattern, Py_NewRef(pattern));
@@ -76,14 +82,18 @@ static PyObject *setup(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* describe(tensor): dtype code, bits, lanes, device type, device id. */
+/* describe(tensor): dtype code, bits, lanes, device type, device id; dtype and device as Seen has
+ * them, or -1. */
 static PyObject *describe(PyObject *module, PyObject *tensor)
 {
     DLTensor found;
     if (exchange->describe(tensor, &found) != 0)
         return NULL;
-    return Py_BuildValue("iiiii", found.dtype.code, found.dtype.bits, found.dtype.lanes,
-                         found.device.device_type, found.device.device_id);
+    Seen seen = {.dtype = -1, .device = -1};
+    if (read_tensor != NULL)
+        read_tensor(tensor, &seen);
+    return Py_BuildValue("iiiiiii", found.dtype.code, found.dtype.bits, found.dtype.lanes,
+                         found.device.device_type, found.device.device_id, seen.dtype, seen.device);
 }
 
 static PyMethodDef functions[] = {

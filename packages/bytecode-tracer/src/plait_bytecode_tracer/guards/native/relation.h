@@ -45,8 +45,15 @@ static int read_leaf(Check *check, Guard *guard, Leaf *leaf, int64_t *number)
         return !overflow;
     }
     DLTensor found;
+    Seen seen;
     if (!is_plain_tensor(check, value))
         return 0;
+    if (read_tensor != NULL && read_tensor(value, &seen)) {
+        if (leaf->dim < 0 || leaf->dim >= seen.ndim)
+            return 0;
+        *number = (leaf->read == LEAF_SIZE ? seen.shape : seen.strides)[leaf->dim];
+        return 1;
+    }
     if (exchange->describe(value, &found) != 0) {
         PyErr_Clear();
         return 0;

@@ -21,7 +21,6 @@ static void forget_short_way(Guarded *tree)
     tree->step_count = 0;
     forget_standing(tree, 0);
     tree->loose_count = 0;
-    tree->negatable_count = 0;
     Py_CLEAR(tree->pinned);
 }
 
@@ -157,10 +156,8 @@ static int add_guards(Guarded *tree, Node *node, PyObject *value, int unchanged)
             added = add_length(tree, value, guard->expected);
         else if (guard->kind == FUNCTION)
             added = add_step(tree, FUNCTION_OF, -1, value, guard->expected, 0);
-        else if (guard->kind == TENSOR && !guard->facts->is_complex) {
+        else if (guard->kind == TENSOR && guard->facts->is_readable)
             added = add_step(tree, TENSOR_OF, (int32_t)node->slot, value, guard->facts, 0);
-            tree->negatable_count += guard->facts->may_negate;
-        }
         if (!added)
             return 0;
     }

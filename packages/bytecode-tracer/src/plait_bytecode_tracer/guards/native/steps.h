@@ -98,13 +98,15 @@ static inline int take_step(Check *check, Step *step)
     PyObject *object = step->object;
     switch (step->kind) {
     case TENSOR_OF: {
-        void *data;
-        int held = check_tensor(check, step->other, object, QUICK, &data);
-        if (held > 0 && step->slot >= 0) {
-            check->data[step->slot] = data;
+        Facts *facts = step->other;
+        Seen seen;
+        if (Py_TYPE(object) != facts->cls || !read_tensor(object, &seen) || !matches(facts, &seen))
+            return 0;
+        if (step->slot >= 0) {
+            check->data[step->slot] = seen.data;
             check->held[step->slot] = Py_NewRef(object);
         }
-        return held;
+        return 1;
     }
     case INSTANCE: /* a class is set only to one that keeps the dict's place */
         return (void *)Py_TYPE(object) == step->type && *step->place == step->other &&
@@ -141,22 +143,6 @@ static inline int take_step(Check *check, Step *step)
     return 1;
 }
 
-/* Reading sign bits lets other threads run: it comes last, with the tensors held. */
-static int check_signs(Guarded *tree)
-{
-    PyObject *tensors = PyList_New(0);
-    int held = tensors ? 1 : -1;
-    for (Py_ssize_t n = 0; held > 0 && n < tree->step_count; n++) {
-        Step *step = &tree->steps[n];
-        if (step->kind == TENSOR_OF && ((Facts *)step->other)->may_negate)
-            held = PyList_Append(tensors, step->object) < 0 ? -1 : 1;
-    }
-    for (Py_ssize_t n = 0; held > 0 && n < PyList_GET_SIZE(tensors); n++)
-        held = returns_false(is_neg_method, PyList_GET_ITEM(tensors, n));
-    Py_XDECREF(tensors);
-    return held;
-}
-
 static int take_steps(Check *check)
 {
     Guarded *tree = check->tree;
@@ -164,5 +150,5 @@ static int take_steps(Check *check)
     int held = all_stand(tree);
     for (Step *step = tree->steps; held > 0 && step < end; step++)
         held = take_step(check, step);
-    return held > 0 && tree->negatable_count ? check_signs(tree) : held;
+    return held;
 }

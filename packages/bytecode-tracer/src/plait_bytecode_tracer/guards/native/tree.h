@@ -35,6 +35,7 @@ typedef struct {
 } ExchangeTable;
 
 static const ExchangeTable *exchange;
+static ReadTensor read_tensor; /* or NULL */
 static getter requires_grad_get;
 static void *requires_grad_closure;
 static PyCFunction is_neg_method;
@@ -82,9 +83,8 @@ typedef struct {
     int8_t is_complex;
     int8_t requires_grad; /* -1: whatever it is */
     int8_t is_exact;      /* one shape and strides; else they lie between bounds */
-    int8_t may_negate;    /* it may be a negated view of what it was: see `negates_in_place` */
-    PyObject *last;       /* what was found not to be negated; compared, never followed */
-    void *last_data;
+    int8_t is_readable;   /* where it is, by `read_tensor`, most often */
+    int32_t seen_dtype, seen_device; /* as Seen has them */
     int64_t shape[]; /* the strides follow; unless exact, then the upper bounds of both */
 } Facts;
 
@@ -162,7 +162,6 @@ typedef struct {
     int32_t loose_count;
     int passed;   /* full checks that passed since the short way was last found */
     int patience; /* while positive, it is worth finding it again */
-    int negatable_count; /* tensors of the short way that `may_negate` */
     PyObject *graph; /* NULL: none, and the body gets an empty tuple */
     Py_ssize_t *inputs;
     Py_ssize_t input_count;

@@ -58,7 +58,7 @@ static int visit(Check *check, Node *node, PyObject *value, int pinned)
     for (Py_ssize_t n = node->guards_begin; n < node->guards_end; n++) {
         if ((pinned && guards[n].by_holder) || (unchanged && guards[n].by_itself))
             continue;
-        int held = check_guard(check, &guards[n], node, value, pinned);
+        int held = check_guard(check, &guards[n], node, value);
         if (held <= 0) {
             check->failed = n;
             return held;

@@ -1,0 +1,140 @@
+"""The autograd nodes of a compiled program: what eager's graph of nodes would do, in one, or in
+one for all results that come from the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from plait_fx_passes.training.again import Again
+from plait_fx_passes.training.backwards import Backwards
+from plait_fx_passes.training.differentiating import Gradients, differentiator
+from plait_fx_passes.training.higher import Higher
+from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.partition import Partition, SavedInput
+from plait_fx_passes.training.picking import Picker, picker
+from plait_fx_passes.training.several import Nodes, applied, groups_of
+from plait_fx_passes.training.stands import stands_for
+from plait_fx_passes.training.watching import watched, watched_inputs
+
+Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
+
+_transforms = torch._C._are_functorch_transforms_active
+
+
+def autograd_node(
+    joint: JointGraph,
+    parts: Partition,
+    forward: Compiled,
+    backwards: Backwards,
+    again: Again,
+    higher: Higher,
+    written: Mapping[int, int],
+) -> Compiled:
+    """A function from the program's inputs to its results that autograd can differentiate.
+
+    It returns those that ``forward`` returns, all but the ``written`` ones.
+    """
+    inputs = joint.input_count
+    left = [n for n in range(len(parts.forward.results)) if n not in written]
+    places = {old: new for new, old in enumerate(left)}
+    count = sum(n < joint.result_count for n in left)
+    differentiable = tuple(places[n] for n in joint.tangents)
+    constant = tuple(n for n in range(count) if n not in differentiable)
+    only_tangents = not constant and differentiable == tuple(range(count))
+    pick_saved: Picker[torch.Tensor] = picker(
+        [
+            each.input if isinstance(each, SavedInput) else inputs + places[each.result]
+            for each in parts.saved
+        ]
+    )
+    unwritten, _ = watched_inputs(joint, parts)
+    differentiate = differentiator(joint, parts, backwards, again, higher)
+
+    def differentiate_some(ctx: Any, *given: torch.Tensor | None) -> Gradients:
+        return differentiate(ctx, *[given[n] for n in differentiable])
+
+    class CompiledProgram(torch.autograd.Function):
+        """The forward and backward that were compiled for one graph."""
+
+        @staticmethod
+        def forward(ctx: Any, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            ctx.set_materialize_grads(False)
+            states = again.states() if joint.random else ()
+            own = given[:inputs]
+            # A program may cut its results from one block of memory; no view is returned.
+            found = [each.data if each._is_view() else each for each in forward(*own)]
+            ctx.before = again.remember(given, states)
+            ctx.left = None
+            ctx.watched = watched(unwritten, own) if unwritten else None
+            ctx.save_for_backward(*pick_saved((*own, *found)))
+            if constant:
+                ctx.mark_non_differentiable(*[found[n] for n in constant])
+            return tuple(found[:count])
+
+        backward = staticmethod(differentiate if only_tangents else differentiate_some)
+
+    copies = {n: inputs + place for place, n in enumerate(again.copied)}
+    groups = groups_of(joint.flow, copies)
+    nodes = None
+    if len(groups) > 1:
+        nodes = Nodes(groups, CompiledProgram.forward, differentiate, differentiable)
+    return _entered(CompiledProgram, nodes, joint, again, differentiable)
+
+
+def _entered(
+    node: type[torch.autograd.Function],
+    nodes: Nodes | None,
+    joint: JointGraph,
+    again: Again,
+    differentiable: Sequence[int],
+) -> Compiled:
+    """The node, or several ``nodes``, which are to know copies of some inputs
+    besides, and no history of inputs that no gradient reaches: autograd would run, and free, what
+    these come from. One that the gradient of nothing reaches, as that of a count of what is not
+    zero, is reached all the same."""
+    checked: Compiled = node.apply
+    apply: Compiled = applied(node)
+    placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
+    reached = frozenset().union(*joint.flow.reached)
+    apart = [
+        n
+        for n, node in enumerate(placeholders)
+        if n not in reached and _can_have_history(node.meta["val"])
+    ]
+
+    copied, unsaved = again.copied, again.unsaved
+    if nodes is None and not apart and not copied and not unsaved:
+
+        def enter_as_given(*given: torch.Tensor) -> Sequence[torch.Tensor]:
+            return checked(*given) if _transforms() else apply(*given)
+
+        return enter_as_given
+
+    def enter(*given: torch.Tensor) -> Sequence[torch.Tensor]:
+        inputs = list(given)
+        for n in apart:
+            if inputs[n].requires_grad:
+                inputs[n] = inputs[n].detach()
+        inputs += [given[n].clone() for n in copied]
+        if _transforms():
+            return checked(*inputs)
+        state: Any
+        if nodes is None:
+            results = apply(*inputs)
+            state = results[differentiable[0]].grad_fn
+        else:
+            results, state = nodes.call(inputs)
+        for n in unsaved if state is not None else ():
+            if not given[n].is_leaf:
+                state.before = state.before._replace(stands=stands_for(unsaved, given))
+                break
+        return results
+
+    return enter
+
+
+def _can_have_history(value: torch.Tensor) -> bool:
+    return value.dtype.is_floating_point or value.dtype.is_complex
