@@ -1,13 +1,16 @@
 """Lowering rules by family; importing this registers them all."""
 
 from plait_ir_lowering.rules import (
+    airy,
     arranging,
     averages,
     bessel,
+    chebyshev,
     convolution,
     creation,
     division,
     embedding,
+    float_parts,
     gamma,
     grid_sampling,
     index_writing,
@@ -15,6 +18,7 @@ from plait_ir_lowering.rules import (
     matmul,
     maxima,
     nearest,
+    normal,
     normalization,
     numbers,
     pads,
@@ -33,13 +37,16 @@ from plait_ir_lowering.rules import (
 )
 
 __all__ = [
+    "airy",
     "arranging",
     "averages",
     "bessel",
+    "chebyshev",
     "convolution",
     "creation",
     "division",
     "embedding",
+    "float_parts",
     "gamma",
     "grid_sampling",
     "index_writing",
@@ -47,6 +54,7 @@ __all__ = [
     "matmul",
     "maxima",
     "nearest",
+    "normal",
     "normalization",
     "numbers",
     "pads",

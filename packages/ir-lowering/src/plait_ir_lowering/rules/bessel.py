@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
-
-from plait_ir_lowering.context import LoweringContext, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.values import Op, Value
-from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.registry import lowers
 from plait_ir_lowering.rules import bessel_tables as tables
-from plait_ir_lowering.rules.elementwise import elementwise
-from plait_ir_lowering.tensors import TensorExpr
+from plait_ir_lowering.rules.formulas import (
+    add,
+    div,
+    mul,
+    number,
+    of_floats,
+    power_series,
+    sub,
+    where,
+)
 
 _TWO_OVER_PI = 0.636619772367581343075535053490057448
 _ROOT = 0.797884560802865355879892119868763737
@@ -26,115 +31,84 @@ _ROOTS = (
 """Squares of the first two zeros of the functions of the first kind."""
 
 
-def _n(like: Value, number: float) -> Value:
-    return constant(number, like.dtype)
-
-
-def _add(a: Value, b: Value) -> Value:
-    return Op("add", [a, b])
-
-
-def _sub(a: Value, b: Value) -> Value:
-    return Op("sub", [a, b])
-
-
-def _mul(a: Value, b: Value) -> Value:
-    return Op("mul", [a, b])
-
-
-def _div(a: Value, b: Value) -> Value:
-    return Op("div", [a, b])
-
-
-def _where(condition: Value, a: Value, b: Value) -> Value:
-    return Op("where", [condition, a, b])
-
-
-def _power_series(x: Value, coefficients: Sequence[float]) -> Value:
-    total = _n(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        total = _add(_mul(total, x), _n(x, coefficient))
-    return total
-
-
 def _chebyshev_series(x: Value, coefficients: Sequence[float]) -> Value:
     """By Clenshaw's recurrence."""
-    before, last = _n(x, 0), _n(x, 0)
-    total = _n(x, coefficients[0])
+    before, last = number(x, 0), number(x, 0)
+    total = number(x, coefficients[0])
     for coefficient in coefficients[1:]:
         before, last = last, total
-        total = _add(_sub(_mul(x, last), before), _n(x, coefficient))
-    return _mul(_n(x, 0.5), _sub(total, before))
+        total = add(sub(mul(x, last), before), number(x, coefficient))
+    return mul(number(x, 0.5), sub(total, before))
 
 
 def _ratio(x: Value, name: str, order: int) -> Value:
     top: Sequence[float] = getattr(tables, f"{name}_TOP_{order}")
     bottom: Sequence[float] = getattr(tables, f"{name}_BOTTOM_{order}")
-    return _div(_power_series(x, top), _power_series(x, bottom))
+    return div(power_series(x, top), power_series(x, bottom))
 
 
 def _far(x: Value, order: int, first_kind: bool) -> Value:
     """Beyond 5: a wave whose amplitude falls as the root of x."""
-    inverse = _div(_n(x, 5), x)
-    square = _mul(inverse, inverse) if order else _div(_n(x, 25), _mul(x, x))
-    angle = _sub(x, _n(x, _PHASES[order]))
+    inverse = div(number(x, 5), x)
+    square = mul(inverse, inverse) if order else div(number(x, 25), mul(x, x))
+    angle = sub(x, number(x, _PHASES[order]))
     sine, cosine = Op("sin", [angle]), Op("cos", [angle])
     in_phase, other = (cosine, sine) if first_kind else (sine, cosine)
-    main = _mul(_ratio(square, "PHASE", order), in_phase)
-    rest = _mul(_mul(inverse, _ratio(square, "QUADRATURE", order)), other)
-    wave = _sub(main, rest) if first_kind else _add(main, rest)
-    return _div(_mul(wave, _n(x, _ROOT)), Op("sqrt", [x]))
+    main = mul(_ratio(square, "PHASE", order), in_phase)
+    rest = mul(mul(inverse, _ratio(square, "QUADRATURE", order)), other)
+    wave = sub(main, rest) if first_kind else add(main, rest)
+    return div(mul(wave, number(x, _ROOT)), Op("sqrt", [x]))
 
 
 def _j0(x: Value) -> Value:
     x = Op("abs", [x])
-    square = _mul(x, x)
-    roots = [_sub(square, _n(x, root)) for root in _ROOTS[0]]
-    near = _mul(_mul(roots[0], roots[1]), _power_series(square, tables.FIRST_TOP_0))
-    near = _div(near, _power_series(square, tables.FIRST_BOTTOM_0))
-    parabola = _sub(_n(x, 1), _div(square, _n(x, 4)))
-    near = _where(Op("lt", [x, _n(x, 0.00001)]), parabola, near)
-    return _where(Op("le", [x, _n(x, 5)]), near, _far(x, 0, first_kind=True))
+    square = mul(x, x)
+    roots = [sub(square, number(x, root)) for root in _ROOTS[0]]
+    near = mul(mul(roots[0], roots[1]), power_series(square, tables.FIRST_TOP_0))
+    near = div(near, power_series(square, tables.FIRST_BOTTOM_0))
+    parabola = sub(number(x, 1), div(square, number(x, 4)))
+    near = where(Op("lt", [x, number(x, 0.00001)]), parabola, near)
+    return where(Op("le", [x, number(x, 5)]), near, _far(x, 0, first_kind=True))
 
 
 def _j1(given: Value) -> Value:
     x = Op("abs", [given])
-    square = _mul(x, x)
-    roots = [_sub(square, _n(x, root)) for root in _ROOTS[1]]
-    near = _mul(_mul(_mul(_ratio(square, "FIRST", 1), x), roots[0]), roots[1])
-    found = _where(Op("le", [x, _n(x, 5)]), near, _far(x, 1, first_kind=True))
-    return _where(Op("lt", [given, _n(x, 0)]), Op("neg", [found]), found)
+    square = mul(x, x)
+    roots = [sub(square, number(x, root)) for root in _ROOTS[1]]
+    near = mul(mul(mul(_ratio(square, "FIRST", 1), x), roots[0]), roots[1])
+    found = where(Op("le", [x, number(x, 5)]), near, _far(x, 1, first_kind=True))
+    return where(Op("lt", [given, number(x, 0)]), Op("neg", [found]), found)
 
 
 def _outside(x: Value, found: Value, at_zero: float) -> Value:
     """Not defined below zero, and infinite there."""
-    found = _where(Op("lt", [x, _n(x, 0)]), _n(x, math.nan), found)
-    return _where(Op("eq", [x, _n(x, 0)]), _n(x, at_zero), found)
+    found = where(Op("lt", [x, number(x, 0)]), number(x, math.nan), found)
+    return where(Op("eq", [x, number(x, 0)]), number(x, at_zero), found)
 
 
 def _y0(x: Value) -> Value:
-    wave = _mul(_mul(_n(x, _TWO_OVER_PI), Op("log", [x])), _j0(x))
-    near = _add(_ratio(_mul(x, x), "SECOND", 0), wave)
+    wave = mul(mul(number(x, _TWO_OVER_PI), Op("log", [x])), _j0(x))
+    near = add(_ratio(mul(x, x), "SECOND", 0), wave)
     near = _outside(x, near, -math.inf)
-    return _where(Op("le", [x, _n(x, 5)]), near, _far(x, 0, first_kind=False))
+    return where(Op("le", [x, number(x, 5)]), near, _far(x, 0, first_kind=False))
 
 
 def _y1(x: Value) -> Value:
-    wave = _sub(_mul(_j1(x), Op("log", [x])), _div(_n(x, 1), x))
-    near = _add(_mul(x, _ratio(_mul(x, x), "SECOND", 1)), _mul(_n(x, _TWO_OVER_PI), wave))
+    wave = sub(mul(_j1(x), Op("log", [x])), div(number(x, 1), x))
+    near = add(mul(x, _ratio(mul(x, x), "SECOND", 1)), mul(number(x, _TWO_OVER_PI), wave))
     near = _outside(x, near, -math.inf)
-    return _where(Op("le", [x, _n(x, 5)]), near, _far(x, 1, first_kind=False))
+    return where(Op("le", [x, number(x, 5)]), near, _far(x, 1, first_kind=False))
 
 
 def _scaled_i(given: Value, order: int, near: Sequence[float], far: Sequence[float]) -> Value:
     """The modified function of the first kind, of |x|, times exp(-|x|)."""
     x = Op("abs", [given])
-    close = _chebyshev_series(_sub(_div(x, _n(x, 2)), _n(x, 2)), near)
+    close = _chebyshev_series(sub(div(x, number(x, 2)), number(x, 2)), near)
     if order:
-        close = _mul(close, x)
-    distant = _chebyshev_series(_sub(_div(_n(x, 32), x), _n(x, 2)), far)
-    distant = _div(distant, Op("sqrt", [x]))
-    return _where(Op("le", [x, _n(x, 8)]), close, distant)
+        close = mul(close, x)
+    distant = _chebyshev_series(sub(div(number(x, 32), x), number(x, 2)), far)
+    distant = div(distant, Op("sqrt", [x]))
+    return where(Op("le", [x, number(x, 8)]), close, distant)
 
 
 def _i0e(x: Value) -> Value:
@@ -160,52 +134,45 @@ def _modified_i1(x: Value) -> Value:
 
 
 def _grown(x: Value, scaled: Value) -> Value:
-    return _mul(Op("exp", [Op("abs", [x])]), scaled)
+    return mul(Op("exp", [Op("abs", [x])]), scaled)
 
 
 def _odd(x: Value, found: Value) -> Value:
-    return _where(Op("lt", [x, _n(x, 0)]), Op("neg", [found]), found)
+    return where(Op("lt", [x, number(x, 0)]), Op("neg", [found]), found)
 
 
 def _near_k(x: Value, order: int) -> Value:
     """Up to 2: by the function of the first kind, and a series."""
-    argument = _sub(_mul(x, x), _n(x, 2))
-    logarithm = Op("log", [_mul(_n(x, 0.5), x)])
+    argument = sub(mul(x, x), number(x, 2))
+    logarithm = Op("log", [mul(number(x, 0.5), x)])
     if order:
-        series = _div(_chebyshev_series(argument, tables.NEAR_K1), x)
-        return _add(_mul(logarithm, _modified_i1(x)), series)
-    return _sub(_chebyshev_series(argument, tables.NEAR_K0), _mul(logarithm, _i0(x)))
+        series = div(_chebyshev_series(argument, tables.NEAR_K1), x)
+        return add(mul(logarithm, _modified_i1(x)), series)
+    return sub(_chebyshev_series(argument, tables.NEAR_K0), mul(logarithm, _i0(x)))
 
 
 def _k(order: int, scaled: bool) -> Callable[[Value], Value]:
     def compute(x: Value) -> Value:
         near = _near_k(x, order)
         series = tables.FAR_K1 if order else tables.FAR_K0
-        far = _chebyshev_series(_sub(_div(_n(x, 8), x), _n(x, 2)), series)
+        far = _chebyshev_series(sub(div(number(x, 8), x), number(x, 2)), series)
         if scaled:
-            near = _mul(near, Op("exp", [x]))
+            near = mul(near, Op("exp", [x]))
         else:
-            far = _mul(Op("exp", [Op("neg", [x])]), far)
-        far = _div(far, Op("sqrt", [x]))
-        return _outside(x, _where(Op("le", [x, _n(x, 2)]), near, far), math.inf)
+            far = mul(Op("exp", [Op("neg", [x])]), far)
+        far = div(far, Op("sqrt", [x]))
+        return _outside(x, where(Op("le", [x, number(x, 2)]), near, far), math.inf)
 
     return compute
 
 
 def _spherical_j0(x: Value) -> Value:
-    square = _mul(x, x)
+    square = mul(x, x)
     signed = (6227020800, -39916800, 362880, -5040, 120, -6, 1)
-    near = _power_series(square, [1 / each for each in signed])
-    sine = _div(Op("sin", [x]), x)
-    found = _where(Op("lt", [Op("abs", [x]), _n(x, 0.5)]), near, sine)
-    return _where(Op("isinf", [x]), _n(x, 0), found)
-
-
-def _rule(compute: Callable[[Value], Value]) -> Callable[[LoweringContext, TensorExpr], Lowered]:
-    def rule(ctx: LoweringContext, x: TensorExpr) -> Lowered:
-        return elementwise(ctx, [x], compute, Promotion.INT_TO_FLOAT)
-
-    return rule
+    near = power_series(square, [1 / each for each in signed])
+    sine = div(Op("sin", [x]), x)
+    found = where(Op("lt", [Op("abs", [x]), number(x, 0.5)]), near, sine)
+    return where(Op("isinf", [x]), number(x, 0), found)
 
 
 for _name, _compute in {
@@ -225,4 +192,4 @@ for _name, _compute in {
     "special_scaled_modified_bessel_k1": _k(1, scaled=True),
     "special_spherical_bessel_j0": _spherical_j0,
 }.items():
-    lowers(_name)(_rule(_compute))
+    lowers(_name)(of_floats(_compute))
