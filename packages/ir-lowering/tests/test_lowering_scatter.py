@@ -200,3 +200,11 @@ def test_broken_scatters_are_refused(reason):
     verify(_graph())
     with pytest.raises(LoopIRError, match=reason):
         verify(_graph(**BROKEN[reason]))
+
+
+def test_only_elements_that_a_mask_shows_are_looked_for():
+    x, mask = torch.randn(3, 4), torch.arange(12).reshape(3, 4) % 5 == 2
+    graph = check(lambda x, m, s: x.masked_scatter(m, s), x, mask, torch.randn(3))
+    assert not external_ops(graph)
+    with pytest.raises(IndexError):
+        interpret(graph, [x, ~mask, torch.randn(3)])

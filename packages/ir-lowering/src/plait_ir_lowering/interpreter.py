@@ -235,8 +235,12 @@ class _Run:
         if 0 in shape:
             return torch.zeros(shape, dtype=to_torch_dtype(root.dtype))
         found: dict[Value, Tensor] = {}
+        outside: dict[Value, Tensor] = {}
         for value in post_order([root]):
             found[value] = self._compute(value, found, grids)
+            outside[value] = _outside(value, found, outside)
+        if bool(outside[root].any()):
+            raise IndexError("index out of range in self")
         return found[root].expand(shape)
 
     def _compute(
@@ -255,7 +259,7 @@ class _Run:
             case Masked(mask, inner, other):
                 return torch.where(found[mask], found[inner], found[other])
             case CheckedIndex(inner, size):
-                return _checked(found[inner], size.as_int())
+                return _wrapped(found[inner], size.as_int())
         raise LoopIRError(f"{type(value).__name__} has no meaning outside of kernels")
 
 
@@ -263,11 +267,23 @@ def _ints(layout: Layout) -> tuple[list[int], list[int]]:
     return [s.as_int() for s in layout.size], [s.as_int() for s in layout.stride]
 
 
-def _checked(index: Tensor, size: int) -> Tensor:
-    wrapped = torch.where(index < 0, index + size, index)
-    if bool(((wrapped < 0) | (wrapped >= size)).any()):
-        raise IndexError("index out of range in self")
-    return wrapped
+def _wrapped(index: Tensor, size: int) -> Tensor:
+    return torch.where(index < 0, index + size, index)
+
+
+def _outside(value: Value, found: dict[Value, Tensor], outside: dict[Value, Tensor]) -> Tensor:
+    """Where a value is read at coordinates that are out of range; where a mask hides it, it is not
+    read."""
+    if isinstance(value, Masked):
+        mask, hidden = found[value.mask], torch.tensor(False)
+        shown = torch.where(mask, outside[value.value], hidden)
+        return outside[value.mask] | shown | torch.where(mask, hidden, outside[value.other])
+    missed = torch.tensor(False)
+    if isinstance(value, CheckedIndex):
+        missed = (found[value] < 0) | (found[value] >= value.size.as_int())
+    for operand in value.operands:
+        missed = missed | outside[operand]
+    return missed
 
 
 def _element(tensor: Tensor, places: Sequence[Tensor]) -> Tensor:

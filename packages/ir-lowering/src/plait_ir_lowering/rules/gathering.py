@@ -51,9 +51,10 @@ def nothing(ctx: LoweringContext) -> TensorExpr:
 def readable(ctx: LoweringContext, x: TensorExpr) -> TensorExpr:
     """`x` as a load, which may be read at computed places; stored first where it is none.
 
-    An element may be read several times, so what has to be computed is computed once.
+    An element may be read several times, so what has to be computed is computed once. What is
+    stored without dimensions has no places: a view of it with some is stored, too.
     """
-    if isinstance(x.value, Load) and not x.value.operands:
+    if isinstance(x.value, Load) and x.value.index and not x.value.operands:
         return x
     dims = dimensions(x.shape)
     return ctx.intermediate(dims, x.at([dim.expr for dim in dims]), "elements")

@@ -91,8 +91,10 @@ def gather(
 @lowers("take")
 def take(ctx: LoweringContext, x: TensorExpr, indices: TensorExpr) -> Lowered:
     """Elements counted in row-major order."""
-    if not x.dims or x.dtype.kind == "complex":
+    if x.dtype.kind == "complex":
         return None
+    if not x.dims:  # a row of one
+        x = ctx.intermediate((Var("i0", 1),), x.value, "element")
     dims = dimensions(ctx.result.shape)
     total = product(x.shape)
     chosen = checked_index(indices.at([dim.expr for dim in dims]), total, negative=True)
