@@ -161,3 +161,20 @@ def test_python_copies_nothing():
     with Copies() as copies:
         record.run(*inputs)
     assert copies.count == 0
+
+
+def test_statistics_change_between_a_call_and_its_backward():
+    """Eager's backward of a call in evaluation reads them as they are by then."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh()).double()
+    wanted = copy.deepcopy(model)
+    x = torch.randn(6, 3, dtype=torch.float64)
+    for each in (wanted, model):
+        run = each if each is wanted else plait.compile(each)
+        each.eval()
+        loss = run(x).square().sum()
+        each.train()
+        with torch.no_grad():
+            run(x * 2)
+        loss.backward()
+    assert_equal(model, wanted)

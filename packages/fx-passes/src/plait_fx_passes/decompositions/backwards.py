@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -129,16 +130,21 @@ def batch_norm_backward(
     if x.dim() < 2 or x.numel() == 0 or mean is None or mean.dtype != x.dtype:
         return NotImplemented
     inverse = saved_inverse
+    # The running statistics count as they are when the backward runs: later calls in training
+    # change them, which autograd does not notice. So nothing of them is computed before.
+    again: AbstractContextManager[object] = nullcontext() if train else torch.enable_grad()
     if not train:
         assert running_var is not None
-        inverse = torch.rsqrt(running_var + eps)
+        with again:
+            inverse = torch.rsqrt(running_var + eps)
     assert inverse is not None
     axes = [axis for axis in range(x.dim()) if axis != 1]
 
     def spread(statistic: Tensor) -> Tensor:
         return statistic.view([1, -1] + [1] * (x.dim() - 2))
 
-    centred = x - spread(mean)
+    with again:
+        centred = x - spread(mean)
     total = grad.sum(axes)
     along = (grad * centred).sum(axes)
     to_x = to_weight = to_bias = None

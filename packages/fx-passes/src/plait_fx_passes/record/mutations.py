@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -258,7 +259,10 @@ def _store(recorder: Recorder, target: FakeTensor, value: fx.Node) -> None:
     alias = recorder.alias_of(target)
     owner = alias.storage.placeholder
     if owner is not None:
-        recorder.lifter.note_write(owner, recorder.lineage_of(target))
+        lineage = recorder.lineage_of(target)
+        if recorder.hides_writes:
+            lineage = replace(lineage, uncounted=True)
+        recorder.lifter.note_write(owner, lineage)
     write(recorder, alias, _cast(recorder, value, target))
 
 

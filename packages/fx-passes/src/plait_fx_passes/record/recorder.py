@@ -86,6 +86,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """The placeholders at whose memory a tensor looks that got another geometry in place."""
         self.counted: set[int] = set()
         """Those that autograd counts as changed though nothing is written to them."""
+        self.hides_writes = False
+        """Whether what runs stands for an operator whose schema speaks of no writes: nobody counts
+        those that it does."""
         self.view_writes: list[ViewWrite] = []
         self.unsaved: frozenset[Storage] = frozenset()
         """Memory that the backward must not read: inputs share it, and the program writes to it."""
@@ -253,8 +256,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         ask_kernel(func, args, kwargs)
         rule = self._rules.get(func)
         if rule is not None:
-            with self:
-                result = rule(*args, **kwargs)
+            outer, self.hides_writes = self.hides_writes, not func._schema.is_mutable
+            try:
+                with self:
+                    result = rule(*args, **kwargs)
+            finally:
+                self.hides_writes = outer
             if result is not NotImplemented:
                 return result
         decomposition = self._decompositions.get(func)
