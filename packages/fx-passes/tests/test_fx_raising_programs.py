@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fx_oracle import check_program, trace
+from torch import fx
 
-from plait_fx_passes import AtenTraceError, ProgramRaisesError, run_passes, to_aten
+from plait_fx_passes import AtenTraceError, ProgramRaisesError, run_passes, to_aten, to_joint
 
 BOOL = torch.ones(4, dtype=torch.bool)
 LONG = torch.ones(4, dtype=torch.int64)
@@ -207,3 +208,20 @@ def test_operators_that_check_values_stay_whole(name):
 def test_a_call_that_only_checks_values_is_left_to_eager():
     with pytest.raises(AtenTraceError, match="only checks values"):
         to_aten(trace(lambda x: (torch._assert_async(x.sum()), x)[1]), [SQUARE])
+
+
+def test_a_view_taken_without_gradients_of_what_is_written_to_is_left_to_eager():
+    """Autograd does not even say what it comes from."""
+
+    def program(x):
+        y = x.sin()
+        with torch.no_grad():
+            view = y[0]
+        y.clamp_(-1, 1)
+        return view, x.cos()
+
+    graph = fx.Graph()
+    graph.output(graph.call_function(program, (graph.placeholder("x"),)))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    with pytest.raises(AtenTraceError, match="created in no_grad mode"):
+        to_joint(gm, [torch.ones(3, 3, requires_grad=True)])

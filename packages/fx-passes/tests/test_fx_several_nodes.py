@@ -235,3 +235,24 @@ def test_an_error_on_the_way_leaves_the_call_as_it_is():
     (one + other).backward()
     wanted = torch.autograd.grad(sum(heads(*inputs)[:2]), inputs[1:])
     torch.testing.assert_close([each.grad for each in inputs[1:]], list(wanted))
+
+
+@pytest.mark.parametrize("program", [apart, lambda x, y: (x * y, y.tanh())])
+def test_a_saved_input_that_is_detached_in_place_is_refused(program):
+    for run, (x, y) in both(program, lambda: [leaf(3), leaf(3)]):
+        history = x * 1.5
+        one, other = run(history, y)
+        history.detach_()
+        other.sum().backward()
+        with pytest.raises(RuntimeError, match="detached in-place"):
+            one.sum().backward()
+
+
+def test_a_leaf_that_needs_no_more_gradients_is_not():
+    found = []
+    for run, (x, y) in both(lambda x, y: (x * y).sin(), lambda: [leaf(3), leaf(3)]):
+        out = run(x, y)
+        y.requires_grad_(False)
+        out.sum().backward()
+        found.append(x.grad)
+    torch.testing.assert_close(found[1], found[0])

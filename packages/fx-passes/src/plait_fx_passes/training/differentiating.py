@@ -14,7 +14,7 @@ from plait_fx_passes.training.higher import Higher
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
 from plait_fx_passes.training.spent import USED_UP
-from plait_fx_passes.training.watching import check_unchanged
+from plait_fx_passes.training.watching import check_attached, check_unchanged, saved_and_followed
 
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
 Differentiate: TypeAlias = Callable[..., Gradients]
@@ -34,6 +34,7 @@ def differentiator(
     """
     freeing, needed = higher.freeing, backwards.needed
     count = joint.input_count + len(again.copied)
+    followed = saved_and_followed(joint, parts)
 
     def differentiate(
         state: Any,
@@ -52,6 +53,9 @@ def differentiator(
                 raise
             versions = again.versions(_kept(state), parts.saved)
             held = freeing.held_in_part(state, pattern, needed, versions, error)
+        for place, n in followed:
+            if not held[place].requires_grad:
+                check_attached(state, n, place in needed(pattern))
         if state.watched is not None:
             check_unchanged(state.watched, pattern)
         spent = None if keeps_graph() else freeing.freed_by(state, pattern)

@@ -184,13 +184,14 @@ def _record(
             "nothing that the program computes needs gradients", hint="record it with to_aten"
         )
     outputs = [tangent.output for tangent in tangents]
-    if may_raise(outputs):
-        raise AtenTraceError("its backward may raise", hint="run it eagerly: it raises the same")
     try:
+        raises = may_raise(outputs)
         flow = flow_of(outputs, table.leaves)
         saved = _saved_memory(recorder, table, tangents)
     except (RuntimeError, ValueError) as error:  # autograd makes views anew, and may not know how
         raise AtenTraceError(f"its gradients cannot be followed: {error}") from error
+    if raises:
+        raise AtenTraceError("its backward may raise", hint="run it eagerly: it raises the same")
     gradients = _add_gradients(recorder, table, results, tangents)
     got = [index for index, place in enumerate(gradients.positions) if place is not None]
     flow = flow.including(frozenset(got))

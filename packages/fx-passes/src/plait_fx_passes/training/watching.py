@@ -46,6 +46,23 @@ def watched(places: Places, inputs: Sequence[torch.Tensor]) -> Watched:
     )
 
 
+def saved_and_followed(joint: JointGraph, parts: Partition) -> tuple[tuple[int, int], ...]:
+    """Which of the saved tensors are inputs that get gradients: places and placeholders."""
+    return tuple(
+        (place, each.input)
+        for place, each in enumerate(parts.saved)
+        if isinstance(each, SavedInput) and joint.gradients[each.input] is not None
+    )
+
+
+def check_attached(state: Any, index: int, is_used: bool) -> None:
+    """Raise autograd's RuntimeError where an input that now needs no gradients had a history when
+    a node saved it, and ``is_used``. For nodes that are written in Python autograd does not."""
+    node = state.next_functions[index][0]
+    if is_used and node is not None and not hasattr(node, "variable"):
+        raise RuntimeError(_DETACHED)
+
+
 def noting_writes(places: Places) -> Note | None:
     """What tells the node of a program which inputs it has written to; None for none."""
     if not places:
