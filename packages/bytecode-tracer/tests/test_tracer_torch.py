@@ -195,3 +195,17 @@ def test_an_operator_that_launches_triton_kernels_is_one_node() -> None:
     assert capture.graph_break is None
     names = [str(node.target) for node in capture.graph_module.graph.nodes]
     assert "tracer_tests.launched.default" in names
+
+
+def test_attention_with_a_score_function_is_as_in_eager() -> None:
+    """It has torch's own compiler trace what is called next, which is to be no part of plait."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def function(q: torch.Tensor) -> torch.Tensor:
+        made = flex_attention(q * 2, q, q, score_mod=lambda s, b, h, i, j: s + (i - j) * 0.1)
+        return made + 1  # type: ignore[operator]  # no auxiliary results are asked for
+
+    q = torch.randn(1, 2, 16, 8)
+    run, graphs = _compiled(function)
+    torch.testing.assert_close(run(q), function(q))
+    assert len(graphs) == 2
