@@ -20,6 +20,7 @@ from plait_ir_lowering import (
     Load,
     Op,
     Pointwise,
+    Sym,
     TensorRef,
     Value,
     Var,
@@ -74,6 +75,23 @@ def test_places_of_all_channels(shape):
     near = grid.floor().long()
     expected = x.gather(2, near[:, None].expand(shape)) * (2 * (grid - near))[:, None] ** 2
     torch.testing.assert_close(actual, expected)
+
+
+def test_tables_serve_rows_whose_number_is_open():
+    """Two open sizes make up the rows: divided by as one number."""
+    a, b, k = Sym("s0", 2).expr, Sym("s1", 2).expr, Sym("s2", 2).expr
+    i, j, w = Var("i0", a), Var("i1", b), Var("i2", k)
+    chosen = CheckedIndex(Load("index", [w.expr], DType.i64), as_index(70))
+    value = Op("neg", [Load("x", [i.expr, j.expr, chosen], DType.f32)])
+    source = Buffer("x", DType.f32, CPU, Layout.of([a, b, 70]))
+    places = Buffer("index", DType.i64, CPU, Layout.of([k]))
+    graph = graph_of([source, places], (i, j, w), value)
+    assert "table0" in text_of(graph)
+    executable = build(schedule(graph))
+    assert executable.fallback_reason is None, executable.fallback_reason
+    for rows, columns in (((3, 5), 33), ((2, 2), 4500), ((7, 4), 9)):
+        x, index = torch.randn(*rows, 70), torch.randint(0, 70, (columns,))
+        assert torch.equal(executable(x, index)[0], -x[..., index])
 
 
 def test_rows_that_differ_have_no_table():

@@ -12,7 +12,7 @@ from plait_cpp_codegen.kernels.ranges import Range, ranges
 from plait_cpp_codegen.kernels.reductions import accumulator, result, start
 from plait_cpp_codegen.kernels.row_tables import RowTables, row_tables
 from plait_cpp_codegen.kernels.scans import states_across
-from plait_cpp_codegen.kernels.tasks import Tasks, decoded, tasks_of
+from plait_cpp_codegen.kernels.tasks import Tasks, decoded, divisor, tasks_of
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_cpp_codegen.kernels.values import register_of
 from plait_ir_lowering import IndexExpr, Var, as_index
@@ -75,7 +75,7 @@ class ColumnWriter(BodyWriter):
                 *decoded(self.kernel.outer[:-1], "row"),
                 "(void)row; (void)block;",
             ]
-        rest = kernel_index(extent_of(kept.within))
+        rest = divisor(extent_of(kept.within))
         return [
             f"const int64_t table = task / {rest}, rest = task % {rest};",
             f"const int64_t row = table / {blocks}, block = table % {blocks};",

@@ -90,9 +90,9 @@ def decoded(variables: Sequence[Var], from_: str) -> list[str]:
     lines = []
     for position, var in enumerate(variables):
         below = extent_of(variables[position + 1 :])  # where 0, there is no point
-        text = from_ if _is_one(below) else f"{from_} / {_divisor(below)}"
+        text = from_ if _is_one(below) else f"{from_} / {divisor(below)}"
         if position:
-            text = f"({text}) % {_divisor(var.extent)}"
+            text = f"({text}) % {divisor(var.extent)}"
         lines.append(f"const int64_t {var.name} = {text}; (void){var.name};")
     return lines
 
@@ -101,6 +101,6 @@ def _is_one(expr: IndexExpr) -> bool:
     return expr.is_constant and expr.constant <= 1
 
 
-def _divisor(expr: IndexExpr) -> str:
+def divisor(expr: IndexExpr) -> str:
     """What is divided by: numbers stay constants, of which compilers make multiplications."""
     return str(max(expr.constant, 1)) if expr.is_constant else f"({kernel_index(expr)})"
