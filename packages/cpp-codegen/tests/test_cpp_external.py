@@ -18,6 +18,7 @@ from plait_cpp_codegen import build
 from plait_cpp_codegen.external import shims, writer
 from plait_ir_lowering import lower
 from plait_scheduler import memory_report, schedule
+from plait_utils.draws import draws_before
 from plait_utils.fake import FakeMode
 
 A = torch.ops.aten
@@ -318,6 +319,28 @@ def test_failing_calls_raise_what_eager_raises(name, way, monkeypatch):
             run(executable, [made])
         assert type(compiled.value) is type(eager.value)
         assert str(compiled.value) == str(eager.value)
+
+
+@pytest.mark.parametrize("name", FAILING)
+@pytest.mark.parametrize("place", range(3))
+def test_errors_say_how_many_calls_had_drawn(name, place):
+    calls = [call(A.rand.default, [3, 4]), call(A.randn.default, [5])]
+    calls.insert(place, FAILING[name])
+    results = [[torch.empty(1)] * len(made.op._schema.returns) for made in calls]
+    for number, made in enumerate(calls):
+        if made is not FAILING[name]:
+            results[number] = made()
+    executable = native(calls, results)
+    torch.manual_seed(3)
+    with pytest.raises(Exception) as failure:
+        run(executable, calls)
+    state = torch.get_rng_state()
+    torch.manual_seed(3)
+    for made in [each for each in calls if each is not FAILING[name]][
+        : draws_before(failure.value)
+    ]:
+        made()
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_a_result_of_another_shape_is_refused():

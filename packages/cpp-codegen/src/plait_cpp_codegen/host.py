@@ -60,7 +60,7 @@ class HostWriter:
         self._find_outputs(returned)
         body = [line for run in _runs(self.program.steps) for line in self._run(run)]
         signature = self._signature(returned)
-        functions = self.externs.functions
+        functions, draws = self.externs.functions, self.externs.draws
         names = ", ".join(f'"{name}"' for name in functions) or "0"
         return "\n".join(
             [
@@ -70,12 +70,13 @@ class HostWriter:
                 f"{_plain(self.program)}static int plait_run(void* const* inputs, Output* outputs, "
                 "const Api* api_, const int64_t* n) {",
                 "  const Api& api = *api_; int32_t error = 0; int code = 0; (void)n;",
+                *(["  int drawn = 0;"] if draws else []),
                 *(f"  {line}" for line in [*_sizes(self.program), *self.tables.open_lines]),
                 *(f"  {line}" for line in self._declarations()),
                 *(f"  {line}" for line in body),
                 "done:",
                 *(f"  {line}" for line in self._cleanup()),
-                "  return code;",
+                "  return code ? code | drawn << DRAWN : 0;" if draws else "  return code;",
                 "}",
                 signature,
             ]

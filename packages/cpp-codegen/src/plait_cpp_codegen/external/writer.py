@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 
+import torch
+
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.external.encode import Encoded, NotEncodable, encode_call
 from plait_cpp_codegen.external.schemas import overload_of, tensors_of
@@ -34,9 +36,18 @@ class ExternWriter:
     count: int = 0
     dispatches: bool = False
     """Whether any call may go through the dispatcher."""
+    draws: bool = False
+    """Whether any call draws random numbers; `drawn` counts those."""
 
     def write(self, call: CallExtern) -> list[str]:
         """The statements of a call. Raises UnsupportedProgramError."""
+        lines = self._lines(call)
+        if torch.Tag.nondeterministic_seeded in overload_of(call).tags:
+            self.draws = True
+            lines.append("++drawn;")
+        return lines
+
+    def _lines(self, call: CallExtern) -> list[str]:
         name = f"call{self.count}"
         tensors = tensors_of(call)
         self._define(name, call, tensors)

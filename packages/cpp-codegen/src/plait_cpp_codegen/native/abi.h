@@ -50,6 +50,8 @@ struct Api {
 };
 // What `plait_run` and the functions above return, beside 0; the first two are of kernels.
 enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR };
+// From this bit on, `plait_run` says how many calls had drawn random numbers when it failed.
+enum : int { DRAWN = 8 };
 
 // A size of an input.
 struct SizePlace { int32_t input, dim; };

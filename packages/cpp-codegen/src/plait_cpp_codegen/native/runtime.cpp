@@ -105,6 +105,17 @@ struct OpenCall {
   }
 };
 
+// Notes at the exception that is set how many random operators had run (see `plait_utils.draws`).
+void tell_draws(int count) {
+  PyObject *kind, *error, *trace;
+  PyErr_Fetch(&kind, &error, &trace);
+  PyErr_NormalizeException(&kind, &error, &trace);
+  PyObject* number = PyLong_FromLongLong(count);
+  if (!number || !error || PyObject_SetAttrString(error, "plait_draws", number)) PyErr_Clear();
+  if (number) Py_DecRef(number);
+  PyErr_Restore(kind, error, trace);
+}
+
 PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   const Program* program = (const Program*)PyCapsule_GetPointer(self, "plait.program");
   if (!program) return nullptr;
@@ -131,11 +142,13 @@ PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t co
   }
   Output* outputs = (Output*)__builtin_alloca(sizeof(Output) * (signature.outputs + 1));
   memset(outputs, 0, sizeof(Output) * signature.outputs);
-  if (int code = run(*program, inputs, outputs, open.sizes)) {
+  if (int failure = run(*program, inputs, outputs, open.sizes)) {
     for (int i = 0; i < signature.outputs; ++i) discard(outputs[i]);
-    if (code == INDEX_OUT_OF_RANGE) return PyErr_Format(PyExc_IndexError, "index out of range in self");
-    if (code == DIVISION_BY_ZERO) return PyErr_Format(PyExc_RuntimeError, "ZeroDivisionError");
-    if (code == OUT_OF_MEMORY) return PyErr_Format(PyExc_RuntimeError, "out of memory in a compiled program");
+    const int code = failure & ((1 << DRAWN) - 1);
+    if (code == INDEX_OUT_OF_RANGE) PyErr_Format(PyExc_IndexError, "index out of range in self");
+    if (code == DIVISION_BY_ZERO) PyErr_Format(PyExc_RuntimeError, "ZeroDivisionError");
+    if (code == OUT_OF_MEMORY) PyErr_Format(PyExc_RuntimeError, "out of memory in a compiled program");
+    tell_draws(failure >> DRAWN);
     return nullptr;
   }
   PyObject* result = PyTuple_New(signature.outputs);
