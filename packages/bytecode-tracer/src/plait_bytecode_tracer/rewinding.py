@@ -8,6 +8,7 @@ known. What the graph itself has drawn from the default one is found in `afterma
 from __future__ import annotations
 
 import _thread
+import gc
 import itertools
 import operator
 import threading
@@ -100,8 +101,14 @@ class Clock:
             if self._times.get(id(generator), 0) > since:
                 return False
             self._times[id(generator)] = self.now + 1
-            # No instruction of Python's, at which another thread could go on, comes in between.
-            is_back = bool([*setting])
+            collects = gc.isenabled()
+            gc.disable()  # it would run finalizers, which are Python
+            try:
+                # No instruction of Python's, at which another thread could go on, comes in between.
+                is_back = bool([*setting])
+            finally:
+                if collects:
+                    gc.enable()
             self.now += 1  # what begins from now on finds the generator as it is
             return is_back
 
