@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 import plait
 import plait_bytecode_tracer.rewinding
+from plait_bytecode_tracer.guards.native import wait_for_native_guards
 from plait_utils.draws import draws_before
 
 DTYPE = torch.float64
@@ -63,6 +64,12 @@ def drawn(function: Callable[..., torch.Tensor], place: int) -> list[float]:
     except IndexError:
         return []
     return found
+
+
+@pytest.fixture(autouse=True)
+def native() -> None:
+    """Compare and set are one only with the native extensions."""
+    wait_for_native_guards()
 
 
 @pytest.fixture

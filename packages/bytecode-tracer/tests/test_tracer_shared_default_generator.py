@@ -18,6 +18,7 @@ import torch
 from torch.nn import functional as F
 
 from plait_bytecode_tracer import compile
+from plait_bytecode_tracer.guards.native import wait_for_native_guards
 
 Backend = Callable[[torch.fx.GraphModule, Any], Callable[..., Any]]
 DTYPE = torch.float64
@@ -44,6 +45,12 @@ def telling(module: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
             raise RuntimeError("it failed") from error
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def native() -> None:
+    """Compare and set are one only with the native extensions."""
+    wait_for_native_guards()
 
 
 @pytest.fixture

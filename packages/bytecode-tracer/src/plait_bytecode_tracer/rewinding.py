@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
+from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.outside.draws import MovedNumbers
 from plait_bytecode_tracer.tensors.random_ops import OPERATORS
 
@@ -78,7 +79,7 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may come in between
         self._times: dict[int, int] = {}
         """By the generators' ids; one that is new at an old place is at worst not taken back."""
         self.now = 0
@@ -88,29 +89,44 @@ class Clock:
     ) -> bool:
         """Give a generator its state from before, if it is in the state that a call has left.
 
-        The call has read the state from before after the time `since`. A thread that is about to
-        draw, past all that holds it up, may do so in the midst of this.
+        The call has read the state from before after the time `since`.
         """
-        now: Iterator[Any] = map(torch.Generator.get_state, [generator])
-        wanted: Any = left
-        for function in _AS_VALUE:
-            now, wanted = map(function, now), function(wanted)
-        found = itertools.compress([generator], map(operator.eq, [wanted], now))
-        setting = map(torch.Generator.set_state, found, [before])
         with self._lock:
             if self._times.get(id(generator), 0) > since:
                 return False
             self._times[id(generator)] = self.now + 1
-            collects = gc.isenabled()
-            gc.disable()  # it would run finalizers, which are Python
-            try:
-                # No instruction of Python's, at which another thread could go on, comes in between.
-                is_back = bool([*setting])
-            finally:
-                if collects:
-                    gc.enable()
+            is_back = _take_back(generator, left, before)
             self.now += 1  # what begins from now on finds the generator as it is
             return is_back
+
+
+def _take_back(generator: torch.Generator, left: torch.Tensor, before: torch.Tensor) -> bool:
+    """Give a generator its state from before, if its state is what a call has left."""
+    native = NATIVE.tensors
+    if native is None:
+        return _take_back_by_calls(generator, left, before)
+    cdata: Any = operator.attrgetter("_cdata")
+    return bool(native.take_back(cdata(generator), cdata(left), cdata(before)))
+
+
+def _take_back_by_calls(
+    generator: torch.Generator, left: torch.Tensor, before: torch.Tensor
+) -> bool:
+    """A thread that is about to draw, past all that holds it up, may do so in the midst of this."""
+    now: Iterator[Any] = map(torch.Generator.get_state, [generator])
+    wanted: Any = left
+    for function in _AS_VALUE:
+        now, wanted = map(function, now), function(wanted)
+    found = itertools.compress([generator], map(operator.eq, [wanted], now))
+    setting = map(torch.Generator.set_state, found, [before])
+    collects = gc.isenabled()
+    gc.disable()  # it would run finalizers, which are Python
+    try:
+        # No instruction of Python's, at which another thread could go on, comes in between.
+        return bool([*setting])
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _as_value() -> tuple[Callable[[Any], Any], ...]:

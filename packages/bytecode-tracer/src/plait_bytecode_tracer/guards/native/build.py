@@ -40,6 +40,8 @@ class NativeGuards:
 
     def __init__(self) -> None:
         self.module: ModuleType | None = None
+        self.tensors: ModuleType | None = None
+        """The extension of tensors.cpp, where it could be compiled."""
         self.failure: str | None = None
         """Why there is no native check, if that is known."""
         self._lock = threading.Lock()
@@ -72,7 +74,7 @@ class NativeGuards:
         """Forget the module and any failure, so that the next request starts anew."""
         self.wait()
         with self._lock:
-            self.module, self.failure, self._thread = None, None, None
+            self.module = self.tensors = self.failure = self._thread = None
 
     def _start(self) -> None:
         try:
@@ -81,7 +83,7 @@ class NativeGuards:
             cache = DiskCache()
             guards, tensors = (cache.get_file(u.key(), suffix()) for u in (GUARDS, TENSORS))
             if guards is not None and tensors is not None:
-                self.module = _load(guards, tensors)
+                self.module, self.tensors = _load(guards, tensors)
                 return
         except (BuildError, OSError, ImportError) as error:
             self._fail(error)
@@ -100,12 +102,12 @@ class NativeGuards:
             except (BuildError, OSError) as error:
                 get_logger("tracer").debug("guards read tensors by calls: %s", error)
                 tensors = None
-            module = _load(guards, tensors)
+            module, reader = _load(guards, tensors)
         except (BuildError, OSError, ImportError) as error:
             self._fail(error)
             return
         with self._lock:
-            self.module = module
+            self.module, self.tensors = module, reader
             waiting, self._waiting = self._waiting, []
         for ready in waiting:
             if not self._compiling.is_stopped:
@@ -126,8 +128,9 @@ class NativeGuards:
             self._thread.join(timeout=5)
 
 
-def _load(guards: Path, tensors: Path | None) -> ModuleType:
+def _load(guards: Path, tensors: Path | None) -> tuple[ModuleType, ModuleType | None]:
     module = _extension(GUARDS, guards)
+    reading = None if tensors is None else _reading(tensors)
     table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if table is None:
         raise BuildError("this torch has no DLPack exchange table")
@@ -135,12 +138,12 @@ def _load(guards: Path, tensors: Path | None) -> ModuleType:
     try:
         module.setup(
             *(table, tensor.requires_grad, tensor.is_neg, tensor.is_conj),
-            *(None if tensors is None else _reader(tensors), same_constant, same_order),
+            *(None if reading is None else reading.reader(), same_constant, same_order),
             *(storage_pattern, ABSENT, torch.Tensor, torch.nn.Parameter, Step, run_steps),
         )
     except (TypeError, RuntimeError, ValueError) as error:
         raise BuildError(str(error)) from error
-    return module
+    return module, reading
 
 
 def _extension(unit: Unit, path: Path) -> ModuleType:
@@ -153,7 +156,7 @@ def _extension(unit: Unit, path: Path) -> ModuleType:
     return module
 
 
-def _reader(path: Path) -> object | None:
+def _reading(path: Path) -> ModuleType | None:
     """What reads tensors where they are; None where it does not read what they are."""
     try:
         module = _extension(TENSORS, path)
@@ -167,7 +170,7 @@ def _reader(path: Path) -> object | None:
     )
     thread.start()
     thread.join()
-    return module.reader() if found == [True] else None
+    return module if found == [True] else None
 
 
 def _reads(module: ModuleType) -> bool:

@@ -1,5 +1,6 @@
 /* Reads tensors where they are: a few loads each, where Python's attributes or DLPack take a
- * call each, and nothing lets other threads run meanwhile.
+ * call each, and nothing lets other threads run meanwhile. Takes back what was drawn from
+ * generators while no other thread can draw.
  *
  * It is compiled with the headers of the torch that is installed, and for it alone.
  */
@@ -8,6 +9,7 @@
 #include <Python.h>
 
 #include <c10/core/DispatchKeySet.h>
+#include <c10/core/GeneratorImpl.h>
 #include <c10/core/TensorImpl.h>
 
 extern "C" {
@@ -99,10 +101,40 @@ PyObject *reader(PyObject *module, PyObject *nothing)
     return PyCapsule_New(reinterpret_cast<void *>(read_tensor), READER_NAME, nullptr);
 }
 
+bool is_same(const c10::TensorImpl &one, const c10::TensorImpl &other)
+{
+    return one.numel() == other.numel() && one.dtype() == other.dtype() && one.is_contiguous() &&
+           other.is_contiguous() && memcmp(one.data(), other.data(), one.numel() * one.itemsize()) == 0;
+}
+
+/* take_back(generator, left, before): give a generator a state if it is in another. Of each the
+ * address of its implementation (`_cdata`). */
+PyObject *take_back(PyObject *module, PyObject *arguments)
+{
+    unsigned long long addresses[3];
+    if (!PyArg_ParseTuple(arguments, "KKK", addresses, addresses + 1, addresses + 2))
+        return nullptr;
+    auto *generator = reinterpret_cast<c10::GeneratorImpl *>(addresses[0]);
+    auto *left = reinterpret_cast<c10::TensorImpl *>(addresses[1]);
+    auto *before = reinterpret_cast<c10::TensorImpl *>(addresses[2]);
+    bool done = false;
+    try {
+        std::lock_guard<std::mutex> lock(generator->mutex_); /* every operator draws under it */
+        done = is_same(*generator->get_state(), *left);
+        if (done)
+            generator->set_state(*before);
+    } catch (const std::exception &error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+        return nullptr;
+    }
+    return PyBool_FromLong(done);
+}
+
 PyMethodDef functions[] = {
     {"find", find, METH_VARARGS, nullptr},
     {"describe", describe, METH_O, nullptr},
     {"reader", reader, METH_NOARGS, nullptr},
+    {"take_back", take_back, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 
