@@ -45,7 +45,7 @@ from plait_bytecode_tracer.tensors.gradients import set_gradient
 from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.repointing import set_data
 from plait_bytecode_tracer.tensors.subclasses import store_subclass_attribute, subclass_attribute
-from plait_bytecode_tracer.values.classes import defined_as, type_of
+from plait_bytecode_tracer.values.classes import defined_as, name_in_errors, type_of
 from plait_bytecode_tracer.values.lookup import is_a, is_defined
 from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.variables import (
@@ -94,7 +94,7 @@ def load_attribute(frame: Frame, owner: Variable, name: str) -> Variable:
         if isinstance(owner, Known) and is_a(owner.value, types.ModuleType):
             module = owner.value.__name__
             fails_attribute(f"module {module!r} has no attribute {name!r}", owner, name)
-        kind = type_of(owner).__name__
+        kind = name_in_errors(type_of(owner))
         fails_attribute(f"{kind!r} object has no attribute {name!r}", owner, name)
     return found
 

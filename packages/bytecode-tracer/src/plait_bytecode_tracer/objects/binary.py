@@ -27,8 +27,9 @@ from plait_bytecode_tracer.objects.operations import IN_PLACE
 from plait_bytecode_tracer.objects.specials import call_special
 from plait_bytecode_tracer.objects.standins import HEAP_TYPE, fails_for_real
 from plait_bytecode_tracer.objects.statics import MISSING, is_python, static_attribute
-from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.classes import name_in_errors, type_of
 from plait_bytecode_tracer.values.constants import is_constant
+from plait_bytecode_tracer.values.hints import sized_elements
 from plait_bytecode_tracer.values.keys import constant_key
 from plait_bytecode_tracer.values.open_lists import joined
 from plait_bytecode_tracer.values.set_order import InOrder, note_change, order_unknown
@@ -215,8 +216,7 @@ def concatenate(
     """
     kind = _kind_of_result(owner.kind)
     if name == "__iadd__" and kind is list:
-        owner.items.extend(list(elements(frame, given)))
-        changed(frame, owner)
+        add_elements(frame, owner, given)
         return owner
     if isinstance(other, Known) and type(other.value) is tuple:  # as `__mro__` is
         other = SequenceVariable(list(elements(frame, other)), tuple)
@@ -225,13 +225,21 @@ def concatenate(
     )
     if not same_base or not isinstance(other, SequenceVariable):
         base = "list" if kind is list else "tuple"
-        wrong = type_of(given).__name__
+        wrong = name_in_errors(type_of(given))
         fails(TypeError, f'can only concatenate {base} (not "{wrong}") to {base}')
     if kind is tuple and not other.items and owner.kind is tuple:
         return owner
     if kind is tuple and not owner.items and type_of(given) is tuple:
         return other
     return SequenceVariable(joined(owner.items, other.items), kind)
+
+
+def add_elements(frame: Frame, owner: SequenceVariable, values: Variable) -> None:
+    """`list.extend`: what was added before an exception stays."""
+    try:
+        owner.items.extend(sized_elements(frame, values))
+    finally:
+        changed(frame, owner)
 
 
 def repeat(frame: Frame, owner: SequenceVariable, name: str, other: Variable) -> Variable:
@@ -273,11 +281,14 @@ def _sequence_operator(frame: Frame, name: str, left: Variable, right: Variable)
             continue
         if name == "imul" and owner is right and _acts_as_sequence(type_of(left)):
             return not_implemented()
-        if _count(frame, other) is None:
-            given = type_of(other).__name__
+        count = _count(frame, other)
+        if count is None:
+            given = name_in_errors(type_of(other))
             fails(TypeError, f"can't multiply sequence by non-int of type {given!r}")
-        in_place = name == "imul" and owner is left and issubclass(type_of(left), list)
-        return _call_sequence(frame, owner, "__imul__" if in_place else "__mul__", other)
+        in_place = name == "imul" and owner is left
+        own = static_attribute(type_of(left), "__imul__")
+        method = "__imul__" if in_place and _is_of_sequences(own, "__imul__") else "__mul__"
+        return _call_sequence(frame, owner, method, constant(count))
     return not_implemented()
 
 

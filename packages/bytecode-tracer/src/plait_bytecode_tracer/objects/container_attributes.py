@@ -66,6 +66,7 @@ def container_attribute(
         if is_named_tuple(kind) and is_python(static_attribute(kind, "__getattribute__")):
             raise TraceBreakError("GB0007", "a named tuple with a __getattribute__ of its own")
         if is_named_tuple(kind) and kind.__flags__ & HEAP_TYPE:
+            guard_class(frame, kind, "__getattribute__")
             guard_class(frame, kind, name)
         position = _field_position(kind, name)
         if position is not None:

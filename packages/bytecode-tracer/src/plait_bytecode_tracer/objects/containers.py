@@ -75,7 +75,7 @@ def plain_value(value: Variable) -> Any:
         case SetVariable():
             if any(isinstance(item, ObjectKey) for item in value.items):
                 raise TraceBreakError("GB0009", "the value of a set of objects")
-            return set(value.items)
+            return value.kind(value.items)
         case DictVariable():
             if any(isinstance(key, ObjectKey) for key in value.items):
                 raise TraceBreakError("GB0009", "the value of a dict with objects as keys")
@@ -150,10 +150,12 @@ def _by_method(
 
 def _class_item(frame: Frame, container: Known, key: Variable) -> Variable:
     """`cls[key]`: the metaclass's `__getitem__`, else `__class_getitem__`."""
-    from plait_bytecode_tracer.objects.statics import is_python, static_attribute
+    from plait_bytecode_tracer.objects.statics import guard_class, is_python, static_attribute
 
     cls: Any = container.value
     method = static_attribute(type(cls), "__getitem__")
+    guard_class(frame, type(cls), "__getitem__")
+    guard_class(frame, cls, "__class_getitem__")
     if is_python(method) and not isinstance(cls, enum.EnumMeta):
         return frame.call(frame.state.made.given(method), [container, key], {})
     getter = static_attribute(cls, "__class_getitem__")
@@ -198,10 +200,14 @@ def _sequence_item(container: SequenceVariable, key: Any) -> Variable:
             return container if whole else SequenceVariable(found, container.kind)
         if container.kind is tuple and len(found) == len(container.items) and key.step in (None, 1):
             return container
-        named = issubclass(container.kind, tuple) and hasattr(container.kind, "n_sequence_fields")
-        return SequenceVariable(found, tuple if named else container.kind)
+        return SequenceVariable(found, _kind_of_part(container.kind))
     item: Variable = found
     return item
+
+
+def _kind_of_part(kind: type) -> type:
+    """The class of a slice of a list or tuple: one with named fields gives a plain tuple."""
+    return kind if kind in (list, torch.Size) or not issubclass(kind, tuple) else tuple
 
 
 def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -63,6 +64,8 @@ def view_method(frame: Frame, owner: ViewVariable, name: str, args: list[Variabl
 def _pop_dict(
     frame: Frame, owner: DictVariable, key: Variable, default: Variable | None = None
 ) -> Variable:
+    if not issubclass(owner.kind, collections.OrderedDict) and not owner.items:
+        return default or fails(KeyError, key)  # an empty one does not ask for the hash
     name = constant_key(frame, key)
     found = owner.items.pop(name, None) if owner.original is None else None
     if found is None and owner.original is not None and name in owner.items:
@@ -73,10 +76,14 @@ def _pop_dict(
 
 
 def _pop_item(frame: Frame, owner: DictVariable, last: Variable | None = None) -> Variable:
+    is_ordered = issubclass(owner.kind, collections.OrderedDict)
+    if last is not None and not is_ordered:
+        fails(TypeError, "dict.popitem() takes no arguments (1 given)")
+    from_end = last is None or bool(plain_value(last))
     keys = list(owner.items)
     if not keys:
-        fails(KeyError, "popitem(): dictionary is empty")
-    key = keys[-1 if last is None or plain_value(last) else 0]
+        fails(KeyError, "dictionary is empty" if is_ordered else "popitem(): dictionary is empty")
+    key = keys[-1 if from_end else 0]
     return SequenceVariable([key_variable(key), dict_delete(frame, owner, key)], tuple)
 
 
@@ -104,6 +111,8 @@ def _update(frame: Frame, owner: DictVariable, /, *others: Variable, **items: Va
 def _move_to_end(
     frame: Frame, owner: DictVariable, key: Variable, last: Variable | None = None
 ) -> Variable:
+    if not owner.items:
+        fails(KeyError, key)
     name = constant_key(frame, key)
     if name not in owner.items:
         fails(KeyError, key)

@@ -23,7 +23,9 @@ from plait_bytecode_tracer.values.variables import (
 def with_index(frame: Frame, value: Variable) -> Variable:
     """An index or slice in which the program's objects are the integers that they stand for."""
     if isinstance(value, SliceVariable):
-        return SliceVariable([with_index(frame, part) for part in value.parts])
+        start, stop, step = value.parts
+        asked = [with_index(frame, part) for part in (step, start, stop)]  # as C asks them
+        return SliceVariable([*asked[1:], asked[0]])
     is_object = isinstance(value, ObjectVariable) or (
         isinstance(value, Known) and not is_fixed(value.value)
     )

@@ -31,12 +31,13 @@ from plait_bytecode_tracer.objects.statics import (
     static_attribute,
 )
 from plait_bytecode_tracer.objects.wrapper_attributes import is_wrapper_class, new_wrapper
+from plait_bytecode_tracer.outside.assumptions import guard_named_tuple
 from plait_bytecode_tracer.rules.objects import callable_
 from plait_bytecode_tracer.twins.registry import MADE
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.hints import sized_elements
 from plait_bytecode_tracer.values.keys import keys_of
-from plait_bytecode_tracer.values.plain import VALUE_BASES
+from plait_bytecode_tracer.values.plain import VALUE_BASES, is_named_tuple
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
@@ -62,8 +63,6 @@ def call_class(
         return instantiate(frame, MADE[cls], args, kwargs)
     if cls in _DICTS:
         return _new_dict(frame, cls, args, kwargs)
-    if issubclass(cls, tuple) and hasattr(cls, "_fields") and not _has_own_new(cls):
-        return _named_tuple(frame, cls, args, kwargs)
     if hasattr(cls, "n_sequence_fields") and issubclass(cls, tuple):
         return _struct_sequence(frame, cls, args, kwargs)
     if typing.is_typeddict(cls):
@@ -77,12 +76,6 @@ def call_class(
         caller = frame.state.made.given(metaclass_call)
         return frame.call(caller, [function, *args], kwargs)
     return instantiate(frame, cls, args, kwargs)
-
-
-def _has_own_new(cls: type) -> bool:
-    """Whether a NamedTuple's subclass defines its own construction."""
-    return any("__new__" in base.__dict__ and "_fields" not in base.__dict__ for base in cls.__mro__
-               if base not in (tuple, object) and base.__module__ != "typing")  # fmt: skip
 
 
 def _fold_class(
@@ -132,20 +125,6 @@ def _no_keywords(kind: Any, kwargs: dict[str, Variable]) -> None:
             raise python_error(error) from error
 
 
-def _named_tuple(
-    frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
-) -> Variable:
-    given = frame.state.made.given
-    fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]  # a NamedTuple
-    defaults: dict[str, Any] = cls._field_defaults  # type: ignore[attr-defined]  # likewise
-    values = dict(zip(fields, args, strict=False)) | kwargs
-    for name, default in defaults.items():
-        values.setdefault(name, given(default))
-    if set(values) != set(fields) or len(args) > len(fields):
-        raise TraceBreakError("GB0006", f"{cls.__name__} is made with other fields than it has")
-    return SequenceVariable([values[name] for name in fields], cls)
-
-
 def _struct_sequence(
     frame: Frame, cls: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
@@ -176,11 +155,11 @@ def instantiate(
     python_maker: Any = maker.__func__ if isinstance(maker, staticmethod) else maker
     if isinstance(maker, classmethod):
         made = frame.call(bind_to_class(frame, maker, Known(cls)), [Known(cls), *args], kwargs)
-        if not isinstance(made, ObjectVariable) or cls not in made.cls.__mro__:
+        if cls not in type_of(made).__mro__:
             return made
     elif is_python(python_maker):
         made = frame.call(given(python_maker), [Known(cls), *args], kwargs)
-        if not isinstance(made, ObjectVariable) or cls not in made.cls.__mro__:
+        if cls not in type_of(made).__mro__:
             return made
     else:
         _refuse_arguments(cls, args, kwargs)
@@ -231,7 +210,8 @@ def new_instance(
         raise TraceBreakError("GB0009", "__new__ of something that is not a class")
     if issubclass(cls, type):
         return type_new(frame, cls, args[1:], kwargs)
-    if maker.__self__ is tuple and hasattr(cls, "_fields") and len(args) == 2:
+    if maker.__self__ is tuple and is_named_tuple(cls) and len(args) == 2:
+        guard_named_tuple(frame.state, cls)
         return SequenceVariable(list(elements(frame, args[1])), cls)
     return empty_instance(frame, cls, args[1:], kwargs)
 

@@ -10,14 +10,14 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
-from plait_bytecode_tracer.objects.containers import changed, dict_clear, plain_value
+from plait_bytecode_tracer.objects.binary import add_elements
+from plait_bytecode_tracer.objects.containers import changed, dict_clear
 from plait_bytecode_tracer.objects.folding import fold, has_tensor
-from plait_bytecode_tracer.objects.indices import plain_index
+from plait_bytecode_tracer.objects.indices import as_index, plain_index
 from plait_bytecode_tracer.objects.operations import element_equal
 from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.rules.sorting import sort_list
 from plait_bytecode_tracer.values.constants import is_constant, is_nan
-from plait_bytecode_tracer.values.hints import sized_elements
 from plait_bytecode_tracer.values.open_lists import joined
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -34,20 +34,20 @@ def _append(frame: Frame, owner: SequenceVariable, value: Variable) -> Variable:
 
 
 def _extend_list(frame: Frame, owner: SequenceVariable, values: Variable) -> Variable:
-    owner.items.extend(sized_elements(frame, values))
-    changed(frame, owner)
+    add_elements(frame, owner, values)
     return constant(None)
 
 
 def _insert(frame: Frame, owner: SequenceVariable, at: Variable, value: Variable) -> Variable:
-    owner.items.insert(plain_value(at), value)
+    owner.items.insert(as_index(frame, at), value)
     changed(frame, owner)
     return constant(None)
 
 
 def _pop_list(frame: Frame, owner: SequenceVariable, at: Variable | None = None) -> Variable:
+    place = -1 if at is None else as_index(frame, at)
     try:
-        found = owner.items.pop(-1 if at is None else plain_value(at))
+        found = owner.items.pop(place)
     except IndexError as error:
         raise python_error(error) from error
     changed(frame, owner)

@@ -14,7 +14,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects.class_methods import bind_to_class
 from plait_bytecode_tracer.objects.class_writes import written_to_class
-from plait_bytecode_tracer.objects.containers import describe
+from plait_bytecode_tracer.objects.containers import describe, get_item
 from plait_bytecode_tracer.objects.statics import (
     DELETED,
     MISSING,
@@ -31,21 +31,24 @@ from plait_bytecode_tracer.objects.statics import (
     refuse,
     static_attribute,
 )
+from plait_bytecode_tracer.objects.twin_attributes import ABSENT_OF_TWIN, is_seen, of_twin
 from plait_bytecode_tracer.objects.writes import write_attribute, write_entry
 from plait_bytecode_tracer.outside.assumptions import guard_no_own
 from plait_bytecode_tracer.outside.containers import wrap_storage
 from plait_bytecode_tracer.outside.liveness import is_held
 from plait_bytecode_tracer.outside.tables import own_dict, written_globals
+from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_a, is_asked
-from plait_bytecode_tracer.values.plain import STORED_KINDS, VALUE_BASES, own_table
+from plait_bytecode_tracer.values.plain import STORED_KINDS, TUPLE_GETTER, VALUE_BASES, own_table
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
     Known,
     MethodVariable,
     ObjectVariable,
+    SequenceVariable,
     SuperVariable,
     Variable,
 )
@@ -87,6 +90,10 @@ def _by_hook(
 def generic_attribute(frame: Frame, owner: Variable, name: str) -> Variable | None:
     """`object.__getattribute__(owner, name)`."""
     cls = class_of(owner)
+    if cls in TWINS and is_seen(frame) and isinstance(owner, ObjectVariable):
+        found = of_twin(owner, name)
+        if found is not None:
+            return None if found is ABSENT_OF_TWIN else found
     static = static_attribute(cls, name)
     guard_class(frame, cls, name)
     guard_descriptor(frame, static)
@@ -274,6 +281,10 @@ def bind_attribute(
             return MethodVariable(constant(kind or cls), name)
         case types.BuiltinFunctionType() | type():
             return class_value(frame, cls, name, static)
+    if type(static) is TUPLE_GETTER:
+        storage = storage_of(frame, owner)
+        if isinstance(storage, SequenceVariable):
+            return get_item(frame, storage, constant(static.__reduce__()[1][0]))
     getter = static_attribute(type(static), "__get__")
     if is_python(getter):
         args = [given(static), owner, constant(kind or cls)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails, python_error
+from plait_bytecode_tracer.frames.arity import refuse_method
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import changed
 from plait_bytecode_tracer.values.keys import constant_key, searched_key, set_operand
@@ -18,7 +19,7 @@ from plait_bytecode_tracer.values.variables import SetVariable, Variable, key_va
 def set_method(frame: Frame, owner: SetVariable, name: str, args: list[Variable]) -> Variable:
     """A call of a method of a set, which is noted where it changes one of the caller's."""
     if name == "copy" and owner.kind is frozenset:
-        return owner
+        return refuse_method(frozenset, name, args, {}) if args else owner
     if not is_defined(owner.kind, name):
         fails(AttributeError, f"{owner.kind.__name__!r} object has no attribute {name!r}")
     if name.startswith("__"):
@@ -38,7 +39,7 @@ def set_method(frame: Frame, owner: SetVariable, name: str, args: list[Variable]
         raise python_error(error) from error
     finally:  # what was taken before an exception stays
         partly = any(isinstance(operand, Taken) and operand.taken for operand in operands)
-        if name in _SET_CHANGES and (done or partly):
+        if name in _SET_CHANGES and (done or (partly and name in _STEP_BY_STEP)):
             note_change(owner, "discard" if name == "pop" else name, operands or [result])
             changed(frame, owner)
     if isinstance(result, set):
@@ -52,6 +53,8 @@ _SET_CHANGES = frozenset(
         *("intersection_update", "symmetric_difference_update"),
     }
 )
+_STEP_BY_STEP = frozenset({"update", "difference_update"})
+"""Methods that change a set with each element that they are given."""
 _ORDERLESS = frozenset(
     {
         *("add", "discard", "remove", "clear", "difference_update"),

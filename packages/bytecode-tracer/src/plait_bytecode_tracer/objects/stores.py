@@ -26,7 +26,9 @@ from plait_bytecode_tracer.objects.statics import (
     refuse,
     static_attribute,
 )
+from plait_bytecode_tracer.objects.twin_attributes import is_seen, require_settable
 from plait_bytecode_tracer.objects.writes import fails_to_set, write_attribute
+from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import Known, ObjectVariable, Variable
 
@@ -34,6 +36,8 @@ from plait_bytecode_tracer.values.variables import Known, ObjectVariable, Variab
 def store_object_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
     """`owner.name = value` by the object's class."""
     cls = class_of(owner)
+    if cls in TWINS and is_seen(frame):
+        require_settable(cls, name)
     if cls is types.FunctionType and name in ("__name__", "__qualname__", "__doc__"):
         real = plain_class(owner)
         if isinstance(value, Known) and value.value == getattr(real, name):

@@ -11,7 +11,13 @@ import torch
 from plait_bytecode_tracer.guards import ABSENT, Kind, class_attribute
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_a
-from plait_bytecode_tracer.values.plain import HOOKS, is_empty, own_table, shown
+from plait_bytecode_tracer.values.plain import (
+    HOOKS,
+    PROTOCOL_OF_TUPLES,
+    is_empty,
+    own_table,
+    shown,
+)
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import CellVariable, DictVariable
 
@@ -114,6 +120,13 @@ def guard_class_attribute(state: TraceState, cls: type, name: str) -> None:
         text = f"{cls.__qualname__} defines no {name}"
     source = state.constants.source(cls, cls.__qualname__)
     state.require(source, Kind.CLASS_ATTRIBUTE, (name, found), text)
+
+
+def guard_named_tuple(state: TraceState, cls: type) -> None:
+    """A class of named tuples keeps how its instances act."""
+    if hasattr(cls, "_fields") and not state.made.is_made(cls):
+        for name in sorted(PROTOCOL_OF_TUPLES):
+            guard_class_attribute(state, cls, name)
 
 
 def guard_empty(state: TraceState, cell: CellVariable) -> None:

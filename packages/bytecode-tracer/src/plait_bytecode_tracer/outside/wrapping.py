@@ -11,7 +11,7 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind
-from plait_bytecode_tracer.outside.assumptions import guard_same
+from plait_bytecode_tracer.outside.assumptions import guard_named_tuple, guard_same
 from plait_bytecode_tracer.outside.classes import class_source, is_class_of_call, wrap_class
 from plait_bytecode_tracer.outside.containers import guard_view, wrap_container, wrap_deque
 from plait_bytecode_tracer.outside.enums import wrap_member
@@ -108,6 +108,8 @@ def _wrap_object(state: TraceState, value: Any, source: Source) -> Variable:
             state.wrap(type(value), class_source(source))
         else:
             state.guard_type(source, value)
+        if is_named_tuple(type(value)):
+            guard_named_tuple(state, type(value))
         return wrap_container(state, value, type(value), source)
     if type(value) is collections.deque:
         return wrap_deque(state, value, source)

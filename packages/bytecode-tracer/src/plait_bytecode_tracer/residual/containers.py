@@ -40,9 +40,10 @@ def new_sequence(rebuilder: Rebuilder, variable: SequenceVariable) -> str:
     if kind is tuple:
         return rebuilder.assign(f"({items}{',' if variable.items else ''})")
     made = rebuilder.real(kind)
-    if hasattr(kind, "_fields"):
-        return rebuilder.assign(f"{made}({items})")
-    return rebuilder.assign(f"{made}(({items}{',' if variable.items else ''}))")
+    held = f"({items}{',' if variable.items else ''})"
+    if hasattr(kind, "_fields"):  # what the class does in `__new__` and `__init__` was traced
+        return rebuilder.assign(f"{rebuilder.state.constants.name(tuple.__new__)}({made}, {held})")
+    return rebuilder.assign(f"{made}({held})")
 
 
 def _between(rebuilder: Rebuilder, items: OpenList) -> str:

@@ -175,6 +175,12 @@ def _copied(frame: Frame, value: Variable, memo: DictVariable | None) -> Variabl
             return value if memo is None else SliceVariable([inner(part) for part in value.parts])
         case SequenceVariable(kind=kind) if _hides_fields(kind):
             raise TraceBreakError("GB0002", f"a copy of a {kind.__name__}, with hidden fields")
+        case SequenceVariable(kind=kind) if hasattr(kind, "_fields"):  # by its `__getnewargs__`
+            items = [inner(item) for item in value.items]
+            maker = load_attribute(frame, constant(kind), "__new__")
+            named = frame.call(maker, [constant(kind), *items], {})
+            _remember(frame, value, named, memo)
+            return named
         case SequenceVariable():
             copied = SequenceVariable([], value.kind)
             _remember(frame, value, copied, memo)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import delete_item, set_item
 from plait_bytecode_tracer.objects.folding import fold
+from plait_bytecode_tracer.objects.indices import as_index
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.operations import apply, element_equal, identical, truth
 from plait_bytecode_tracer.objects.specials import call_special, takes_object
@@ -100,7 +100,5 @@ def call_(frame: Frame, function: Variable, /, *args: Variable, **kwargs: Variab
 
 @builtin(operator.length_hint)
 def length_hint(frame: Frame, value: Variable, default: Variable | None = None) -> Variable:
-    given = constant(0) if default is None else default
-    if not isinstance(given, Known) or not is_constant(given.value):
-        raise TraceBreakError("GB0009", "a default length that is no constant")
-    return hinted_length(frame, value, given)
+    given = 0 if default is None else as_index(frame, default)
+    return hinted_length(frame, value, constant(given))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, SupportsIndex
 
 from plait_bytecode_tracer.exceptions.raising import fails
@@ -12,11 +12,16 @@ from plait_bytecode_tracer.frames.arity import refuse_call
 from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.objects.containers import changed
 from plait_bytecode_tracer.objects.indices import as_index
-from plait_bytecode_tracer.objects.iteration import elements
+from plait_bytecode_tracer.objects.iteration import elements, iterate
 from plait_bytecode_tracer.objects.operations import _call, apply, truth
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.hints import sized_elements
-from plait_bytecode_tracer.values.variables import SequenceVariable, Variable, is_none
+from plait_bytecode_tracer.values.variables import (
+    SequenceVariable,
+    TensorVariable,
+    Variable,
+    is_none,
+)
 
 
 class _Ranked:
@@ -115,22 +120,30 @@ def _extreme(
     has_default = len(values) > 1 and "default" in options
     if not values or has_default or not options.keys() <= {"key", "default"}:
         refuse_call(function, values, options)
-    items = list(elements(frame, values[0])) if len(values) == 1 else list(values)
+    items = _each(frame, values[0]) if len(values) == 1 else iter(values)
     default, key = options.pop("default", None), options.pop("key", None)
-    if not items:
+    ranker = None if key is None or is_none(key) else key
+    wins = operator.lt if function is min else operator.gt
+    best = next(items, None)
+    if best is None:
         if default is None:
             new = sys.version_info >= (3, 12)
             text = "iterable argument is empty" if new else "arg is an empty sequence"
             fails(ValueError, f"{function.__name__}() {text}")
         return default
-    ranker = None if key is None or is_none(key) else key
-    wins = operator.lt if function is min else operator.gt
-    best, best_rank = items[0], _rank(frame, ranker, items[0])
-    for item in items[1:]:
+    best_rank = _rank(frame, ranker, best)
+    for item in items:
         rank = _rank(frame, ranker, item)
         if truth(frame, apply(frame, wins, [rank, best_rank])):
             best, best_rank = item, rank
     return best
+
+
+def _each(frame: Frame, values: Variable) -> Iterator[Variable]:
+    """The elements of an iterable, each when it is asked for: what is done with one may end it."""
+    if isinstance(values, TensorVariable):
+        return elements(frame, values)
+    return elements(frame, iterate(frame, values))
 
 
 def _rank(frame: Frame, key: Variable | None, item: Variable) -> Variable:

@@ -5,6 +5,7 @@ Written for tracing, not to be used: `twins.registry` says what each stands for.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -67,23 +68,26 @@ class deque:  # the name of the original, which errors tell
         return self._items.pop(0)
 
     def clear(self) -> None:
-        self._changes += 1
-        self._items.clear()
+        if self._items:
+            self._changes += 1
+            self._items.clear()
 
     def rotate(self, n: Any = 1, /) -> None:
-        self._changes += 1
-        if self._items:
-            cut = -n % len(self._items)
+        steps = operator.index(n)
+        if len(self._items) > 1:
+            self._changes += 1
+            cut = -steps % len(self._items)
             self._items[:] = self._items[cut:] + self._items[:cut]
 
     def reverse(self) -> None:
         self._items.reverse()
 
     def insert(self, index: Any, item: Any, /) -> None:
+        place = operator.index(index)
         if self._maxlen is not None and len(self._items) >= self._maxlen:
             raise IndexError("deque already at its maximum size")
         self._changes += 1
-        self._items.insert(index, item)
+        self._items.insert(place, item)
 
     def remove(self, value: Any, /) -> None:
         changes = self._changes
@@ -139,10 +143,10 @@ class deque:  # the name of the original, which errors tell
         if not hasattr(type(index), "__index__"):
             name = type(index).__name__
             raise TypeError(f"sequence index must be integer, not {name!r}")
-        size = len(self._items)
-        if not -size <= index < size:
+        place, size = operator.index(index), len(self._items)
+        if not -size <= place < size:
             raise IndexError("deque index out of range")
-        return index
+        return place
 
     def __getitem__(self, index: Any) -> Any:
         return self._items[self._place(index)]
@@ -174,14 +178,19 @@ class deque:  # the name of the original, which errors tell
         return self
 
     def __mul__(self, count: Any) -> deque:
-        return deque(self._items * count, self._maxlen)
+        return deque(self._items * operator.index(count), self._maxlen)
 
     __rmul__ = __mul__
 
     def __imul__(self, count: Any) -> deque:
+        times = operator.index(count)
+        if not self._items or times == 1:
+            return self
         self._changes += 1
-        made = self._items * count
-        self._items[:] = made if self._maxlen is None else made[len(made) - self._maxlen :]
+        made = self._items * times
+        if self._maxlen is not None and len(made) > self._maxlen:
+            made = made[len(made) - self._maxlen :]
+        self._items[:] = made
         return self
 
     def __eq__(self, other: Any) -> Any:
@@ -232,26 +241,30 @@ class DequeIterator:
         return self
 
     def __next__(self) -> Any:
+        self._require_unchanged()
         if self._left == 0:
             raise StopIteration
+        self._left -= 1
+        items = self._deque._items
+        return items[len(items) - 1 - self._left]
+
+    def _require_unchanged(self) -> None:
         if self._changes != self._deque._changes:
             self._left = 0
             raise RuntimeError("deque mutated during iteration")
-        self._left -= 1
-        return self._item()
-
-    def _item(self) -> Any:
-        items = self._deque._items
-        return items[len(items) - 1 - self._left]
 
     def __length_hint__(self) -> Any:
         return self._left
 
 
 class DequeReverseIterator(DequeIterator):
-    """An iterator from the end of a deque."""
+    """An iterator from the end of a deque; once at its other end it asks for no changes."""
 
     __slots__ = ()
 
-    def _item(self) -> Any:
+    def __next__(self) -> Any:
+        if self._left == 0:
+            raise StopIteration
+        self._require_unchanged()
+        self._left -= 1
         return self._deque._items[self._left]

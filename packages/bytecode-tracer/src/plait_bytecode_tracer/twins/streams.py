@@ -5,11 +5,20 @@ Written for tracing, not to be used: `twins.registry` says what each stands for.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 IS_TWIN = True
 """Frames of this module's code are never resumed: the real object has no such code."""
+
+
+def _size(value: Any) -> Any:
+    """A number of characters, or None for all."""
+    if value is not None and not hasattr(type(value), "__index__"):
+        name = type(value).__name__
+        raise TypeError(f"argument should be integer or None, not {name!r}")
+    return value if value is None else operator.index(value)
 
 
 class _Stream:
@@ -34,7 +43,7 @@ class _Stream:
 
     def read(self, size: Any = -1, /) -> Any:
         self._check()
-        rest = len(self._value) - self._position
+        rest, size = len(self._value) - self._position, _size(size)
         if size is None or size < 0 or size > rest:
             size = max(rest, 0)
         start = self._position
@@ -43,7 +52,7 @@ class _Stream:
 
     def readline(self, size: Any = -1, /) -> Any:
         self._check()
-        start = self._position
+        start, size = self._position, _size(size)
         found = self._value.find(self._newline, start)
         end = len(self._value) if found < 0 else found + 1
         if size is not None and 0 <= size < end - start:
@@ -52,7 +61,7 @@ class _Stream:
         return self._value[start:end]
 
     def readlines(self, hint: Any = -1, /) -> list[Any]:
-        lines, total = [], 0
+        lines, total, hint = [], 0, _size(hint)
         while line := self.readline():
             lines.append(line)
             total += len(line)
@@ -83,6 +92,7 @@ class _Stream:
 
     def truncate(self, size: Any = None, /) -> int:
         self._check()
+        size = _size(size)
         if size is None:
             size = self._position
         elif size < 0:
@@ -142,6 +152,7 @@ class StringIO(_Stream):
         return self._put(text, "\0")
 
     def seek(self, offset: Any, whence: Any = 0, /) -> int:
+        offset, whence = operator.index(offset), operator.index(whence)
         self._check()
         if whence not in (0, 1, 2):
             raise ValueError(f"Invalid whence ({whence}, should be 0, 1 or 2)")
@@ -168,6 +179,7 @@ class BytesIO(_Stream):
         return self._put(_bytes_of(data), b"\0")
 
     def seek(self, offset: Any, whence: Any = 0, /) -> int:
+        offset, whence = operator.index(offset), operator.index(whence)
         self._check()
         if whence == 0 and offset < 0:
             raise ValueError(f"negative seek value {offset}")

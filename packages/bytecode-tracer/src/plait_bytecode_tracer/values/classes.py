@@ -38,6 +38,16 @@ from plait_bytecode_tracer.values.variables import (
     ViewVariable,
 )
 
+_HEAP_TYPE = 1 << 9
+"""The flag of types that are made while a program runs: Py_TPFLAGS_HEAPTYPE."""
+
+
+def name_in_errors(cls: type) -> str:
+    """What C calls a class in the texts of errors: a static one of its own with its module."""
+    if cls.__flags__ & _HEAP_TYPE or cls.__module__ == "builtins":
+        return cls.__name__
+    return f"{cls.__module__}.{cls.__name__}"
+
 
 def type_of(value: Variable) -> type:
     """The class of a tracked value."""

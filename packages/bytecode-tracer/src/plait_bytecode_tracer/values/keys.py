@@ -22,7 +22,7 @@ from plait_bytecode_tracer.objects.objects import special_method, storage_of
 from plait_bytecode_tracer.objects.standins import stand_in
 from plait_bytecode_tracer.objects.statics import static_attribute
 from plait_bytecode_tracer.outside.functions import settled
-from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.classes import name_in_errors, type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_fixed, is_nan
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.object_keys import ReferenceKey
@@ -120,6 +120,14 @@ class HashedKey(ObjectKey):
 _EFFECTS = ("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "STORE_DEREF", "DELETE_ATTR",
             "DELETE_SUBSCR", "DELETE_GLOBAL", "IMPORT_NAME")  # fmt: skip
 
+_CHANGING = frozenset(
+    {
+        *("print", "append", "appendleft", "extend", "insert", "add", "update", "setdefault"),
+        *("pop", "popitem", "popleft", "remove", "discard", "clear", "write", "setattr"),
+    }
+)
+"""Names of functions and methods with effects."""
+
 
 def refuse_effects(key: HashedKey) -> None:
     """Break where a key's hash or equality changes something.
@@ -132,7 +140,7 @@ def refuse_effects(key: HashedKey) -> None:
         if not isinstance(method, types.FunctionType):
             continue
         instructions, _ = instructions_of(method.__code__)
-        if any(instruction.opname in _EFFECTS for instruction in instructions):
+        if any(each.opname in _EFFECTS or each.argval in _CHANGING for each in instructions):
             text = f"a key whose {name} has effects, in a dict or set that leaves the traced code"
             raise TraceBreakError("GB0009", text)
 
@@ -219,7 +227,7 @@ def searched_key(frame: Frame, value: Variable) -> Any:
 
 
 def _unhashable(kind: type) -> NoReturn:
-    fails(TypeError, f"unhashable type: {kind.__name__!r}")
+    fails(TypeError, f"unhashable type: {name_in_errors(kind)!r}")
 
 
 def _group(value: SequenceVariable | SetVariable, parts: Any) -> Any:
@@ -247,7 +255,7 @@ def keep_distinct(frame: Frame, value: Variable) -> None:
 def _object_key(frame: Frame, value: Variable, cls: type) -> Any:
     own = (static_attribute(cls, "__eq__"), static_attribute(cls, "__hash__"))
     if own[1] is None:
-        _unhashable(cls)
+        _unhashable(type_of(value) if isinstance(value, ObjectVariable) else cls)
     if own == _BY_IDENTITY:
         return _by_identity(frame, value)
     if isinstance(own[1], types.FunctionType):

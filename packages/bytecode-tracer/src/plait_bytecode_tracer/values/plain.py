@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.guards import class_attribute
+from plait_bytecode_tracer.guards import ABSENT, class_attribute
 from plait_bytecode_tracer.values.sources import is_written
 
 STORED_KINDS: frozenset[type] = frozenset(
@@ -38,8 +38,34 @@ def plain_of(value: Any, base: Any) -> Any:
 
 
 def is_named_tuple(cls: type) -> bool:
-    """Whether instances are tuples whose elements have names."""
-    return issubclass(cls, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_fields"))
+    """Whether instances are tuples whose elements have names, and that act as tuples do."""
+    if not issubclass(cls, tuple):
+        return False
+    if hasattr(cls, "n_fields"):
+        return True
+    return hasattr(cls, "_fields") and not any(is_own_of_tuple(cls, n) for n in _OF_TUPLES)
+
+
+def is_own_of_tuple(cls: type, name: str) -> bool:
+    """Whether a class that inherits from tuple defines anew how its instances act."""
+    found = class_attribute(cls, name)
+    return found is not ABSENT and found is not class_attribute(tuple, name)
+
+
+_OF_TUPLES = frozenset(
+    {
+        *("__getitem__", "__len__", "__iter__", "__contains__", "__reversed__", "__bool__"),
+        *("__str__", "__format__", "__getattr__", "__copy__", "__deepcopy__", "__reduce_ex__"),
+        *("__reduce__", "__getstate__"),
+    }
+)
+"""What is not asked of the class of a named tuple, so that it must be as in any tuple."""
+PROTOCOL_OF_TUPLES = _OF_TUPLES | {
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__repr__"),
+    *("__add__", "__radd__", "__iadd__", "__mul__", "__rmul__", "__imul__", "__index__"),
+    *("__int__", "__float__", "__complex__", "__abs__", "__round__", "__call__"),
+}
+"""What the trace takes to be as it is in the class of a named tuple."""
 
 
 def shown(value: object) -> str:
