@@ -38,13 +38,13 @@ from plait_bytecode_tracer.values.variables import (
     ViewVariable,
 )
 
-_HEAP_TYPE = 1 << 9
-"""The flag of types that are made while a program runs: Py_TPFLAGS_HEAPTYPE."""
+_IMMUTABLE_TYPE = 1 << 8
+"""The flag of types whose attributes cannot be set, as C's: Py_TPFLAGS_IMMUTABLETYPE."""
 
 
 def name_in_errors(cls: type) -> str:
-    """What C calls a class in the texts of errors: a static one of its own with its module."""
-    if cls.__flags__ & _HEAP_TYPE or cls.__module__ == "builtins":
+    """What C calls a class in the texts of errors: one of its own with its module."""
+    if not cls.__flags__ & _IMMUTABLE_TYPE or cls.__module__ == "builtins":
         return cls.__name__
     return f"{cls.__module__}.{cls.__name__}"
 
