@@ -119,7 +119,7 @@ def test_strict_lets_graph_breaks_run_eagerly():
 def test_a_graph_without_a_joint_graph_runs_eagerly_and_strict_refuses_it(monkeypatch):
     import plait_fx_passes
 
-    def refuse(*arguments):
+    def refuse(*arguments, **keywords):
         raise plait_fx_passes.AtenTraceError("no joint graph of this")
 
     monkeypatch.setattr(plait_fx_passes, "to_joint", refuse)

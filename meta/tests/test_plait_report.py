@@ -126,7 +126,7 @@ def mixed(monkeypatch):
     """Of a model with a break, recompiles and eager graphs."""
     import plait_fx_passes
 
-    def refuse(*arguments):
+    def refuse(*arguments, **keywords):
         raise plait_fx_passes.AtenTraceError("no joint graph of this")
 
     monkeypatch.setattr(plait_fx_passes, "to_joint", refuse)

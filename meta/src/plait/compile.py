@@ -29,6 +29,7 @@ def compile(
     dynamic: bool | None = None,
     mode: str | None = "default",
     backend: str | Callable[..., Any] | None = None,
+    numerics: str | None = None,
     options: dict[str, Any] | None = None,
 ) -> F: ...
 
@@ -41,6 +42,7 @@ def compile(
     dynamic: bool | None = None,
     mode: str | None = "default",
     backend: str | Callable[..., Any] | None = None,
+    numerics: str | None = None,
     options: dict[str, Any] | None = None,
 ) -> Callable[[F], F]: ...
 
@@ -52,6 +54,7 @@ def compile(
     dynamic: bool | None = None,
     mode: str | None = "default",
     backend: str | Callable[..., Any] | None = None,
+    numerics: str | None = None,
     options: dict[str, Any] | None = None,
 ) -> Any:
     """Compile a function, method or module; compilation happens at the first call.
@@ -69,6 +72,9 @@ def compile(
         backend: None or "plait" for the whole compiler; "python" for readable Python over
             ATen; "triton"; "eager", "noop", "aten", "checking", "printing" or "dumping"; or a
             function `(graph_module, example_inputs) -> callable`.
+        numerics: "strict" for eager's results to the last bit, wherever eager's own are the same
+            at each run: what loops do not compute so is called as torch ships it. By default loops
+            approximate functions and order sums as is fast.
         options: settings by name; see `plait.CompileOptions`.
 
     Returns:
@@ -77,7 +83,7 @@ def compile(
     Raises:
         OptionError: for an argument that is not taken, with what is.
     """
-    request = check_arguments(fullgraph, dynamic, mode, backend, options)
+    request = check_arguments(fullgraph, dynamic, mode, backend, options, numerics)
     if model is None:
         return lambda function: _compile_object(function, request)
     return _compile_object(model, request)

@@ -13,12 +13,17 @@ from plait.errors import OptionError
 from plait_utils import SettingError, Settings, get_logger, setting, shown
 
 if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
     from plait_cpp_codegen import CppOptions
     from plait_fx_passes import Pass
+    from plait_ir_lowering import LoweringOptions
     from plait_scheduler import SchedulerOptions
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 """The modes of `torch.compile`. On the CPU all of them mean the same to plait."""
+NUMERICS = ("default", "strict")
+"""How results may differ from eager's: by rounding, or not at all."""
 BACKENDS = ("plait", "python", "triton", "eager", "noop", "aten", "checking", "printing", "dumping")
 _NO_FUSION = tuple(
     (name, False)
@@ -70,6 +75,12 @@ class CompileOptions(Settings):
         env="PLAIT_OPEN_SIZES",
     )
     fusion: bool = setting(True, "fuse loops into kernels", env="PLAIT_FUSION")
+    numerics: str = setting(
+        "default",
+        '"strict": round wherever eager rounds, and call torch\'s own operators for what loops do '
+        "not compute to its last bit",
+        env="PLAIT_NUMERICS",
+    )
     numeric_rewrites: bool = setting(
         False,
         "allow graph rewrites that change rounding, such as recognizing attention",
@@ -92,10 +103,29 @@ class CompileOptions(Settings):
         """The names in `disabled_passes`."""
         return frozenset(name.strip() for name in self.disabled_passes.split(",") if name.strip())
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether results are eager's to the last bit."""
+        return self.numerics == "strict"
+
+    def decompositions(self) -> dict[OpOverload, Callable[..., object]] | None:
+        """What operators are taken apart into; None for the defaults."""
+        from plait_fx_passes import moving_decompositions
+
+        return moving_decompositions() if self.is_strict else None
+
+    def lowering_options(self) -> LoweringOptions:
+        """The options of lowering."""
+        from plait_ir_lowering import LoweringOptions
+
+        return LoweringOptions(exact=self.is_strict)
+
     def passes(self) -> tuple[Pass, ...]:
         """The passes over ATen graphs, in order; `disabled` ones are among them."""
         from plait_fx_passes import DEFAULT_PASSES, LAYOUT_PASSES, NUMERIC_PASSES
 
+        if self.is_strict:
+            return DEFAULT_PASSES
         return (*(NUMERIC_PASSES if self.numeric_rewrites else DEFAULT_PASSES), *LAYOUT_PASSES)
 
     def scheduler_options(self) -> SchedulerOptions:
@@ -109,7 +139,8 @@ class CompileOptions(Settings):
         """The C++ backend's options, over those of the environment."""
         from plait_cpp_codegen import CppOptions
 
-        return _stage_options("cpp", CppOptions, self.cpp)
+        exact = (("contract", False),) if self.is_strict else ()
+        return _stage_options("cpp", CppOptions, (*self.cpp, *exact))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +160,7 @@ def check_arguments(
     mode: object,
     backend: object,
     options: object,
+    numerics: object = None,
 ) -> CompileRequest:
     """The arguments as a request. Raises OptionError, which names what is taken."""
     if not isinstance(fullgraph, bool):
@@ -153,9 +185,18 @@ def check_arguments(
             f"the backend {shown(chosen)} does not take (graph_module, example_inputs)",
             hint="A backend is a function of these two that returns a function.",
         )
-    settings = parse_options(options)
+    settings = parse_options(options if numerics is None else _with_numerics(options, numerics))
     say_ignored(str(chosen_mode))
     return CompileRequest(fullgraph, dynamic, str(chosen_mode), chosen, settings)
+
+
+def _with_numerics(options: object, numerics: object) -> object:
+    """The options with the argument among them."""
+    if not isinstance(numerics, str) or numerics not in NUMERICS:
+        raise unknown_name("numerics", numerics, NUMERICS)
+    if options is None:
+        return {"numerics": numerics}
+    return {**options, "numerics": numerics} if isinstance(options, Mapping) else options
 
 
 def takes(function: Callable[..., Any], count: int, *, unknown: bool) -> bool:
@@ -205,6 +246,13 @@ def parse_options(options: object) -> CompileOptions:
         raise OptionError(
             f"option 'memory_budget' takes a number from 0 to 1, not {parsed.memory_budget!r}",
             hint="None lets plait weigh bytes against operations.",
+        )
+    if parsed.numerics not in NUMERICS:
+        raise unknown_name("numerics", parsed.numerics, NUMERICS)
+    if parsed.is_strict and parsed.numeric_rewrites:
+        raise OptionError(
+            "numerics='strict' and the option 'numeric_rewrites' contradict each other",
+            hint="Rewrites that change rounding give other bits than eager.",
         )
     if parsed.verify < 0:
         raise OptionError(f"option 'verify' takes a number of calls, not {shown(parsed.verify)}")

@@ -68,7 +68,9 @@ def compile_graph(
     stages.dump("captured.py", lambda: captured.code)
 
     with stages.stage("aten"):
-        recorded = fx_passes.to_aten(captured, example_inputs)
+        recorded = fx_passes.to_aten(
+            captured, example_inputs, decompositions=options.decompositions()
+        )
         if has_open_sizes(example_inputs):
             fx_passes.refuse_open_surroundings(recorded)
     stages.check("aten", lambda: fx_passes.verify(recorded))
@@ -136,7 +138,7 @@ def compile_training_graph(
     stages.dump("captured.py", lambda: captured.code)
 
     with stages.stage("joint"):
-        recorded = _joint(captured, example_inputs)
+        recorded = _joint(captured, example_inputs, options)
     if recorded is None:
         return compile_graph(
             captured, example_inputs, stages=stages, target=target, options=options
@@ -194,12 +196,15 @@ def compile_training_graph(
     return stages.finish(captured, Outcome.COMPILED, run)
 
 
-def _joint(captured: fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> JointGraph | None:
+def _joint(
+    captured: fx.GraphModule, example_inputs: Sequence[torch.Tensor], options: CompileOptions
+) -> JointGraph | None:
     """The joint graph; None where gradients flow through views of inputs at most."""
     import plait_fx_passes as fx_passes
 
     try:
-        return fx_passes.to_joint(captured, example_inputs)
+        decompositions = options.decompositions()
+        return fx_passes.to_joint(captured, example_inputs, decompositions=decompositions)
     except fx_passes.NoGradientsError:
         return None
 
@@ -240,7 +245,8 @@ def _generated(
         import plait_scheduler as scheduler
 
     with stages.stage("lower"):
-        loops = ir_lowering.lower(aten.graph, name=stages.name, mutations=written)
+        chosen = options.lowering_options()
+        loops = ir_lowering.lower(aten.graph, options=chosen, name=stages.name, mutations=written)
     stages.check("lower", lambda: ir_lowering.verify(loops))
     stages.keep(loops=loops)
     stages.dump("loops.txt", lambda: ir_lowering.print_graph(loops))

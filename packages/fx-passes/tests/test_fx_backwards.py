@@ -18,6 +18,7 @@ POINTWISE = {
     "gelu": lambda g, x: aten.gelu_backward(g, x),
     "gelu_tanh": lambda g, x: aten.gelu_backward(g, x, approximate="tanh"),
     "silu": lambda g, x: aten.silu_backward(g, x),
+    "mish": lambda g, x: aten.mish_backward(g, x),
     "sigmoid": lambda g, x: aten.sigmoid_backward(g, x),
     "tanh": lambda g, x: aten.tanh_backward(g, x),
     "leaky_relu": lambda g, x: aten.leaky_relu_backward(g, x, 0.2, False),

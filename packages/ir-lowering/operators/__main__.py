@@ -1,6 +1,7 @@
 """`python -m operators`: all operators in all dtypes against eager; exits 1 if any differ.
 
-With `--sizes` each in three sizes through one program, with `--errors` what eager refuses.
+With `--sizes` each in three sizes through one program, with `--errors` what eager refuses, with
+`--bits` the elementwise ones under `numerics="strict"`, bit by bit.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 import torch
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from operators import errors, judge, samples, sizes
+from operators import bits, bits_page, errors, judge, samples, sizes
 from operators.score import Outcome, Verdict, report
 
 
@@ -32,11 +33,17 @@ def main() -> int:
         if verdict.outcome in (Outcome.WRONG, Outcome.UNFINISHED):
             print(f"{verdict.case}: {verdict.detail[:200]}", file=sys.stderr, flush=True)
     right = report(f"operators {chosen.way}".strip(), verdicts, reasons=chosen.reasons)
+    if chosen.page:
+        chosen.page.write_text(bits_page.page(verdicts))
     if chosen.json:
         rows = sorted((v.operator, v.dtype, v.outcome.name, v.detail) for v in verdicts)
         chosen.json.write_text(json.dumps(rows))
     print(f"{time.monotonic() - started:.0f} s")
     return int(not right)
+
+
+_AT_ONCE = ("errors", "bits")
+"""What takes an operator in all its dtypes as one case."""
 
 
 def _cases(chosen: argparse.Namespace) -> list[tuple[int, str]]:
@@ -45,7 +52,8 @@ def _cases(chosen: argparse.Namespace) -> list[tuple[int, str]]:
     found = [
         (place, str(dtype).removeprefix("torch."))
         for place, op in enumerate(samples.operators(chosen.only))
-        for dtype in (samples.dtypes(op) if chosen.way != "errors" else [torch.float32])
+        if chosen.way != "bits" or bits.is_elementwise(op)
+        for dtype in ([torch.float32] if chosen.way in _AT_ONCE else samples.dtypes(op))
     ]
     wanted = [case for case in found if not chosen.dtype or case[1] in chosen.dtype]
     return wanted[index::count]
@@ -83,6 +91,8 @@ def _check(only: str | None, place: int, kind: str, count: int, way: str) -> lis
     op, dtype = list(samples.operators(only))[place], getattr(torch, kind)
     if way == "errors":
         return errors.check(op)
+    if way == "bits":
+        return bits.check(op, count)
     return [(sizes if way == "sizes" else judge).check(op, dtype, count)]
 
 
@@ -100,6 +110,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--errors", dest="way", action="store_const", const="errors", help="what eager refuses"
     )
+    parser.add_argument(
+        "--bits", dest="way", action="store_const", const="bits", help="every bit is eager's"
+    )
+    parser.add_argument("--page", type=Path, help="write what --bits proves to this page")
     parser.add_argument("--only", help="one operator")
     parser.add_argument("--dtype", action="append", help="float32, ...; all if none is named")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once")

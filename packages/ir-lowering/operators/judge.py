@@ -38,10 +38,10 @@ def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
     wrong = difference(program, got, wanted)
     if wrong is not None:
         return Verdict(name, kind, Outcome.WRONG, wrong)
-    return Verdict(name, kind, *_how(report))
+    return Verdict(name, kind, *how(report))
 
 
-def _how(report: Any) -> tuple[Outcome, str]:
+def how(report: Any) -> tuple[Outcome, str]:
     """How it was run, by the compiler's own report."""
     broken = [f"[{each.code}] {each.reason}" for each in report.breaks]
     refused = [str(each.reason) for each in report.graphs if each.reason is not None]

@@ -103,9 +103,12 @@ def _build_native(
     toolchain = find_toolchain(options)
     with profile.phase("codegen"):
         source = render(program, toolchain.vector_bytes)
-    key = stable_hash("program", _without_comments(source), toolchain.key)
     with profile.phase("build"):
         runtime = load_runtime(toolchain, cache)
+    if not options.contract:
+        toolchain = toolchain.without_contraction()
+    key = stable_hash("program", _without_comments(source), toolchain.key)
+    with profile.phase("build"):
         run, hit = load_cached(
             cache,
             key,

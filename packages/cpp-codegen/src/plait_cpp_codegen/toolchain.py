@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from plait_cpp_codegen.errors import CompilationError, CompilerNotFoundError
@@ -47,6 +48,10 @@ class Toolchain:
     def key(self) -> str:
         """What of the toolchain a binary depends on."""
         return stable_hash(self.command, self.version, self.flags, _cpu_features())
+
+    def without_contraction(self) -> Toolchain:
+        """The same compiler, which rounds every product before it is added."""
+        return replace(self, flags=(*self.flags, "-ffp-contract=off"))
 
     def build(self, source: str, output: Path, *libraries: str) -> None:
         """Compile C++ text into the shared library `output`.

@@ -23,7 +23,11 @@ from plait_fx_passes.aten_graph import (
     ViewStep,
 )
 from plait_fx_passes.decompose import decompose
-from plait_fx_passes.decompositions import core_decompositions, default_decompositions
+from plait_fx_passes.decompositions import (
+    core_decompositions,
+    default_decompositions,
+    moving_decompositions,
+)
 from plait_fx_passes.errors import (
     AtenTraceError,
     CheckFailure,
@@ -131,6 +135,7 @@ __all__ = [
     "is_written_variant",
     "keep_all",
     "memory_efficient",
+    "moving_decompositions",
     "note_reads",
     "partition",
     "print_aten",

@@ -42,9 +42,13 @@ _HIDDEN_WRITES = frozenset({"aten::native_batch_norm"})
 
 
 def has_composite_kernel(func: OpOverload) -> bool:
-    """Whether the operator is made of other operators for every backend, in C++."""
+    """Whether the operator is made of other operators for every backend, in C++.
+
+    Not where the CPU has a kernel of its own beside that, as for `silu_backward`.
+    """
     name = func.name()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    return torch._C._dispatch_has_kernel_for_dispatch_key(name, _COMPOSITE)
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has_kernel(name, _COMPOSITE) and not has_kernel(name, "CPU")
 
 
 @cache

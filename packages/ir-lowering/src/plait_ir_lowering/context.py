@@ -36,6 +36,8 @@ class LoweringOptions:
     small_matmul_work: int = 65536
     """Matrix products of at most this many multiply-adds become loops: an external call
     costs about 2 µs, in which the loops do that many."""
+    exact: bool = False
+    """Only what loops compute to eager's last bit becomes loops; see `exact.py`."""
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 
 import plait_ir_lowering.rules  # noqa: F401  # registers the rules
 from plait_ir_lowering.context import LoweringContext, LoweringOptions, constant
+from plait_ir_lowering.exact import is_exact
 from plait_ir_lowering.external import lower_external
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import (
@@ -119,7 +120,7 @@ def _lower_call(ctx: LoweringContext, node: fx.Node, known: dict[fx.Node, Lowere
     if not isinstance(node.target, OpOverload):
         raise ctx.error("it is not an ATen operator")
     rule = rule_of(node.target)
-    if rule is not None:
+    if rule is not None and (not ctx.options.exact or is_exact(node)):
         arguments = full_arguments(node.target, node.args, node.kwargs)
         made = ctx.mark()
         try:

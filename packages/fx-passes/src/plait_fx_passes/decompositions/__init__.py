@@ -56,6 +56,11 @@ def default_decompositions(*, keep: Set[OpOverload] = frozenset()) -> dict[OpOve
     return {op: rule for op, rule in _all().items() if op not in keep}
 
 
+def moving_decompositions() -> dict[OpOverload, Rule]:
+    """Those of the package's decompositions that move elements and compute nothing."""
+    return {**copies.TABLE, **structure.TABLE}
+
+
 def core_decompositions() -> dict[OpOverload, Rule]:
     """torch's own decompositions to its core operator set, as an à-la-carte table."""
     # Not torch._decomp.core_aten_decompositions, which imports torch.export.
@@ -68,4 +73,9 @@ def core_decompositions() -> dict[OpOverload, Rule]:
     return table
 
 
-__all__ = ["DuplicateDecompositionError", "core_decompositions", "default_decompositions"]
+__all__ = [
+    "DuplicateDecompositionError",
+    "core_decompositions",
+    "default_decompositions",
+    "moving_decompositions",
+]

@@ -38,6 +38,11 @@ def gelu_backward(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tens
     return grad * ((bent + 1) * 0.5 + x * 0.5 * (1 - bent * bent) * slope)
 
 
+def mish_backward(grad: Tensor, x: Tensor) -> Tensor:
+    bent = torch.tanh(torch.nn.functional.softplus(x))
+    return grad * (bent + x * torch.sigmoid(x) * (1 - bent * bent))
+
+
 def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
     gate = torch.sigmoid(x)
     return grad * gate * (x * (1 - gate) + 1)
@@ -203,6 +208,7 @@ TABLE: dict[OpOverload, Rule] = {
         (aten.threshold_backward.default, threshold_backward),
         (aten.gelu_backward.default, gelu_backward),
         (aten.silu_backward.default, silu_backward),
+        (aten.mish_backward.default, mish_backward),
         (aten.sigmoid_backward.default, sigmoid_backward),
         (aten.tanh_backward.default, tanh_backward),
         (aten.leaky_relu_backward.default, leaky_relu_backward),

@@ -97,6 +97,7 @@ TABLE: dict[OpOverload, Rule] = {
     **{_overload(name): _each_copied(view) for name, view in _SEVERAL.items()},
     aten.narrow_copy.default: narrow_copy,
     aten.channel_shuffle.default: channel_shuffle,
+    aten.native_channel_shuffle.default: channel_shuffle,
     aten.pixel_unshuffle.default: pixel_unshuffle,
     aten.rot90.default: rot90,
 }

@@ -19,6 +19,10 @@ _FAKE = (FakeTensor,)
 _AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
 
 
+_EMPTY_ON_CPU = {torch.ops.aten._native_batch_norm_legit_no_training.default: (1, 2)}
+"""Results that the CPU's kernel leaves without elements, and the fake kernel does not."""
+
+
 @cache
 def _has_fake_of_its_own(func: OpOverload) -> bool:
     """Whether torch computes the operator's fake value by a program, not a kernel."""
@@ -43,12 +47,27 @@ def fake_result(
             result = mode.dispatch(func, _FAKE, args, kwargs)
     else:
         result = mode.dispatch(func, _FAKE, args, kwargs)
+    if func in _EMPTY_ON_CPU and isinstance(result, tuple | list):
+        result = _as_left_empty(mode, func, result)
     dtypes = ask_kernel(func, args, kwargs)
     if dtypes is None:
         return result
     if isinstance(result, (list, tuple)):
         return tuple(_as_computed(mode, *pair) for pair in zip(result, dtypes, strict=True))
     return _as_computed(mode, result, dtypes[0])
+
+
+def _as_left_empty(
+    mode: FakeTensorMode, func: OpOverload, results: Sequence[FakeTensor]
+) -> tuple[FakeTensor, ...]:
+    if results[0].fake_device.type != "cpu":
+        return tuple(results)
+    made = list(results)
+    with torch._C._DisableTorchDispatch():
+        for place in _EMPTY_ON_CPU[func]:
+            meta = torch.empty(0, dtype=results[place].dtype, device="meta")
+            made[place] = FakeTensor(mode, meta, results[place].fake_device)
+    return tuple(made)
 
 
 def _as_computed(mode: FakeTensorMode, value: object, dtype: torch.dtype | None) -> object:

@@ -42,8 +42,6 @@ from plait_utils.wrappings import is_plain
 aten = torch.ops.aten
 _DEVICE = torch.ops.prim.device.default
 _NUMBER = aten._local_scalar_dense.default
-# Fake kernels disagree with the CPU's on the size of results that inference does not compute.
-_WITH_EMPTY_RESULTS = frozenset({aten._native_batch_norm_legit_no_training.default})
 # Composite, and with parts that do not check values where those are not known.
 _WHOLE = frozenset({aten.one_hot.default})
 _running_pass = torch._C._current_graph_task_id
@@ -361,8 +359,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def _conformed_tensor(self, func: OpOverload, wanted: object, result: object) -> object:
         if not isinstance(wanted, FakeTensor) or not isinstance(result, torch.Tensor):
-            return result
-        if result.numel() == 0 and func in _WITH_EMPTY_RESULTS:
             return result
         if wanted.shape != result.shape or wanted.dtype != result.dtype:
             raise AtenTraceError(
