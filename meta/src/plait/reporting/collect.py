@@ -22,10 +22,11 @@ from plait_utils import shown
 if TYPE_CHECKING:
     from torch import fx
 
+    from plait.record import CompiledGraph
     from plait_bytecode_tracer import CompiledFunction, Entry, GraphBreak, Recompile
 
 
-def collect(compiled: object) -> CompileReport:
+def collect(compiled: object, *, measure: bool = False) -> CompileReport:
     """The report on what `plait.compile` returned; raises OptionError for all else."""
     from plait_bytecode_tracer import compiled_function_of
 
@@ -44,7 +45,7 @@ def collect(compiled: object) -> CompileReport:
     return CompileReport(
         function=compiler.name,
         backend=_backend_name(compiler),
-        graphs=tuple(GraphReport(graph) for graph in graphs),
+        graphs=tuple(_graph(graph, measure) for graph in graphs),
         breaks=tuple(_break(each) for function in functions for each in function.breaks),
         guards=tuple(
             GuardFact(guard.text, guard.line)
@@ -61,6 +62,13 @@ def collect(compiled: object) -> CompileReport:
         runs=_runs(root, names),
         notices=tuple(_notices(functions, compiler)),
     )
+
+
+def _graph(record: CompiledGraph, measure: bool) -> GraphReport:
+    made = GraphReport(record, measure)
+    if measure:
+        _ = made.roofline  # now, not when the report is read
+    return made
 
 
 def _backend_name(compiler: GraphCompiler) -> str:

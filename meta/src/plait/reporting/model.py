@@ -11,6 +11,7 @@ from plait.record import CompiledGraph, Outcome
 from plait_utils import dataclass
 
 if TYPE_CHECKING:
+    from plait.reporting.roofline import KernelFact
     from plait.verifying import Difference
     from plait_fx_passes import SavedTensor
 
@@ -90,6 +91,15 @@ class GraphReport:
     """One captured graph."""
 
     record: CompiledGraph
+    measured: bool = False
+    """Whether its kernels are run and timed when `roofline` is first read."""
+
+    @cached_property
+    def roofline(self) -> tuple[KernelFact, ...]:
+        """What each kernel moves and computes, those that move most first."""
+        from plait.reporting.roofline import kernel_facts
+
+        return kernel_facts(self.record, measure=self.measured)
 
     @property
     def name(self) -> str:
@@ -270,14 +280,20 @@ def in_order(seconds: dict[str, float]) -> dict[str, float]:
     return {**known, **{name: value for name, value in seconds.items() if name not in known}}
 
 
-def report(compiled: object) -> CompileReport:
+def report(compiled: object, *, measure: bool = False) -> CompileReport:
     """What became of a function, method or module that `plait.compile` returned.
 
     Graphs, graph breaks, guards, recompiles, kernels and seconds by stage are values;
     `str()` gives text, `save_html(path)` a page.
 
+    Args:
+        compiled: what `plait.compile` returned, after the calls that are of interest.
+        measure: also run each kernel of the CPU alone, on tensors of its own, and tell how near
+            its speed is to that of copying as many bytes. It takes some 20 ms for each kernel
+            and a compilation.
+
     Raises OptionError for what plait did not compile.
     """
     from plait.reporting.collect import collect
 
-    return collect(compiled)
+    return collect(compiled, measure=measure)

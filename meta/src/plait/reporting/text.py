@@ -119,6 +119,7 @@ def _graph(graph: GraphReport) -> str:
     if graph.record.schedule is not None:
         launched = f"launched {count(graph.launches, 'time')}"
         facts.append(f"{count(len(graph.kernels), 'kernel')} {launched}")
+    facts += _kernels(graph)
     if graph.external_calls:
         calls = Counter(graph.external_calls)
         facts.append("calls " + ", ".join(f"{op} ×{n}" for op, n in calls.items()))
@@ -138,6 +139,14 @@ def _graph(graph: GraphReport) -> str:
 
 
 _LARGEST = 5
+"""So many of the kernels, and of the tensors that are saved, are listed."""
+
+
+def _kernels(graph: GraphReport) -> list[str]:
+    """The kernels that move most, and how many more."""
+    more = len(graph.roofline) - _LARGEST
+    lines = [f"  {each}" for each in graph.roofline[:_LARGEST]]
+    return lines + ([f"  and {more} more, all of them in .roofline"] if more > 0 else [])
 
 
 def _saved(graph: GraphReport) -> list[str]:

@@ -37,6 +37,7 @@ from plait_scheduler.program import (
     Store,
     memory_of,
 )
+from plait_scheduler.roofline import KernelWork, kernel_work
 from plait_scheduler.schedule import Schedule, first_wrong_decision, plan, schedule
 from plait_scheduler.sizes import estimate, extent_of, size_places
 from plait_scheduler.text.print import print_kernel, print_program
@@ -76,6 +77,7 @@ __all__ = [
     "InputStorage",
     "Kernel",
     "KernelRenderer",
+    "KernelWork",
     "Launch",
     "Let",
     "Lifetime",
@@ -103,6 +105,7 @@ __all__ = [
     "extent_of",
     "first_wrong_decision",
     "is_whole",
+    "kernel_work",
     "load_python",
     "memory_of",
     "memory_report",

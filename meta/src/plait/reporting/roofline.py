@@ -1,0 +1,152 @@
+"""Kernels one by one: what they move and compute, and how near to copying they come."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from plait.record import CompiledGraph
+from plait_utils import dataclass
+
+if TYPE_CHECKING:
+    from plait_ir_lowering import Layout
+    from plait_scheduler import Kernel, Program
+
+_LEAST_SECONDS = 0.002
+"""What is timed takes so long at least, by being repeated."""
+_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFact:
+    """One kernel of a graph."""
+
+    name: str
+    launches: int
+    """How often one call of the graph runs it."""
+    bytes_moved: int
+    """By one launch, of elements that it reads and writes, each once."""
+    operations: int
+    """Of scalars, by one launch, but conversions; an `exp` is one."""
+    seconds: float | None = None
+    """The least that one launch took, alone; None where it was not timed."""
+    copy_seconds: float | None = None
+    """The least that `torch.Tensor.copy_` took to move as many bytes."""
+
+    @property
+    def share(self) -> float | None:
+        """The achieved share of the speed of copying: 1 where a copy takes as long."""
+        if self.seconds is None or self.copy_seconds is None:
+            return None
+        return self.copy_seconds / self.seconds
+
+    def __str__(self) -> str:
+        parts = [f"{self.bytes_moved:,} bytes", f"{self.operations:,} operations"]
+        if self.seconds is not None and self.share is not None:
+            speed = self.bytes_moved / self.seconds / 1e9
+            parts.append(f"{self.seconds * 1e6:,.1f} µs, {speed:.1f} GB/s")
+            parts.append(f"{self.share:.0%} of copy speed")
+        times = f" ×{self.launches}" if self.launches > 1 else ""
+        return f"{self.name}{times}: {', '.join(parts)}"
+
+
+def kernel_facts(record: CompiledGraph, *, measure: bool) -> tuple[KernelFact, ...]:
+    """The kernels of a graph, those that move most first.
+
+    With `measure` each runs alone, in C++ on tensors of its own: floats are drawn, all other
+    numbers are zeros. Kernels of programs for several sizes, or of other backends, are not timed.
+    """
+    if record.schedule is None:
+        return ()
+    from plait_scheduler import Launch, kernel_work
+
+    program = record.schedule.program
+    kernels = {kernel.name: kernel for kernel in program.kernels}
+    launches = [step for step in program.steps if isinstance(step, Launch)]
+    counts = Counter(launch.kernel for launch in launches)
+    on_cpu = record.code is not None and record.code.backend == "cpp"
+    facts = []
+    for launch in {launch.kernel: launch for launch in launches}.values():
+        work = kernel_work(kernels[launch.kernel])
+        fact = KernelFact(launch.kernel, counts[launch.kernel], work.bytes_moved, work.operations)
+        if measure and on_cpu and not program.symbols:
+            fact = _timed(fact, program, kernels[launch.kernel])
+        facts.append(fact)
+    return tuple(sorted(facts, key=lambda fact: -fact.bytes_moved * fact.launches))
+
+
+def _timed(fact: KernelFact, program: Program, kernel: Kernel) -> KernelFact:
+    from plait_cpp_codegen import build
+    from plait_ir_lowering import to_torch_dtype
+
+    made = build(_alone(program, kernel))
+    if made.source is None:  # no compiler any more
+        return fact
+    tensors = [_tensor(param.layout, to_torch_dtype(param.dtype)) for param in kernel.params]
+    half = max(1, fact.bytes_moved // 2)
+    source, target = (torch.zeros(half, dtype=torch.uint8) for _ in range(2))
+    seconds, copy_seconds = _least_seconds(lambda: made.run(*tensors), lambda: target.copy_(source))
+    return replace(fact, seconds=seconds, copy_seconds=copy_seconds)
+
+
+def _alone(program: Program, kernel: Kernel) -> Program:
+    """A program of one launch, whose inputs are all of the kernel's buffers."""
+    from plait_ir_lowering import as_index
+    from plait_scheduler import InputStorage, Launch, ProgramBuffer, Return
+
+    device = program.buffers[0].device
+    buffers = tuple(
+        ProgramBuffer(param.name, param.dtype, device, param.layout, InputStorage(place))
+        for place, param in enumerate(kernel.params)
+    )
+    names = tuple(buffer.name for buffer in buffers)
+    steps = (Launch(kernel.name, names), Return(()))
+    return replace(
+        program,
+        inputs=names,
+        buffers=buffers,
+        kernels=(kernel,),
+        steps=steps,
+        arena_nbytes=as_index(0),
+    )
+
+
+def _tensor(layout: Layout, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of the layout, over memory of its own."""
+    from plait_scheduler import extent_of
+
+    size, stride = ([each.as_int() for each in part] for part in (layout.size, layout.stride))
+    memory = torch.zeros(extent_of(layout).as_int(), dtype=dtype)
+    if dtype.is_floating_point:
+        memory.uniform_(0.1, 0.9)
+    return memory.as_strided(size, stride, layout.offset.as_int())
+
+
+def _least_seconds(*runs: Callable[[], object]) -> list[float]:
+    """Of one call of each, taken in turns, over some rounds of as many calls as take a while."""
+    calls = [_calls_that_take_a_while(run) for run in runs]
+    rounds = [
+        [_seconds(run, count) / count for run, count in zip(runs, calls, strict=True)]
+        for _ in range(_ROUNDS)
+    ]
+    return [min(each) for each in zip(*rounds, strict=True)]
+
+
+def _calls_that_take_a_while(run: Callable[[], object]) -> int:
+    run()
+    calls = 1
+    while _seconds(run, calls) < _LEAST_SECONDS:
+        calls *= 2
+    return calls
+
+
+def _seconds(run: Callable[[], object], calls: int) -> float:
+    started = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return time.perf_counter() - started
