@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.testing._internal.common_methods_invocations import BinaryUfuncInfo, UnaryUfuncInfo
 from torch.utils._pytree import tree_leaves
 
@@ -15,6 +15,9 @@ from operators.judge import how
 from operators.samples import dense_samples, dtypes, name_of, one_program
 from operators.score import Outcome, Verdict
 from operators.texts import check_report
+from plait import CompileOptions
+from plait_fx_passes import AtenTraceError, run_passes, to_aten
+from plait_ir_lowering import LoweringError, external_ops, lower
 
 FURTHER = frozenset(
     {
@@ -40,13 +43,18 @@ _BITS = {
 _WITHOUT_LOOPS = frozenset({torch.complex32})
 """Dtypes that the loop IR lacks: graphs with them run as captured, as a whole."""
 
-_WITHOUT_HARD_VALUES = frozenset({"lcm"})
-"""Eager's own kernel ends the process: it divides the least integer by -1."""
+_WITHOUT_HARD_VALUES = ("lcm", "polynomial")
+"""In names of operators whose own kernels divide the least integer by -1, which ends the process,
+or count to what they are given."""
 
 
 def is_elementwise(op: Any) -> bool:
     """Whether an operator computes each element from those at its place."""
     return isinstance(op, UnaryUfuncInfo | BinaryUfuncInfo) or op.name in FURTHER
+
+
+def _is_tender(op: Any) -> bool:
+    return any(name in op.name for name in _WITHOUT_HARD_VALUES)
 
 
 def check(op: Any, count: int) -> list[Verdict]:
@@ -90,11 +98,21 @@ def _verdict(op: Any, dtype: torch.dtype, outcome: Outcome, detail: str) -> Verd
 
 
 def _how(op: Any, samples: list[Any]) -> tuple[Outcome, str]:
-    """Of one dtype alone, in Python, which takes no compiler."""
+    """Of one dtype alone, by what lowering calls."""
     program = one_program(op, samples)
-    run = plait.compile(program.__call__, dynamic=False, numerics="strict", backend="python")
-    run(*program.inputs())
-    return how(plait.report(run))
+    tensors = program.inputs()
+    graph = fx.Graph()
+    inputs = [graph.placeholder(f"x{number}") for number in range(len(tensors))]
+    graph.output(graph.call_function(program.__call__, tuple(inputs)))
+    chosen = CompileOptions(numerics="strict")
+    try:
+        aten = to_aten(fx.GraphModule({}, graph), tensors, decompositions=chosen.decompositions())
+        aten = run_passes(aten, chosen.passes())
+        loops = lower(aten.graph, options=chosen.lowering_options())
+    except (AtenTraceError, LoweringError) as error:
+        return Outcome.EAGERLY, str(error)
+    calls = sorted(external_ops(loops))
+    return (Outcome.EXTERNAL, ", ".join(calls)) if calls else (Outcome.LOOPS, "")
 
 
 def _samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[tuple[Any, Any, Any]]:
@@ -108,7 +126,7 @@ def _samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[tuple[Any, Any
     arity = 1 if isinstance(op, UnaryUfuncInfo) else 2 if isinstance(op, BinaryUfuncInfo) else 0
     if arity == 0 or not (dtype.is_floating_point or dtype in (torch.int32, torch.uint8)):
         return
-    if (dtype not in _BITS and dtype.is_floating_point) or op.name in _WITHOUT_HARD_VALUES:
+    if (dtype not in _BITS and dtype.is_floating_point) or _is_tender(op):
         return
     values = hard_values(dtype)
     turned = values.flip(0).roll(7)
@@ -116,7 +134,7 @@ def _samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[tuple[Any, Any
         sample = (one, (other,) if arity == 2 else args, kwargs)
         try:
             op.op(one, *sample[1], **kwargs)
-        except (RuntimeError, ZeroDivisionError):  # not for all integers
+        except Exception:  # not for all integers, or for another device
             continue
         yield sample
 

@@ -22,16 +22,16 @@ special values and the promotion of dtypes are eager's.
 fast = plait.compile(model, numerics="strict")
 ```
 
-Results are eager's to the last bit, for every input, wherever eager's own are the same at each run
-with as many threads; a NaN is a NaN, whichever bits it has. Only what loops compute so becomes
-loops. All else is called as torch ships it, on tensors with eager's strides: exponentials and their
-like, sums of floats, matrix products, convolutions, normalisations, what eager computes with
-products and sums that round once (`lerp`, `addcmul`, `add` with an `alpha`), and the larger or
-smaller of floats, of which eager's vectors and what is left of them choose 0.0 and -0.0
-differently. Operators are not taken apart, images stay as they lie, and compilers may not contract
-products and sums. So a strict program has more calls and less fusion than others. Gradients are
-eager's too, from eager's own formulas. Exempt are the fused optimizers (`fused=True`), which are
-arithmetic on each parameter in plait and a kernel of its own in eager.
+Results are eager's to the last bit, for every input, wherever eager's own are the same at each
+run with as many threads; a NaN is a NaN, whichever bits it has. Only what loops compute so
+becomes loops. All else is called as torch ships it, on tensors with eager's strides:
+exponentials, roots and their like, sums of floats, matrix products, convolutions, normalisations,
+what eager computes with products and sums that round once (`lerp`, `addcmul`, `add` with an
+`alpha`), and the larger or smaller of floats, of which eager's vectors and what is left of them
+choose 0.0 and -0.0 differently. Operators are not taken apart, images stay as they lie, and
+compilers may not contract products and sums. So a strict program has more calls and less fusion
+than others. Gradients are eager's too, from eager's own formulas. Exempt are the fused optimizers
+(`fused=True`), which are arithmetic on each parameter in plait and a kernel of its own in eager.
 
 ## What is loops
 

@@ -1,7 +1,7 @@
 """Which calls become loops that give eager's results to the last bit, whatever the inputs.
 
 In loops each operation of IEEE 754 is rounded once, where eager rounds. What eager computes by
-approximations (exponentials, sines), in an order of its own (sums), with products and sums fused
+approximations (exponentials, roots), in an order of its own (sums), with products and sums fused
 (`lerp`), or of which its vectors and their tails choose differently (the larger of 0.0 and -0.0)
 is called as torch ships it. `docs/numerics.py` proves the table by a run.
 """
@@ -59,11 +59,11 @@ def _true_or_truncated(node: fx.Node) -> bool:
     return node.kwargs.get("rounding_mode") != "floor" or _without_floats(node)
 
 
-_POWERS = (2, 3, 0.5, -0.5, -1, -2)
+_POWERS = (2, 3, -1, -2)
 
 
 def _by_products(node: fx.Node) -> bool:
-    """Powers that eager computes by products and roots; of float16 it does not."""
+    """Powers that eager computes by products; of float16 it does not."""
     exponent, base = node.args[1], node.args[0]
     if _without_floats(node):
         return True
@@ -97,7 +97,7 @@ _ALWAYS = (
     *("logical_and", "logical_or", "logical_xor", "logical_not", "any", "all", "heaviside"),
     # What IEEE 754 rounds correctly, alone or in a sequence that is eager's.
     *("abs", "neg", "sign", "sgn", "copysign", "floor", "ceil", "trunc", "frac", "angle"),
-    *("mul", "div", "square", "sqrt", "rsqrt", "reciprocal"),
+    *("mul", "div", "square", "reciprocal"),
 )
 _CONDITIONS: dict[str, Condition] = {
     **dict.fromkeys(_ALWAYS, _always),
