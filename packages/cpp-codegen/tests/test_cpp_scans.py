@@ -24,6 +24,7 @@ from plait_ir_lowering import (
     TensorRef,
     Value,
     Var,
+    as_index,
     carried,
 )
 from plait_scheduler import schedule
@@ -72,6 +73,19 @@ def test_scans_go_along_the_axis_in_order(shape, dtype):
         if x.numel():
             assert torch.equal(most, x.cummax(axis).values)
             assert torch.equal(x.gather(axis, at), most)
+
+
+def test_one_value_may_be_the_same_for_a_whole_row():
+    source = buffer("x", x := torch.randn(5, 1))
+    ranges = i, j = Var("i0", 5), Var("i1", 40)
+    (a,), (b,) = carried("a", [DType.f64]), carried("b", [DType.f64])
+    value = Op("to", [Load("x", [i.expr, as_index(0)], DType.f32)], DType.f64)
+    scan = Scan(ranges, j, value, Op("add", [a, b]), a)
+    result = Buffer("y", DType.f64, CPU, Layout.of([5, 40]))
+    graph = Graph("g", (source,), (Definition((result,), scan),), (TensorRef("y"),))
+    made = build(schedule(graph))
+    assert made.fallback_reason is None
+    torch.testing.assert_close(made(x)[0], x.double().expand(5, 40).cumsum(1))
 
 
 def test_equal_scans_are_one():

@@ -44,9 +44,9 @@ def along_row(scan: Accumulate, values: Sequence[str], place: str) -> list[str]:
     count = f"count_{scan.names[0]}"
     lines = [f"constexpr int {count} = L;"]
     for (name, kind), value in zip(named, values, strict=True):
-        lines.append(
-            f"alignas(64) {kind} row_{name}[L]; memcpy(row_{name}, &{value}, sizeof {value});"
-        )
+        lines.append(f"const vec<{kind}, L> row_of_{name} = {value};")
+        copy = f"memcpy(row_{name}, &row_of_{name}, sizeof row_of_{name});"
+        lines.append(f"alignas(64) {kind} row_{name}[L]; {copy}")
     lines += [
         f"int begin_{count} = 0;",
         f"if ({place} == 0) {{",
