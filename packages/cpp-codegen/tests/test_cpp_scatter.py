@@ -22,11 +22,13 @@ from plait_ir_lowering import (
     ScatterKind,
     TensorRef,
     Var,
+    as_index,
     from_torch_dtype,
     interpret,
 )
 from plait_scheduler import (
     Launch,
+    SchedulerOptions,
     load_python,
     memory_report,
     parse_program,
@@ -124,6 +126,24 @@ def test_every_shape_of_loops(shape, permuted):
             places = torch.randint(max(shape[axis], 1), size, generator=generator)
             cases += [(x, places, source, axis, kind) for kind in list(ScatterKind)[:2]]
     agree(*cases)
+
+
+@pytest.mark.parametrize("simplify", [False, True])
+def test_scatters_at_places_that_are_not_affine(simplify):
+    """One loop over a source, of which each point is a row and a column of the target."""
+    source = values(torch.float32, 24)
+    places = torch.randint(3, (24,), generator=torch.Generator().manual_seed(3))
+    inputs = [torch.zeros(3, 4, 2), places, source]
+    s = Var("s0", 24)
+    chosen = CheckedIndex(Load("i", [s.expr], DType.i64), as_index(3))
+    value = Load("s", [s.expr], DType.f32)
+    body = Scatter("x", (s,), (chosen, s.expr // 2 % 4, s.expr % 2), ScatterKind.ADD, value)
+    made = Buffer("y", DType.f32, CPU, Layout.of([3, 4, 2]))
+    buffers = tuple(buffer(name, each) for name, each in zip("xis", inputs, strict=True))
+    graph = Graph("g", buffers, (Definition((made,), body),), (TensorRef("y"),))
+    found = build(schedule(graph, options=SchedulerOptions(simplify_loops=simplify)))
+    assert found.fallback_reason is None
+    torch.testing.assert_close(found(*inputs)[0], interpret(graph, inputs)[0])
 
 
 def test_sums_of_floats_do_not_depend_on_threads():

@@ -310,14 +310,16 @@ class ValueEmitter:
         layout, register = self.layouts[store.param], REGISTER[store.value.dtype]
         offset = layout.linear(store.plain_index)
         kind, step = self.stride(offset)
-        assert kind != "irregular", "loops are merged only where accesses stay affine"
+        own, along = kernel_index(offset), f"l * ({step})"
+        if kind == "irregular":
+            own, along = "0", self._at_lane(offset)
         fixed = moving = ""
         for at, stride in zip(store.index, layout.stride, strict=True):
             if isinstance(at, Local):
                 lane = "l" if at.name in varying else "0"
                 text = f" + ({self.locals_[at.name]})[{lane}] * ({kernel_index(stride)})"
                 fixed, moving = (fixed, moving + text) if lane == "l" else (fixed + text, moving)
-        base = f"{store.param} + {kernel_index(offset)}{fixed}"
+        base = f"{store.param} + {own}{fixed}"
         if kind == "unit" and not moving:
             place = f"{self.prefix}{len(self.lines)}"
             self.lines.append(f"auto* const {place} = {base};")
@@ -328,7 +330,7 @@ class ValueEmitter:
         result = combined(store, "load<1>(place)", one, "1")
         self.lines.append(
             "for (int64_t l = 0; l < L; ++l) { "
-            f"auto* const place = {base} + l * ({step}){moving}; store<1>(place, {result}); }}"
+            f"auto* const place = {base} + {along}{moving}; store<1>(place, {result}); }}"
         )
 
     def is_varying(self, value: Value) -> bool:
