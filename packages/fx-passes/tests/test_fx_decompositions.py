@@ -117,6 +117,87 @@ def test_decompositions_agree_with_eager(name):
     check_program(program, _matrices(*shapes), tolerance=1e-11)
 
 
+def _chunks(x, y):
+    chunk = torch.ops.aten._chunk_cat.default
+    return chunk([x, y], 0, 2), chunk([x, y], -1, 3), chunk([x, y[..., 0]], 0, 4)
+
+
+CHOICES = {
+    "pdist": (lambda x: [F.pdist(x, p) for p in (0, 1, 2, 3.5, math.inf)], [(9, 4)]),
+    "pdist_of_one_row": (lambda x: F.pdist(x), [(1, 4)]),
+    "pdist_of_no_columns": (lambda x: F.pdist(x), [(4, 0)]),
+    "chunks": (_chunks, [(5, 2, 3), (5, 2, 3)]),
+    "multi_margin": (
+        lambda x, w: [
+            F.multi_margin_loss(x, torch.tensor([1, 0, 3]), p, 0.7, weight, reduction=reduction)
+            for p in (1, 2)
+            for weight in (None, w)
+            for reduction in ("none", "mean", "sum")
+        ],
+        [(3, 4), (4,)],
+    ),
+    "multi_margin_of_one": (
+        lambda x: (
+            F.multi_margin_loss(x, torch.tensor(2)),
+            F.multi_margin_loss(x, torch.tensor([2]), reduction="none"),
+            F.multi_margin_loss(x[0], torch.tensor(0)),
+        ),
+        [(4,)],
+    ),
+    "batch_norm_with_update": (
+        lambda x, w, b, m, v: torch.ops.aten._batch_norm_with_update_functional.default(
+            x, w, b, m, v, 0.3, 1e-3
+        ),
+        [(4, 3, 2), (3,), (3,), (3,), (3,)],
+    ),
+}
+
+
+TAKEN_APART = {
+    *(aten._pdist_forward.default, aten._chunk_cat.default, aten.multi_margin_loss.default),
+    aten._batch_norm_with_update_functional.default,
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices_are_taken_apart_wholly(name):
+    program, shapes = CHOICES[name]
+    graph = check_program(program, _matrices(*shapes), tolerance=1e-11)
+    assert not TAKEN_APART & {node.target for node in graph.graph.nodes}
+
+
+def test_masked_indices_are_moved_to_the_nearest():
+    x = torch.randn(5, 3)
+    index = torch.tensor([1, 7, -2, -9, 0, 1], dtype=torch.int32)
+    mask = torch.tensor([True, False, True, True, True, True]).unsqueeze(1)
+    check_program(
+        lambda x, i, m: (
+            torch.ops.aten._unsafe_masked_index.default(x, m, [i, None], 9.0),
+            torch.ops.aten._unsafe_masked_index.default(x, m, [i, i.unsqueeze(1)], 0),
+            torch.ops.aten._unsafe_masked_index_put_accumulate.default(
+                x, m, [i, None], x[:1].expand(6, 3)
+            ),
+        ),
+        [x, index, mask],
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.int8], ids=str)
+def test_nonzero_static(dtype):
+    x = torch.tensor([[0, 1, 0], [2, 3, 0], [0, 0, -1]]).to(dtype)
+
+    def program(size):
+        return lambda x: (
+            torch.nonzero_static(x, size=size),
+            torch.nonzero_static(x[1], size=size, fill_value=7),
+            torch.nonzero_static(x[1, 1], size=size),
+            torch.nonzero_static(x[:0], size=size),
+        )
+
+    for size in (0, 1, 4, 12):
+        check_program(program(size), [x])
+
+
 def test_infinite_maximum_in_logsumexp():
     x = torch.tensor([[math.inf, 1.0], [-math.inf, -math.inf], [1.0, 2.0]])
     check_program(lambda x: x.logsumexp(1), [x])

@@ -23,6 +23,7 @@ from plait_fx_passes.decompositions import (
     norms,
     pooling,
     products,
+    selecting,
     structure,
 )
 from plait_fx_passes.record.recorder import Rule
@@ -37,7 +38,8 @@ def _all() -> MappingProxyType[OpOverload, Rule]:
     merged: dict[OpOverload, Rule] = {}
     tables = (
         *(activations.TABLE, arithmetic.TABLE, backwards.TABLE, copies.TABLE, distances.TABLE),
-        *(losses.TABLE, norms.TABLE, pooling.TABLE, products.TABLE, structure.TABLE),
+        *(losses.TABLE, norms.TABLE, pooling.TABLE, products.TABLE, selecting.TABLE),
+        *(structure.TABLE,),
     )
     for table in tables:
         for op, rule in table.items():

@@ -39,6 +39,20 @@ def pairs_apart(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> obj
     return norm_along(x.unsqueeze(-2) - y.unsqueeze(-3), p, [-1])
 
 
+def pairs_of_rows(x: Tensor, p: float = 2) -> object:
+    """The distances of rows, each from those behind it: of pair k the rows i and j."""
+    rows = x.shape[0]
+    if x.dim() != 2 or p < 0:
+        return NotImplemented
+    if rows < 2:
+        return x.new_empty(0)
+    k = torch.arange(rows * (rows - 1) // 2, device=x.device)
+    middle = rows - 0.5
+    i = (middle - (middle * middle - 2 * k.to(torch.float64) - 1).sqrt()).to(torch.int64)
+    j = k - rows * i + i * (i + 1) // 2 + i + 1
+    return norm_along(x[i] - x[j], p, [-1])
+
+
 def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> object:
     """What is longer than `maxnorm` is shortened to it."""
     if not x.numel():
@@ -54,6 +68,7 @@ TABLE: dict[OpOverload, Rule] = {
         (aten.norm.Scalar, norm),
         (aten.norm.ScalarOpt_dim, norm_along),
         (aten._cdist_forward.default, pairs_apart),
+        (aten._pdist_forward.default, pairs_of_rows),
         (aten.renorm.default, renorm),
     )
 }

@@ -76,10 +76,39 @@ def nll_loss(
     return (summed / total if reduction == _MEAN else summed), total
 
 
+def multi_margin_loss(
+    x: Tensor,
+    target: Tensor,
+    p: float = 1,
+    margin: float = 1,
+    weight: Tensor | None = None,
+    reduction: int = _MEAN,
+) -> object:
+    """How far each class is from staying `margin` behind the one that the target names."""
+    rows = x if x.dim() == 2 else x.reshape(1, -1)
+    classes = rows.shape[1]
+    fits = target.dim() < 2 and target.numel() == rows.shape[0] and target.dtype == torch.int64
+    if not x.numel() or x.dim() > 2 or not fits or p not in (1, 2):
+        return NotImplemented
+    if weight is not None and weight.shape != (classes,):
+        return NotImplemented
+    if reduction not in (_MEAN, _SUM) and target.dim() < x.dim() == 1:
+        return NotImplemented  # torch's meta kernel has another shape
+    named = target.reshape(-1, 1)
+    behind = margin - rows.gather(1, named) + rows
+    cost = behind if p == 1 else behind * behind
+    if weight is not None:
+        cost = cost * weight.index_select(0, named.reshape(-1)).unsqueeze(1)
+    counts = (behind > 0) & (torch.arange(classes, device=x.device) != named)
+    loss = torch.where(counts, cost, 0.0).sum(1) / classes
+    return _reduced(loss.reshape(target.shape), reduction)
+
+
 TABLE: dict[OpOverload, Rule] = {
     aten.mse_loss.default: mse_loss,
     aten.nll_loss_forward.default: unrounded(nll_loss),
     aten.nll_loss2d_forward.default: unrounded(nll_loss),
+    aten.multi_margin_loss.default: unrounded(multi_margin_loss),
     aten.huber_loss.default: unrounded(huber_loss),
     aten.smooth_l1_loss.default: unrounded(smooth_l1_loss),
     aten.soft_margin_loss.default: unrounded(soft_margin_loss),

@@ -73,6 +73,24 @@ def batch_norm_training(
     )
 
 
+def batch_norm_with_update(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> object:
+    """The same with a reserve that kernels of the CPU leave empty."""
+    if x.device.type != "cpu":
+        return NotImplemented
+    parts = batch_norm_training(x, weight, bias, running_mean, running_var, True, momentum, eps)
+    if not isinstance(parts, tuple):
+        return NotImplemented
+    return *parts[:3], x.new_empty(0, dtype=torch.uint8), *parts[3:]
+
+
 def batch_norm_without_statistics(
     x: Tensor,
     weight: Tensor | None,
@@ -132,6 +150,7 @@ def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tenso
 TABLE: dict[OpOverload, Rule] = {
     aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
     aten._native_batch_norm_legit_functional.default: batch_norm_training,
+    aten._batch_norm_with_update_functional.default: batch_norm_with_update,
     aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,
     aten.native_group_norm.default: group_norm,
     aten._safe_softmax.default: safe_softmax,
