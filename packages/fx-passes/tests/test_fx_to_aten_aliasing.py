@@ -283,7 +283,7 @@ def _transposed_then_written(x):
 
 def test_a_value_that_the_graph_would_have_to_know_is_refused():
     def program(x):
-        return x + x.sum().item()
+        return x + x.sum().long().item()
 
     gm = trace(program)
     for node in gm.graph.nodes:

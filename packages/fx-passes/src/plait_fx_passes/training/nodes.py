@@ -124,7 +124,7 @@ def _entered(
         state: Any
         if nodes is None:
             results = apply(*inputs)
-            state = results[differentiable[0]].grad_fn
+            state = results[differentiable[0]].grad_fn if differentiable else None
         else:
             results, state = nodes.call(inputs)
         for n in unsaved if state is not None else ():
