@@ -134,7 +134,7 @@ class GraphCompiler:
             return self._kept(stages.finish(captured, Outcome.EAGER, run, reason=reason))
 
         options = self.request.options
-        open_first = options.open_sizes and not options.verify and not needs_gradients(captured)
+        open_first = options.open_sizes and not options.verify
         return ByShape(captured, compile_one, otherwise, limit, open_first=open_first)
 
     def compile(

@@ -18,7 +18,7 @@ from plait_utils import postponed_collections
 
 if TYPE_CHECKING:
     from plait.codegen import Built
-    from plait_fx_passes import AtenGraph, GradientProgram
+    from plait_fx_passes import AtenGraph, Conditions, GradientProgram
 
 
 class Keeper(Protocol):
@@ -53,23 +53,44 @@ class LateCompiler:
         self._differentiable = differentiable
         self._keeper = keeper
         self._counts: Counter[str] = Counter()
+        self._conditions: Conditions | None = None
+
+    def begin(self, backward: AtenGraph) -> None:
+        """From now on the graph is called, for inputs of other sizes too where these are open."""
+        from plait_fx_passes import Conditions
+
+        self._conditions = Conditions(backward)
 
     @postponed_collections()
     def compile(self, aten: AtenGraph) -> Runner:
         """Code for a graph; its ATen kernels where a stage refuses it."""
         stages = self._part("backward")
         stages.keep(aten=aten)
+        from plait_fx_passes import runner
+
+        kernels = runner(aten)
         module = aten.module()
         try:
             built = self._generate(aten, stages)
+            run = self._checked(built.run, kernels, aten, stages)
         except StageStopped as stopped:
             failure, reason = self._keeper.accept_failure(stages.name, stopped)
-            made = stages.finish(module, Outcome.EAGER, module, failure=failure, reason=reason)
+            made = stages.finish(module, Outcome.EAGER, kernels, failure=failure, reason=reason)
         else:
-            run = protect(built.run, lambda program: program, module, stages.name)
+            run = protect(run, lambda program: program, module, stages.name, kernels)
             made = stages.finish(module, Outcome.COMPILED, run)
         self._keeper.keep(made)
         return made.run
+
+    def _checked(self, run: Runner, kernels: Runner, aten: AtenGraph, stages: Stages) -> Runner:
+        """The program where what its stages noted about sizes holds; ATen's kernels elsewhere."""
+        if self._conditions is None:
+            return run
+        with stages.stage("sizes"):
+            fits = self._conditions.check(aten)
+        if fits is None:
+            return run
+        return lambda *inputs: run(*inputs) if fits(inputs) else kernels(*inputs)
 
     def gradients(self, gradients: GradientProgram) -> Runner | None:
         """What runs the program of gradients that are differentiated themselves; None where a

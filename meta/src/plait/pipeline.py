@@ -139,6 +139,9 @@ def compile_training_graph(
 
     with stages.stage("joint"):
         recorded = _joint(captured, example_inputs, options)
+        is_open = has_open_sizes(example_inputs)
+        if is_open and recorded is not None:
+            fx_passes.refuse_open_surroundings(recorded.program)
     if recorded is None:
         return compile_graph(
             captured, example_inputs, stages=stages, target=target, options=options
@@ -185,7 +188,7 @@ def compile_training_graph(
             None,
             captured,
             compile_part=late.compile,
-            compile_gradients=late.gradients,
+            compile_gradients=None if is_open else late.gradients,
             eager=in_user_frames(captured),
             written=written,
         ),
@@ -193,6 +196,7 @@ def compile_training_graph(
         stages.name,
     )
     run = _compared(run, captured, recorded, stages, options)
+    late.begin(parts.backward)
     return stages.finish(captured, Outcome.COMPILED, run)
 
 

@@ -34,7 +34,11 @@ class _ProgramError(Exception):
 
 
 def protect(
-    program: Runner, wrap: Callable[[Runner], Runner], captured: fx.GraphModule, name: str
+    program: Runner,
+    wrap: Callable[[Runner], Runner],
+    captured: fx.GraphModule,
+    name: str,
+    kernels: Runner | None = None,
 ) -> Runner:
     """`wrap(program)`, but the captured graph takes over where the program raises.
 
@@ -43,13 +47,14 @@ def protect(
         wrap: puts around it what writes to inputs after it has run.
         captured: the graph that the program was compiled from.
         name: of the graph, for warnings.
+        kernels: what runs the captured graph, where it does not run as it is.
 
     Random operators draw anew then: after an error the generator is not where eager leaves it.
     """
     direct = wrap(program)
     if direct is program:
-        return _eager_on(Exception, program, captured, name)
-    return _eager_on(_ProgramError, wrap(_watched(program)), captured, name)
+        return _eager_on(Exception, program, captured, name, kernels)
+    return _eager_on(_ProgramError, wrap(_watched(program)), captured, name, kernels)
 
 
 def _watched(program: Runner) -> Runner:
@@ -64,8 +69,14 @@ def _watched(program: Runner) -> Runner:
     return watched
 
 
-def _eager_on(kind: type[Exception], run: Runner, captured: fx.GraphModule, name: str) -> Runner:
-    eager = at_user_lines(captured)
+def _eager_on(
+    kind: type[Exception],
+    run: Runner,
+    captured: fx.GraphModule,
+    name: str,
+    kernels: Runner | None,
+) -> Runner:
+    eager = at_user_lines(captured, kernels)
     runs_again = not any(map(_is_foreign, captured.graph.nodes))
 
     @functools.wraps(run, assigned=())
@@ -114,9 +125,10 @@ def _is_foreign(node: fx.Node) -> bool:
     return is_operator and str(target).partition(".")[0] not in _OF_TORCH
 
 
-def at_user_lines(captured: fx.GraphModule) -> Runner:
-    """The captured graph as it is, with the user's line in the tracebacks of its errors."""
-    forward: Runner = captured.forward
+def at_user_lines(captured: fx.GraphModule, kernels: Runner | None = None) -> Runner:
+    """The captured graph as it is, or what runs it, with the user's line in the tracebacks of its
+    errors."""
+    forward: Runner = captured.forward if kernels is None else kernels
 
     def eager(*inputs: Any) -> Any:
         try:

@@ -462,6 +462,13 @@ def test_empty_tensors(b: Builder, size: tuple[int, ...]) -> None:
     run(b, b.reduce("sum", b.unary("exp", x), [-1]), b.binary("mul", x, 2.0))
 
 
+def test_what_has_no_points_is_not_put_into_a_reduction_over_none(b: Builder) -> None:
+    x, y = b.input(torch.randn(0)), b.input(torch.randn(3))
+    total = b.reduce("sum", x, [0])
+    columns = type(x)(x.buffer, (0, 3), x.dtype, lambda index: x.at(index[:1]), torch.zeros(0, 3))
+    run(b, b.binary("add", b.binary("mul", columns, y), total), total)
+
+
 def test_scalars(b: Builder) -> None:
     x, y = b.input(torch.randn(())), b.input(torch.randn(5, 3))
     run(b, b.binary("mul", y, b.unary("exp", x)), b.unary("sin", x))

@@ -38,7 +38,7 @@ from plait_fx_passes.errors import (
     ProgramRaisesError,
     VerificationError,
 )
-from plait_fx_passes.open_sizes import refuse_open_surroundings
+from plait_fx_passes.open_sizes import Conditions, refuse_open_surroundings, runner
 from plait_fx_passes.passes.base import Fuel, Pass, PassContext
 from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
 from plait_fx_passes.passes.manager import (
@@ -64,6 +64,7 @@ from plait_fx_passes.training.partition import (
     Partition,
     SavedInput,
     SavedResult,
+    SavedSize,
     keep_all,
     partition,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "AttributeInput",
     "CheckFailure",
     "Computed",
+    "Conditions",
     "ConstantInput",
     "Culprit",
     "Detached",
@@ -117,6 +119,7 @@ __all__ = [
     "RewriteRule",
     "SavedInput",
     "SavedResult",
+    "SavedSize",
     "SavedTensor",
     "Scalar",
     "SyntheticBase",
@@ -144,6 +147,7 @@ __all__ = [
     "rule_pass",
     "run_passes",
     "run_written_variant",
+    "runner",
     "to_aten",
     "to_joint",
     "verify",

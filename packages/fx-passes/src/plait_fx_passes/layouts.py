@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from math import gcd
+from math import gcd, prod
 
 import torch
+
+_UNKNOWN_SIZE = 4096
+"""Stands for a symbolic size of which nothing is known."""
 
 _TRIES = 2000
 """After how many sums of strides two tensors count as ones that may meet."""
@@ -72,6 +75,21 @@ def may_overlap(tensor: torch.Tensor) -> bool:
     return False
 
 
+def traced_size(size: int | torch.SymInt) -> int:
+    """A size as a number, for estimates: for a symbolic one the size that it was traced with.
+
+    It asks nothing of the size's environment, so what is decided by it must not change results.
+    """
+    if isinstance(size, torch.SymInt):
+        return int(size.node.hint) if size.node.has_hint() else _UNKNOWN_SIZE
+    return size
+
+
+def traced_numel(tensor: torch.Tensor) -> int:
+    """How many elements a tensor has, for estimates."""
+    return prod(map(traced_size, tensor.shape))
+
+
 def memory_order(tensor: torch.Tensor) -> list[int]:
     """The dimensions, slowest first: permuted by them, dense memory is contiguous."""
     return sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
@@ -85,7 +103,7 @@ def span(tensor: torch.Tensor) -> tuple[int, int]:
     reach = sum(
         (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
-    return start, start + int(reach) + 1
+    return start, start + reach + 1
 
 
 def may_meet(left: torch.Tensor, right: torch.Tensor) -> bool:

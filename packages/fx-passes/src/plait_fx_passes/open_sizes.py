@@ -1,19 +1,28 @@
 """Graphs with symbolic sizes: the sizes are arguments of nodes as they are, as numbers would be.
 
-What surrounds such a graph must not depend on them.
+What surrounds such a graph must not depend on them, or reads them from tensors.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_map_only
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import AtenTraceError
+
+Places: TypeAlias = "dict[Any, str]"
+"""For each symbol the Python that reads it from ``inputs``."""
+
+_MODULES = 64
+"""For how many sets of sizes a graph is kept."""
 
 
 class OpenGraph(fx.Graph):
@@ -39,6 +48,179 @@ def refuse_open_surroundings(graph: AtenGraph) -> None:
     surroundings = (graph.outputs, graph.metadata_mutations, graph.inputs)
     if any(isinstance(leaf, torch.SymInt) for leaf in _leaves(surroundings)):
         raise AtenTraceError("it returns a view or a number that depends on its sizes")
+
+
+def size_places(values: Sequence[object]) -> Places:
+    """The symbols that are sizes of tensors, and where."""
+    return {
+        symbol: f"inputs[{place}].shape[{dim}]"
+        for symbol, (place, dim) in _dimensions(values).items()
+    }
+
+
+def _dimensions(values: Sequence[object]) -> dict[Any, tuple[int, int]]:
+    """For each symbol that is the size of a tensor the tensor's place and the dimension."""
+    found: dict[Any, tuple[int, int]] = {}
+    for place, value in enumerate(values):
+        shape: Sequence[object] = value.shape if isinstance(value, torch.Tensor) else ()
+        for dim, size in enumerate(shape):
+            if isinstance(size, torch.SymInt) and _expression(size).is_Symbol:
+                found.setdefault(_expression(size), (place, dim))
+    return found
+
+
+def _expression(size: torch.SymInt) -> Any:
+    """What a size was recorded as, whatever its environment has learned of its symbols since."""
+    return size.node._expr
+
+
+def missing_sizes(graph: fx.Graph, told: int, inputs: Sequence[fx.Node]) -> list[tuple[int, int]]:
+    """The sizes that nodes of a graph are computed with and that none of its first ``told``
+    placeholders has: for each the one of ``inputs``, and its dimension, that has it.
+
+    Raises:
+        AtenTraceError: none has it.
+    """
+    placeholders = graph.find_nodes(op="placeholder")[:told]
+    known = _dimensions([node.meta["val"] for node in placeholders])
+    places = _dimensions([node.meta["val"] for node in inputs])
+    symbols = dict.fromkeys(symbol for node in graph.nodes for symbol in _symbols_of(node))
+    missing = [symbol for symbol in symbols if symbol not in known]
+    if not places.keys() >= set(missing):
+        raise AtenTraceError("a size of the backward is known from no tensor")
+    return [places[symbol] for symbol in missing]
+
+
+def telling_sizes(graph: fx.Graph) -> set[fx.Node]:
+    """The placeholders that nothing uses but for a size that no other placeholder in use has."""
+    placeholders = graph.find_nodes(op="placeholder")
+    unused = [node for node in placeholders if not node.users]
+    others = [node for node in graph.nodes if node not in set(unused)]
+    needed = {symbol for node in others for symbol in _symbols_of(node)}
+    values = [node.meta["val"] for node in placeholders if node.users]
+    needed -= set(size_places(values))
+    found: set[fx.Node] = set()
+    for node in unused:
+        told = needed & set(size_places([node.meta["val"]]))
+        if told:
+            found.add(node)
+            needed -= told
+    return found
+
+
+def _symbols_of(node: fx.Node) -> dict[Any, None]:
+    """The symbols that a node is computed with, in order."""
+    found: dict[Any, None] = {}
+    for value in _leaves([list(node.args), list(node.kwargs.values()), node.meta.get("val")]):
+        numbers: Sequence[object] = (value,)
+        if isinstance(value, torch.Tensor):
+            numbers = (*value.shape, *value.stride()) if value.layout is torch.strided else ()
+        for size in numbers:
+            if isinstance(size, torch.SymInt):
+                found |= dict.fromkeys(sorted(_expression(size).free_symbols, key=str))
+    return found
+
+
+def reader(sizes: Sequence[int | torch.SymInt], places: Places) -> Callable[..., tuple[int, ...]]:
+    """A function of ``inputs`` that computes these sizes.
+
+    Raises:
+        AtenTraceError: they depend on a symbol that has no place.
+    """
+    return _reader(
+        [_expression(each) if isinstance(each, torch.SymInt) else each for each in sizes], places
+    )
+
+
+def _reader(expressions: Sequence[Any], places: Places) -> Callable[..., tuple[int, ...]]:
+    from plait_utils.size_text import python_of
+
+    try:
+        parts = [python_of(each, places) for each in expressions]
+    except KeyError as error:
+        raise AtenTraceError(f"the size {error} is known from no tensor") from None
+    source = "".join(f"{part}, " for part in parts)
+    code = compile(f"lambda inputs: ({source})", "<plait sizes>", "eval")
+    made: Callable[..., tuple[int, ...]] = eval(code, {"math": math, "torch": torch})
+    return made
+
+
+class AtSizes:
+    """Runs a graph by ATen's kernels, whatever the sizes of its inputs.
+
+    Raises AtenTraceError where a size is known from no tensor.
+    """
+
+    def __init__(self, graph: AtenGraph) -> None:
+        self._graph = graph
+        self._lock = threading.Lock()
+        self._modules: dict[tuple[int, ...], fx.GraphModule] = {}
+        found = {symbol for node in graph.graph.nodes for symbol in _symbols_of(node)}
+        self._symbols = tuple(sorted(found, key=str))
+        self._read = _reader(
+            self._symbols, size_places([n.meta["val"] for n in graph.placeholders])
+        )
+
+    def __call__(self, *inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        sizes = self._read(inputs)
+        with self._lock:
+            module = self._modules.get(sizes)
+            if module is None:
+                if len(self._modules) >= _MODULES:
+                    self._modules.clear()
+                module = self._modules[sizes] = self._made(sizes)
+        result: Sequence[torch.Tensor] = module(*inputs)
+        return result
+
+    def _made(self, sizes: tuple[int, ...]) -> fx.GraphModule:
+        values = dict(zip(self._symbols, sizes, strict=True))
+
+        def number(size: torch.SymInt) -> int:
+            return int(_expression(size).xreplace(values))
+
+        module = self._graph.module()
+        for node in module.graph.nodes:
+            node.args = tree_map_only(torch.SymInt, number, node.args)
+            node.kwargs = tree_map_only(torch.SymInt, number, node.kwargs)
+        module.recompile()
+        return module
+
+
+class Conditions:
+    """What the stages note about the sizes of a graph from now on.
+
+    A program that is compiled later than what it belongs to is right where this holds.
+    """
+
+    def __init__(self, graph: AtenGraph) -> None:
+        mode = graph.fake_mode
+        self._environment = None if mode is None else mode.shape_env
+        self._known = len(self._noted())
+
+    def _noted(self) -> Sequence[Any]:
+        return () if self._environment is None else self._environment.guards
+
+    def check(self, graph: AtenGraph) -> Callable[[Sequence[torch.Tensor]], bool] | None:
+        """What says of inputs of a part of the graph whether all that was noted holds; None where
+        nothing was.
+
+        Raises AtenTraceError where something was noted of a size that no input has.
+        """
+        noted = [guard.expr for guard in self._noted()[self._known :]]
+        if not noted:
+            return None
+        holds = _reader(noted, size_places([node.meta["val"] for node in graph.placeholders]))
+        return lambda inputs: all(holds(inputs))
+
+
+def is_open(graph: AtenGraph) -> bool:
+    """Whether a graph has symbolic sizes."""
+    return any(True for node in graph.graph.nodes for _ in _symbols_of(node))
+
+
+def runner(graph: AtenGraph) -> Callable[..., Sequence[torch.Tensor]]:
+    """What runs a graph by ATen's kernels."""
+    return AtSizes(graph) if is_open(graph) else graph.module()
 
 
 def _leaves(value: object) -> Iterator[object]:

@@ -24,6 +24,7 @@ from plait_ir_lowering.ir.graph import (
 from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ReductionKind
 from plait_ir_lowering.ir.values import Const, IndexValue, Load, Op, Scalar, Value
+from plait_ir_lowering.open_numbers import number_of
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_device, from_torch_dtype, to_torch_dtype
 from plait_utils import dataclass
@@ -222,10 +223,10 @@ def cast(value: Value, dtype: DType) -> Value:
     return Op("to", [value], dtype)
 
 
-def constant(value: Scalar | NumberExpr | IndexExpr, dtype: DType) -> Value:
+def constant(value: Scalar | torch.SymFloat | NumberExpr | IndexExpr, dtype: DType) -> Value:
     """A number of an element type; integers wrap around, as eager's scalars do.
 
-    It may be a size that is known only when the program runs.
+    It may be a size, or be computed of sizes, that are known only when the program runs.
     """
     if isinstance(value, NumberExpr):
         return cast(_unwidened(value.value, dtype), dtype)
@@ -234,6 +235,10 @@ def constant(value: Scalar | NumberExpr | IndexExpr, dtype: DType) -> Value:
         if not size.is_constant:
             return cast(IndexValue(size), dtype)
         value = size.constant
+    if isinstance(value, torch.SymFloat):
+        number = number_of(value)
+        if number is not None:
+            return cast(number, dtype)
     if isinstance(value, torch.SymFloat | torch.SymBool):
         value = float(value)
     if dtype.is_integer and math.isfinite(value):

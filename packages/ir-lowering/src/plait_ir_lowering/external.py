@@ -110,6 +110,8 @@ def _argument(ctx: LoweringContext, value: Any, tensors: Environment) -> ExternA
             return value
         case torch.SymInt():
             return as_index(value)
+        case torch.SymFloat():  # a constant of the program, which is right for these sizes
+            return float(value)
         case torch.dtype():
             try:
                 return from_torch_dtype(value)

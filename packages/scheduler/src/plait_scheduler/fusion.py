@@ -12,7 +12,7 @@ from dataclasses import field
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from plait_ir_lowering import Buffer, Graph, ReductionKind
+from plait_ir_lowering import Buffer, Graph, ReductionKind, as_index
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import points
 from plait_scheduler.groups import Group, Relation, group_of, merge, relate
@@ -226,6 +226,8 @@ class _Fuser:
             return "pointwise fusion is switched off"
         if _device(left) != _device(right):
             return "they run on different devices"
+        if (points(left.outer) is as_index(0)) != (points(right.outer) is as_index(0)):
+            return "one of them has no points"
         if left.operations + right.operations > options.max_operations:
             return f"together they have more than {options.max_operations} operations"
         joined = {**left.reads, **right.reads, **left.writes, **right.writes}

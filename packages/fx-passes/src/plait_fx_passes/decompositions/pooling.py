@@ -9,6 +9,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from plait_fx_passes.decompositions.precision import unrounded
+from plait_fx_passes.layouts import has_static_sizes
 from plait_fx_passes.record.recorder import Rule
 from plait_utils import dataclass
 
@@ -111,14 +112,20 @@ def max_pool_backward(
     if window is None or (window.down, window.right) != (window.high, window.wide):
         return NotImplemented
     height, width = x.shape[2:]
-    if height % window.high or width % window.wide:
+    is_open = not has_static_sizes(x)
+    if not is_open and (height % window.high or width % window.wide):
         return NotImplemented
 
     def spread(each: Tensor) -> Tensor:
         cells = each.unsqueeze(3).unsqueeze(5)
         batch, channels, rows, _, columns, _ = cells.shape
         sizes = (batch, channels, rows, window.high, columns, window.wide)
-        return cells.expand(sizes).reshape(x.shape)
+        covered = (rows * window.high, columns * window.wide)
+        whole = cells.expand(sizes).reshape(batch, channels, *covered)
+        if not is_open:
+            return whole
+        # Whether windows cover the whole image depends on its sizes.
+        return torch.constant_pad_nd(whole, (0, width - covered[1], 0, height - covered[0]))
 
     lines = torch.arange(height, device=x.device).view(height, 1) % window.high * window.wide
     places = lines + torch.arange(width, device=x.device) % window.wide

@@ -20,7 +20,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import Argument
 
 from plait_fx_passes.aliasing import is_view
-from plait_fx_passes.layouts import is_dense, memory_order, same_strides
+from plait_fx_passes.layouts import (
+    is_dense,
+    memory_order,
+    same_strides,
+    traced_numel,
+    traced_size,
+)
 from plait_fx_passes.op_info import op_info
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.verify import recompute
@@ -99,14 +105,16 @@ def _convolution_of(node: fx.Node) -> _Convolution | None:
     weight = cast(fx.Node, node.args[len(images)]).meta["val"]
     if image.dim() not in _FORMATS or image.dtype not in _DTYPES or image.device.type != "cpu":
         return None
-    if not image.numel() or not weight.numel() or weight.device.type != "cpu":
+    if not traced_numel(image) or not traced_numel(weight) or weight.device.type != "cpu":
         return None
     # convolution_backward has the sizes of the bias before what says how to convolve
     geometry = node.args[-7:-1] if len(images) > 1 else node.args[-6:]
     backend = _backend(image, weight, geometry)
     outer = node.meta["val"] if len(images) == 1 else images[0].meta["val"]
     # Weights that are larger than the images would cost more to rearrange than these do.
-    if backend not in _TAKES_ANY_ORDER or weight.numel() > image.numel() + outer.numel():
+    if backend not in _TAKES_ANY_ORDER:
+        return None
+    if traced_numel(weight) > traced_numel(image) + traced_numel(outer):
         return None
     groups = cast(int, geometry[-1])
     plain = groups == 1 or groups == image.shape[1]
@@ -122,7 +130,8 @@ def _backend(image: torch.Tensor, weight: torch.Tensor, geometry: Sequence[objec
     """
     with torch._C._DisableTorchDispatch():
         stand_ins = [
-            torch.empty(1, dtype=each.dtype).expand(each.shape) for each in (image, weight)
+            torch.empty(1, dtype=each.dtype).expand([traced_size(size) for size in each.shape])
+            for each in (image, weight)
         ]
         chosen: Any = torch._C._select_conv_backend(*stand_ins, None, *geometry, None)
     return int(chosen)
@@ -167,7 +176,7 @@ def _values(node: fx.Node) -> list[torch.Tensor]:
 
 def _elements(node: fx.Node) -> int:
     """How many elements the value, or the first of several, has."""
-    return next((each.numel() for each in _values(node)), 0)
+    return next((traced_numel(each) for each in _values(node)), 0)
 
 
 def _is_image(node: fx.Node) -> bool:

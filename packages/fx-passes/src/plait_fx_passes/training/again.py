@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import fx
@@ -22,6 +22,7 @@ from plait_fx_passes.aten_graph import (
     ResultView,
     UserInput,
 )
+from plait_fx_passes.layouts import has_static_sizes
 from plait_fx_passes.training.freeing import check_versions, versions_of
 from plait_fx_passes.training.gradient_program import Uses
 from plait_fx_passes.training.joint_graph import JointGraph
@@ -32,17 +33,21 @@ from plait_fx_passes.training.reading import ancestors
 from plait_fx_passes.training.stands import Stands
 from plait_fx_passes.training.surroundings import as_before, autocast_now, random_states
 
+_Geometry: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...]]"
+
 
 class Before(NamedTuple):
     """What a program was called with, as far as its gradients depend on it: inputs that it does
-    not write to, with their versions, copies of others, states of random generators, and what
-    stands for inputs where autograd may come to know others in their place."""
+    not write to, with their versions, copies of others, states of random generators, what
+    stands for inputs where autograd may come to know others in their place, and the sizes and
+    strides of inputs that differ from call to call."""
 
     kept: tuple[torch.Tensor, ...]
     copies: tuple[torch.Tensor, ...]
     versions: tuple[int, ...]
     states: Sequence[torch.Tensor]
     stands: Stands
+    geometries: tuple[_Geometry, ...] = ()
 
 
 class Again:
@@ -70,11 +75,13 @@ class Again:
         self._count = joint.input_count
         self._pick_kept: Picker[torch.Tensor] = picker(self.kept)
         self._others = {n: node.meta["val"] for n, node in enumerate(placeholders) if n not in used}
+        self._open = tuple(n for n, value in self._others.items() if not has_static_sizes(value))
 
     def remember(self, given: tuple[torch.Tensor, ...], states: Sequence[torch.Tensor]) -> Before:
         """What the program is called with: its inputs, then copies of those in ``copied``."""
         kept = self._pick_kept(given)
-        return Before(kept, given[self._count :], versions_of(kept), states, {})
+        geometries = tuple((given[n].shape, given[n].stride()) for n in self._open)
+        return Before(kept, given[self._count :], versions_of(kept), states, {}, geometries)
 
     def sources_of(self, before: Before) -> list[torch.Tensor]:
         """What gradients flow to, as ``uses.sources`` lists it."""
@@ -109,15 +116,21 @@ class Again:
         check_versions(before.kept, before.versions)
         given = dict(zip(self.uses.sources, self.sources_of(before), strict=True))
         with torch.enable_grad():
-            sources = self.sources(given)
+            sources = self.sources(given, dict(zip(self._open, before.geometries, strict=True)))
             with self.as_before(before.states, self._autocast):
                 results = self.results(sources)
         return self.differentiated(results, tangents, sources)
 
-    def sources(self, given: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-        """What gradients are asked for, from the inputs that they depend on, by placeholder."""
+    def sources(
+        self, given: Mapping[int, torch.Tensor], geometries: Mapping[int, _Geometry]
+    ) -> dict[int, torch.Tensor]:
+        """What gradients are asked for, from the inputs that they depend on, by placeholder; the
+        others have the geometries that are given, or those that the program was traced with."""
         found = _apart(given.items())
-        return found | {n: self._zeros(n, value) for n, value in self._others.items()}
+        for n, value in self._others.items():
+            geometry = geometries.get(n, (tuple(value.shape), tuple(value.stride())))
+            found[n] = self._zeros(n, value, geometry)
+        return found
 
     def differentiated(
         self,
@@ -145,9 +158,9 @@ class Again:
             found[n] = sources[n].clone()
         return [found[n] for n in range(self._joint.input_count)]
 
-    def _zeros(self, n: int, value: torch.Tensor) -> torch.Tensor:
+    def _zeros(self, n: int, value: torch.Tensor, geometry: _Geometry) -> torch.Tensor:
         """In the place of an input whose values no gradient depends on."""
-        size, stride = tuple(value.shape), tuple(value.stride())
+        size, stride = geometry
         made = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device).zero_()
         return made.requires_grad_(self._joint.gradients[n] is not None)
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import torch
 
 from plait_fx_passes.aten_graph import AtenGraph
+from plait_fx_passes.open_sizes import reader, runner, size_places
 from plait_fx_passes.training.freeing import Pattern
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
@@ -133,7 +134,7 @@ class Backwards:
             graph, takes, gradients = pruned.graph, pruned.placeholders, pruned.gradients
             run = None
         if run is None:
-            run = graph.module() if self._compile is None else self._compile(graph)
+            run = runner(graph) if self._compile is None else self._compile(graph)
         places = {wanted[gradient]: place for place, gradient in enumerate(gradients)}
         order = [places.get(index, _NONE) for index in range(joint.input_count)]
         return _Part(
@@ -155,7 +156,7 @@ class _Lazily:
 
     def __call__(self, *values: torch.Tensor) -> Sequence[torch.Tensor]:
         if self._module is None:
-            self._module = self._graph.module()
+            self._module = runner(self._graph)
         return self._module(*values)
 
 
@@ -165,15 +166,22 @@ def is_wrapped(tangent: torch.Tensor) -> bool:
 
 
 class Tangent:
-    """What a compiled backward expects as the gradient of one result."""
+    """What a compiled backward expects as the gradient of one result.
+
+    Raises AtenTraceError where how a result lies in memory does not follow from its sizes.
+    """
 
     def __init__(self, value: torch.Tensor) -> None:
-        self._size, self._stride = tuple(value.shape), tuple(value.stride())
+        self._stride = tuple(value.stride())
         self._dtype, self._device = value.dtype, value.device
+        self._strides: Callable[..., tuple[int, ...]] | None = None
+        if any(isinstance(each, torch.SymInt) for each in self._stride):
+            self._strides = reader(self._stride, size_places([value]))
 
     def conform(self, given: torch.Tensor) -> torch.Tensor:
         """The gradient; a copy where it lies otherwise in memory than the result."""
-        if given.stride() == self._stride and not given.is_neg() and not given.is_conj():
+        stride = self._stride if self._strides is None else self._strides((given,))
+        if given.stride() == stride and not given.is_neg() and not given.is_conj():
             return given
-        made = torch.empty_strided(self._size, self._stride, dtype=self._dtype, device=self._device)
+        made = torch.empty_strided(given.shape, stride, dtype=self._dtype, device=self._device)
         return made.copy_(given)

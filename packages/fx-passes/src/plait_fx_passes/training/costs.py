@@ -7,7 +7,6 @@ operations: arithmetic on numbers, estimated from shapes by the kind of operator
 from __future__ import annotations
 
 import enum
-import math
 import operator
 from collections.abc import Sequence
 
@@ -15,11 +14,9 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from plait_fx_passes.layouts import traced_numel, traced_size
 from plait_fx_passes.op_info import op_info
 from plait_utils import dataclass
-
-_UNKNOWN_SIZE = 4096
-"""Stands for a symbolic size of which nothing is known."""
 
 
 class Kind(enum.Enum):
@@ -90,10 +87,10 @@ def tensor_bytes(value: object) -> int:
     """The bytes that a fake tensor's own memory holds, from its sizes and strides."""
     if not isinstance(value, torch.Tensor):
         return 0
-    if _numel(value) == 0:
+    if traced_numel(value) == 0:
         return 0
     last = sum(
-        (_number(n) - 1) * _number(step)
+        (traced_size(n) - 1) * traced_size(step)
         for n, step in zip(value.shape, value.stride(), strict=True)
     )
     return (last + 1) * value.dtype.itemsize
@@ -137,7 +134,7 @@ def _convolution(node: fx.Node) -> int:
     places = _value(node.args[0]) if node.args[6] is True else _value(node)
     assert isinstance(weight, torch.Tensor)
     assert isinstance(places, torch.Tensor)
-    return 2 * _numel(places) * _numel(weight) // max(_number(weight.shape[0]), 1)
+    return 2 * traced_numel(places) * traced_numel(weight) // max(traced_size(weight.shape[0]), 1)
 
 
 def _attention(node: fx.Node) -> int:
@@ -157,24 +154,13 @@ def _written(node: fx.Node) -> int:
 def _elements(argument: object) -> int:
     value = _value(argument)
     parts: Sequence[object] = value if isinstance(value, (tuple, list)) else (value,)
-    return sum(_numel(each) for each in parts if isinstance(each, torch.Tensor))
+    return sum(traced_numel(each) for each in parts if isinstance(each, torch.Tensor))
 
 
 def _size_of(argument: object, axis: int) -> int:
     value = _value(argument)
-    return _number(value.shape[axis]) if isinstance(value, torch.Tensor) and value.dim() else 1
+    return traced_size(value.shape[axis]) if isinstance(value, torch.Tensor) and value.dim() else 1
 
 
 def _value(argument: object) -> object:
     return argument.meta["val"] if isinstance(argument, fx.Node) else argument
-
-
-def _numel(value: torch.Tensor) -> int:
-    return math.prod(map(_number, value.shape))
-
-
-def _number(size: int | torch.SymInt) -> int:
-    """A size as a number; for a symbolic one the size that it was traced with."""
-    if isinstance(size, torch.SymInt):
-        return size.node.hint if size.node.has_hint() else _UNKNOWN_SIZE
-    return size

@@ -61,7 +61,7 @@ def _on_fakes(
     tangents = [given.get(n) for n in joint.tangents]
     mode = values[0].fake_mode
     with mode, torch.enable_grad(), again.as_before((), again.uses.autocast):
-        sources = again.sources(dict(zip(again.uses.sources, values[:count], strict=True)))
+        sources = again.sources(dict(zip(again.uses.sources, values[:count], strict=True)), {})
         results = again.results(sources)
         gradients = again.differentiated(results, tangents, sources)
     return results, sources, gradients

@@ -13,13 +13,16 @@ from plait_fx_passes.training.backwards import Backwards
 from plait_fx_passes.training.differentiating import Gradients, differentiator
 from plait_fx_passes.training.higher import Higher
 from plait_fx_passes.training.joint_graph import JointGraph
-from plait_fx_passes.training.partition import Partition, SavedInput
+from plait_fx_passes.training.partition import Partition, Saved, SavedInput, SavedResult, SavedSize
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.several import Nodes, applied, groups_of
 from plait_fx_passes.training.stands import stands_for
 from plait_fx_passes.training.watching import watched, watched_inputs
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
+
+_ELEMENT = torch.empty((), dtype=torch.bool)
+"""Expanded, it holds a size."""
 
 _transforms = torch._C._are_functorch_transforms_active
 
@@ -44,12 +47,16 @@ def autograd_node(
     differentiable = tuple(places[n] for n in joint.tangents)
     constant = tuple(n for n in range(count) if n not in differentiable)
     only_tangents = not constant and differentiable == tuple(range(count))
-    pick_saved: Picker[torch.Tensor] = picker(
-        [
-            each.input if isinstance(each, SavedInput) else inputs + places[each.result]
-            for each in parts.saved
-        ]
-    )
+    sizes = [each for each in parts.saved if isinstance(each, SavedSize)]
+
+    def place_of(saved: Saved) -> int:
+        if isinstance(saved, SavedInput):
+            return saved.input
+        if isinstance(saved, SavedResult):
+            return inputs + places[saved.result]
+        return inputs + len(left) + sizes.index(saved)
+
+    pick_saved: Picker[torch.Tensor] = picker([place_of(each) for each in parts.saved])
     unwritten, _ = watched_inputs(joint, parts)
     differentiate = differentiator(joint, parts, backwards, again, higher)
 
@@ -69,7 +76,8 @@ def autograd_node(
             ctx.before = again.remember(given, states)
             ctx.left = None
             ctx.watched = watched(unwritten, own) if unwritten else None
-            ctx.save_for_backward(*pick_saved((*own, *found)))
+            sized = [_ELEMENT.expand(own[each.input].shape[each.dim]) for each in sizes]
+            ctx.save_for_backward(*pick_saved((*own, *found, *sized)))
             if constant:
                 ctx.mark_non_differentiable(*[found[n] for n in constant])
             return tuple(found[:count])

@@ -8,10 +8,12 @@ from typing import Any, TypeAlias, cast
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import Argument
 
 from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AtenGraph, Computed, UserInput
+from plait_fx_passes.open_sizes import missing_sizes
 from plait_fx_passes.record.fakes import fake_result
 from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.training.choose import (
@@ -41,7 +43,16 @@ class SavedResult:
     result: int
 
 
-Saved: TypeAlias = SavedInput | SavedResult
+@dataclass(frozen=True, slots=True)
+class SavedSize:
+    """The backward gets a tensor of one element, expanded to size ``dim`` of what was fed to
+    placeholder ``input`` of the forward, for that size alone."""
+
+    input: int
+    dim: int
+
+
+Saved: TypeAlias = SavedInput | SavedResult | SavedSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +123,11 @@ def _split(joint: JointGraph, values: Values, choice: Choice) -> Partition:
     whole = whole_results(joint)
     given = set(map(storage_root, results))
     saved: list[Saved] = []
-    forward = Extract(placeholders[: joint.input_count])
+    kind = type(joint.graph)
+    forward = Extract(placeholders[: joint.input_count], kind)
     forward.add_needed(values, [*results, *values.random])
     returned = [forward[node] for node in results]
-    backward = Extract(())
+    backward = Extract((), kind)
     for node in choice.saved:
         if node in positions and node in values.uncopied:
             saved.append(SavedInput(positions[node]))
@@ -143,7 +155,11 @@ def _split(joint: JointGraph, values: Values, choice: Choice) -> Partition:
         backward.call(aten.clone.default, node) if storage_root(node) in kept else backward[node]
         for node in values.gradients
     ]
-    later = _flat(backward.finish(gradients))
+    graph = backward.finish(gradients)
+    for place, dim in missing_sizes(graph, len(saved), placeholders[: joint.input_count]):
+        _insert_size(graph, len(saved), placeholders[place].meta["val"], dim)
+        saved.append(SavedSize(place, dim))
+    later = _flat(graph)
     return Partition(
         _flat(forward.finish(returned)),
         later,
@@ -152,6 +168,15 @@ def _split(joint: JointGraph, values: Values, choice: Choice) -> Partition:
         choice.saved_bytes,
         choice.operations,
     )
+
+
+def _insert_size(graph: fx.Graph, place: int, tensor: FakeTensor, dim: int) -> None:
+    """A placeholder for a size, before the one at a place."""
+    with below_autograd(), tensor.fake_mode:
+        value = torch.empty((), dtype=torch.bool).expand(tensor.shape[dim])
+    following = list(graph.nodes)[place]
+    with graph.inserting_before(following):
+        graph.placeholder(f"size_{place}").meta = {"val": value}
 
 
 def _explained(values: Values, choice: Choice, backward: AtenGraph) -> Iterator[SavedTensor]:
@@ -169,8 +194,8 @@ class Extract:
     ``meta["passed"]``.
     """
 
-    def __init__(self, inputs: Iterable[fx.Node]) -> None:
-        self._graph = fx.Graph()
+    def __init__(self, inputs: Iterable[fx.Node], kind: type[fx.Graph] = fx.Graph) -> None:
+        self._graph = kind()
         self._copies: dict[fx.Node, fx.Node] = {}
         self._other: dict[fx.Node, fx.Node] = {}
         for node in inputs:

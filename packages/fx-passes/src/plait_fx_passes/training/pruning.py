@@ -17,6 +17,7 @@ from torch.fx.node import Argument
 from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AtenGraph, Computed, UserInput
 from plait_fx_passes.layouts import memory_order, same_strides
+from plait_fx_passes.open_sizes import telling_sizes
 from plait_fx_passes.verify import equal_values, recompute
 from plait_utils import dataclass
 
@@ -43,7 +44,7 @@ def prune(
         absent: the placeholders of tangents that are not given.
         wanted: the positions of the gradients to compute.
     """
-    graph = fx.Graph()
+    graph = type(backward.graph)()
     writer = _Writer(graph, backward)
     nodes = backward.placeholders
     writer.absent = {nodes[index] for index in absent}
@@ -152,10 +153,11 @@ class _Writer:
 
 
 def _drop_unused(graph: fx.Graph) -> list[int]:
-    """Erase the placeholders that nothing uses; the positions of the others."""
-    kept = []
+    """Erase the placeholders that nothing uses, not even their sizes; the positions of the
+    others."""
+    kept, telling = [], telling_sizes(graph)
     for index, node in enumerate(graph.find_nodes(op="placeholder")):
-        if node.users:
+        if node.users or node in telling:
             kept.append(index)
         else:
             graph.erase_node(node)

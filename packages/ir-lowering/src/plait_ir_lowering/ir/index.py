@@ -206,9 +206,9 @@ def as_index(value: IndexExpr | int | torch.SymInt) -> IndexExpr:
     if isinstance(value, IndexExpr):
         return value
     if type(value) is not int and hasattr(value, "node"):
-        from plait_ir_lowering.ir.open_sizes import index_of
+        from plait_ir_lowering.ir.open_sizes import index_of_size
 
-        return index_of(value.node.expr)
+        return index_of_size(value)
     return IndexExpr((((), int(value)),)) if value else ZERO
 
 

@@ -16,6 +16,37 @@ LEAST_SIZE = 2
 """Symbolic sizes are at least this: 0 and 1 behave as no other, and are numbers."""
 
 
+def index_of_size(size: Any) -> IndexExpr:
+    """An index expression for a `SymInt`.
+
+    Which of several sizes is the largest or the least is asked of their environment where it does
+    not follow from their bounds. Raises LoweringError for what index expressions cannot say.
+    """
+    expr = size.node.expr
+    try:
+        return index_of(expr)
+    except LoweringError:
+        decided = _decided(expr, size.node.shape_env)
+        if decided == expr:
+            raise
+        return index_of(decided)
+
+
+def _decided(expr: Any, environment: Any) -> Any:
+    """An expression with one operand in the place of each maximum and minimum."""
+    if not expr.args:
+        return expr
+    operands = [_decided(each, environment) for each in expr.args]
+    kind = expr.func.__name__
+    if kind not in ("Max", "Min"):
+        return expr.func(*operands)
+    found = operands[0]
+    for each in operands[1:]:
+        exceeds = bool(environment.evaluate_expr(each >= found))
+        found = each if exceeds == (kind == "Max") else found
+    return found
+
+
 @lru_cache(maxsize=16384)
 def index_of(expr: Any) -> IndexExpr:
     """An index expression for a sympy expression over integers.

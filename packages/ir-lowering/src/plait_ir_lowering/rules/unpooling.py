@@ -48,7 +48,7 @@ def _as_images(
     ctx: LoweringContext, writes: Writes, kind: ScatterKind, value: Value, rank: int
 ) -> TensorExpr:
     """The node's result by way of one with images in one dimension, which needs no division."""
-    sizes = [int(size) for size in ctx.result.shape]
+    sizes = list(ctx.result.shape)
     flat = ctx.result.new_empty((*sizes[:-rank], math.prod(sizes[-rank:])))
     made = scatter_into(ctx, filled(ctx, 0, flat), writes, kind, value, flat)
     assert made.ref is not None
