@@ -160,3 +160,52 @@ def test_programs_for_one_set_of_sizes_can_be_asked_for():
     for rows in (3, 4):
         fast(torch.randn(rows))
     assert len(plait.report(fast).graphs) == 2
+
+
+VIEWS = [
+    lambda x: (x.t(), x + 1),
+    lambda x: x.reshape(-1),
+    lambda x: x[1:],
+    lambda x: x[:, -1],
+    lambda x: x.diagonal(),
+    lambda x: x.unsqueeze(0).expand(3, -1, -1),
+    lambda x: (x * 2).view(-1)[x.shape[1] :],
+    lambda x: (x.shape[0] * 2, x.numel(), x.transpose(0, 1)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(VIEWS)))
+def test_views_are_handed_out_by_the_sizes_of_each_call(number):
+    program = VIEWS[number]
+    fast = plait.compile(program, dynamic=True)
+    for size in [(3, 4), (5, 4), (6, 7), (4, 9)]:
+        x = torch.randn(size)
+        results, expected = (torch.utils._pytree.tree_leaves(f(x)) for f in (fast, program))
+        torch.testing.assert_close(results, expected)
+        for got, wanted in zip(results, expected, strict=True):
+            if isinstance(wanted, torch.Tensor):
+                assert got.stride() == wanted.stride()
+                assert (got._base is x) == (wanted._base is x)
+                assert got._base is not x or got.data_ptr() == wanted.data_ptr()
+            else:
+                assert type(got) is type(wanted)
+    assert len(plait.report(fast).graphs) == 1
+
+
+def test_views_of_strided_inputs_are_handed_out():
+    fast = plait.compile(lambda x: x[1:].t(), dynamic=True)
+    for x in (torch.randn(4, 6), torch.randn(8, 12)[:, ::2], torch.randn(9, 5).t()):
+        got, wanted = fast(x), x[1:].t()
+        torch.testing.assert_close(got, wanted)
+        assert (got.stride(), got.data_ptr()) == (wanted.stride(), wanted.data_ptr())
+
+
+def test_what_all_points_of_a_row_have_in_common_is_scanned():
+    """The lanes of a scan share its value."""
+    program = torch.linalg.vander
+    fast = plait.compile(lambda x: program(x), dynamic=True)
+    for count in (3, 5):
+        x = torch.randn(count)
+        torch.testing.assert_close(fast(x), program(x))
+    (graph,) = plait.report(fast).graphs
+    assert graph.reason is None

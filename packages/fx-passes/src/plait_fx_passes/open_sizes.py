@@ -9,7 +9,7 @@ import dataclasses
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import torch
 from torch import fx
@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_map_only
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import AtenTraceError
+
+T = TypeVar("T")
 
 Places: TypeAlias = "dict[Any, str]"
 """For each symbol the Python that reads it from ``inputs``."""
@@ -37,25 +39,74 @@ class OpenGraph(fx.Graph):
 
 
 def refuse_open_surroundings(graph: AtenGraph) -> None:
-    """Check that what is done around the graph is the same for all sizes.
+    """Check that what is done around the graph can be done for all sizes.
 
-    Views that are handed out are rebuilt from numbers, and numbers that the program returns are
-    part of what it is recorded as.
+    What the program returns may have sizes that tensors tell; they are read when it has run. Other
+    symbolic numbers are part of what it is recorded as.
 
     Raises:
-        AtenTraceError: a symbolic size is among them.
+        AtenTraceError: there is one of these, or a size that no tensor tells.
     """
-    surroundings = (graph.outputs, graph.metadata_mutations, graph.inputs)
-    if any(isinstance(leaf, torch.SymInt) for leaf in _leaves(surroundings)):
-        raise AtenTraceError("it returns a view or a number that depends on its sizes")
+    if any(
+        isinstance(leaf, torch.SymInt) for leaf in _leaves((graph.metadata_mutations, graph.inputs))
+    ):
+        raise AtenTraceError("it changes the geometry of an input by its sizes")
+    leaves = list(_leaves(graph.outputs))
+    if any(isinstance(leaf, torch.SymFloat | torch.SymBool) for leaf in leaves):
+        raise AtenTraceError("it returns a number that depends on its sizes")
+    reader([leaf for leaf in leaves if isinstance(leaf, torch.SymInt)], places_in(graph))
+
+
+def places_in(graph: AtenGraph) -> Places:
+    """Where the inputs of a graph tell the symbols that it is recorded with."""
+    return size_places([node.meta["val"] for node in graph.placeholders])
+
+
+class Sized(Generic[T]):
+    """A value with symbolic sizes in it, for the sizes of inputs."""
+
+    def __init__(self, value: T, places: Places) -> None:
+        self._value = value
+        self._read = reader(
+            [leaf for leaf in _leaves(value) if isinstance(leaf, torch.SymInt)], places
+        )
+
+    def at(self, inputs: Sequence[torch.Tensor]) -> T:
+        """The value with numbers."""
+        return cast(T, _filled(self._value, iter(self._read(inputs))))
+
+
+def _filled(value: object, numbers: Iterator[int]) -> object:
+    """The value with numbers in the place of its symbolic sizes, in the order of `_leaves`."""
+    if isinstance(value, torch.SymInt):
+        return next(numbers)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_filled(each, numbers) for each in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        found = {each.name: _filled(getattr(value, each.name), numbers) for each in fields}
+        return dataclasses.replace(value, **found)
+    return value
+
+
+def has_open_sizes(value: object) -> bool:
+    """Whether symbolic sizes are in a value."""
+    return any(isinstance(leaf, torch.SymInt) for leaf in _leaves(value))
 
 
 def size_places(values: Sequence[object]) -> Places:
-    """The symbols that are sizes of tensors, and where."""
-    return {
+    """The symbols that are sizes or strides of tensors, and where."""
+    found = {
         symbol: f"inputs[{place}].shape[{dim}]"
         for symbol, (place, dim) in _dimensions(values).items()
     }
+    for place, value in enumerate(values):
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            strides: Sequence[object] = value.stride()
+            for dim, step in enumerate(strides):
+                if isinstance(step, torch.SymInt) and _expression(step).is_Symbol:
+                    found.setdefault(_expression(step), f"inputs[{place}].stride({dim})")
+    return found
 
 
 def _dimensions(values: Sequence[object]) -> dict[Any, tuple[int, int]]:

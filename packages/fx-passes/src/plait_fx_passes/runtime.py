@@ -26,6 +26,7 @@ from plait_fx_passes.aten_graph import (
     UserInput,
     ViewStep,
 )
+from plait_fx_passes.open_sizes import Sized, has_open_sizes, places_in
 from plait_fx_passes.training.adrift import set_adrift
 from plait_fx_passes.training.spent import as_spent
 
@@ -220,7 +221,7 @@ def _binder(graph: AtenGraph) -> Bind:
 
 
 def _rebuilder(graph: AtenGraph) -> Rebuild:
-    builders = tuple(_builder(source) for source in graph.outputs)
+    builders = tuple(_sized_builder(source, graph) for source in graph.outputs)
     spec = graph.output_spec
 
     repeated = tuple(
@@ -261,6 +262,14 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
         return tree_unflatten(build_all(inputs, results), spec)
 
     return nested
+
+
+def _sized_builder(source: OutputSource, graph: AtenGraph) -> Rebuild:
+    """What makes one output, whose sizes the inputs may tell."""
+    if not has_open_sizes(source):
+        return _builder(source)
+    sized = Sized(source, places_in(graph))
+    return lambda inputs, results: _builder(sized.at(inputs))(inputs, results)
 
 
 def _builder(source: OutputSource) -> Rebuild:

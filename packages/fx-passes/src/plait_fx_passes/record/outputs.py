@@ -214,7 +214,7 @@ def _base(storage: Storage) -> Alias:
 
 
 def _geometry(tensor: torch.Tensor, base: FakeTensor) -> Geometry:
-    offset = int(tensor.storage_offset()) - int(base.storage_offset())
+    offset = cast(int, tensor.storage_offset() - base.storage_offset())
     return Geometry(tuple(tensor.shape), tensor.stride(), offset, tensor.dtype)
 
 
