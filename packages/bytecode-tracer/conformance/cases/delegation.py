@@ -83,7 +83,7 @@ class Reply:
         self.seen.append("closed")
 
 
-@case(with_x(1, 2, 3))
+@case(with_x(1, 2, 3, 10, 4))
 def yield_from_an_object(x, n):
     reply = Reply(n)
 

@@ -20,7 +20,7 @@ from plait_bytecode_tracer.capture import (
     whole_call,
 )
 from plait_bytecode_tracer.errors import BREAKS, GraphBreak, TooLongError, TraceBreakError
-from plait_bytecode_tracer.exceptions.raising import PythonError
+from plait_bytecode_tracer.exceptions.raising import PythonError, errors_let_go
 from plait_bytecode_tracer.exceptions.tracebacks import raising_lines
 from plait_bytecode_tracer.failing import runs_torch_alone
 from plait_bytecode_tracer.frames.binding import parameter_names
@@ -70,7 +70,8 @@ def trace(
     kept: TraceState | None = None
     attempt = partial(_trace, function, values, undecided, policy, places, arrived, states)
     try:
-        capture = _to_the_end(attempt)
+        with errors_let_go():
+            capture = _to_the_end(attempt)
         kept = capture.state
         return capture
     except WholeCallEagerError as error:
@@ -198,7 +199,8 @@ def trace_to(
         earlier=earlier,
     )
     try:
-        _root_frame(function, values, state).run()
+        with errors_let_go():
+            _root_frame(function, values, state).run()
     except BreakHere as here:
         return here.running
     raise TraceBreakError("GB0001", "a trace that ends before where an earlier one came")

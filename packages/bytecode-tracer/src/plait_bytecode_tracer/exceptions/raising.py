@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
 import types
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -23,6 +26,32 @@ _HEAP = 1 << 9
 _FIELDS = types.MemberDescriptorType | types.GetSetDescriptorType
 
 
+class _Raised(threading.local):
+    """The errors that a thread's trace has raised; None outside of traces."""
+
+    errors: list[weakref.ref[PythonError]] | None = None
+
+
+_RAISED = _Raised()
+
+
+@contextlib.contextmanager
+def errors_let_go() -> Iterator[None]:
+    """Have errors of a trace hold no frames when it has ended.
+
+    A frame that raises an error which one of its variables names lives, with all below it, until
+    cycles are collected, and with it what the call was given: generators would be closed late.
+    """
+    raised: list[weakref.ref[PythonError]] = []
+    outer, _RAISED.errors = _RAISED.errors, raised
+    try:
+        yield
+    finally:
+        for error in filter(None, (each() for each in raised)):
+            error.__traceback__ = None
+        _RAISED.errors = outer
+
+
 class PythonError(Exception):
     """The traced program raises an exception here; `value` is that exception.
 
@@ -32,6 +61,8 @@ class PythonError(Exception):
 
     def __init__(self, value: Variable, *, is_new: bool = True) -> None:
         super().__init__()
+        if _RAISED.errors is not None:
+            _RAISED.errors.append(weakref.ref(self))
         self.value = value
         self.is_new = is_new
         """Whether it is raised here: what is being handled becomes its context."""
