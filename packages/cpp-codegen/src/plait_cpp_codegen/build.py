@@ -25,6 +25,8 @@ from plait_ir_lowering import post_order
 from plait_scheduler import CopyBack, Launch, Program
 from plait_utils import CacheError, DiskCache, Profile, dataclass, stable_hash, warn_once
 
+_HEAD = ("abi.h", "vector.h", "math.h", "division.h", "powers.h")
+"""What every program begins with."""
 _NO_NATIVE_CODE = (
     *(CompilerNotFoundError, CompilationError, UnsupportedProgramError),
     *(CacheError, ImportError),
@@ -70,7 +72,7 @@ def render(program: Program, vector_bytes: int = 32) -> str:
     together = any(isinstance(step, Launch) and step.together for step in program.steps)
     parts = ["parts.h"] if together else []
     parts += ["copies.h"] if any(isinstance(step, CopyBack) for step in program.steps) else []
-    head = [source_text(name) for name in ("abi.h", "vector.h", "math.h", *parts)]
+    head = [source_text(name) for name in (*_HEAD, *parts)]
     return "\n".join([*head, *functions, host])
 
 

@@ -24,6 +24,10 @@ _CYCLES = {
     "erf": 30.0,
     "sin": 22.0,
     "cos": 22.0,
+    "fmod": 26.0,
+    "rem": 30.0,
+    "floordiv": 50.0,
+    "pow": 70.0,
 }
 """Of the operations whose vectors of float32 take long."""
 _CYCLES_A_LANE = {

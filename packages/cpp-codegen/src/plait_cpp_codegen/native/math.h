@@ -67,9 +67,7 @@ C_FUNCTION(log2) C_FUNCTION(log10) C_FUNCTION(tan)
 C_FUNCTION(asin) C_FUNCTION(acos) C_FUNCTION(atan) C_FUNCTION(sinh) C_FUNCTION(cosh)
 C_FUNCTION(asinh) C_FUNCTION(acosh) C_FUNCTION(atanh) C_FUNCTION(erfc) C_FUNCTION(lgamma)
 C_FUNCTION(floor) C_FUNCTION(ceil) C_FUNCTION(trunc)
-C_FUNCTION2(pow) C_FUNCTION2(atan2) C_FUNCTION2(hypot) C_FUNCTION2(copysign)
-INLINE float c_fmod(float x, float y) { return __builtin_fmodf(x, y); }
-INLINE double c_fmod(double x, double y) { return __builtin_fmod(x, y); }
+C_FUNCTION2(atan2) C_FUNCTION2(hypot) C_FUNCTION2(copysign)
 INLINE float c_round(float x) { return __builtin_rintf(x); }
 INLINE double c_round(double x) { return __builtin_rint(x); }
 EACH_LANE(round, c_round)
@@ -238,84 +236,3 @@ VECTOR_F32(erf, erf_f32<L>(x), __builtin_erf(a))
 VECTOR_F32(sin, (circular_f32<L, false>(x)), __builtin_sin(a))
 VECTOR_F32(cos, (circular_f32<L, true>(x)), __builtin_cos(a))
 #undef VECTOR_F32
-
-// Division as ATen divides. Integers: by 0 sets the error, and the least number by -1 wraps.
-template <class T> constexpr bool is_real = T(0.5) != T(0);
-template <class T> INLINE T quotient(T a, T b, int32_t* error) {
-  if constexpr (is_real<T>) return a / b;
-  if (b == 0) { __atomic_store_n(error, DIVISION_BY_ZERO, __ATOMIC_RELAXED); return 0; }
-  if (T(-1) < T(0) && b == T(-1)) return T(0 - (uint64_t)a);
-  return a / b;
-}
-template <class T> INLINE T remainder_of(T a, T b, int32_t* error) {
-  if constexpr (is_real<T>) return c_fmod(a, b);
-  else {
-    if (b == 0) { __atomic_store_n(error, DIVISION_BY_ZERO, __ATOMIC_RELAXED); return 0; }
-    return T(-1) < T(0) && b == T(-1) ? T(0) : T(a % b);
-  }
-}
-template <int L, class T> INLINE vec<T, L> v_truncdiv(vec<T, L> a, vec<T, L> b, int32_t* error) {
-  vec<T, L> r; for (int l = 0; l < L; ++l) r[l] = quotient<T>(a[l], b[l], error); return r;
-}
-template <int L, class T> INLINE vec<T, L> v_modulus(vec<T, L> a, vec<T, L> b, int32_t* error) {
-  vec<T, L> r; for (int l = 0; l < L; ++l) r[l] = remainder_of<T>(a[l], b[l], error); return r;
-}
-template <int L, class T> INLINE vec<T, L> v_floordiv(vec<T, L> a, vec<T, L> b, int32_t* error) {
-  vec<T, L> r;
-  for (int l = 0; l < L; ++l) {
-    T m = remainder_of<T>(a[l], b[l], error);
-    if constexpr (is_real<T>) {
-      T q = (a[l] - m) / b[l];
-      if (m != 0 && (b[l] < 0) != (m < 0)) q -= 1;
-      T f = q != 0 ? c_floor(q) : c_copysign(T(0), a[l] / b[l]);
-      if (q != 0 && q - f > T(0.5)) f += 1;
-      r[l] = b[l] == 0 ? a[l] / b[l] : f;
-    } else r[l] = quotient<T>(a[l], b[l], error) - ((m != 0) & ((m < 0) != (b[l] < 0)));
-  }
-  return r;
-}
-// fmod of floats by double division: exact where the quotient has at most 28 bits, as the product
-// of it and a float has 52 then, and quotients that are no integers differ from all by more than
-// their rounding. False where some lane needs the C library.
-template <int L> INLINE bool fmod_f32(vec<float, L> a, vec<float, L> b, vec<float, L>& r) {
-  constexpr int N = L > 8 ? 8 : L;
-  for (int at = 0; at < L; at += N) {
-    vec<float, N> x, y;
-    memcpy(&x, (const float*)&a + at, sizeof x); memcpy(&y, (const float*)&b + at, sizeof y);
-    const vec<double, N> n = __builtin_convertvector(x, vec<double, N>), d = __builtin_convertvector(y, vec<double, N>);
-    const vec<double, N> q = n / d;
-    if (any<N>(as_mask<N>(!(q < 268435456.0) | !(q > -268435456.0) | !(d <= 3.5e38) | !(d >= -3.5e38)))) return false;
-    const vec<int32_t, N> whole = __builtin_convertvector(q, vec<int32_t, N>);
-    x = with_sign<N>(__builtin_convertvector(n - __builtin_convertvector(whole, vec<double, N>) * d, vec<float, N>), x);
-    memcpy((float*)&r + at, &x, sizeof x);
-  }
-  return true;
-}
-template <int L, class T> INLINE vec<T, L> v_fmod(vec<T, L> a, vec<T, L> b) {
-  vec<T, L> r;
-  if constexpr (is_real<T> && sizeof(T) == 4) if (fmod_f32<L>(a, b, r)) return r;
-  for (int l = 0; l < L; ++l) r[l] = c_fmod(a[l], b[l]);
-  return r;
-}
-template <int L, class T> INLINE vec<T, L> v_rem(vec<T, L> a, vec<T, L> b, int32_t* error) {
-  if constexpr (is_real<T>) {
-    const vec<T, L> zero{}, m = v_fmod<L, T>(a, b);
-    return select<T, L>(as_mask<L>(m != zero) & (as_mask<L>(m < zero) ^ as_mask<L>(b < zero)), m + b, m);
-  }
-  vec<T, L> r;
-  for (int l = 0; l < L; ++l) {
-    T m = remainder_of<T>(a[l], b[l], error);
-    r[l] = (m != 0 && (m < 0) != (b[l] < 0)) ? m + b[l] : m;
-  }
-  return r;
-}
-template <int L, class T> INLINE vec<T, L> v_power(vec<T, L> a, vec<T, L> b) {
-  vec<T, L> r;
-  for (int l = 0; l < L; ++l) {
-    T base = a[l], exponent = b[l], result = 1;
-    if (exponent < 0) { r[l] = base == 1 ? 1 : base == T(-1) ? (exponent % 2 ? T(-1) : T(1)) : 0; continue; }
-    for (; exponent; exponent /= 2) { if (exponent % 2) result *= base; base *= base; }
-    r[l] = result;
-  }
-  return r;
-}
