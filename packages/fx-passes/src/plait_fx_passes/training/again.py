@@ -80,7 +80,9 @@ class Again:
     def remember(self, given: tuple[torch.Tensor, ...], states: Sequence[torch.Tensor]) -> Before:
         """What the program is called with: its inputs, then copies of those in ``copied``."""
         kept = self._pick_kept(given)
-        geometries = tuple((given[n].shape, given[n].stride()) for n in self._open)
+        geometries: tuple[_Geometry, ...] = ()
+        if self._open:
+            geometries = tuple((given[n].shape, given[n].stride()) for n in self._open)
         return Before(kept, given[self._count :], versions_of(kept), states, {}, geometries)
 
     def sources_of(self, before: Before) -> list[torch.Tensor]:

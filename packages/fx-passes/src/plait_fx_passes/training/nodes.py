@@ -76,8 +76,9 @@ def autograd_node(
             ctx.before = again.remember(given, states)
             ctx.left = None
             ctx.watched = watched(unwritten, own) if unwritten else None
-            sized = [_ELEMENT.expand(own[each.input].shape[each.dim]) for each in sizes]
-            ctx.save_for_backward(*pick_saved((*own, *found, *sized)))
+            if sizes:
+                found += [_ELEMENT.expand(own[each.input].shape[each.dim]) for each in sizes]
+            ctx.save_for_backward(*pick_saved((*own, *found)))
             if constant:
                 ctx.mark_non_differentiable(*[found[n] for n in constant])
             return tuple(found[:count])
