@@ -22,7 +22,12 @@ PUBLIC_SUBMODULES = frozenset(
     {
         *("plait_utils.fake", "plait_utils.meta_kernels", "plait_utils.numerics"),
         *("plait_utils.config", "plait_fx_passes.backends", "plait_fx_passes.tools"),
-        *("plait_scheduler.host", "plait_utils.wrappings", "plait_utils.checks"),
+        *(
+            "plait_scheduler.host",
+            "plait_utils.wrappings",
+            "plait_utils.checks",
+            "plait_utils.draws",
+        ),
         *("plait_utils.fake_kernels", "plait_utils.shape_environment", "plait_utils.size_text"),
     }
 )
