@@ -41,7 +41,7 @@ def telling(module: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
         try:
             return other.forward(*given)
         except IndexError as error:
-            error.plait_draws = 2  # type: ignore[attr-defined]
+            error.plait_draws = 2  # type: ignore[attr-defined]  # as backends set it
             raise RuntimeError("it failed") from error
 
     return run

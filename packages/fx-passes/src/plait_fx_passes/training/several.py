@@ -139,7 +139,7 @@ class _Pass:
 
 def applied(node: type[torch.autograd.Function]) -> Callable[..., Any]:
     """What ``node.apply`` ends in. The rest of it is for nodes that know functorch's transforms."""
-    apply: Callable[..., Any] = super(torch.autograd.Function, node).apply  # type: ignore[misc]
+    apply: Callable[..., Any] = super(torch.autograd.Function, node).apply  # type: ignore[misc]  # in C
     return apply
 
 
