@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from plait_cpp_codegen.kernels.index import c_index, kernel_index
-from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of
+from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, spelled
 from plait_cpp_codegen.kernels.reductions import accumulate
 from plait_cpp_codegen.kernels.scans import across_rows, along_row
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_cpp_codegen.kernels.values import ValueEmitter
-from plait_ir_lowering import DType, Local, Value, Var, components
+from plait_ir_lowering import DType, Local, Value, components
 from plait_scheduler import (
     Accumulate,
     Domain,
@@ -46,13 +46,7 @@ class BodyWriter:
 
     def loops(self) -> str:
         """What the kernel runs over, for people."""
-
-        def spell(variables: Sequence[Var]) -> str:
-            return ", ".join(f"{v.name}: {v.extent}" for v in variables) or "one point"
-
-        inner = f", inner {spell(self.kernel.inner)}" if self.kernel.inner else ""
-        vector = self.plan.vector.name if self.plan.vector else "nothing"
-        return f"for {spell(self.kernel.outer)}{inner}; vectors of {self.plan.lanes} along {vector}"
+        return spelled(self.plan, "inner")
 
     def emitter(self, locals_: dict[str, str]) -> ValueEmitter:
         layouts = {param.name: param.layout for param in self.kernel.params}

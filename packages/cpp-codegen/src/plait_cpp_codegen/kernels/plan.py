@@ -299,3 +299,15 @@ def _moved(statement: Statement, places: dict[Atom, IndexExpr]) -> Statement:
 def extent_of(variables: Sequence[Var]) -> IndexExpr:
     """How many points the variables span."""
     return product([v.extent for v in variables])
+
+
+def spelled(plan: LoopPlan, inner_word: str) -> str:
+    """What a kernel runs over, for people; `inner_word` says how of its inner loops."""
+
+    def spell(variables: Sequence[Var]) -> str:
+        return ", ".join(f"{v.name}: {v.extent}" for v in variables) or "one point"
+
+    kernel = plan.kernel
+    inner = f", {inner_word} {spell(kernel.inner)}" if kernel.inner else ""
+    vector = plan.vector.name if plan.vector else "nothing"
+    return f"for {spell(kernel.outer)}{inner}; vectors of {plan.lanes} along {vector}"

@@ -23,6 +23,7 @@ from plait_cpp_codegen.kernels.pieces import indented, prologue
 from plait_cpp_codegen.kernels.plan import (
     LoopPlan,
     scatters_lanes,
+    spelled,
     varying_names,
 )
 from plait_cpp_codegen.kernels.tasks import Tasks, decoded
@@ -48,13 +49,7 @@ class ScatterWriter:
 
     def loops(self) -> str:
         """What the kernel runs over, for people."""
-
-        def spell(variables: Sequence[Var]) -> str:
-            return ", ".join(f"{v.name}: {v.extent}" for v in variables) or "one point"
-
-        inner = f", in order {spell(self.kernel.inner)}" if self.kernel.inner else ""
-        vector = self.plan.vector.name if self.plan.vector else "nothing"
-        return f"for {spell(self.kernel.outer)}{inner}; vectors of {self.plan.lanes} along {vector}"
+        return spelled(self.plan, "in order")
 
     def body(self) -> str:
         """What runs a range of tasks, with marked sizes.
