@@ -20,7 +20,6 @@ from plait_bytecode_tracer.failing import Failed
 from plait_bytecode_tracer.frames.binding import Binder, arguments_of, make_binder, parameter_names
 from plait_bytecode_tracer.graph_call import as_captured, graph_call
 from plait_bytecode_tracer.guards.native import NATIVE
-from plait_bytecode_tracer.interrupts import without_interrupts
 from plait_bytecode_tracer.residual.steps import Step, run_steps
 from plait_bytecode_tracer.settings import Backend, Settings
 from plait_bytecode_tracer.shapes.marks import Mark
@@ -35,6 +34,7 @@ from plait_bytecode_tracer.surroundings import (
 )
 from plait_bytecode_tracer.watching import line_watcher
 from plait_utils import Profile, get_logger, postponed_collections
+from plait_utils.interrupts import without_interrupts
 
 
 class CompiledFunction:

@@ -58,7 +58,7 @@ def trace(
 
     `undecided` are the values of input tensors that are not to be guarded: a branch on
     one breaks the graph. `known` are the continuations that there are already. Once a
-    signal has `arrived`, TraceInterrupt is raised.
+    signal has `arrived`, Interrupted is raised.
 
     Raises WholeCallEagerError where not even a part of the call can be captured.
     """

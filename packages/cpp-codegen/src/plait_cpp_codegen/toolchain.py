@@ -6,13 +6,13 @@ import functools
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from plait_cpp_codegen.commands import run_command
 from plait_cpp_codegen.errors import CompilationError, CompilerNotFoundError
 from plait_cpp_codegen.options import CppOptions
 from plait_utils import dataclass, find_library_damage, stable_hash
@@ -25,8 +25,6 @@ _FULL = "No space left on device"
 _FULL_HINT = "Free some space, or set TMPDIR to a folder on a disk that has it."
 _TIMEOUT_SECONDS = 600.0
 _VERSION_TIMEOUT_SECONDS = 60.0
-_MOST_BYTES = 1 << 20
-"""What is read of a compiler's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class Toolchain:
         # The compiler's own temporary files too: removed with the folder, come what may.
         environment = {**os.environ, "TMPDIR": str(folder)}
         try:
-            status, _, errors = _run(command, _TIMEOUT_SECONDS, environment)
+            status, _, errors = run_command(command, _TIMEOUT_SECONDS, environment)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CompilationError(f"{self.path} failed: {error}", hint=_HINT) from error
         words = _readable(errors.replace(f"{folder}/", ""))
@@ -138,45 +136,11 @@ def _modified(path: str) -> float:
 @functools.lru_cache(maxsize=32)
 def _version(command: tuple[str, ...], modified: float) -> str | None:
     try:
-        status, output, _ = _run([*command, "--version"], _VERSION_TIMEOUT_SECONDS)
+        status, output, _ = run_command([*command, "--version"], _VERSION_TIMEOUT_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
     lines = _readable(output).splitlines()
     return lines[0].strip() if status == 0 and lines else None
-
-
-def _run(
-    command: Sequence[str], timeout: float, environment: Mapping[str, str] | None = None
-) -> tuple[int, str, str]:
-    """Run a command; its exit status and what it wrote to standard output and error.
-
-    It runs in a process group of its own, which is killed if it does not end in time or
-    this process is interrupted. Its output goes to memory rather than through pipes, which
-    a process that it leaves behind (a compile server) would hold open.
-    """
-    with (
-        open(os.memfd_create("output"), "w+b") as output,
-        open(os.memfd_create("errors"), "w+b") as errors,
-    ):
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            env=environment,
-            process_group=0,
-        )
-        try:
-            status = process.wait(timeout)
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
-        texts = []
-        for file in (output, errors):
-            file.seek(0)
-            texts.append(file.read(_MOST_BYTES).decode(errors="replace"))
-    return status, texts[0], texts[1]
 
 
 def _readable(text: str) -> str:

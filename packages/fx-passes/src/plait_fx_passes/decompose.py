@@ -21,8 +21,10 @@ from plait_fx_passes.record.inputs import NothingToLift
 from plait_fx_passes.record.outputs import separate
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
+from plait_utils.interrupts import stop_if_interrupted, uninterrupted
 
 
+@uninterrupted
 def decompose(graph: AtenGraph, table: Mapping[OpOverload, Rule]) -> AtenGraph:
     """Replace operators by what their decompositions record.
 
@@ -40,6 +42,7 @@ def decompose(graph: AtenGraph, table: Mapping[OpOverload, Rule]) -> AtenGraph:
     values: dict[fx.Node, object] = {}
     with below_autograd():
         for node in graph.graph.nodes:
+            stop_if_interrupted()
             recorder.meta = {key: value for key, value in node.meta.items() if key != "val"}
             if node.op == "placeholder":
                 recorder.placeholder(node.name, node.meta["val"])

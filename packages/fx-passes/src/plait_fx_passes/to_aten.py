@@ -27,9 +27,11 @@ from plait_fx_passes.record.settings import kept_settings
 from plait_fx_passes.subclasses.ends import enters_wrappers
 from plait_fx_passes.training.joint import record_differentiating
 from plait_fx_passes.training.spent import differentiates
+from plait_utils.interrupts import uninterrupted
 from plait_utils.meta_kernels import call_meta_kernels_directly
 
 
+@uninterrupted
 def to_aten(
     gm: fx.GraphModule,
     example_inputs: Sequence[torch.Tensor],

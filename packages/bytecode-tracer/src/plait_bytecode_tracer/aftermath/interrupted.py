@@ -8,10 +8,6 @@ interrupted: the handlers run when it has come to its end.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # typeshed leaves it out
-import _thread
-import signal
-import threading
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,8 +16,7 @@ from torch import fx
 
 from plait_bytecode_tracer.aftermath.progress import Progress
 from plait_bytecode_tracer.graph.changes import STEP
-
-_SIGNALS = tuple(map(int, sorted(signal.valid_signals())))
+from plait_utils.interrupts import HeldInterrupts, is_main_thread, python_handlers
 
 
 class Uninterrupted:
@@ -38,29 +33,21 @@ class Uninterrupted:
         self._last: tuple[BaseException, Any] | None = None
 
     def __call__(self, *args: Any) -> Any:
-        if _thread.get_ident() != threading.main_thread().ident:
+        if not is_main_thread():
             return self._run(*args)  # Python runs handlers in the main thread only
-        handlers = _handlers()
-        if not handlers:
+        held = HeldInterrupts()
+        if not held.handlers:
             return self._run(*args)
-        arrived: list[int] = []
-
-        def note(number: int, frame: types.FrameType | None) -> None:
-            arrived.append(number)
-
         try:
-            for number in handlers:
-                _signal.signal(number, note)
+            held.hold()
             result = self._run(*args)
         except BaseException:
-            _restore(handlers)
-            for number in arrived:
-                signal.raise_signal(number)
+            held.release()
+            held.deliver()
             raise
         try:
-            _restore(handlers)
-            for number in arrived:
-                signal.raise_signal(number)
+            held.release()
+            held.deliver()
         except BaseException as error:
             self._last = error, result
             raise
@@ -78,25 +65,6 @@ class Uninterrupted:
             if node.op not in ("placeholder", "get_attr")
         }
         return _progress(reversed(self._graph.nodes), error, values)
-
-
-def _handlers() -> dict[int, Callable[..., Any]]:
-    """The handlers of signals that are functions of Python's."""
-    found = zip(_SIGNALS, map(_signal.getsignal, _SIGNALS), strict=True)
-    return {number: handler for number, handler in found if callable(handler)}
-
-
-def _restore(handlers: dict[int, Callable[..., Any]]) -> None:
-    waiting, error = dict(handlers), None
-    while waiting:
-        try:
-            for number in [*waiting]:
-                _signal.signal(number, waiting[number])
-                del waiting[number]
-        except BaseException as found:  # of a handler that is there again
-            error = found
-    if error is not None:
-        raise error
 
 
 def beginning(graph: fx.Graph, error: BaseException) -> Progress | None:
@@ -120,7 +88,7 @@ def is_interruption(error: BaseException) -> bool:
 
 def _entry_of_handler(error: BaseException) -> types.TracebackType | None:
     """Where a signal's handler stands in a traceback."""
-    functions = [getattr(each, "__func__", each) for each in _handlers().values()]
+    functions = [getattr(each, "__func__", each) for each in python_handlers().values()]
     codes = [getattr(each, "__code__", None) for each in functions]
     entry = error.__traceback__
     while entry is not None and entry.tb_frame.f_code not in codes:

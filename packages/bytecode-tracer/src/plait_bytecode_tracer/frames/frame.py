@@ -26,7 +26,6 @@ from plait_bytecode_tracer.exceptions.raising import (
     python_error,
 )
 from plait_bytecode_tracer.exceptions.table import HandlerRange, handler_at
-from plait_bytecode_tracer.interrupts import TraceInterrupt
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
@@ -40,6 +39,7 @@ from plait_bytecode_tracer.values.variables import (
     Variable,
 )
 from plait_utils import dataclass
+from plait_utils.interrupts import Interrupted
 
 UNTRACED_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
@@ -357,7 +357,7 @@ class Frame(_Referenced):
             if self.step == pace.break_step:
                 raise BreakHere(self)
             if pace.arrived:
-                raise TraceInterrupt
+                raise Interrupted
             pace.require_brief()
             handler = known.get(instruction.opname)
             if handler is None:

@@ -20,6 +20,7 @@ from plait_fx_passes.patterns.rules import RECOGNIZE, SIMPLIFY
 from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.verify import verify
 from plait_utils import Profile, dataclass
+from plait_utils.interrupts import stop_if_interrupted, uninterrupted
 
 DEFAULT_PASSES: tuple[Pass, ...] = (
     FOLD_CONSTANTS,
@@ -63,6 +64,7 @@ class PassRecord:
 Observer = Callable[[PassRecord], None]
 
 
+@uninterrupted
 def run_passes(
     graph: AtenGraph,
     passes: Sequence[Pass] = DEFAULT_PASSES,
@@ -101,6 +103,7 @@ def run_passes(
     tank = Fuel(fuel)
     context = PassContext(private, Memory.of(private), private.fake_mode, tank)
     for each in passes:
+        stop_if_interrupted()
         if each.name in disabled:
             continue
         with nullcontext() if profile is None else profile.phase(each.name):

@@ -24,6 +24,7 @@ from plait_fx_passes.record.kernels import KernelRefusal
 from plait_fx_passes.record.numbers import NumberReadError, is_number
 from plait_fx_passes.record.recorder import Recorder
 from plait_utils.fake import FakeMode
+from plait_utils.interrupts import stop_if_interrupted
 
 # Metadata of a torch-level node that its ATen nodes inherit.
 _INHERITED = ("source_line", "stack_trace", "is_anchor")
@@ -82,6 +83,7 @@ class Interpreter:
 
     def run(self) -> object:
         for node in self._gm.graph.nodes:
+            stop_if_interrupted()
             if node.op == "output":
                 return self._argument(node.args[0])
             self._recorder.meta = _inherited(node)

@@ -13,6 +13,7 @@ from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.record.fakes import fake_of
 from plait_fx_passes.record.interpreter import fake_mode_of
 from plait_fx_passes.subclasses.boundary import GradientKind, expected_kind
+from plait_utils.interrupts import uninterrupted
 from plait_utils.wrappings import Wrapping, wrapping_of
 
 
@@ -67,6 +68,7 @@ def _arguments(
     return given
 
 
+@uninterrupted
 def _gradients(
     gm: fx.GraphModule, given: Sequence[Any], wanted: Sequence[torch.Tensor]
 ) -> Sequence[torch.Tensor | None]:

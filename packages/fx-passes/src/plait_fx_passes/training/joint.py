@@ -51,10 +51,12 @@ from plait_fx_passes.training.sharing import (
 from plait_fx_passes.training.spent import differentiates, uses_up
 from plait_fx_passes.training.workspaces import keep_workspaces
 from plait_utils import dataclass
+from plait_utils.interrupts import uninterrupted
 from plait_utils.meta_kernels import call_meta_kernels_directly
 from plait_utils.wrappings import is_plain
 
 
+@uninterrupted
 def to_joint(
     gm: fx.GraphModule,
     example_inputs: Sequence[torch.Tensor],
@@ -83,6 +85,7 @@ def to_joint(
     return _recorded(gm, example_inputs, decompositions, for_training=True)
 
 
+@uninterrupted
 def record_differentiating(
     gm: fx.GraphModule,
     example_inputs: Sequence[torch.Tensor],

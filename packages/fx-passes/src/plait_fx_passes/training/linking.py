@@ -20,6 +20,7 @@ from plait_fx_passes.training.freeing import Freeing, keeps_graph
 from plait_fx_passes.training.gradient_program import Wanted
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_utils import dataclass
+from plait_utils.interrupts import uninterrupted
 
 Shared: TypeAlias = tuple[frozenset[int], ...]
 """For each gradient that is handed out, the steps of the program that a backward from it runs."""
@@ -45,6 +46,7 @@ def shared_steps(joint: JointGraph, again: Again, wanted: Wanted) -> Shared | No
     return shared if any(shared) else None
 
 
+@uninterrupted
 def _on_fakes(
     joint: JointGraph, again: Again, wanted: Wanted
 ) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor], Sequence[torch.Tensor | None]]:
