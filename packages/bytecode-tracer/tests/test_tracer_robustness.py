@@ -8,6 +8,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 
 import pytest
@@ -103,6 +104,52 @@ def test_threads_that_compile_different_functions_at_once():
     found = together(lambda n: [compiled(functions[n])(X) for _ in range(2)])
     for number, results in enumerate(found):
         assert all(torch.equal(result, functions[number](X)) for result in results)
+
+
+class Visitor:
+    """Its `__enter__` takes as many steps as there are items."""
+
+    def __enter__(self):
+        for item in list(ITEMS):
+            item.seen = True
+        return self
+
+    def __exit__(self, *details):
+        return None
+
+
+class Item:
+    seen = False
+
+
+ITEMS = []
+
+
+def test_what_another_thread_changes_while_a_call_is_traced():
+    """A trace that breaks is made again, and goes another way then."""
+
+    def program(x, number):
+        with Visitor():
+            y = x + number
+        time.sleep(0)  # breaks
+        with Visitor():
+            return y * 2
+
+    def change():
+        while not done.is_set():
+            ITEMS[:] = [Item() for _ in range(5 if len(ITEMS) > 5 else 40)]
+
+    done, before = threading.Event(), sys.getswitchinterval()
+    thread = threading.Thread(target=change)
+    thread.start()
+    sys.setswitchinterval(1e-5)
+    try:
+        for number in range(25):
+            assert torch.equal(compiled(program)(X, number), (X + number) * 2)
+    finally:
+        sys.setswitchinterval(before)
+        done.set()
+        thread.join(60)
 
 
 def test_a_reset_in_one_thread_does_not_disturb_the_others():

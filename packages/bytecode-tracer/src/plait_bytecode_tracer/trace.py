@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.breaking.breaks import Known, break_steps
+from plait_bytecode_tracer.breaking.breaks import Known, break_moments
 from plait_bytecode_tracer.breaking.origins import is_chain, origin_of, shown_parameter
 from plait_bytecode_tracer.capture import (
     Capture,
@@ -25,7 +25,7 @@ from plait_bytecode_tracer.exceptions.tracebacks import raising_lines
 from plait_bytecode_tracer.failing import runs_torch_alone
 from plait_bytecode_tracer.frames.binding import parameter_names
 from plait_bytecode_tracer.frames.frame import BreakHere, Frame, Function
-from plait_bytecode_tracer.frames.pace import Pace
+from plait_bytecode_tracer.frames.pace import Moment, Pace
 from plait_bytecode_tracer.outside.assumptions import (
     guard_class_attribute,
     guard_no_hooks,
@@ -44,6 +44,9 @@ from plait_bytecode_tracer.values.variables import UnreadVariable
 from plait_utils import get_logger
 
 SUPPORTED_VERSIONS = ((3, 11), (3, 12), (3, 13))
+MAX_CHANGES = 3
+"""How often the second trace of a call may go another way than the first."""
+CHANGES_WHILE_TRACED = "what the call reads changes while it is traced, as by another thread"
 
 
 def trace(
@@ -123,12 +126,13 @@ def _trace(
 
     Each state that it begins is added to `states`.
     """
-    steps: list[int] = []
+    moments: list[Moment] = []
     reason: GraphBreak | None = None
+    changes = 0
     gives_histories = False
     while True:
         state = TraceState(
-            pace=Pace(arrived=arrived, break_step=steps[0] if steps else -1),
+            pace=Pace(arrived=arrived, break_step=moments[0].step if moments else -1),
             undecided=undecided,
             policy=policy(),
             to_the_end=to_the_end,
@@ -145,6 +149,12 @@ def _trace(
             return finished_capture(function, frame, state, result)
         except BreakHere as here:
             assert reason is not None
+            if here.frame.moment != moments[0]:
+                changes += 1
+                if changes == MAX_CHANGES:
+                    raise whole_call(function, "GB0001", CHANGES_WHILE_TRACED, state) from None
+                moments = []
+                continue
             if state.half_hooked or state.derivatives.retained:  # traced again, it breaks there
                 raise WholeCallEagerError(reason, state) from None
             try:
@@ -152,8 +162,8 @@ def _trace(
             except Exception as error:  # a call that cannot be resumed here may be further out
                 get_logger("tracer").debug("cannot resume: %s", error, exc_info=True)
                 text = f"{reason.reason} ({getattr(error, 'reason', error)})"
-            steps.pop(0)
-            if not steps:
+            moments.pop(0)
+            if not moments:
                 found = GraphBreak(reason.code, text, reason.lines, reason.hint)
                 raise WholeCallEagerError(found, state) from None
         except RecursionError as error:
@@ -165,8 +175,8 @@ def _trace(
                 continue
             innermost: Frame = frame if caught.frame is None else caught.frame
             reason = _reason(caught, innermost)
-            steps = break_steps(innermost, reason)
-            if not steps or state.pace.break_step >= 0 or isinstance(caught, TooLongError):
+            moments = break_moments(innermost, reason)
+            if not moments or state.pace.break_step >= 0 or isinstance(caught, TooLongError):
                 raise WholeCallEagerError(reason, state) from caught
 
 
@@ -182,10 +192,10 @@ def _reason(error: TraceBreakError | PythonError, innermost: Frame) -> GraphBrea
 
 
 def trace_to(
-    function: types.FunctionType, values: Sequence[Any], earlier: TraceState, step: int
+    function: types.FunctionType, values: Sequence[Any], earlier: TraceState, step: int, line: str
 ) -> tuple[Frame, ...]:
-    """Trace a call again as it was traced `earlier`, up to an instruction; the frames that run
-    there, innermost last.
+    """Trace a call again as it was traced `earlier`, up to an instruction of a line; the frames
+    that run there, innermost last.
 
     Raises TraceBreakError where the trace does not come there.
     """
@@ -202,8 +212,9 @@ def trace_to(
         with errors_let_go():
             _root_frame(function, values, state).run()
     except BreakHere as here:
-        return here.running
-    raise TraceBreakError("GB0001", "a trace that ends before where an earlier one came")
+        if here.line == line:
+            return here.running
+    raise TraceBreakError("GB0001", "a trace that does not come to where an earlier one came")
 
 
 def _root_frame(

@@ -146,7 +146,8 @@ def _capture_to(
     step = progress.node.meta.get(STEP)
     if step is None:
         raise TraceBreakError("GB0001", "a node that no instruction has added")
-    frames = trace_to(function, values, capture.state, step)
+    line = progress.node.meta["source_line"]
+    frames = trace_to(function, values, capture.state, step, line)
     state = frames[-1].state
     _require_same(state.graph, progress, step)
     if state.locks.is_held:

@@ -32,6 +32,7 @@ from plait_bytecode_tracer.breaking.resume import (
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
 from plait_bytecode_tracer.frames.effects import Exits, exits
 from plait_bytecode_tracer.frames.frame import Frame
+from plait_bytecode_tracer.frames.pace import Moment
 from plait_bytecode_tracer.residual.effects import replay_effects
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
 from plait_bytecode_tracer.residual.steps import Thunk
@@ -79,12 +80,12 @@ class Known:
 # Where to break.
 
 
-def break_steps(innermost: Frame, reason: GraphBreak) -> list[int]:
-    """Steps of the trace at which it can end, innermost frame first."""
+def break_moments(innermost: Frame, reason: GraphBreak) -> list[Moment]:
+    """Where the trace can end, innermost frame first."""
     if reason.code in WATCHES:
         return []
     live = _live_frames(innermost)
-    found: list[int] = []
+    found: list[Moment] = []
     for position, frame in enumerate(live):
         looks_here = reason.code == "GB0013" and position == 0
         looks_here |= frame.namespace is not None  # the body of a class, which has no locals
@@ -92,7 +93,7 @@ def break_steps(innermost: Frame, reason: GraphBreak) -> list[int]:
         if looks_here or (inner and exits(frame.instruction) is None):
             continue
         if all(passes_on(frame) for frame in live[position:-1]):
-            found.append(frame.step)
+            found.append(frame.moment)
     return found
 
 
@@ -119,6 +120,8 @@ def go_on(frame: Frame, rebuilder: Rebuilder, known: Known) -> Continuation:
     Raises TraceBreakError where a live value or frame cannot be made real.
     """
     frames = _live_frames(frame)
+    if not all(map(passes_on, frames[:-1])):
+        raise TraceBreakError("GB0001", "a call that is made by more than an instruction")
     rebuilder.state.frames.running[:] = reversed(frames)
     live = [live_frame(each, rebuilder, is_innermost=each is frame) for each in frames]
     replay_effects(rebuilder)

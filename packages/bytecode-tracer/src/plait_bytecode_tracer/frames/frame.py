@@ -26,6 +26,7 @@ from plait_bytecode_tracer.exceptions.raising import (
     python_error,
 )
 from plait_bytecode_tracer.exceptions.table import HandlerRange, handler_at
+from plait_bytecode_tracer.frames.pace import Moment
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
@@ -72,6 +73,8 @@ class BreakHere(Exception):
         self.frame = frame
         self.running: tuple[Frame, ...] = tuple(frame.state.frames.running)
         """The frames that run, innermost last."""
+        self.line: str = frame.state.frames.line()
+        """The user's line that is traced there."""
 
 
 @dataclass(slots=True)
@@ -227,6 +230,11 @@ class Frame(_Referenced):
     def instruction(self) -> dis.Instruction:
         instructions = instructions_of(self.code)[0]
         return instructions[min(self.index, len(instructions) - 1)]
+
+    @property
+    def moment(self) -> Moment:
+        """The instruction at which the frame is."""
+        return Moment(self.step, self.code, self.instruction.offset)
 
     def line(self) -> str:
         """The user's source line that is being traced."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Sequence
 
 from plait_bytecode_tracer.errors import TooLongError
@@ -9,6 +10,19 @@ from plait_utils import dataclass
 
 MAX_IDLE_STEPS = 50_000
 """Instructions in a row that add nothing to the graph; a trace with more of them is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An instruction as a trace has come to it, to know it when the call is traced again.
+
+    What the program reads may have changed by then, in another thread, and so the way.
+    """
+
+    step: int
+    """Its number."""
+    code: types.CodeType
+    offset: int
 
 
 @dataclass(slots=True)
