@@ -236,3 +236,21 @@ def test_torch_compiler_is_not_imported():
         "assert 'torch._inductor' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_long_assumption_is_told_in_brief():
+    table = {f"key{n}": n for n in range(500)}
+
+    def program(x):
+        for key in table:
+            x = x + table[key]
+        return x
+
+    made = compiled(program)
+    made(torch.ones(2))
+    table["more"] = 1
+    made(torch.ones(2))
+    text = str(made.recompiles[0])
+    assert "'key0'" in text
+    assert "'key499'" in text
+    assert len(text) < 1000

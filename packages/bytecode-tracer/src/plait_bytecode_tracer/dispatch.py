@@ -219,7 +219,7 @@ class CompiledFunction:
             get_logger("tracer").warning(
                 "%s runs eagerly once: a guard that just held fails: %s",
                 self.__name__,
-                failed_guard(entry, tuple(values)),
+                failed_guard(entry, tuple(values)) or "it holds again by now",
             )
         return result
 

@@ -164,6 +164,9 @@ def _native_run(native: types.ModuleType, parts: Parts) -> Callable[..., Any]:
     return made
 
 
+_BRIEF_LENGTH = 300
+
+
 @dataclass(frozen=True, slots=True)
 class Recompile:
     """Why a further specialisation was made."""
@@ -191,4 +194,12 @@ def failed_guard(entry: Entry, values: tuple[Any, ...]) -> Recompile | None:
     if failure.number == len(capture.guards):
         return Recompile("a value", "the result", failure.found, failure.number)
     guard = capture.guards[failure.number]
-    return Recompile(guard.text, guard.line, failure.found, failure.number)
+    return Recompile(_brief(guard.text), guard.line, failure.found, failure.number)
+
+
+def _brief(text: str) -> str:
+    """What was assumed without the middle of a long list."""
+    if len(text) <= _BRIEF_LENGTH:
+        return text
+    half = _BRIEF_LENGTH // 2
+    return f"{text[:half]} … {text[-half:]}"
