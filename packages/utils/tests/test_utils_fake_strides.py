@@ -57,6 +57,22 @@ def test_strides_are_those_of_the_real_result(name):
             assert (fake.dtype, fake.shape, steps(fake)) == (real.dtype, real.shape, steps(real))
 
 
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("pair", [(9.0, 4.0), (0.0, 0.0), (-7.0, 2.0), (-1.5, -0.5)], ids=str)
+def test_known_values_are_those_of_the_real_result(name, pair):
+    real = OPERATORS[name](*map(torch.tensor, pair))
+    with FakeMode():
+        fake = OPERATORS[name](*map(torch.tensor, pair))
+    assert fake.constant is not None
+    torch.testing.assert_close(fake.constant, real, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_the_value_of_a_quotient_of_numbers_is_known(mode):
+    with FakeMode():
+        assert torch.div(-9, 4, rounding_mode=mode).item() == {"floor": -3, "trunc": -2}[mode]
+
+
 @pytest.mark.parametrize("count", [2, 200])
 def test_what_is_among_others_is_told_row_by_row(count):
     mode, among = FakeMode(), torch.rand(count)

@@ -263,11 +263,11 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         *,
         bare: bool,
     ) -> Any:
+        flat = pytree.arg_tree_leaves(*args, **kwargs)
         own = OWN_KERNELS.get(func)
-        if own is not None:
+        if own is not None and not _is_known(func, flat):
             with self:
                 return own(*args, **kwargs)
-        flat = pytree.arg_tree_leaves(*args, **kwargs)
         if self._is_plain(func, flat):
             return self._run_plain(func, types, args, kwargs, flat, bare=bare)
         return super().dispatch(func, types, args, kwargs)
@@ -282,11 +282,11 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         """Run the meta kernel of a builtin op directly; all else goes torch's way."""
         if self.allow_non_fake_inputs and self.shape_env is None:
             args, kwargs = pytree.tree_map_only(torch.Tensor, self._faked, (args, kwargs))
+        flat = pytree.arg_tree_leaves(*args, **kwargs)
         own = OWN_KERNELS.get(func)
-        if own is not None:
+        if own is not None and not _is_known(func, flat):
             with self:
                 return own(*args, **kwargs)
-        flat = pytree.arg_tree_leaves(*args, **kwargs)
         if not self._is_plain(func, flat):
             if self.shape_env is None:
                 return super()._dispatch_impl(func, types, args, kwargs)
@@ -369,6 +369,13 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self.__dict__[name] = template[name]
         return template[name]
+
+
+def _is_known(func: OpOverload, flat_args: Sequence[object]) -> bool:
+    """Whether torch knows the result's value, as it does those of all that it is given."""
+    return func.namespace == "aten" and not any(
+        isinstance(each, FakeTensor) and each.constant is None for each in flat_args
+    )
 
 
 @cache
