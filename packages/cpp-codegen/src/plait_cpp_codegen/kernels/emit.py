@@ -8,6 +8,7 @@ from plait_cpp_codegen.kernels.plan import plan_loops
 from plait_cpp_codegen.kernels.rows import RowWriter
 from plait_cpp_codegen.kernels.scatters import ScatterWriter
 from plait_cpp_codegen.kernels.sizes import RenderedCppKernel
+from plait_cpp_codegen.kernels.streamed import StreamedWriter, is_streamed
 from plait_cpp_codegen.kernels.tasks import grain_of, scatter_tasks, tasks_of
 from plait_ir_lowering import CheckedIndex, Const, Op, Value, post_order
 from plait_scheduler import Accumulate, Kernel, Statement
@@ -20,6 +21,8 @@ def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
     writer: ScatterWriter | RowWriter | ColumnWriter
     if plan.is_scatter:
         writer = ScatterWriter(plan, tasks)
+    elif is_streamed(plan):
+        writer = StreamedWriter(plan)
     else:
         writer = RowWriter(plan) if plan.along_rows else ColumnWriter(plan)
     comment, body = writer.loops(), writer.body()

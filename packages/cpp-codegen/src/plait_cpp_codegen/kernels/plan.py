@@ -179,7 +179,7 @@ def _choose(kernel: Kernel) -> tuple[Var | None, bool]:
     touched = offsets(kernel, kernel.statements)
 
     def cost(var: Var) -> float:
-        return _cost(touched, var) + _COMPUTED_COST * _computed_places(kernel, var)
+        return _cost(touched, var) + _COMPUTED_COST * computed_places(kernel, var)
 
     if kernel.inner:
         candidates.append((cost(kernel.inner[-1]) + 1, 0, kernel.inner[-1], True))
@@ -191,7 +191,7 @@ def _choose(kernel: Kernel) -> tuple[Var | None, bool]:
     return var, along_rows
 
 
-def _computed_places(kernel: Kernel, var: Var) -> int:
+def computed_places(kernel: Kernel, var: Var) -> int:
     """How many loads read at computed places that differ along a variable."""
     loads = {
         load: None

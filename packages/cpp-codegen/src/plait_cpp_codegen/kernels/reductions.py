@@ -74,7 +74,8 @@ def accumulate(reduce: Reduce, value: str, place: str) -> str:
             return f"{name}.larger({value}, {place});"
         case ReductionKind.ARGMIN:
             return f"{name}.smaller({value}, {place});"
-    return f"{name} = {join(reduce, name, value, 'L')};"
+    # Whether the new value is NaN is known before what was gathered is.
+    return f"{name} = {join(reduce, value, name, 'L')};"
 
 
 def result(reduce: Reduce) -> str:
