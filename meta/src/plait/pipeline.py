@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import torch
     from torch import fx
 
-    from plait_fx_passes import AtenGraph, JointGraph, Known
+    from plait_fx_passes import AtenGraph, JointGraph, Known, Piece
 
 
 def compile_graph(
@@ -137,11 +137,20 @@ def compile_training_graph(
         return replace(made, run=flat.wrap(made.run))
     stages.dump("captured.py", lambda: captured.code)
 
+    is_open = has_open_sizes(example_inputs)
+    pieces: tuple[Piece, ...] = ()
+    recorded = None
     with stages.stage("joint"):
-        recorded = _joint(captured, example_inputs, options)
-        is_open = has_open_sizes(example_inputs)
+        try:
+            recorded = _joint(captured, example_inputs, options)
+        except fx_passes.WaypointError as error:
+            if is_open:
+                raise
+            pieces = fx_passes.in_pieces(captured, example_inputs, error)
         if is_open and recorded is not None:
             fx_passes.refuse_open_surroundings(recorded.program)
+    if pieces:
+        return _piecewise(captured, pieces, stages, target, options, keeper)
     if recorded is None:
         return compile_graph(
             captured, example_inputs, stages=stages, target=target, options=options
@@ -197,6 +206,34 @@ def compile_training_graph(
     )
     run = _compared(run, captured, recorded, stages, options)
     late.begin(parts.backward)
+    return stages.finish(captured, Outcome.COMPILED, run)
+
+
+def _piecewise(
+    captured: fx.GraphModule,
+    pieces: Sequence[Piece],
+    stages: Stages,
+    target: Target,
+    options: CompileOptions,
+    keeper: Keeper,
+) -> CompiledGraph:
+    """A graph in pieces, each compiled by itself, with a record of its own."""
+    import plait_fx_passes as fx_passes
+
+    made = [
+        compile_training_graph(
+            piece.program,
+            piece.examples,
+            stages=stages.part(f"piece-{number}"),
+            target=target,
+            options=options,
+            keeper=keeper,
+        )
+        for number, piece in enumerate(pieces, 1)
+    ]
+    for each in made:
+        keeper.keep(each)
+    run = fx_passes.run_pieces(pieces, [each.run for each in made])
     return stages.finish(captured, Outcome.COMPILED, run)
 
 

@@ -15,9 +15,13 @@ from torch import nn
 
 from plait_fx_passes import (
     AtenTraceError,
+    NoGradientsError,
+    WaypointError,
+    in_pieces,
     partition,
     print_aten,
     run_passes,
+    run_pieces,
     to_joint,
     verify,
     wrap_training,
@@ -40,7 +44,13 @@ def parts_of(gm, inputs, budget=None) -> tuple[object, Partition]:
 def compiled(program, inputs):
     """The program through the joint graph, whose halves run with ATen's kernels."""
     gm = trace(program)
-    joint, parts = parts_of(gm, inputs)
+    try:
+        joint, parts = parts_of(gm, inputs)
+    except WaypointError as error:
+        pieces = in_pieces(gm, inputs, error)
+        return run_pieces(pieces, [compiled(each.program, each.examples) for each in pieces])
+    except NoGradientsError:
+        return gm
     return wrap_training(joint, parts, parts.forward.module(), parts.backward.module(), gm)
 
 

@@ -68,10 +68,12 @@ from plait_fx_passes.training.partition import (
     keep_all,
     partition,
 )
+from plait_fx_passes.training.pieces import Piece, in_pieces, run_pieces
 from plait_fx_passes.training.reading import note_reads
 from plait_fx_passes.training.runtime import wrap_training, writable_in_training
 from plait_fx_passes.training.saved import Held, SavedTensor, print_saved
 from plait_fx_passes.training.spent import differentiates
+from plait_fx_passes.training.waypoints import WaypointError
 from plait_fx_passes.verify import verify
 
 __all__ = [
@@ -113,6 +115,7 @@ __all__ = [
     "PassError",
     "PassRecord",
     "PatternError",
+    "Piece",
     "ProgramRaisesError",
     "Repeated",
     "ResultView",
@@ -126,6 +129,7 @@ __all__ = [
     "UserInput",
     "VerificationError",
     "ViewStep",
+    "WaypointError",
     "__version__",
     "bind_inputs",
     "core_decompositions",
@@ -134,6 +138,7 @@ __all__ = [
     "differentiates",
     "find_bad_rewrite",
     "flattened",
+    "in_pieces",
     "is_direct",
     "is_written_variant",
     "keep_all",
@@ -146,6 +151,7 @@ __all__ = [
     "refuse_open_surroundings",
     "rule_pass",
     "run_passes",
+    "run_pieces",
     "run_written_variant",
     "runner",
     "to_aten",

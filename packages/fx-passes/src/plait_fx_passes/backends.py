@@ -25,7 +25,9 @@ from plait_fx_passes.tools.compiling import compile_with, joint_of
 from plait_fx_passes.tools.drawing import draw
 from plait_fx_passes.tools.dumping import Dumpable, dump
 from plait_fx_passes.tools.running import checked, identity
+from plait_fx_passes.training.pieces import in_pieces, run_pieces
 from plait_fx_passes.training.runtime import wrap_training
+from plait_fx_passes.training.waypoints import WaypointError
 
 Runner: TypeAlias = Callable[..., object]
 
@@ -103,7 +105,12 @@ def dumping(
     root = folder if folder is not None else os.environ.get("PLAIT_DUMP_DIR")
     if root is None:
         raise ValueError("no folder to dump to: pass folder= or set PLAIT_DUMP_DIR")
-    found = joint_of(gm, example_inputs)
+    try:
+        found = joint_of(gm, example_inputs)
+    except WaypointError as error:
+        pieces = in_pieces(gm, example_inputs, error)
+        runs = [dumping(each.program, each.examples, folder=root) for each in pieces]
+        return run_pieces(pieces, runs)
     if found is None:
         graph = run_passes(to_aten(gm, example_inputs))
         place, graphs = _next_folder(Path(root)), {"inference": graph}

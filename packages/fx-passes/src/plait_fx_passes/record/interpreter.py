@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import fx
@@ -25,6 +25,8 @@ from plait_fx_passes.record.numbers import NumberReadError, is_number
 from plait_fx_passes.record.recorder import Recorder
 from plait_utils.fake import FakeMode
 from plait_utils.interrupts import stop_if_interrupted
+
+Look: TypeAlias = "Callable[[fx.Node, Mapping[fx.Node, object]], None]"
 
 # Metadata of a torch-level node that its ATen nodes inherit.
 _INHERITED = ("source_line", "stack_trace", "is_anchor")
@@ -81,7 +83,8 @@ class Interpreter:
         self._arguments = iter(table.arguments)
         self._values: dict[fx.Node, object] = {}
 
-    def run(self) -> object:
+    def run(self, look: Look | None = None) -> object:
+        """What the graph returns; ``look`` is told after each node what all have computed."""
         for node in self._gm.graph.nodes:
             stop_if_interrupted()
             if node.op == "output":
@@ -91,6 +94,8 @@ class Interpreter:
                 self._values[node] = self._evaluate(node)
                 self._note_counts(node)
                 self._refuse_numbers(node)
+                if look is not None:
+                    look(node, self._values)
             except (SharedStorageWritten, AtenTraceError):
                 raise
             except KernelRefusal as refusal:

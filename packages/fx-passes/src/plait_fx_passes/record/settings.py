@@ -36,10 +36,15 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
 """What reads each, and what sets it."""
 
 
+def settings_now() -> list[object]:
+    """What each of them is."""
+    return [read() for read, _ in _SETTINGS]
+
+
 @contextmanager
 def kept_settings() -> Iterator[None]:
     """Set what is switched inside back to what it was, also after an error."""
-    before = [read() for read, _ in _SETTINGS]
+    before = settings_now()
     try:
         yield
     finally:

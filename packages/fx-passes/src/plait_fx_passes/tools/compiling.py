@@ -17,7 +17,9 @@ from plait_fx_passes.training.joint import to_joint
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.modes import records_gradients
 from plait_fx_passes.training.partition import Partition, partition
+from plait_fx_passes.training.pieces import in_pieces, run_pieces
 from plait_fx_passes.training.runtime import wrap_training
+from plait_fx_passes.training.waypoints import WaypointError
 
 Runner: TypeAlias = Callable[..., Any]
 GraphCompiler: TypeAlias = Callable[[AtenGraph, str], Runner]
@@ -42,7 +44,12 @@ def compile_with(
     Raises:
         AtenTraceError: the program cannot be recorded.
     """
-    found = joint_of(gm, example_inputs)
+    try:
+        found = joint_of(gm, example_inputs)
+    except WaypointError as error:
+        pieces = in_pieces(gm, example_inputs, error)
+        runs = [compile_with(each.program, each.examples, compiler) for each in pieces]
+        return run_pieces(pieces, runs)
     if found is None:
         graph = run_passes(to_aten(gm, example_inputs))
         return wrap_runtime(graph, compiler(graph, "inference"))

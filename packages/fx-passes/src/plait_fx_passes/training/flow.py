@@ -113,6 +113,17 @@ def saved_memory(results: Sequence[torch.Tensor]) -> dict[int, frozenset[int]] |
     return {key: _members(bits) for key, bits in found.items()}
 
 
+def results_above(results: Sequence[torch.Tensor]) -> list[frozenset[int]]:
+    """For each result the others, by position, of which ways of gradients lead through it."""
+    starts, above, _ = _ways(results, {})
+    return [
+        frozenset()
+        if start is None
+        else frozenset(each for each in _members(above[start]) if starts[each] is not start)
+        for start in starts
+    ]
+
+
 def passes_writes_through_views(results: Sequence[torch.Tensor]) -> frozenset[int]:
     """The results from which ways lead through writes to views, each of which is one node for the
     tensor that is looked at, and tells nothing of the node within."""

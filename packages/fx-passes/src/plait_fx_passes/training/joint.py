@@ -29,6 +29,7 @@ from plait_fx_passes.record.outputs import Results, finish_results, separate
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.record.settings import kept_settings
+from plait_fx_passes.training.arguments import require_gradients
 from plait_fx_passes.training.flow import flow_of, may_raise, saved_memory
 from plait_fx_passes.training.functions import tells_gradients_apart
 from plait_fx_passes.training.inside import saved_inside
@@ -49,6 +50,7 @@ from plait_fx_passes.training.sharing import (
     shared_memory,
 )
 from plait_fx_passes.training.spent import differentiates, uses_up
+from plait_fx_passes.training.waypoints import refuse_waypoints
 from plait_fx_passes.training.workspaces import keep_workspaces
 from plait_utils import dataclass
 from plait_utils.interrupts import uninterrupted
@@ -149,7 +151,7 @@ def _record(
     table = InputTable(mode, attribute_names([gm]), merged, gradients=True)
     recorder = Recorder(mode, table, composite_rules(), decompositions)
     add_arguments(gm, example_inputs, table, recorder)
-    _require_gradients(gm, example_inputs, table, recorder, leaves)
+    require_gradients(gm, example_inputs, table, recorder, leaves=leaves)
     refuse_shared_gradients(table)
     before = _followed(table)
     grad_mode = torch.is_grad_enabled()
@@ -188,6 +190,7 @@ def _record(
         )
     outputs = [tangent.output for tangent in tangents]
     try:
+        _refuse_waypoints(results, tangents)
         raises = may_raise(outputs)
         flow = flow_of(outputs, table.leaves)
         saved = _saved_memory(recorder, table, tangents)
@@ -237,6 +240,11 @@ def _record(
     )
 
 
+def _refuse_waypoints(results: Results, tangents: Sequence[_Tangent]) -> None:
+    written = {mutation.result: mutation.input for mutation in results.mutations}
+    refuse_waypoints({each.result: each.output for each in tangents}, written)
+
+
 def _saved_memory(
     recorder: Recorder, table: InputTable, tangents: Sequence[_Tangent]
 ) -> dict[int, frozenset[int]] | None:
@@ -271,37 +279,6 @@ def _saved_results(results: Results, saved: Mapping[int, frozenset[int]]) -> fro
         for position, tensor in enumerate(results.tensors)
         if int(tensor.untyped_storage()._cdata) in saved
     )
-
-
-def _require_gradients(
-    gm: fx.GraphModule,
-    example_inputs: Sequence[torch.Tensor],
-    table: InputTable,
-    recorder: Recorder,
-    leaves: bool,
-) -> None:
-    """Let autograd follow the arguments that need gradients.
-
-    A placeholder's ``meta["requires_grad"]`` says more than the example input, which whoever
-    traced the program may have written to.
-    """
-    nodes = gm.graph.find_nodes(op="placeholder")
-    for index, (node, example) in enumerate(zip(nodes, example_inputs, strict=True)):
-        needed = getattr(example, "requires_grad", False)  # a number has no such thing
-        if not node.meta.get("requires_grad", needed):
-            continue
-        fake = table.arguments[index]
-        if leaves:
-            table.leaves[index] = (fake.requires_grad_(),)
-            continue
-        leaf = fake_of(recorder.fake_mode, fake).requires_grad_()
-        table.leaves[index] = (leaf,)
-        with torch.enable_grad():
-            argument = leaf.clone()
-        if argument.stride() != fake.stride():
-            raise AtenTraceError("an input that is written to has gaps or overlaps in memory")
-        table.arguments[index] = cast(FakeTensor, argument)
-        table.stand_in(recorder, index, cast(FakeTensor, argument))
 
 
 @dataclass(frozen=True, slots=True)

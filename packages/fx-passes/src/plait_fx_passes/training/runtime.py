@@ -21,6 +21,7 @@ from plait_fx_passes.training.watching import (
     noting_writes,
     watched_inputs,
 )
+from plait_fx_passes.training.written_views import shows_nodes_of_views
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 
@@ -52,8 +53,8 @@ def wrap_training(
         compile_gradients: compiles the program of gradients that are to be differentiated, for
             calls that need gradients; returns None where it cannot. Without it that program runs
             by ATen's kernels.
-        eager: what runs in anomaly mode, which speaks of eager's own autograd nodes; by default
-            the program.
+        eager: what runs in anomaly mode, which speaks of eager's own autograd nodes, and where
+            those of inputs show that are views; by default the program.
         written: results that ``forward`` does not return but writes to an input, by position,
             each with that input; of those that :func:`writable_in_training` says.
 
@@ -68,18 +69,25 @@ def wrap_training(
     run = wrap_runtime(
         joint.program, node, written, note=noting_writes(watched_inputs(joint, parts)[1])
     )
-    anomalous: Callable[..., object] = program if eager is None else eager
+    captured: Callable[..., object] = program if eager is None else eager
+    shows = shows_nodes_of_views(joint)
 
     def call(*arguments: torch.Tensor) -> object:
-        return anomalous(*arguments) if torch.is_anomaly_enabled() else run(*arguments)
+        return captured(*arguments) if torch.is_anomaly_enabled() else run(*arguments)
+
+    def call_looking_at_views(*arguments: torch.Tensor) -> object:
+        if shows is not None and torch.is_grad_enabled() and shows(arguments):
+            return captured(*arguments)
+        return call(*arguments)
 
     def call_turning_gradients_on(*arguments: torch.Tensor) -> object:
-        if torch.is_anomaly_enabled():
-            return anomalous(*arguments)
+        if torch.is_anomaly_enabled() or (shows is not None and shows(arguments)):
+            return captured(*arguments)
         with torch.enable_grad():
             return run(*arguments)
 
-    made = call_turning_gradients_on if joint.begins_without_gradients else call
+    made = call if shows is None else call_looking_at_views
+    made = call_turning_gradients_on if joint.begins_without_gradients else made
     return note_reads(made, joint.program)
 
 

@@ -1,0 +1,223 @@
+"""A program in pieces, each of which ends with a write to an input that gradients come through.
+
+Run one after the other they are the program, and autograd knows the input between them as it does
+in eager: as the result of one piece, from which another computes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import torch
+from torch import fx
+
+from plait_fx_passes.decompositions import default_decompositions
+from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.record.inputs import InputTable, SharedStorageWritten, attribute_names
+from plait_fx_passes.record.interpreter import Interpreter, add_arguments, fake_mode_of
+from plait_fx_passes.record.recorder import Recorder
+from plait_fx_passes.record.rules import composite_rules
+from plait_fx_passes.record.settings import kept_settings, settings_now
+from plait_fx_passes.training.arguments import require_gradients
+from plait_fx_passes.training.spent import differentiates
+from plait_fx_passes.training.waypoints import WaypointError
+from plait_utils import dataclass
+
+Runner: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a program that runs as one.
+
+    ``takes`` says which of the values computed so far its arguments are, the program's arguments
+    first; what it returns is put behind them. ``drops`` are values that no later piece takes. The
+    last piece returns what the program does.
+    """
+
+    program: fx.GraphModule
+    examples: tuple[torch.Tensor, ...]
+    takes: tuple[int, ...]
+    drops: tuple[int, ...]
+
+
+def in_pieces(
+    gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], error: WaypointError
+) -> tuple[Piece, ...]:
+    """The program, taken apart after its writes to the inputs that gradients come through.
+
+    Args:
+        gm: what :func:`plait_fx_passes.to_joint` refused.
+        example_inputs: what it was given.
+        error: what it raised.
+
+    Raises:
+        WaypointError: the same, where pieces would not be the program: where one node both writes
+            and goes on, as a function that the graph calls may, where a setting of torch is
+            switched around the write, or where the program differentiates inside.
+    """
+    if differentiates(gm) or not torch.is_grad_enabled():
+        raise error
+    if max(error.inputs) >= len(example_inputs):  # what the program itself holds
+        raise error
+    cuts = _cuts(gm, example_inputs, error)
+    if not cuts:
+        raise error
+    return tuple(_pieces(gm, example_inputs, cuts))
+
+
+def run_pieces(pieces: Sequence[Piece], runs: Sequence[Runner]) -> Runner:
+    """The program, of what runs each of its pieces."""
+    steps = [(each.takes, each.drops, run) for each, run in zip(pieces, runs, strict=True)]
+
+    *earlier, (takes_last, _, run_last) = steps
+
+    def run_program(*arguments: torch.Tensor) -> object:
+        values: list[Any] = list(arguments)
+        for takes, drops, run in earlier:
+            values += run(*[values[n] for n in takes])
+            for n in drops:
+                values[n] = None
+        given = [values[n] for n in takes_last]
+        values.clear()
+        return run_last(*given)
+
+    return run_program
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A place in the program: the number of the node after which it is, and the tensors that are
+    used behind it, as they are there, by the node that computes them."""
+
+    after: int
+    live: dict[fx.Node, torch.Tensor]
+
+
+def _cuts(
+    gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], error: WaypointError
+) -> list[_Cut]:
+    """After each node that writes to the inputs, with the tensors on fakes."""
+    numbers = {node: number for number, node in enumerate(gm.graph.nodes)}
+    last = {node: max((numbers[user] for user in node.users), default=-1) for node in numbers}
+    final = max(numbers[node] for node in numbers if node.op.startswith("call"))
+    mode = fake_mode_of(example_inputs)
+    table = InputTable(mode, attribute_names([gm]), {}, gradients=True)
+    recorder = Recorder(mode, table, composite_rules(), default_decompositions())
+    found: list[_Cut] = []
+    with torch.autograd.set_detect_anomaly(False), kept_settings():
+        add_arguments(gm, example_inputs, table, recorder)
+        require_gradients(gm, example_inputs, table, recorder, leaves=False)
+        settings = settings_now()
+        versions = dict.fromkeys(error.inputs, 0)
+
+        def look(node: fx.Node, values: Mapping[fx.Node, object]) -> None:
+            now = {n: recorder.alias_of(table.values[n]).storage.version for n in error.inputs}
+            written = any(version != versions[n] for n, version in now.items())
+            versions.update(now)
+            if not written or numbers[node] >= final:
+                return
+            if settings_now() != settings or not torch.is_grad_enabled():
+                raise error
+            live = {each: value for each, value in values.items() if last[each] > numbers[node]}
+            found.append(_Cut(numbers[node], dict(_tensors(live, numbers[node], numbers, error))))
+
+        try:
+            Interpreter(gm, recorder, table).run(look)
+        except SharedStorageWritten:
+            raise error from None
+        except AtenTraceError as other:
+            raise error from other
+    return found
+
+
+def _tensors(
+    live: dict[fx.Node, object], at: int, numbers: dict[fx.Node, int], error: WaypointError
+) -> Iterator[tuple[fx.Node, torch.Tensor]]:
+    """What goes over a cut: tensors, of a tuple its elements. Raises the error for other values."""
+    for node, value in live.items():
+        if node.op == "get_attr":  # each piece reads it by itself
+            continue
+        elements = [(node, value)]
+        if isinstance(value, (tuple, list)):
+            users = [user for user in node.users if numbers[user] > at]
+            if any(user.target is not operator.getitem for user in users):
+                raise error
+            elements = [(user, operator.getitem(value, cast(int, user.args[1]))) for user in users]
+        for each, element in elements:
+            if not isinstance(element, torch.Tensor):
+                raise error
+            yield each, element.detach().requires_grad_(element.requires_grad)
+
+
+def _pieces(
+    gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], cuts: Sequence[_Cut]
+) -> Iterator[Piece]:
+    nodes = list(gm.graph.nodes)
+    arguments = [node for node in nodes if node.op == "placeholder"]
+    places = {node: place for place, node in enumerate(arguments)}
+    examples: dict[fx.Node, torch.Tensor] = dict(zip(arguments, example_inputs, strict=True))
+    ends = [*(cut.after for cut in cuts), len(nodes) - 1]
+    done: set[fx.Node] = set(arguments)
+    start = 0
+    for number, end in enumerate(ends):
+        live = set(cuts[number].live) if number < len(cuts) else set()
+        body = [node for node in nodes[start : end + 1] if node not in done]
+        body += [node for node in nodes[end + 1 :] if node in live - done]
+        body = [node for node in body if node.op not in ("placeholder", "get_attr")]
+        done.update(body)
+        returned = [node for node in body if node in live]
+        taken = list(dict.fromkeys(_taken(body)))
+        drops = tuple(place for node, place in places.items() if node not in live)
+        yield Piece(
+            _program(gm, body, taken, returned, examples if number else {}),
+            tuple(examples[node] for node in taken),
+            tuple(places[node] for node in taken),
+            drops,
+        )
+        for node in returned:
+            places[node] = len(places)
+        examples = cuts[number].live if number < len(cuts) else {}
+        start = end + 1
+
+
+def _taken(body: Sequence[fx.Node]) -> Iterator[fx.Node]:
+    """What the nodes of a piece use that it does not compute."""
+    own = set(body)
+    for node in body:
+        for each in node.all_input_nodes:
+            if each not in own and each.op != "get_attr":
+                yield each
+
+
+def _program(
+    gm: fx.GraphModule,
+    body: Iterable[fx.Node],
+    taken: Sequence[fx.Node],
+    returned: Sequence[fx.Node],
+    examples: dict[fx.Node, torch.Tensor],
+) -> fx.GraphModule:
+    """A piece as a module of its own."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in taken:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = dict(node.meta)
+        if node in examples:
+            copies[node].meta["requires_grad"] = examples[node].requires_grad
+
+    def copied(node: fx.Node) -> fx.Node:
+        if node not in copies:
+            assert node.op == "get_attr", "all else is taken or computed here"
+            copies[node] = graph.node_copy(node)
+        return copies[node]
+
+    for node in body:
+        copies[node] = graph.node_copy(node, copied)
+    if not graph.find_nodes(op="output"):
+        graph.output(tuple(copies[node] for node in returned))
+    made = fx.GraphModule(gm, graph)
+    made.meta = dict(gm.meta)
+    return made
