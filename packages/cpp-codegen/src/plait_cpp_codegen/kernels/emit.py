@@ -10,6 +10,7 @@ from plait_cpp_codegen.kernels.scatters import ScatterWriter
 from plait_cpp_codegen.kernels.sizes import RenderedCppKernel
 from plait_cpp_codegen.kernels.streamed import StreamedWriter, is_streamed
 from plait_cpp_codegen.kernels.tasks import grain_of, scatter_tasks, tasks_of
+from plait_cpp_codegen.kernels.tiled import TiledWriter, tiling
 from plait_ir_lowering import CheckedIndex, Const, Op, Value, post_order
 from plait_scheduler import Accumulate, Kernel, Statement
 
@@ -17,10 +18,13 @@ from plait_scheduler import Accumulate, Kernel, Statement
 def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
     """The C++ of a kernel, for vectors of `vector_bytes`."""
     plan = plan_loops(kernel, vector_bytes)
+    tiles = None if plan.is_scatter else tiling(plan)
     tasks = scatter_tasks(plan) if plan.is_scatter else tasks_of(plan)
     writer: ScatterWriter | RowWriter | ColumnWriter
     if plan.is_scatter:
         writer = ScatterWriter(plan, tasks)
+    elif tiles is not None:
+        tasks, writer = tiles.tasks(plan), TiledWriter(plan)
     elif is_streamed(plan):
         writer = StreamedWriter(plan)
     else:

@@ -44,6 +44,8 @@ from plait_utils import dataclass
 _GATHER_COST = 8.0
 _COMPUTED_COST = 6.0
 """Of elements at computed places, of which some lie near each other."""
+_SCATTER_COST = 12.0
+"""Of storing elements that lie apart: those that are read so can be read in tiles."""
 _UNIFORM_COST = 0.5
 
 
@@ -216,14 +218,15 @@ def _moves(place: Value, var: Var) -> bool:
 def _cost(touched: Sequence[tuple[IndexExpr, bool]], var: Var) -> float:
     extent = estimate(var.extent)
     total = 64.0 / max(extent, 1)
-    for offset, _ in touched:
+    for offset, stored in touched:
+        apart = _SCATTER_COST if stored else _GATHER_COST
         stride = stride_of(offset, var)
         if stride is None or not stride.is_constant:
-            total += _GATHER_COST
+            total += apart
         elif stride.constant == 0:
             total += _UNIFORM_COST
         else:
-            total += min(float(abs(stride.as_int())), _GATHER_COST)  # lines of the cache
+            total += min(float(abs(stride.as_int())), apart)  # lines of the cache
     return total
 
 

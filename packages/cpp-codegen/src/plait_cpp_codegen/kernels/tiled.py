@@ -1,0 +1,173 @@
+"""Loops that read a matrix along its columns and write rows, in tiles.
+
+A vector of a row whose elements lie far apart in memory touches a line of the cache for each lane,
+of which the next row needs the rest. A tile is read as it lies in memory, turned into rows by
+shuffles of vectors, and kept in the nearest cache; the rows of the tile are then computed from it:
+
+    for (i0: 64 rows, i1: 64 columns)
+      tile[i0, i1] = p0[i1, i0]          16 by 16 at a time
+      for (i0: these rows) for (i1: these columns, in vectors) p1[i0, i1] = f(tile[i0, i1])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from plait_cpp_codegen.kernels.columns import ColumnWriter
+from plait_cpp_codegen.kernels.index import kernel_index
+from plait_cpp_codegen.kernels.pieces import indented
+from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of
+from plait_cpp_codegen.kernels.row_tables import row_tables
+from plait_cpp_codegen.kernels.tasks import Tasks, decoded, divisor
+from plait_cpp_codegen.kernels.types import MEMORY
+from plait_ir_lowering import (
+    IndexExpr,
+    Layout,
+    Load,
+    Masked,
+    Value,
+    Var,
+    as_index,
+    stride_of,
+)
+from plait_scheduler import Access, Kernel, estimate
+from plait_utils import dataclass
+
+_SIDE = 64
+"""Rows and columns of a tile."""
+_FEWEST = 8
+"""So many rows and columns are worth a tile."""
+_BYTES = 32768
+"""Of all tiles of a kernel at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The loads of a kernel that are read in tiles."""
+
+    rows: Var
+    """The outer variable along which they lie next to each other in memory."""
+    loads: tuple[Load, ...]
+    side: int
+
+    def tasks(self, plan: LoopPlan) -> Tasks:
+        """One for each tile; those of a block of columns follow each other."""
+        blocks = _blocks(self.rows, self.side) * _blocks(plan.kernel.outer[-1], self.side)
+        return Tasks(extent_of(self.around(plan)) * blocks, as_index(self.side * self.side), blocks)
+
+    def around(self, plan: LoopPlan) -> tuple[Var, ...]:
+        """The outer variables that are no tile's."""
+        return tuple(var for var in plan.kernel.outer[:-1] if var is not self.rows)
+
+
+def tiling(plan: LoopPlan) -> Tiling | None:
+    """The tiles of a kernel of outer points; None where it needs none."""
+    kernel, vector = plan.kernel, plan.vector
+    if vector is None or kernel.inner or plan.along_rows or plan.lanes == 1:
+        return None
+    if estimate(vector.extent) < _FEWEST or row_tables(plan) is not None:
+        return None
+    read = {p.name: p.layout for p in kernel.params if p.access is Access.READ}
+    best: tuple[Var | None, tuple[Load, ...]] = (None, ())
+    for rows in kernel.outer[:-1]:
+        loads = tuple(
+            load
+            for load in _certain_loads(kernel)
+            if load.buffer in read and _is_across(_offset(load, read[load.buffer]), vector, rows)
+        )
+        if estimate(rows.extent) >= _FEWEST and len(loads) > len(best[1]):
+            best = rows, loads
+    if best[0] is None:
+        return None
+    side, nbytes = _SIDE, sum(load.dtype.itemsize for load in best[1])
+    while side > plan.lanes and side * side * nbytes > _BYTES:
+        side //= 2
+    return Tiling(best[0], best[1], side) if side * side * nbytes <= _BYTES else None
+
+
+def _certain_loads(kernel: Kernel) -> Iterator[Load]:
+    """The loads at plain places that happen at every point."""
+    seen: set[Value] = set()
+    stack: list[Value] = [statement.value for statement in kernel.statements]
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if isinstance(value, Load) and not value.operands:
+            yield value
+        stack += (value.mask, value.other) if isinstance(value, Masked) else value.operands
+
+
+def _offset(load: Load, layout: Layout) -> IndexExpr:
+    return layout.linear([at for at in load.index if isinstance(at, IndexExpr)])
+
+
+def _is_across(offset: IndexExpr, vector: Var, rows: Var) -> bool:
+    """Whether rows, not the points of a vector, lie next to each other."""
+    along = stride_of(offset, vector)
+    if along is None or (along.is_constant and abs(along.as_int()) < _FEWEST):
+        return False
+    return stride_of(offset, rows) is as_index(1)
+
+
+def _blocks(var: Var, side: int) -> IndexExpr:
+    return (var.extent + (side - 1)) // side
+
+
+@dataclass(slots=True)
+class TiledWriter(ColumnWriter):
+    """Writes one kernel; see the module's text."""
+
+    def _column_mode(self) -> list[str]:
+        tiles = tiling(self.plan)
+        assert tiles is not None
+        rows, vector, side = tiles.rows, self.kernel.outer[-1], tiles.side
+        down, across = _blocks(rows, side), _blocks(vector, side)
+        declared, fill = self._tiles(tiles)
+        parts = self._parts()
+        points = [self._point(number, part) for number, part in enumerate(parts)]
+        loops = self._whole(across) if len(parts) == 1 else self._one_by_one(parts)
+        r, count = rows.name, divisor(down * across)
+        return [
+            *declared,
+            "for (int64_t task = begin; task < end; ++task) {",
+            f"  const int64_t row = task / {count}, tile = task % {count}; (void)row;",
+            *indented(decoded(tiles.around(self.plan), "row")),
+            f"  const int64_t top = tile % {divisor(down)} * {side};",
+            f"  const int64_t first = tile / {divisor(down)} * {side};",
+            *indented(_until("below", f"top + {side}", kernel_index(rows.extent))),
+            *indented(_until("last", f"first + {side}", kernel_index(vector.extent))),
+            *indented(fill),
+            f"  for (int64_t {r} = top; {r} < below; ++{r}) {{",
+            "    int64_t at = first;",
+            *indented(self.hoisted, 2),
+            *(f"    {line}" for point in points for line in point),
+            *indented(loops, 2),
+            "  }",
+            "}",
+        ]
+
+    def _tiles(self, tiles: Tiling) -> tuple[list[str], list[str]]:
+        """Declares tiles and fills them; from here on they are looked up."""
+        rows, vector, side = tiles.rows, self.kernel.outer[-1], tiles.side
+        layouts = {param.name: param.layout for param in self.kernel.params}
+        declared: list[str] = []
+        fill: list[str] = []
+        for number, load in enumerate(tiles.loads):
+            offset = _offset(load, layouts[load.buffer])
+            stride = stride_of(offset, vector)
+            assert stride is not None
+            declared.append(f"alignas(64) {MEMORY[load.dtype]} tile{number}[{side * side}];")
+            fill.append(
+                f"{{ const int64_t {rows.name} = top, {vector.name} = first; "
+                f"transpose<{self.plan.lanes}>({load.buffer} + {kernel_index(offset)}, "
+                f"{kernel_index(stride)}, below - top, last - first, tile{number}, {side}); }}"
+            )
+            place = f"tile{number} + ({rows.name} - top) * {side} + ({vector.name} - first)"
+            self.tables[load] = place
+        return declared, fill
+
+
+def _until(name: str, end: str, extent: str) -> list[str]:
+    return [f"const int64_t {name} = {end} < {extent} ? {end} : {extent};"]
