@@ -217,3 +217,21 @@ def _fmod(a, b):
         return math.fmod(a, b)
     except ValueError:
         return math.nan
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_store_of_16_bits_rounds_once(dtype):
+    """Every number of 16 bits and its neighbours between, ties and what overflows among them."""
+    every = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype).float()
+    bits = every.view(torch.int32)
+    half = 1 << (15 if dtype is torch.bfloat16 else 12)
+    near = torch.cat(
+        [(bits + step).view(torch.float32) for step in (0, 1, half - 1, half, half + 1)]
+    )
+    narrow = from_torch_dtype(dtype)
+    graph = pointwise_graph([near], {"y": lambda x: Op("to", [Op("neg", [x])], narrow)})
+    executable = build(schedule(graph))
+    (actual,) = executable(near)
+    torch.testing.assert_close(actual, (-near).to(dtype), rtol=0, atol=0, equal_nan=True)
+    kernel = executable.source[executable.source.index("_range(") :]
+    assert "round_" not in kernel

@@ -87,7 +87,7 @@ class BodyWriter:
                 emitter.lines += scanned(statement, values, place)
                 emitter.locals_ |= {name: name for name in statement.names}
             else:
-                value = emitter.emit(statement.value)
+                value = emitter.emit_for(statement)
             match statement:
                 case Store(param):
                     emitter.store(param, statement.plain_index, value)
@@ -107,7 +107,7 @@ class BodyWriter:
         emitter = self.emitter(locals_)
         emitter.prefix = f"s{id_of(statements)}_"
         for statement in statements:
-            value = emitter.emit(statement.value)
+            value = emitter.emit_for(statement)
             if isinstance(statement, Store):
                 emitter.store(statement.param, statement.plain_index, value)
             elif isinstance(statement, Let):

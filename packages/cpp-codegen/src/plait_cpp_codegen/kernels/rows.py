@@ -52,7 +52,7 @@ class RowWriter(BodyWriter):
         emitter.prefix = f"s{id_of(statements)}_"
         lets: list[str] = []
         for statement in statements:
-            value = emitter.emit(statement.value)
+            value = emitter.emit_for(statement)
             if isinstance(statement, Store):
                 emitter.store(statement.param, statement.plain_index, value)
             elif isinstance(statement, Let):

@@ -149,7 +149,7 @@ class ScatterWriter:
             emitter.locals_[let.name] = f"spread<L, {kind}>({let.name})"
         for statement in statements:
             assert isinstance(statement, Let | Store), "what scatters combines no rows"
-            value = emitter.emit(statement.value)
+            value = emitter.emit_for(statement)
             if isinstance(statement, Let):
                 emitter.locals_[statement.name] = value
                 emitter.varying_locals |= {statement.name}

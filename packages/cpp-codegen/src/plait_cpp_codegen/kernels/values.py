@@ -28,7 +28,7 @@ from plait_ir_lowering import (
     post_order,
     stride_of,
 )
-from plait_scheduler import Store
+from plait_scheduler import Statement, Store
 from plait_utils import dataclass
 
 _ORDER = {"lt": (True, True), "le": (False, True), "gt": (True, False), "ge": (False, False)}
@@ -74,6 +74,15 @@ class ValueEmitter:
         name = f"{self.prefix}{len(self.lines)}"
         self.lines.append(f"const vec<int64_t, L> {name} = {self._wide(root)};")
         return name
+
+    def emit_for(self, statement: Statement) -> str:
+        """The C++ name of what a statement takes; a store of 16-bit floats rounds by itself."""
+        value = statement.value
+        if isinstance(statement, Store) and statement.kind is None:
+            match value:
+                case Op("to", (computed,)) if computed.dtype is DType.f32:
+                    value = computed if value.dtype in (DType.f16, DType.bf16) else value
+        return self.emit(value)
 
     def _wide(self, value: Value) -> str:
         """What is computed, of the type that the value has."""
