@@ -133,7 +133,8 @@ class CompileOptions(Settings):
         from plait_scheduler import SchedulerOptions
 
         chosen = self.scheduler if self.fusion else (*_NO_FUSION, *self.scheduler)
-        return _stage_options("scheduler", SchedulerOptions, chosen)
+        exact = (("keep_wide", False),) if self.is_strict else ()
+        return _stage_options("scheduler", SchedulerOptions, (*chosen, *exact))
 
     def cpp_options(self) -> CppOptions:
         """The C++ backend's options, over those of the environment."""

@@ -16,6 +16,26 @@ product and the sum that takes it round once, and order sums as is fast: results
 by rounding. The README of cpp-codegen has a table of the errors. Integers, bools, comparisons,
 special values and the promotion of dtypes are eager's.
 
+### Chains of bfloat16 and float16
+
+Operators on bfloat16 and float16 compute in float32, in eager and in plait. Eager rounds after
+each. Inside a kernel plait does not: a chain of elementwise operators is computed in float32 from
+load to store, and so are the sums that end it. That is faster and nearer to float64; what would
+overflow float16 half-way does not. Rounded are
+
+- results, what is written to inputs, what is saved for a backward, what other kernels and torch's
+  own operators read: what is in memory has its dtype, and its kernel goes on with the number that
+  it stored. So the compensation of `t = p + y; c = (t - p) - y; p.copy_(t)` is what `p` lacks;
+- what an operator compares, indexes with, takes the whole part or the root or the logarithm of,
+  or raises something to: what is not continuous, or not defined everywhere, is asked of the
+  rounded number;
+- what the program casts itself, with `.to()` or `.float()`;
+- what `maximum`, `clamp` or `amax` takes, if something else reads it too: `x.amax() - x` is never
+  negative.
+
+`plait.report` says how many values stay in float32, and `"scheduler.keep_wide": False` among the
+options rounds all of them.
+
 ## `numerics="strict"`
 
 ```python

@@ -173,6 +173,18 @@ class GraphReport:
         steps = self.record.schedule.program.steps
         return tuple(step.op for step in steps if isinstance(step, CallExtern))
 
+    @cached_property
+    def unrounded(self) -> tuple[str, ...]:
+        """The values of bfloat16 and float16 that its kernels keep in float32, by name."""
+        schedule = self.record.schedule
+        if schedule is None:
+            return ()
+        from plait_scheduler import DecisionKind
+
+        stored = {buffer.name for buffer in schedule.program.buffers}
+        kept = (d for d in schedule.decisions if d.kind is DecisionKind.WIDEN and d.accepted)
+        return tuple(each.first for each in kept if each.first not in stored)
+
     @property
     def saved(self) -> tuple[SavedTensor, ...]:
         """What its backward gets from it, largest first; none unless compiled for training."""

@@ -10,7 +10,14 @@ from importlib import resources
 from plait.reporting.highlight import highlight
 from plait.reporting.model import CompileReport, GraphReport, RunFact
 from plait.reporting.panes import Pane, panes_of, user_lines
-from plait.reporting.text import count, given, guards_by_line, nothing_compiled, outcomes
+from plait.reporting.text import (
+    count,
+    given,
+    guards_by_line,
+    nothing_compiled,
+    outcomes,
+    unrounded,
+)
 
 
 def render_page(report: CompileReport) -> str:
@@ -215,6 +222,8 @@ def _facts(graph: GraphReport) -> str:
     if graph.record.schedule is not None:
         facts.append(f"{count(len(graph.kernels), 'kernel')}, {count(graph.launches, 'launch')}")
         facts.append(count(len(graph.external_calls), "external call"))
+    if graph.unrounded:
+        facts.append(unrounded(graph))
     if graph.seconds:
         facts.append(_seconds(sum(graph.seconds.values())) + " to compile")
     if graph.cache_hit:

@@ -120,6 +120,8 @@ def _graph(graph: GraphReport) -> str:
         launched = f"launched {count(graph.launches, 'time')}"
         facts.append(f"{count(len(graph.kernels), 'kernel')} {launched}")
     facts += _kernels(graph)
+    if graph.unrounded:
+        facts.append(unrounded(graph))
     if graph.external_calls:
         calls = Counter(graph.external_calls)
         facts.append("calls " + ", ".join(f"{op} ×{n}" for op, n in calls.items()))
@@ -136,6 +138,12 @@ def _graph(graph: GraphReport) -> str:
     if graph.reason:
         lines.append("  because " + graph.reason.replace("\n", "\n    "))
     return "\n".join(lines)
+
+
+def unrounded(graph: GraphReport) -> str:
+    """How many values are not rounded to their dtype."""
+    values = count(len(graph.unrounded), "value")
+    return f"{values} of bfloat16 or float16 in float32, not rounded between operators"
 
 
 _LARGEST = 5

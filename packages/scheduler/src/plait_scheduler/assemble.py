@@ -55,10 +55,14 @@ from plait_utils import dataclass
 
 
 def assemble(
-    graph: Graph, units: Sequence[Unit], options: SchedulerOptions, log: DecisionLog
+    graph: Graph,
+    units: Sequence[Unit],
+    options: SchedulerOptions,
+    log: DecisionLog,
+    wide: frozenset[str] = frozenset(),
 ) -> Program:
-    """The program that carries out `units` in this order."""
-    return _Assembly(graph, units, options, log).program()
+    """The program that carries out `units` in this order; `wide` is rounded only where stored."""
+    return _Assembly(graph, units, options, log, wide).program()
 
 
 @dataclass(slots=True)
@@ -67,6 +71,7 @@ class _Assembly:
     units: Sequence[Unit]
     options: SchedulerOptions
     log: DecisionLog
+    wide: frozenset[str]
     buffers: dict[str, Buffer] = field(init=False)
     makers: dict[str, Definition] = field(default_factory=dict)
     """What defines each buffer."""
@@ -178,7 +183,7 @@ class _Assembly:
             for name in stored:
                 self._copy_instead(name)
             return stored, None
-        built = build_kernel(group, stored, self.buffers, self.options)
+        built = build_kernel(group, stored, self.buffers, self.options, self.wide)
         built = self._write_inputs(built, stored)
         if self.options.reuse_in_place and len(self.stages[number]) == 1:
             built = self._reuse_in_place(built, stored, number)

@@ -18,13 +18,14 @@ class DecisionKind(Enum):
     SIBLING = "sibling fusion"
     INLINE = "producer inlining"
     SPLIT = "reduction split"
+    WIDEN = "keeping in f32"
     IN_PLACE = "in-place reuse"
     WRITE_BACK = "writing in place"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision about two buffers' definitions (or one, for a split)."""
+    """One decision about two buffers' definitions (or one, for a split or a dtype)."""
 
     kind: DecisionKind
     first: str

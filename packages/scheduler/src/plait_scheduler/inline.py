@@ -37,6 +37,7 @@ from plait_scheduler.nodes import (
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.prune import prune
 from plait_scheduler.sizes import buffer_bytes, estimate
+from plait_scheduler.widening import unrounded, widened
 from plait_utils import dataclass
 
 _SMALL_REPEAT = 4096
@@ -47,11 +48,13 @@ _IN_CACHE = 1 << 15
 """So many bytes stay in a core's cache, where storing them costs little."""
 
 
-def inline_producers(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> Graph:
-    """`graph` with cheap producers recomputed in their readers."""
+def inline_producers(
+    graph: Graph, options: SchedulerOptions, log: DecisionLog, wide: frozenset[str] = frozenset()
+) -> Graph:
+    """`graph` with cheap producers recomputed in their readers, those in `wide` not rounded."""
     if not options.inline_producers:
         return graph
-    inliner = _Inliner(graph, options, log)
+    inliner = _Inliner(graph, options, log, wide)
     for place in range(len(graph.definitions)):
         inliner.consider_chain(place)
     changed = replace(graph, definitions=tuple(inliner.definitions))
@@ -75,6 +78,7 @@ class _Inliner:
     graph: Graph
     options: SchedulerOptions
     log: DecisionLog
+    wide: frozenset[str]
     definitions: list[Definition] = field(init=False)
     nodes: list[Node | None] = field(init=False)
     buffers: dict[str, Buffer] = field(init=False)
@@ -237,13 +241,16 @@ class _Inliner:
         """Put the producer's value in place of the reader's loads of it."""
         reader = self.nodes[place]
         assert reader is not None
+        wide = self.wide & {producer.name}
 
         def leaf(value: Value) -> Value | None:
             if isinstance(value, Load) and value.buffer == producer.name:
                 return value_at(producer, value)
             return fold(value)
 
-        changed = reader.rewritten(lambda value: rewrite(value, leaf, lambda expr: expr))
+        changed = reader.rewritten(
+            lambda value: rewrite(unrounded(value, wide), leaf, lambda expr: expr)
+        )
         changed = replace(changed, origin=reader.origin + producer.origin)
         self.nodes[place] = changed
         self.definitions[place] = Definition((changed.buffer,), body_of(changed), changed.origin)
@@ -253,11 +260,12 @@ class _Inliner:
 
 
 def value_at(producer: Node, load: Load) -> Value:
-    """The value that `producer` stores where `load` reads."""
+    """The value that `producer` stores where `load` reads; not rounded if that is an f32."""
     index = plain(load.index)
     assert index is not None
     values: dict[Atom, IndexExpr] = dict(zip(producer.ranges, index, strict=True))
-    return rewrite(producer.value, fold, lambda expr: move(expr, values))
+    value = producer.value if load.dtype is producer.value.dtype else widened(producer.value)
+    return rewrite(value, fold, lambda expr: move(expr, values))
 
 
 def _touched(reader: Node, buffer: Buffer) -> int:

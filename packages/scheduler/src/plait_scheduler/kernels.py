@@ -51,6 +51,7 @@ from plait_scheduler.program import (
 )
 from plait_scheduler.sizes import buffer_bytes, expressions_in
 from plait_scheduler.statements import name_shared_values
+from plait_scheduler.widening import unrounded, widened
 from plait_utils import dataclass
 
 
@@ -64,11 +65,18 @@ class BuiltKernel:
 
 
 def build_kernel(
-    group: Group, stored: Sequence[str], buffers: dict[str, Buffer], options: SchedulerOptions
+    group: Group,
+    stored: Sequence[str],
+    buffers: dict[str, Buffer],
+    options: SchedulerOptions,
+    wide: frozenset[str] = frozenset(),
 ) -> BuiltKernel:
-    """The kernel of `group`; of what it computes only `stored` goes to memory."""
+    """The kernel of `group`; of what it computes only `stored` goes to memory.
+
+    What else it computes is not rounded if it is among `wide`.
+    """
     loops = _loops(group, stored, buffers, options)
-    draft = _Draft(buffers, loops, {}, [])
+    draft = _Draft(buffers, loops, wide.difference(stored), {}, [])
     for member in group.members:
         draft.add(member, member.node.name in stored)
     statements = name_shared_values(draft.statements, frozenset(loops.inner))
@@ -120,9 +128,13 @@ class _Draft:
 
     buffers: dict[str, Buffer]
     loops: Loops
+    wide: frozenset[str]
+    """What is not rounded."""
     computed: dict[str, Value]
     """The value of each buffer that the kernel computes."""
     statements: list[Statement]
+    before: dict[str, Value] = field(default_factory=dict)
+    """The values of `wide` before rounding, as f32."""
     reductions: dict[tuple[ReductionKind, Value], Value] = field(default_factory=dict)
     """The results of reductions so far, so that equal ones are computed once."""
     scans: dict[tuple[Value, Value], tuple[Local, ...]] = field(default_factory=dict)
@@ -132,7 +144,7 @@ class _Draft:
         """Append what computes and stores this member."""
         node = member.node
         mapping = {var: move(value, self.loops.values) for var, value in member.mapping.items()}
-        value = rewrite(node.value, self._fused, lambda expr: move(expr, mapping))
+        value = self._over_loops(node.value, mapping)
         if node.scatter is not None:
             self._scatter(node, node.scatter, mapping, value)
             return
@@ -146,6 +158,8 @@ class _Draft:
                 self.reductions[key] = Local(node.name, result)
             value = self.reductions[key]
         self.computed[node.name] = value
+        if node.name in self.wide:
+            self.before[node.name] = self._over_loops(widened(node.value), mapping)
         if stored:
             index = tuple(move(at, self.loops.values) for at in member.coordinates)
             scanned = isinstance(node.kind, ScanKind)
@@ -176,17 +190,24 @@ class _Draft:
         for axis, at in enumerate(scatter.index):
             if isinstance(at, Value):
                 name = f"{node.name}.{axis}"
-                found = rewrite(at, self._fused, lambda expr: move(expr, mapping))
+                found = self._over_loops(at, mapping)
                 self.statements.append(Let(name, domain, found))
                 index.append(Local(name, found.dtype))
             else:
                 index.append(move(at, mapping))
         self.statements.append(Store(node.name, tuple(index), domain, value, scatter.kind))
 
+    def _over_loops(self, value: Value, mapping: Substitution) -> Value:
+        """A node's value over the kernel's loops, with what the kernel computes in place."""
+        return rewrite(unrounded(value, self.before), self._fused, lambda expr: move(expr, mapping))
+
     def _fused(self, value: Value) -> Value | None:
-        if isinstance(value, Load):
-            return self.computed.get(value.buffer)
-        return None
+        if not isinstance(value, Load):
+            return None
+        known = self.computed.get(value.buffer)
+        if known is not None and known.dtype is not value.dtype:
+            return self.before[value.buffer]
+        return known
 
     def _is_inner(self, member: Member) -> bool:
         """Whether a pointwise member runs over the inner domain."""

@@ -22,6 +22,9 @@ class SchedulerOptions(Settings):
     split_reductions: bool = setting(
         True, "compute reductions to few elements in two stages, so that they run in parallel"
     )
+    keep_wide: bool = setting(
+        True, "compute chains of bf16 and f16 operators in f32, rounding what is stored"
+    )
     simplify_loops: bool = setting(
         True, "merge, split and reorder loop variables so that accesses become affine"
     )

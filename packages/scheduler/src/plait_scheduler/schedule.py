@@ -16,6 +16,7 @@ from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.program import Launch, Program
 from plait_scheduler.prune import copy_targets, protect_mutated_inputs, prune
 from plait_scheduler.split import split_reductions
+from plait_scheduler.widening import wide_values
 from plait_utils import dataclass
 
 if TYPE_CHECKING:
@@ -57,9 +58,10 @@ def plan(
     with nullcontext() if profile is None else profile.phase("schedule"):
         graph = copy_targets(prune(protect_mutated_inputs(graph)))
         graph = split_reductions(graph, chosen, log)
-        graph = inline_producers(graph, chosen, log)
+        wide = wide_values(graph, chosen, log)
+        graph = inline_producers(graph, chosen, log, wide)
         units = fuse(graph, chosen, log)
-        program = assemble(graph, units, chosen, log)
+        program = assemble(graph, units, chosen, log, wide)
         if chosen.verify:
             from plait_scheduler.verifier import verify_program
 
