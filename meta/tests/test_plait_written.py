@@ -68,3 +68,62 @@ def test_verification_calls_it_once():
         torch.testing.assert_close(outcome(compiled), expected)
     (graph,) = plait.report(compiled).graphs
     assert graph.outcome == "compiled"
+
+
+@torch.library.custom_op("plait_tests::fill_up_to", mutates_args={"x", "others"})
+def fill_up_to(x: torch.Tensor, others: list[torch.Tensor], count: int) -> None:
+    seen.append(x.sum().item())
+    x[:count] = 7.0
+    if count > 2:
+        raise ValueError(f"{count} are too many")
+    for each in others:
+        each.mul_(2)
+
+
+fill_up_to.register_fake(lambda x, others, count: None)
+
+
+def raises_at_last(x, y, log):
+    x.add_(1)
+    fill_up_to(x, [y], 3)
+    x.mul_(2)
+
+
+def raises_in_a_view(x, y, log):
+    y.add_(x)
+    log.append("before")
+    fill_up_to(x.view(2, 3).t(), [], 3)
+    log.append("after")
+
+
+def handles_it(x, y, log):
+    x.add_(1)
+    try:
+        fill_up_to(x[1:], [y], 3)
+    except ValueError as error:
+        log.append(str(error))
+        y.sub_(1)
+    return x * y
+
+
+@pytest.mark.parametrize("backend", [None, "python"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("function", [raises_at_last, raises_in_a_view, handles_it])
+def test_what_it_wrote_before_it_raised_stays(function, requires_grad, backend):
+    def observe(run):
+        x, y = torch.arange(6.0), torch.ones(6)
+        if requires_grad:
+            x, y = x.requires_grad_() * 1, y.requires_grad_() * 1
+        log: list[str] = []
+        seen.clear()
+        try:
+            value, told = run(x, y, log), None
+        except ValueError as error:
+            value, told = None, str(error)
+        return value, x.detach(), y.detach(), log, told, list(seen)
+
+    compiled = plait.compile(function, backend=backend)
+    for _ in range(2):
+        wanted, got = observe(function), observe(compiled)
+        torch.testing.assert_close(got[:3], wanted[:3])
+        assert got[3:] == wanted[3:]

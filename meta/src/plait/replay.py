@@ -4,16 +4,17 @@ A compiled program computes new values, and writes to inputs only after the last
 fail, so when it raises nothing has happened yet: the captured graph is run in its place, and
 raises what eager raises, after the changes that eager makes. Should it not raise, the program was
 at fault, and the call has its right result nevertheless. Where the graph calls operators that are
-not torch's own, which may do anything, nothing is run twice: the program's error is raised as it
-is. The tracer does better where it can make the whole call anew as Python: it calls
-`unchanged_on_error` of what runs the graph, which raises before anything has happened.
+not torch's own, which may do anything, none of these is run twice: what one that raised had written
+is known (`plait.partly`), and else the program's error is raised as it is. The tracer does better
+where it can make the whole call anew as Python: it calls `unchanged_on_error` of what runs the
+graph, which raises before anything has happened.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -77,7 +78,16 @@ def _eager_on(
     kernels: Runner | None,
 ) -> Runner:
     eager = at_user_lines(captured, kernels)
-    runs_again = not any(map(_is_foreign, captured.graph.nodes))
+    foreign = [node for node in captured.graph.nodes if _is_foreign(node)]
+
+    def raise_foreign(error: BaseException, inputs: Sequence[Any]) -> NoReturn:
+        from plait.partly import raise_as_eager
+
+        error.add_note(
+            f"Plait: raised in {name}, compiled with operators that are not torch's own."
+        )
+        raise_as_eager(error, eager, foreign, inputs)
+        raise error from None
 
     @functools.wraps(run, assigned=())
     def call(*inputs: Any) -> Any:
@@ -85,8 +95,8 @@ def _eager_on(
             return run(*inputs)
         except kind as error:
             raised = _raised(error)
-            if not runs_again:
-                raise _told(raised, name) from None
+            if foreign:
+                raise_foreign(raised, inputs)
             failure = str(raised)
         result = eager(*inputs)
         get_logger("compile").warning(
@@ -100,8 +110,8 @@ def _eager_on(
         try:
             return run(*inputs)
         except kind as error:
-            if not runs_again:
-                raise _told(_raised(error), name) from None
+            if foreign:
+                raise_foreign(_raised(error), inputs)
             raise RuntimeError(f"the compiled program of {name} failed") from error
 
     setattr(call, "unchanged_on_error", unchanged_on_error)  # noqa: B010  # for mypy
@@ -111,11 +121,6 @@ def _eager_on(
 def _raised(error: Exception) -> BaseException:
     """What a program raised."""
     return error.__cause__ or error if isinstance(error, _ProgramError) else error
-
-
-def _told(error: BaseException, name: str) -> BaseException:
-    error.add_note(f"Plait: raised in {name}, compiled with operators that are not torch's own.")
-    return error
 
 
 def _is_foreign(node: fx.Node) -> bool:

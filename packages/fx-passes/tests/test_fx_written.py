@@ -134,3 +134,30 @@ def test_gradients_flow_around_a_call():
     fx_passes.verify(joint.flat())
     forward = fx_passes.partition(joint).forward
     assert "plait_written" in fx_passes.print_aten(forward)
+
+
+@torch.library.custom_op("written_tests::halfway", mutates_args={"into", "other"})
+def halfway(into: torch.Tensor, x: torch.Tensor, other: list[torch.Tensor]) -> None:
+    other[1].add_(1)
+    into[:2] = x[:2]
+    raise ValueError("halfway")
+
+
+def test_an_error_tells_what_was_written():
+    def program(x, a, b, c):
+        a.mul_(2)
+        halfway(a, x, [b, c])
+        return a + b
+
+    inputs = [torch.arange(4.0) + n for n in range(4)]
+    graph = fx_passes.to_aten(fx.symbolic_trace(program), inputs)
+    with pytest.raises(ValueError, match="halfway") as raised:
+        fx_passes.wrap_runtime(graph, graph.module())(*inputs)
+    partly = fx_passes.partly_written(raised.value)
+    assert partly is not None
+    assert partly.operator is torch.ops.written_tests.halfway.default
+    into, b, c = partly.values
+    assert into.tolist() == [0, 1, 6, 8]
+    assert (b.tolist(), c.tolist()) == ([2, 3, 4, 5], [4, 5, 6, 7])
+    assert inputs[1].tolist() == [1, 2, 3, 4]
+    assert fx_passes.partly_written(ValueError()) is None

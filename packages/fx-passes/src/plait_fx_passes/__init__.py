@@ -50,7 +50,13 @@ from plait_fx_passes.passes.manager import (
 )
 from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, rule_pass
 from plait_fx_passes.printer import print_aten
-from plait_fx_passes.record.written import is_written_variant, run_written_variant
+from plait_fx_passes.record.written import (
+    PartlyWritten,
+    is_written_variant,
+    partly_written,
+    run_written_variant,
+    tensors_written,
+)
 from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime, writable
 from plait_fx_passes.subclasses.program import Flattened, flattened
 from plait_fx_passes.to_aten import to_aten
@@ -110,6 +116,7 @@ __all__ = [
     "OutputSource",
     "Partition",
     "PartitionCosts",
+    "PartlyWritten",
     "Pass",
     "PassContext",
     "PassError",
@@ -146,6 +153,7 @@ __all__ = [
     "moving_decompositions",
     "note_reads",
     "partition",
+    "partly_written",
     "print_aten",
     "print_saved",
     "refuse_open_surroundings",
@@ -154,6 +162,7 @@ __all__ = [
     "run_pieces",
     "run_written_variant",
     "runner",
+    "tensors_written",
     "to_aten",
     "to_joint",
     "verify",

@@ -4,7 +4,8 @@ An operator of a user's that says which arguments it writes to becomes one that 
 arguments, calls it with copies of these, and returns its results and then the copies. Such a
 variant is an operator of the namespace ``plait_written``, so a graph calls it as it calls any. It
 is tagged as one that draws random numbers, which the user's may do: it is never left out, taken
-for another, moved before or after one, or run again.
+for another, moved before or after one, or run again. Where the operator raises, the error holds
+what it had written by then (:func:`partly_written`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import re
 import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, cast
 
@@ -21,9 +23,11 @@ from torch._ops import OpOverload
 
 from plait_fx_passes.layouts import is_dense
 from plait_fx_passes.op_info import FunctionalVariant, op_info
+from plait_utils import dataclass
 
 NAMESPACE = "plait_written"
 _ALIASES = re.compile(r"\bTensor\([^)]*\)")
+_PARTLY = "_plait_partly_written"
 _lock = threading.Lock()
 
 
@@ -49,6 +53,31 @@ def _own_results(func: OpOverload) -> list[int]:
 def is_written_variant(func: object) -> bool:
     """Whether an operator is such a variant, and stands for one of a user's."""
     return isinstance(func, OpOverload) and func.namespace == NAMESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class PartlyWritten:
+    """What an operator of a user's had written when it raised: to the tensors that it writes to,
+    in the order of its arguments."""
+
+    operator: OpOverload
+    values: tuple[torch.Tensor, ...]
+
+
+def partly_written(error: BaseException) -> PartlyWritten | None:
+    """What the operator that raised an error in a graph had written, if it was one that writes."""
+    return getattr(error, _PARTLY, None)
+
+
+def tensors_written(
+    func: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+) -> list[torch.Tensor]:
+    """The tensors that a call writes to, in the order of :attr:`PartlyWritten.values`."""
+    found: list[torch.Tensor] = []
+    for _, value in _written_arguments(func, args, kwargs):
+        parts = value if isinstance(value, Sequence) else [value]
+        found += [each for each in parts if isinstance(each, torch.Tensor)]
+    return found
 
 
 def run_written_variant(
@@ -86,14 +115,18 @@ def _defined(func: OpOverload, counts: tuple[int, ...]) -> OpOverload:
 def _on_copies(namespace: str, name: str, overload: str) -> Callable[..., object]:
     def run(*args: object, **kwargs: object) -> object:
         func: OpOverload = getattr(getattr(getattr(torch.ops, namespace), name), overload)
-        info = op_info(func)
         given, named, copies = list(args), dict(kwargs), list[torch.Tensor]()
-        for argument, position in zip(info.written, info.positions, strict=True):
-            if position is not None and position < len(given):
-                given[position] = _copied(given[position], copies)
-            elif argument in named:
-                named[argument] = _copied(named[argument], copies)
-        results = func(*given, **named)
+        for place, value in _written_arguments(func, args, kwargs):
+            if isinstance(place, int):
+                given[place] = _copied(value, copies)
+            else:
+                named[place] = _copied(value, copies)
+        try:
+            results = func(*given, **named)
+        except Exception as error:
+            with suppress(AttributeError):  # of a class with slots
+                setattr(error, _PARTLY, PartlyWritten(func, tuple(copies)))
+            raise
         found = results if isinstance(results, tuple) else (results,)
         whole = [
             *(found[n] for n in _own_results(func)),
@@ -102,6 +135,18 @@ def _on_copies(namespace: str, name: str, overload: str) -> Callable[..., object
         return whole[0] if len(whole) == 1 else tuple(whole)
 
     return run
+
+
+def _written_arguments(
+    func: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+) -> Iterator[tuple[int | str, object]]:
+    """The arguments of a call that it writes to, by position or name."""
+    info = op_info(func)
+    for name, position in zip(info.written, info.positions, strict=True):
+        if position is not None and position < len(args):
+            yield position, args[position]
+        elif name in kwargs:
+            yield name, kwargs[name]
 
 
 def _copied(value: object, copies: list[torch.Tensor]) -> object:
