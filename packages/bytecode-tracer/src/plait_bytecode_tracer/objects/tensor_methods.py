@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
@@ -153,7 +154,7 @@ _OF_MEMORY = frozenset({"_is_view", "is_shared", "_is_zerotensor"})
 
 def _of_memory(state: TraceState, owner: TensorVariable, name: str) -> Variable:
     if owner.source is None and name == "_is_view":
-        return constant(owner.fake._is_view())
+        return constant(_is_view(owner))
     real = owner.original
     if owner.source is None or not isinstance(real, torch.Tensor):
         raise TraceBreakError("GB0002", f"the tensor method {name}()")
@@ -225,9 +226,7 @@ def _change_metadata(
         return owner
     if owner.source is not None:
         raise TraceBreakError("GB0002", f"{name}() of a tensor that the caller holds")
-    if name == "detach_" and (
-        owner.fake._is_view() or (owner.fake.requires_grad and owner.node.users)
-    ):
+    if name == "detach_" and (_is_view(owner) or (owner.fake.requires_grad and owner.node.users)):
         state.mutates_tensors = True  # autograd may refuse it, or a pass through who has used it
         state.emit("call_method", name, [owner], {})
         return owner
@@ -240,6 +239,15 @@ def _change_metadata(
 
 _IN_PLACE = "in_place"
 """In the meta of a view: whether it is the tensor itself that got another geometry."""
+
+
+def _is_view(owner: TensorVariable) -> bool:
+    """Whether a tensor is a view: one that got another geometry in place is what it was before."""
+    node = owner.node
+    while _IN_PLACE in node.meta:
+        node = cast(fx.Node, node.args[0])
+    value: torch.Tensor = owner.fake if node is owner.node else node.meta["val"]
+    return value._is_view()
 
 
 def _tell_autograd(state: TraceState, owner: TensorVariable, name: str) -> None:
