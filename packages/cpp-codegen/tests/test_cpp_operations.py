@@ -235,3 +235,23 @@ def test_a_store_of_16_bits_rounds_once(dtype):
     torch.testing.assert_close(actual, (-near).to(dtype), rtol=0, atol=0, equal_nan=True)
     kernel = executable.source[executable.source.index("_range(") :]
     assert "round_" not in kernel
+
+
+def test_limits_keep_the_sign_of_zero_and_nan():
+    """As eager's relu and clamp do: what is equal to a limit stays."""
+    x = torch.tensor([0.0, -0.0, math.nan, -1.0, 1.0, 3.0, -3.0, math.inf, -math.inf] * 5)
+    for dtype in (torch.float32, torch.float64):
+        given, ir = x.to(dtype), DType.f32 if dtype is torch.float32 else DType.f64
+        computes = {
+            f"{name}{number}": lambda a, name=name, limit=limit: Op(name, [a, Const(limit, ir)])
+            for name in ("maximum", "minimum")
+            for number, limit in enumerate((0.0, -0.0, 2.0))
+        }
+        made = build(schedule(pointwise_graph([given], computes)))(given)
+        expected = [given.clamp(min=limit) for limit in (0.0, -0.0, 2.0)]
+        expected += [given.clamp(max=limit) for limit in (0.0, -0.0, 2.0)]
+        for actual, wanted in zip(made, expected, strict=True):
+            assert torch.equal(actual.nan_to_num(9.0), wanted.nan_to_num(9.0))
+            assert torch.equal(actual.isnan(), given.isnan())
+            zero = (actual == 0) & (given == 0)
+            assert torch.equal(actual.signbit()[zero], given.signbit()[zero])

@@ -4,10 +4,20 @@
 
 template <int L> INLINE vec<int32_t, L> bits_of(vec<float, L> x) { vec<int32_t, L> r; memcpy(&r, &x, sizeof r); return r; }
 template <int L> INLINE vec<float, L> float_of(vec<int32_t, L> x) { vec<float, L> r; memcpy(&r, &x, sizeof r); return r; }
+template <int L> INLINE vec<float, L> at_most(vec<float, L> x, float limit) { return at_most<L, float>(x, splat<float, L>(limit)); }
+template <int L> INLINE vec<float, L> at_least(vec<float, L> x, float limit) { return at_least<L, float>(x, splat<float, L>(limit)); }
 template <int L> INLINE vec<float, L> pick(vec<int32_t, L> m, vec<float, L> a, vec<float, L> b) { return m ? a : b; }
 template <int L> INLINE vec<float, L> magnitude(vec<float, L> x) { return float_of<L>(bits_of<L>(x) & 0x7fffffff); }
 template <int L> INLINE vec<float, L> with_sign(vec<float, L> m, vec<float, L> s) {
   return float_of<L>((bits_of<L>(m) & 0x7fffffff) | (bits_of<L>(s) & (int32_t)0x80000000));
+}
+
+// Whether a lane is above a limit, or NaN.
+template <int L> INLINE bool any_above(vec<float, L> x, float limit) {
+#if defined(__AVX512F__)
+  if constexpr (L == 16) return __builtin_ia32_cmpps512_mask(x, splat<float, L>(limit), 6, -1, 4);
+#endif
+  return any<L>(as_mask<L>(!(x <= limit)));
 }
 
 // What AVX-512 does in one instruction, for any number of lanes: a tail computes as its loop does.
@@ -72,21 +82,20 @@ INLINE float c_round(float x) { return __builtin_rintf(x); }
 INLINE double c_round(double x) { return __builtin_rint(x); }
 EACH_LANE(round, c_round)
 
-// e^r - 1 - r for |r| <= ln2/2.
+// e^r - 1 - r for |r| <= ln2/2, to 3e-9 of e^r.
 template <int L> INLINE vec<float, L> exp_remainder(vec<float, L> r) {
-  vec<float, L> p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
+  vec<float, L> p = r * 1.3814517662e-3f + 8.3687560332e-3f;
+  p = p * r + 4.1668391843e-2f;
+  p = p * r + 1.6666520309e-1f;
+  p = p * r + 4.9999993426e-1f;
   return p * (r * r);
 }
 // e^x: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial. NaN goes through every step. Where x is
 // known to be at most 89 (BELOW) or at least -104 (ABOVE), it need not be limited to that.
 template <int L, bool BELOW = false, bool ABOVE = false> INLINE vec<float, L> exp_f32(vec<float, L> x) {
   vec<float, L> c = x;
-  if (!BELOW) c = pick<L>(c > 89.0f, splat<float, L>(89.0f), c);
-  if (!ABOVE) c = pick<L>(c < -104.0f, splat<float, L>(-104.0f), c);
+  if (!BELOW) c = at_most<L>(c, 89.0f);
+  if (!ABOVE) c = at_least<L>(c, -104.0f);
   vec<float, L> n = nearest<L>(c * 1.44269504088896341f);
   vec<float, L> r = c - n * 0.693145751953125f;
   r = r - n * 1.42860682030941723e-6f;
@@ -94,15 +103,13 @@ template <int L, bool BELOW = false, bool ABOVE = false> INLINE vec<float, L> ex
 }
 // 2^x in the same way; the difference of x and the nearest integer is exact.
 template <int L> INLINE vec<float, L> exp2_f32(vec<float, L> x) {
-  vec<float, L> c = pick<L>(x > 129.0f, splat<float, L>(129.0f), x);
-  c = pick<L>(c < -151.0f, splat<float, L>(-151.0f), c);
+  vec<float, L> c = at_least<L>(at_most<L>(x, 129.0f), -151.0f);
   vec<float, L> n = nearest<L>(c), r = (c - n) * 0.693147180559945309f;
   return scaled<L>(exp_remainder<L>(r) + r + 1.0f, n);
 }
 // e^x - 1 = 2^n (e^r - 1) + (2^n - 1), by halves, so that 2^n does not overflow before the result.
 template <int L> INLINE vec<float, L> expm1_f32(vec<float, L> x) {
-  vec<float, L> c = pick<L>(x > 89.0f, splat<float, L>(89.0f), x);
-  c = pick<L>(c < -104.0f, splat<float, L>(-104.0f), c);
+  vec<float, L> c = at_least<L>(at_most<L>(x, 89.0f), -104.0f);
   vec<float, L> n = nearest<L>(c * 1.44269504088896341f);
   vec<float, L> r = c - n * 0.693145751953125f;
   r = r - n * 1.42860682030941723e-6f;
@@ -154,7 +161,7 @@ template <int L> INLINE vec<float, L> tanh_f32(vec<float, L> x) {
   p = p * z + 1.33314422036e-1f;
   p = p * z - 3.33332819422e-1f;
   p = p * z * x + x;
-  vec<float, L> near = pick<L>(a > 10.0f, splat<float, L>(10.0f), a);  // tanh 10 rounds to 1
+  vec<float, L> near = at_most<L>(a, 10.0f);  // tanh 10 rounds to 1
   vec<float, L> q = 1.0f - 2.0f * reciprocal<L>(exp_f32<L, true, true>(near + near) + 1.0f);
   return with_sign<L>(pick<L>(a < 0.625f, p, q), x);
 }
@@ -177,16 +184,24 @@ template <int L> INLINE vec<float, L> erf_f32(vec<float, L> x) {
   p = p * z - 3.76125336e-1f;
   p = p * z + 1.28379166e-1f;
   p = p * x + x;
-  if (!any<L>(as_mask<L>(!(a <= 0.927734375f)))) return p;
-  vec<float, L> far = pick<L>(a > 10.0f, splat<float, L>(10.0f), a), y = far * far;
+  if (!any_above<L>(a, 0.927734375f)) return p;
+  vec<float, L> far = at_most<L>(a, 4.0f), y = far * far;  // erf 4 rounds to 1
   vec<float, L> q = far * -1.72853470e-5f + 3.83197126e-4f;
   q = q * y + (far * -3.88396438e-3f + 2.42546219e-2f);
   q = q * far - 1.06777877e-1f;
   q = q * far - 6.34846687e-1f;
   q = q * far - 1.28717512e-1f;
   q = q * far - far;
-  vec<float, L> tail = 1.0f - exp_f32<L, true>(q);
-  return pick<L>(a > 0.927734375f, with_sign<L>(tail, x), p);
+  // e^q in fewer steps than where that is the result: it is at most 0.19.
+  vec<float, L> n = nearest<L>(q * 1.44269504088896341f), r = q - n * 0.693147180559945309f;
+  vec<float, L> e = r * 1.3814517662e-3f + 8.3687560332e-3f;
+  e = e * r + 4.1668391843e-2f;
+  e = e * r + 1.6666520309e-1f;
+  e = e * r + 4.9999993426e-1f;
+  e = e * r + 1.0f;
+  e = e * r + 1.0f;
+  vec<float, L> tail = float_of<L>(bits_of<L>(1.0f - scaled<L>(e, n)) | (bits_of<L>(x) & (int32_t)0x80000000));
+  return pick<L>(a > 0.927734375f, tail, p);
 }
 // sin and cos: |x| = n pi/2 + r in four steps; far from 0 the C library reduces exactly.
 template <int L, bool COSINE> __attribute__((noinline, cold)) static void circular_far(const float* x, float* y) {

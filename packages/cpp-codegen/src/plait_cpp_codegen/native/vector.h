@@ -248,29 +248,39 @@ INLINE int64_t floordiv(int64_t a, int64_t b) { int64_t q = a / b; return q - ((
 INLINE int64_t floormod(int64_t a, int64_t b) { return a - floordiv(a, b) * b; }
 
 // The larger or the smaller; b where they are equal, NaN where one is. The instructions of AVX-512
-// give b where either is NaN, and keep a where a mask says so.
+// give b where either is NaN; where a mask says so, they keep another value.
 #if defined(__AVX512F__) && defined(__AVX512VL__) && defined(__GNUC__) && !defined(__clang__)
-#define NATIVE_EXTREME(name) \
+#define NATIVE_EXTREME(name, kept, where) \
   if constexpr (T(0.5) != T(0) && sizeof(T) == 4 && L == 16) \
-    return __builtin_ia32_##name##ps512_mask(a, b, a, __builtin_ia32_cmpps512_mask(a, a, 7, -1, 4), 4); \
+    return __builtin_ia32_##name##ps512_mask(a, b, kept, where(__builtin_ia32_cmpps512_mask(a, a, 7, -1, 4)), 4); \
   else if constexpr (T(0.5) != T(0) && sizeof(T) == 4 && L == 8) \
-    return __builtin_ia32_##name##ps256_mask(a, b, a, __builtin_ia32_cmpps256_mask(a, a, 7, -1)); \
+    return __builtin_ia32_##name##ps256_mask(a, b, kept, where(__builtin_ia32_cmpps256_mask(a, a, 7, -1))); \
   else if constexpr (T(0.5) != T(0) && sizeof(T) == 8 && L == 8) \
-    return __builtin_ia32_##name##pd512_mask(a, b, a, __builtin_ia32_cmppd512_mask(a, a, 7, -1, 4), 4); \
+    return __builtin_ia32_##name##pd512_mask(a, b, kept, where(__builtin_ia32_cmppd512_mask(a, a, 7, -1, 4)), 4); \
   else
 #else
-#define NATIVE_EXTREME(name)
+#define NATIVE_EXTREME(name, kept, where)
 #endif
+#define ORDERED(mask) mask
+#define EVERYWHERE(mask) -1
 template <int L, class T> INLINE vec<T, L> maximum(vec<T, L> a, vec<T, L> b) {
-  NATIVE_EXTREME(max) return select<T, L>(as_mask<L>((a > b) | (a != a)), a, b);
+  NATIVE_EXTREME(max, a, ORDERED) return select<T, L>(as_mask<L>((a > b) | (a != a)), a, b);
 }
 template <int L, class T> INLINE vec<T, L> minimum(vec<T, L> a, vec<T, L> b) {
-  NATIVE_EXTREME(min) return select<T, L>(as_mask<L>((a < b) | (a != a)), a, b);
+  NATIVE_EXTREME(min, a, ORDERED) return select<T, L>(as_mask<L>((a < b) | (a != a)), a, b);
 }
+// The same for a constant b, which is not NaN; a where they are equal, as of 0.0 and -0.0.
+template <int L, class T> INLINE vec<T, L> at_least(vec<T, L> x, vec<T, L> limit) {
+  const vec<T, L> a = limit, b = x;
+  NATIVE_EXTREME(max, b, EVERYWHERE) return select<T, L>(as_mask<L>(a > b), a, b);
+}
+template <int L, class T> INLINE vec<T, L> at_most(vec<T, L> x, vec<T, L> limit) {
+  const vec<T, L> a = limit, b = x;
+  NATIVE_EXTREME(min, b, EVERYWHERE) return select<T, L>(as_mask<L>(a < b), a, b);
+}
+#undef ORDERED
+#undef EVERYWHERE
 #undef NATIVE_EXTREME
-// The same for a constant b, which is not NaN.
-template <int L, class T> INLINE vec<T, L> at_least(vec<T, L> a, vec<T, L> b) { return select<T, L>(as_mask<L>(!(a <= b)), a, b); }
-template <int L, class T> INLINE vec<T, L> at_most(vec<T, L> a, vec<T, L> b) { return select<T, L>(as_mask<L>(!(a >= b)), a, b); }
 // The halves of a vector, where the compiler can without a way through memory.
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
