@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -34,29 +35,29 @@ class Module(torch.nn.Module):
         return Choosing.apply(x, y)
 
 
-def build() -> torch.fx.GraphModule:
+def _choose(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return Choosing.apply(x, y)
+
+
+def build(of: str) -> torch.fx.GraphModule:
     graph = torch.fx.Graph()
     x, y = graph.placeholder("x"), graph.placeholder("y")
     root = torch.nn.Module()
     root.choosing = Module()
-    pair = graph.call_module("choosing", (x, y))
-    first = graph.call_method("sin", (graph.call_function(_first, (pair,)),))
-    second = graph.call_method("cos", (graph.call_function(_second, (pair,)),))
+    if of == "a module":
+        pair = graph.call_module("choosing", (x, y))
+    else:
+        pair = graph.call_function(_choose, (x, y))
+    first = graph.call_method("sin", (graph.call_function(operator.getitem, (pair, 0)),))
+    second = graph.call_method("cos", (graph.call_function(operator.getitem, (pair, 1)),))
     graph.output((first, second))
     return torch.fx.GraphModule(root, graph)
 
 
-def _first(pair: Any) -> Any:
-    return pair[0]
-
-
-def _second(pair: Any) -> Any:
-    return pair[1]
-
-
 @pytest.mark.parametrize("given", [(True, True), (True, False), (False, True)])
-def test_gradients_are_those_of_the_ones_that_are_given(given: tuple[bool, bool]) -> None:
-    program = build()
+@pytest.mark.parametrize("of", ["a module", "a function"])
+def test_gradients_are_those_of_the_ones_that_are_given(of: str, given: tuple[bool, bool]) -> None:
+    program = build(of)
     inputs = [torch.randn(3, requires_grad=True) for _ in range(2)]
     joint = fx_passes.to_joint(program, inputs)
     assert joint.tells_apart

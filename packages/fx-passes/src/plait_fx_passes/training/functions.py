@@ -7,12 +7,16 @@ gradients are None may do something else where only some are given.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import fx
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node, get_gradient_edge
+
+_LOOKED_INTO = ("torch.", "plait_")
+"""Where functions come from that call none of the program's own, unless a node says so."""
 
 
 def tells_gradients_apart(gm: fx.GraphModule, results: Sequence[torch.Tensor]) -> bool:
@@ -30,7 +34,11 @@ def tells_gradients_apart(gm: fx.GraphModule, results: Sequence[torch.Tensor]) -
 
 def _is_unknown(node: fx.Node) -> bool:
     """Whether a node may call a function that its graph does not show."""
-    return node.op == "call_module" and "tells_gradients_apart" not in node.meta
+    if "tells_gradients_apart" in node.meta:
+        return False
+    if isinstance(node.target, FunctionType):
+        return not str(node.target.__module__).startswith(_LOOKED_INTO)
+    return node.op == "call_module"
 
 
 def _has_several_gradients(node: Any) -> bool:
