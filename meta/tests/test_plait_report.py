@@ -235,3 +235,17 @@ def test_a_report_without_graphs_says_why():
     if not report.graphs:
         assert "calls run as Python" in str(report)
         assert "calls run as Python" in report.html()
+
+
+def test_a_report_says_which_images_lie_with_channels_last():
+    net = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), Net())
+    net[-1].linear = nn.Linear(512, 16)
+    fast = plait.compile(net)
+    fast(torch.randn(2, 4, 12, 12)).sum().backward()
+    report = plait.report(fast)
+    for graph in report.graphs:
+        assert "with channels last, for 2 convolutions" in graph.images_total
+        for line in graph.images_total.splitlines():
+            assert line in str(report)
+    assert "oneDNN takes images as they are" in report.html()
+    assert "Layouts" not in plait.report(plait.compile(net)).html()

@@ -12,8 +12,11 @@ from torch import nn
 from plait_fx_passes import (
     DEFAULT_PASSES,
     LAYOUT_PASSES,
+    ImageRole,
+    image_layouts,
     partition,
     run_passes,
+    summarize_layouts,
     to_aten,
     to_joint,
     verify,
@@ -181,3 +184,51 @@ def test_without_fuel_the_graph_stays():
     kept = run_passes(graph, LAYOUT_PASSES, fuel=0)
     verify(kept)
     assert copies(kept) == 0
+
+
+def roles(graph):
+    return [(each.name, each.role) for each in image_layouts(graph.graph)]
+
+
+def test_it_is_told_which_images_lie_so_and_why():
+    module = two(nn.ReLU(), nn.Conv2d(8, 8, 3)).requires_grad_(False)
+    graph = left(module, image(2, 4, 12, 12))
+    told = roles(graph)
+    wanted = [name for name, role in told if role is ImageRole.WANTED]
+    assert wanted == ["convolution", "convolution_1", "convolution_2"]
+    assert [name for name, role in told if role is ImageRole.KEPT] == ["relu"]
+    made, restored = (
+        [each for each in image_layouts(graph.graph) if each.role is role]
+        for role in (ImageRole.MADE, ImageRole.RESTORED)
+    )
+    assert [each.why for each in made] == ["for convolution"]
+    assert made[0].bytes == 4 * 2 * 4 * 12 * 12
+    assert len(restored) == 1
+    text = summarize_layouts(image_layouts(graph.graph))
+    assert "4 values with channels last, for 3 convolutions" in text
+    assert "1 value (4,608 bytes) to it, 1 value" in text
+
+
+def test_it_is_told_what_laying_out_would_have_cost():
+    graph = left(nn.Conv2d(4, 8, 3).requires_grad_(False), image(2, 4, 12, 12))
+    assert roles(graph) == [("convolution", ImageRole.REFUSED)]
+    (told,) = image_layouts(graph.graph)
+    assert told.why == "2,752 elements would be rearranged to spare 2,752"
+    assert told.why in summarize_layouts([told])
+
+
+def test_nothing_is_told_of_graphs_without_convolutions():
+    graph = left(nn.ReLU(), image(2, 4, 12, 12))
+    assert roles(graph) == []
+    assert summarize_layouts(image_layouts(graph.graph)) == ""
+
+
+def test_a_backward_tells_of_what_it_computes_itself():
+    module = two(nn.ReLU(), nn.Conv2d(8, 8, 3))
+    recorded = to_joint(trace(module), [image(2, 4, 12, 12).requires_grad_()])
+    flat = run_passes(recorded.flat(), PASSES)
+    parts = partition(recorded.replace_graph(flat.graph))
+    told = dict(roles(parts.backward))
+    assert {"convolution_backward"} <= told.keys()
+    assert {name for name, _ in roles(parts.forward)} >= {"convolution", "convolution_1"}
+    assert all(node.name not in told for node in parts.backward.placeholders)

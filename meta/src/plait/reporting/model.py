@@ -13,7 +13,7 @@ from plait_utils import dataclass
 if TYPE_CHECKING:
     from plait.reporting.roofline import KernelFact
     from plait.verifying import Difference
-    from plait_fx_passes import SavedTensor
+    from plait_fx_passes import ImageLayout, SavedTensor
 
 STAGES = (
     *("trace", "aten", "joint", "passes", "partition"),
@@ -184,6 +184,24 @@ class GraphReport:
         stored = {buffer.name for buffer in schedule.program.buffers}
         kept = (d for d in schedule.decisions if d.kind is DecisionKind.WIDEN and d.accepted)
         return tuple(each.first for each in kept if each.first not in stored)
+
+    @cached_property
+    def images(self) -> tuple[ImageLayout, ...]:
+        """Which images lie with channels last, for which convolutions, and what is rearranged."""
+        if self.record.aten is None:
+            return ()
+        from plait_fx_passes import image_layouts
+
+        return image_layouts(self.record.aten.graph)
+
+    @cached_property
+    def images_total(self) -> str:
+        """How many images lie with channels last, for what, and at what price; in a few lines."""
+        if not self.images:
+            return ""
+        from plait_fx_passes import summarize_layouts
+
+        return summarize_layouts(self.images)
 
     @property
     def saved(self) -> tuple[SavedTensor, ...]:

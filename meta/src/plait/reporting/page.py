@@ -187,13 +187,31 @@ def _graph(graph: GraphReport, number: int) -> str:
     )
     columns = "".join(_pane(pane, index, keys) for index, pane in enumerate(panes))
     reason = f'<p class="reason">{_text(graph.reason)}</p>' if graph.reason else ""
-    reason += _saved(graph)
+    reason += _images(graph) + _saved(graph)
     return (
         f'<section class="graph" id="graph{number}"><div class="graphhead">'
         f"<h2>{_text(graph.name)}</h2>{_badge(graph)}"
         f"<span class='facts'>{_text(_facts(graph))}</span>"
         f'<div class="toggles">{buttons}</div></div>{reason}'
         f'<div class="panes">{columns}</div></section>'
+    )
+
+
+def _images(graph: GraphReport) -> str:
+    """A table of what became of the images, in the order of the graph."""
+    if not graph.images:
+        return ""
+    rows = "".join(
+        f"<tr><td><code>{_text(each.name)}</code></td><td>{_text(each.type)}</td>"
+        f"<td>{_text(each.role.value)}</td><td>{_text(each.why)}</td>"
+        f"<td class='where'>{_text(each.line)}</td></tr>"
+        for each in graph.images
+    )
+    total = " · ".join(line.strip() for line in graph.images_total.splitlines())
+    return (
+        f"<details class='notes saved'><summary>Layouts <span>{_text(total)}</span></summary>"
+        "<table><thead><tr><th>value</th><th>type</th><th>lies</th><th>why</th><th>line</th></tr>"
+        f"</thead><tbody>{rows}</tbody></table></details>"
     )
 
 

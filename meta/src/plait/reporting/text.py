@@ -125,6 +125,7 @@ def _graph(graph: GraphReport) -> str:
     if graph.external_calls:
         calls = Counter(graph.external_calls)
         facts.append("calls " + ", ".join(f"{op} ×{n}" for op, n in calls.items()))
+    facts += graph.images_total.splitlines()
     if graph.saved_total:
         facts.append(graph.saved_total)
         facts += _saved(graph)

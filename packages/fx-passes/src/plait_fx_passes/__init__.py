@@ -38,6 +38,12 @@ from plait_fx_passes.errors import (
     ProgramRaisesError,
     VerificationError,
 )
+from plait_fx_passes.image_layouts import (
+    ImageLayout,
+    ImageRole,
+    image_layouts,
+    summarize_layouts,
+)
 from plait_fx_passes.open_sizes import Conditions, refuse_open_surroundings, runner
 from plait_fx_passes.passes.base import Fuel, Pass, PassContext
 from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
@@ -103,6 +109,8 @@ __all__ = [
     "GradientProgram",
     "GraphTextError",
     "Held",
+    "ImageLayout",
+    "ImageRole",
     "InputItself",
     "InputSource",
     "InputView",
@@ -145,6 +153,7 @@ __all__ = [
     "differentiates",
     "find_bad_rewrite",
     "flattened",
+    "image_layouts",
     "in_pieces",
     "is_direct",
     "is_written_variant",
@@ -162,6 +171,7 @@ __all__ = [
     "run_pieces",
     "run_written_variant",
     "runner",
+    "summarize_layouts",
     "tensors_written",
     "to_aten",
     "to_joint",

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import Argument
 
 from plait_fx_passes.aliasing import is_view
+from plait_fx_passes.image_layouts import ImageRole, note_layout, without_note
 from plait_fx_passes.layouts import (
     is_dense,
     memory_order,
@@ -147,9 +148,24 @@ def _follows(node: fx.Node) -> bool:
     return not op_info(target).random and not is_view(node)
 
 
-def _pays(graph: fx.Graph, convolutions: Mapping[fx.Node, _Convolution]) -> bool:
-    """Whether fewer elements are rearranged for operators and results that want them as they
-    were than convolutions need not rearrange themselves."""
+@dataclass(frozen=True, slots=True)
+class _Balance:
+    """Elements that convolutions need not rearrange themselves, and those that are rearranged for
+    operators and results that want them as they were."""
+
+    spared: int
+    moved: int
+
+    @property
+    def pays(self) -> bool:
+        return self.spared > self.moved
+
+    def __str__(self) -> str:
+        return f"{self.moved:,} elements would be rearranged to spare {self.spared:,}"
+
+
+def _balance(graph: fx.Graph, convolutions: Mapping[fx.Node, _Convolution]) -> _Balance:
+    """What laying images out would spare and cost."""
     last: set[fx.Node] = set()
     moved: set[fx.Node] = set()
     spared = 0
@@ -165,7 +181,7 @@ def _pays(graph: fx.Graph, convolutions: Mapping[fx.Node, _Convolution]) -> bool
                 last.add(node)
             elif not _shrinks(node):
                 moved |= {each for each in node.all_input_nodes if each in last}
-    return spared > sum(_elements(each) for each in moved)
+    return _Balance(spared, sum(_elements(each) for each in moved))
 
 
 def _values(node: fx.Node) -> list[torch.Tensor]:
@@ -212,7 +228,13 @@ def _lay_out(context: PassContext) -> None:
         return
     found = (_convolution_of(n) for n in context.graph.nodes if n.target in _IMAGES)
     convolutions = {each.node: each for each in found if each is not None}
-    if not _pays(context.graph, convolutions) or not context.fuel.take():
+    balance = _balance(context.graph, convolutions)
+    if not balance.pays:
+        for each in convolutions.values():
+            if each.prefers:
+                note_layout(each.node, ImageRole.REFUSED, str(balance))
+        return
+    if not context.fuel.take():
         return
     context.rewrites += 1
     writer = _Writer(context.graph, mode, convolutions)
@@ -244,6 +266,9 @@ class _Writer:
         if convolution is not None and self._wants(convolution):
             for image in dict.fromkeys(convolution.images):
                 self._replace(node, image, self._with_channels_last(image, node))
+            why = "oneDNN takes" if convolution.prefers else "it takes"
+            why += " images as they are"
+            note_layout(node, ImageRole.WANTED, why)
         elif not any(each in self._before for each in node.all_input_nodes):
             if not _is_copy_to_view(node):
                 return
@@ -261,6 +286,13 @@ class _Writer:
         elif not _lies_alike(value, before):
             self._before[node] = before
             node.meta = {**node.meta, "val": value}
+            if convolution is None:
+                self._note_kept(node)
+
+    def _note_kept(self, node: fx.Node) -> None:
+        if node.target is not operator.getitem and _is_image(node) and not is_view(node):
+            names = ", ".join(each.name for each in node.all_input_nodes if each in self._before)
+            note_layout(node, ImageRole.KEPT, f"follows {names}")
 
     def _is_changed(self, copy: fx.Node) -> bool:
         return any(each in self._before for each in copy.all_input_nodes)
@@ -271,6 +303,7 @@ class _Writer:
         following = view.next
         made = self._call(following, aten.clone.default, (view,), {"memory_format": layout}, view)
         view.replace_all_uses_with(made, lambda user: user is not made)
+        note_layout(made, ImageRole.KEPT, "it is copied anyway")
         self._before[made] = view.meta["val"]
         self._restored[made] = view
 
@@ -288,6 +321,7 @@ class _Writer:
             return image
         if image not in self._last:
             made = self._call(user, aten.clone.default, (image,), {"memory_format": layout}, image)
+            note_layout(made, ImageRole.MADE, f"for {user.name}")
             self._last[image] = made
         return self._last[image]
 
@@ -317,12 +351,18 @@ class _Writer:
             return self._call(user, aten.as_strided.default, places, {}, node)
         order = memory_order(before)
         inverse = [order.index(axis) for axis in range(before.dim())]
-        dense = {"memory_format": torch.contiguous_format}
         if before.is_contiguous():
-            return self._call(user, aten.clone.default, (node,), dense, node)
+            return self._copied_back(user, node, node)
         turned = self._call(user, aten.permute.default, (node, order), {}, node)
-        copied = self._call(user, aten.clone.default, (turned,), dense, node)
+        copied = self._copied_back(user, turned, node)
         return self._call(user, aten.permute.default, (copied, inverse), {}, node)
+
+    def _copied_back(self, user: fx.Node, node: fx.Node, source: fx.Node) -> fx.Node:
+        dense = {"memory_format": torch.contiguous_format}
+        made = self._call(user, aten.clone.default, (node,), dense, source)
+        why = "handed out as in eager" if user.op == "output" else f"{user.name} takes it so"
+        note_layout(made, ImageRole.RESTORED, why)
+        return made
 
     def _call(
         self,
@@ -336,7 +376,7 @@ class _Writer:
         name = op._schema.name.split("::")[1]
         with self._graph.inserting_before(user):
             made = self._graph.create_node("call_function", op, args, dict(kwargs), name=name)
-        made.meta = {key: value for key, value in source.meta.items() if key != "val"}
+        made.meta = without_note(source.meta)
         made.meta["val"] = recompute(self._mode, made)
         return made
 
