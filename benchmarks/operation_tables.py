@@ -137,6 +137,8 @@ def markdown(results: Mapping[str, Any]) -> str:
         for name, sizes in rows.items():
             cells = [cell for size in shown for cell in _cells(sizes.get(size))]
             lines.append(f"| {name} | {' | '.join(cells)} |")
+        known = [f"- {row.name}: {row.slower}." for row in GROUPS[group] if row.slower]
+        lines += ["", "Known to be slower:", "", *known] if known else []
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
