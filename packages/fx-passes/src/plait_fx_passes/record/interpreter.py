@@ -23,6 +23,7 @@ from plait_fx_passes.record.inputs import InputTable, SharedStorageWritten
 from plait_fx_passes.record.kernels import KernelRefusal
 from plait_fx_passes.record.numbers import NumberReadError, is_number
 from plait_fx_passes.record.recorder import Recorder
+from plait_fx_passes.record.scaling import scaling_rule
 from plait_utils.fake import FakeMode
 from plait_utils.interrupts import stop_if_interrupted
 
@@ -75,12 +76,23 @@ def _inherited(node: fx.Node) -> dict[str, object]:
 
 
 class Interpreter:
-    """Runs the torch-level graph once, node by node, on the recorder's fake tensors."""
+    """Runs the torch-level graph once, node by node, on the recorder's fake tensors.
 
-    def __init__(self, gm: fx.GraphModule, recorder: Recorder, table: InputTable) -> None:
+    ``scales`` says that tensors which are given for numbers may be multiplied by instead.
+    """
+
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        recorder: Recorder,
+        table: InputTable,
+        *,
+        scales: bool = False,
+    ) -> None:
         self._gm = gm
         self._recorder = recorder
         self._arguments = iter(table.arguments)
+        self._scales = scales
         self._values: dict[fx.Node, object] = {}
 
     def run(self, look: Look | None = None) -> object:
@@ -115,6 +127,9 @@ class Interpreter:
         args = cast("tuple[object, ...]", self._argument(node.args))
         kwargs = cast("dict[str, object]", self._argument(node.kwargs))
         with recorder:
+            scaled = scaling_rule(node.target, args, kwargs) if self._scales else None
+            if scaled is not None:
+                return scaled()
             if node.op == "call_function":
                 assert callable(node.target)
                 rule = rule_of(node.target) if any(map(is_number, kwargs.values())) else None

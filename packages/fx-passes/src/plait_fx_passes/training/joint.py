@@ -156,7 +156,9 @@ def _record(
     before = _followed(table)
     grad_mode = torch.is_grad_enabled()
     try:
-        returned = plain(Interpreter(gm, recorder, table).run())
+        # Rounded as what takes sums of products apart is, not as eager's kernels are.
+        scales = torch.ops.aten.addcmul.default in decompositions
+        returned = plain(Interpreter(gm, recorder, table, scales=scales).run())
     finally:
         torch.set_grad_enabled(grad_mode)
     flat, spec = tree_flatten(returned)

@@ -125,7 +125,7 @@ def _cuts(
             found.append(_Cut(numbers[node], dict(_tensors(live, numbers[node], numbers, error))))
 
         try:
-            Interpreter(gm, recorder, table).run(look)
+            Interpreter(gm, recorder, table, scales=True).run(look)
         except SharedStorageWritten:
             raise error from None
         except AtenTraceError as other:
