@@ -57,7 +57,8 @@ class JointGraph:
     def flat(self) -> AtenGraph:
         """The joint graph as a program of its own, for passes, printers and verifiers.
 
-        Its inputs are placeholders in order, its outputs the results; nothing is written back.
+        Its inputs are placeholders in order, its outputs the results. Nothing is written back, but
+        where there are no tangents and so no more than the program.
         """
         count = self.input_count + len(self.tangents)
         results = len(self.program.results)
@@ -65,6 +66,7 @@ class JointGraph:
             graph=self.graph,
             inputs=tuple(UserInput(index) for index in range(count)),
             outputs=tuple(Computed(index) for index in range(results)),
+            mutations=() if self.tangents else self.program.mutations,
         )
 
     def replace_graph(self, graph: fx.Graph) -> JointGraph:
