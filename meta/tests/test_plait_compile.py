@@ -168,13 +168,14 @@ def test_an_embedding_index_out_of_range_raises():
 def test_a_graph_break_continues_correctly(capsys):
     def program(x):
         y = torch.sin(x) * 2
-        print("sum is", float(y.sum()) > -100)
+        if float(y.sum()) > -100:
+            print("large")
         return torch.cos(y) + 1
 
     fast = plait.compile(program)
     x = torch.randn(32)
     torch.testing.assert_close(fast(x), program(x))
-    assert capsys.readouterr().out == "sum is True\nsum is True\n"
+    assert capsys.readouterr().out == "large\nlarge\n"
     report = plait.report(fast)
     assert report.breaks
     assert report.breaks[0].code.startswith("GB")
@@ -195,7 +196,7 @@ def test_a_branch_on_a_tensor_takes_the_right_side():
 
 def test_fullgraph_raises_at_a_break():
     def program(x):
-        return x + x.sum().item()
+        return x[: int(x.sum().item())]
 
     with pytest.raises(Exception, match="fullgraph"):
         plait.compile(program, fullgraph=True)(torch.ones(3))

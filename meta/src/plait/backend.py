@@ -63,6 +63,11 @@ class GraphCompiler:
         return self.request.backend in _TARGETS
 
     @property
+    def takes_floats(self) -> bool:
+        """Whether graphs may compute with floats that they read from their tensors."""
+        return not self.has_static_sizes or self.request.backend != Target.TRITON.value
+
+    @property
     def orders_draws(self) -> bool:
         """Whether what it compiles draws random numbers as the graph does, in its order."""
         return isinstance(self.request.backend, str)
@@ -93,7 +98,43 @@ class GraphCompiler:
 
             if is_symbolic(captured):
                 return self._by_shape(name, captured, capture)
-        return self._kept(self.compile(name, captured, example_inputs, capture))
+        return self._runner(name, captured, example_inputs, capture)
+
+    def _runner(
+        self,
+        name: str,
+        captured: fx.GraphModule,
+        example_inputs: Sequence[torch.Tensor],
+        capture: object,
+        origin: fx.GraphModule | None = None,
+    ) -> Runner:
+        """What runs a graph, whole or in parts, of which records are kept."""
+        stages = self._stages(name)
+        try:
+            made = self._compiled(captured, example_inputs, capture, stages)
+        except StageStopped as stopped:
+            in_parts = self._in_parts(name, captured, example_inputs, capture)
+            if in_parts is not None:
+                return in_parts
+            made = self._as_captured(captured, example_inputs, stages, stopped)
+        return self._kept(made if origin is None else replace(made, origin=origin))
+
+    def _in_parts(
+        self,
+        name: str,
+        captured: fx.GraphModule,
+        example_inputs: Sequence[torch.Tensor],
+        capture: object,
+    ) -> Runner | None:
+        """What runs a graph that a stage refuses from one number that it reads to the next."""
+        from plait.parts import in_parts
+        from plait.symbolic import has_open_sizes
+
+        if has_open_sizes(example_inputs):
+            return None  # it is tried with other sizes first
+        return in_parts(
+            captured, lambda part, number: self._by_shape(f"{name}.part{number}", part, capture)
+        )
 
     def _kept(self, compiled: CompiledGraph) -> Runner:
         with self._lock:
@@ -123,8 +164,7 @@ class GraphCompiler:
             recorded = needs_gradients(static) and not differentiates(static)
             if float in map(type, examples) and recorded:
                 raise NumbersRefusedError("gradients flow through the graph")
-            made = self.compile(f"{name}.{number}", static, examples, capture)
-            return self._kept(replace(made, origin=captured))
+            return self._runner(f"{name}.{number}", static, examples, capture, captured)
 
         def otherwise() -> Runner:
             folder = dump_folder(_folder_name(f"{name}.any"))
@@ -151,11 +191,25 @@ class GraphCompiler:
         and the examples have symbolic sizes, NumbersRefusedError where one fails and a float is
         among them.
         """
-        from plait.shapes import NumbersRefusedError
-        from plait.symbolic import FixedSizesError, has_open_sizes
+        stages = self._stages(name)
+        try:
+            return self._compiled(captured, example_inputs, capture, stages)
+        except StageStopped as stopped:
+            return self._as_captured(captured, example_inputs, stages, stopped)
 
+    def _stages(self, name: str) -> Stages:
+        verify = self.request.options.verify_stages
+        return Stages(name, Profile(), dump_folder(_folder_name(name)), verify)
+
+    def _compiled(
+        self,
+        captured: fx.GraphModule,
+        example_inputs: Sequence[torch.Tensor],
+        capture: object,
+        stages: Stages,
+    ) -> CompiledGraph:
+        """Compile one graph. Raises StageStopped."""
         backend, options = self.request.backend, self.request.options
-        stages = Stages(name, Profile(), dump_folder(_folder_name(name)), options.verify_stages)
         if not isinstance(backend, str) or backend not in _TARGETS:
             return _by_other(backend, captured, example_inputs, capture, stages)
         from plait.pipeline import compile_graph, compile_training_graph
@@ -163,21 +217,31 @@ class GraphCompiler:
         compile_it: Callable[..., CompiledGraph] = compile_graph
         if needs_gradients(captured):
             compile_it = partial(compile_training_graph, keeper=self)
-        try:
-            compiled = compile_it(
-                captured, example_inputs, stages=stages, target=_TARGETS[backend], options=options
-            )
-            self._refuse_fallback(compiled)
-        except StageStopped as stopped:
-            if has_open_sizes(example_inputs):
-                raise FixedSizesError(stopped.failure.message) from stopped
-            if float in map(type, example_inputs):
-                raise NumbersRefusedError(stopped.failure.message) from stopped
-            failure, reason = self.accept_failure(name, stopped)
-            run = at_user_lines(captured)
-            return stages.finish(captured, Outcome.EAGER, run, failure=failure, reason=reason)
+        compiled = compile_it(
+            captured, example_inputs, stages=stages, target=_TARGETS[backend], options=options
+        )
+        self._refuse_fallback(compiled)
         _log(compiled)
         return compiled
+
+    def _as_captured(
+        self,
+        captured: fx.GraphModule,
+        example_inputs: Sequence[torch.Tensor],
+        stages: Stages,
+        stopped: StageStopped,
+    ) -> CompiledGraph:
+        """A graph that a stage refused, as it is, and a warning; raises as `compile` says."""
+        from plait.shapes import NumbersRefusedError
+        from plait.symbolic import FixedSizesError, has_open_sizes
+
+        if has_open_sizes(example_inputs):
+            raise FixedSizesError(stopped.failure.message) from stopped
+        if float in map(type, example_inputs):
+            raise NumbersRefusedError(stopped.failure.message) from stopped
+        failure, reason = self.accept_failure(stages.name, stopped)
+        run = at_user_lines(captured)
+        return stages.finish(captured, Outcome.EAGER, run, failure=failure, reason=reason)
 
     def _raise_if_asked(self, name: str, stopped: StageStopped) -> None:
         failure = stopped.failure

@@ -113,6 +113,7 @@ def _compile_function(
         dynamic=request.dynamic,
         recompile_limit=request.options.recompile_limit,
         data_dependent=not compiler.has_static_sizes,
+        data_floats=compiler.takes_floats,
         orders_draws=compiler.orders_draws,
         profile=compiler.profile,
     )

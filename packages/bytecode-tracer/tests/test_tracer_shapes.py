@@ -161,6 +161,22 @@ def test_data_dependent_sizes_stay_in_the_graph():
     assert not made.breaks
 
 
+@pytest.mark.parametrize(
+    ("settings", "floats", "sizes"),
+    [
+        ({}, 0, 0),
+        ({"data_dependent": False}, 0, 1),
+        ({"data_dependent": False, "data_floats": False}, 1, 1),
+    ],
+)
+def test_floats_that_depend_on_data_stay_in_the_graph_where_sizes_break_it(settings, floats, sizes):
+    calls = [(torch.tensor([1.5, 2.5]),), (torch.tensor([4.0, 0.5]),)]
+    made = run(lambda x: x / max(x.sum().item(), 1.0), *calls, **settings)
+    assert len(made.breaks) == floats
+    made = run(lambda x: (x * 2).nonzero() + 1, *calls, **settings)
+    assert len(made.breaks) == sizes
+
+
 def test_what_is_assumed_of_data_breaks_the_graph():
     made = run(lambda x: x[x > 0] + torch.ones(2), (torch.tensor([1.0, -1, 2]),),
                (torch.tensor([-1.0, 1.0, -2]),))  # fmt: skip

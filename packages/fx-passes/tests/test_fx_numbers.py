@@ -1,5 +1,6 @@
 """Numbers that each call gives, and operators over lists of tensors."""
 
+import math
 import operator
 
 import pytest
@@ -36,6 +37,9 @@ USES = {
     "filled": lambda x, a: torch.full((2,), a),
     "clamp": lambda x, a: x.clamp(min=a),
     "list": lambda x, a: torch._foreach_mul([x, x], [a, a + 1])[1],
+    "interpolation": lambda x, a: torch.lerp(x, x * 2, a),
+    "power": lambda x, a: x**a,
+    "power of it": lambda x, a: (a**x).pow_(a),
 }
 
 
@@ -52,10 +56,51 @@ def test_arithmetic_of_numbers_is_nodes():
     assert targets(graph) == [operator.sub, torch.ops.aten.mul.Tensor]
 
 
+def written(names, build):
+    """A graph as a tracer makes it: its placeholders, and nodes that `build` makes of these."""
+    graph = fx.Graph()
+    graph.output(build(graph, *map(graph.placeholder, names)))
+    return fx.GraphModule({}, graph)
+
+
+@pytest.mark.parametrize("values", [(0.5, 2.0), (2.0, 0.5), (math.nan, 1.0), (-0.0, 0.0)])
+@pytest.mark.parametrize("choose", [max, min])
+def test_the_greater_and_the_less_of_two_numbers_are_those_of_python(choose, values):
+    def build(graph, x, a, b):
+        read = graph.call_method("item", (x,))
+        chosen = graph.call_function(choose, (a, b))
+        return chosen, graph.call_function(choose, (read, 1.0)), graph.call_method("add", (x, a))
+
+    gm = written("xab", build)
+    graph = fx_passes.to_aten(gm, [torch.ones(()), 1.5, 2.5])
+    fx_passes.verify(graph)
+    assert "output 0 is the number in result 0" in fx_passes.print_aten(graph)
+    x = torch.tensor(values[0])
+    found = fx_passes.wrap_runtime(graph, graph.module())(x, *values)
+    expected = gm(x, *values)
+    assert [type(each) for each in found] == [float, float, torch.Tensor]
+    assert list(map(str, found)) == list(map(str, expected))
+
+
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor])
+@pytest.mark.parametrize("options", [{}, {"dtype": torch.float16}, {"device": "cpu"}])
+def test_a_tensor_is_made_of_a_number(make, options):
+    gm = written("xa", lambda graph, x, a: (graph.call_function(make, (a,), options),))
+    graph = fx_passes.to_aten(gm, [torch.ones(()), 1.5])
+    fx_passes.verify(graph)
+    (found,) = fx_passes.wrap_runtime(graph, graph.module())(torch.ones(()), 0.1)
+    torch.testing.assert_close(found, make(0.1, **options), rtol=0, atol=0)
+
+
+def test_numbers_are_returned():
+    graph = traced(lambda x, a: (x + 1, a, a * 2 - 1), torch.ones(2), 1.5)
+    found = fx_passes.wrap_runtime(graph, graph.module())(torch.ones(2), 0.1)
+    assert found[1:] == (0.1, 0.1 * 2 - 1)
+
+
 REFUSED = {
-    "branch": lambda x, a: torch.lerp(x, x, a),
-    "power": lambda x, a: x**a,
-    "returned": lambda x, a: (x + 1, a),
+    "size": lambda x, a: torch.arange(a),
+    "checked": lambda x, a: torch.nn.functional.softshrink(x, a),
 }
 
 
@@ -85,7 +130,7 @@ def test_the_element_of_a_tensor_is_a_number(name, dtype):
         assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("name", ["branch", "returned"])
+@pytest.mark.parametrize("name", REFUSED)
 def test_an_element_that_decides_is_refused(name):
     with pytest.raises(fx_passes.AtenTraceError):
         traced(lambda x, a: REFUSED[name](x, a.item()), torch.ones(2), torch.ones(()))
@@ -96,6 +141,44 @@ def test_a_number_read_from_a_tensor_stays_out_of_what_a_backward_needs():
     gm = fx.symbolic_trace(lambda x, a: torch.add(x, x, alpha=a))
     with pytest.raises(fx_passes.AtenTraceError, match="number"):
         fx_passes.to_joint(gm, [x, a])
+
+
+FOLLOWED = {
+    "product": lambda x, a: x * a,
+    "quotient": lambda x, a: a / x,
+    "in place": lambda x, a: (x * 1).mul_(a).div_(a + 1),
+    "clamped": lambda x, a: x.clamp(min=a),
+    "scaled softmax": lambda x, a: torch.softmax(x * a, -1) * x,
+    "slope": lambda x, a: torch.nn.functional.leaky_relu(x - 1, a),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_program_that_differentiates_does_so_by_numbers_that_it_reads(name):
+    def build(graph, x, a):
+        result = graph.call_function(FOLLOWED[name], (x, graph.call_method("item", (a,))))
+        total = graph.call_method("sum", (result,))
+        gradients = graph.call_function(torch.autograd.grad, (total, [x]))
+        return (graph.call_function(operator.getitem, (gradients, 0)),)
+
+    gm = written("xa", build)
+    x = torch.rand(3, 4, dtype=torch.float64).add(0.5).requires_grad_()
+    graph = fx_passes.to_aten(gm, [x, torch.tensor(1.5, dtype=torch.float64)])
+    fx_passes.verify(graph)
+    for value in (0.25, 1.0, 3.0):
+        a = torch.tensor(value, dtype=torch.float64)
+        found = fx_passes.wrap_runtime(graph, graph.module())(x, a)
+        torch.testing.assert_close(found, gm(x, a))
+
+
+def test_a_derivative_that_decides_by_a_number_is_refused():
+    def build(graph, x, a):
+        result = graph.call_function(torch.pow, (x, graph.call_method("item", (a,))))
+        total = graph.call_method("sum", (result,))
+        return (graph.call_function(torch.autograd.grad, (total, [x])),)
+
+    with pytest.raises(fx_passes.AtenTraceError, match="is needed"):
+        fx_passes.to_aten(written("xa", build), [torch.ones(2, requires_grad=True), torch.ones(())])
 
 
 LISTS = {

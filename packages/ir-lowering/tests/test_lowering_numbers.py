@@ -1,5 +1,6 @@
 """Numbers that each call gives, and results that are written over inputs."""
 
+import math
 import operator
 from types import SimpleNamespace
 
@@ -67,6 +68,37 @@ def test_the_element_of_a_tensor_is_a_number(dtype):
     x, rate = torch.tensor([1.0, 2.0, 4.0]), torch.tensor(0.3, dtype=dtype)
     (found,) = interpret(loops, [x, torch.zeros((), dtype=torch.float64), rate])
     assert torch.equal(found, torch.add(x * -rate.item(), x, alpha=rate.item()))
+
+
+@pytest.mark.parametrize("choose", [max, min])
+@pytest.mark.parametrize("value", [0.3, 2.0, 1.0, math.nan])
+def test_the_greater_and_the_less_of_two_numbers_are_those_of_python(choose, value):
+    def build(graph, x, number):
+        for operands in ((number, 1.0), (1.0, number)):
+            chosen = graph.call_function(choose, operands)
+            yield graph.call_function(aten.mul.Tensor, (x, chosen))
+
+    loops = lower(graph_of(lambda *given: tuple(build(*given)), torch.float64))
+    verify(loops)
+    assert parse_graph(print_graph(loops)) == loops
+    x = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
+    found = interpret(loops, [x, torch.tensor(value, dtype=torch.float64)])
+    for result, operands in zip(found, ((value, 1.0), (1.0, value)), strict=True):
+        assert torch.equal(result.nan_to_num(), (x * choose(*operands)).nan_to_num())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_a_power_by_a_number_is_that_of_eager(dtype):
+    def build(graph, x, number):
+        return (graph.call_function(aten.pow.Tensor_Scalar, (x, number)),)
+
+    loops = lower(graph_of(build, dtype))
+    verify(loops)
+    for values in ([1.0, 2.0, 0.25], [-0.0, math.inf, -math.inf], [-2.0, 0.0, math.nan]):
+        x = torch.tensor(values, dtype=dtype)
+        for exponent in (0.0, 0.5, -0.5, 1.0, 2.0, 3.0, -1.0, -2.0, 0.3):
+            (found,) = interpret(loops, [x, torch.tensor(exponent, dtype=torch.float64)])
+            torch.testing.assert_close(found, x**exponent, equal_nan=True)
 
 
 def test_a_number_does_not_go_to_an_external_call():

@@ -105,9 +105,12 @@ class Attempt:
         is_last = not self.settings.fullgraph and len(self.known) >= self._specific()
 
         def policy() -> Policy:
-            depends = self.settings.data_dependent and dynamic is not False
+            may = dynamic is not False
+            depends = self.settings.data_dependent and may
+            floats = self.settings.data_floats and may
             orders = self.settings.orders_draws
-            return Policy(dynamic, self.history, self.marks, depends, self.checks, orders, is_last)
+            marks, checks = self.marks, self.checks
+            return Policy(dynamic, self.history, marks, depends, floats, checks, orders, is_last)
 
         capture: Capture | None = None
         try:

@@ -48,6 +48,7 @@ class CompiledFunction:
             since an earlier call was traced; True, all that is passed; False, none.
         data_dependent: whether graphs may have numbers and sizes that depend on data, as
             `nonzero` and `item` give them; they break the graph otherwise.
+        data_floats: whether graphs may have at least floats that depend on data.
         orders_draws: whether what the backend makes draws random numbers in the order of the
             graph, from torch's generators; graphs may then set these between two draws, by
             operators `plait_random.*` that are tagged as random, and break there otherwise.
@@ -71,13 +72,14 @@ class CompiledFunction:
         recompile_limit: int = 8,
         native_guards: bool = True,
         data_dependent: bool = True,
+        data_floats: bool = True,
         orders_draws: bool = False,
         profile: Profile | None = None,
         settings: Settings | None = None,
     ) -> None:
         self._settings = settings or Settings(
             *(backend, fullgraph, dynamic, recompile_limit, native_guards, data_dependent),
-            *(orders_draws, profile or Profile()),
+            *(data_floats, orders_draws, profile or Profile()),
         )
         self.function = function
         self.__name__ = function.__name__

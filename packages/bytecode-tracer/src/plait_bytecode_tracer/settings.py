@@ -30,6 +30,7 @@ class Settings:
     recompile_limit: int = 8
     native_guards: bool = True
     data_dependent: bool = True
+    data_floats: bool = True
     orders_draws: bool = False
     profile: Profile = field(default_factory=Profile)
     continuations: dict[Hashable, CompiledFunction] = field(default_factory=dict)

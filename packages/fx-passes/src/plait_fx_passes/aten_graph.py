@@ -113,9 +113,10 @@ class Followed(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """User output that is the graph's result number ``result``."""
+    """User output that is the graph's result number ``result``, or the number that this holds."""
 
     result: int
+    is_number: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def print_aten(graph: AtenGraph) -> str:
             lines.append(
                 f"  where %{name} is {source.numel} elements of %{names[source.of]}'s storage"
             )
-    if any(not isinstance(source, Computed) for source in graph.outputs):
+    if not all(isinstance(each, Computed) and not each.is_number for each in graph.outputs):
         lines += [
             f"  output {index} is {_format_output(source, names)}"
             for index, source in enumerate(graph.outputs)
@@ -127,7 +127,7 @@ def print_aten(graph: AtenGraph) -> str:
 
 def _format_output(source: OutputSource, names: list[str]) -> str:
     if isinstance(source, Computed):
-        return f"result {source.result}"
+        return f"{'the number in ' if source.is_number else ''}result {source.result}"
     if isinstance(source, InputItself):
         return f"%{names[source.input]} itself"
     if isinstance(source, InputView):

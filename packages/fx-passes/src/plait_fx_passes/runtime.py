@@ -279,6 +279,8 @@ def _builder(source: OutputSource) -> Rebuild:
         return lambda inputs, results: value
     if isinstance(source, Computed):
         position = source.result
+        if source.is_number:
+            return lambda inputs, results: results[position].item()
         return lambda inputs, results: results[position]
     if isinstance(source, Repeated):  # filled in once all others are built
         return lambda inputs, results: None

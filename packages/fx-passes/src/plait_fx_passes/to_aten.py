@@ -19,7 +19,6 @@ from plait_fx_passes.record.inputs import (
     attribute_names,
 )
 from plait_fx_passes.record.interpreter import Interpreter, add_arguments, fake_mode_of, plain
-from plait_fx_passes.record.numbers import NumberReadError, is_number
 from plait_fx_passes.record.outputs import finish
 from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
@@ -92,8 +91,6 @@ def _record(
         with below_autograd(), torch.set_grad_enabled(grad_mode):
             returned = plain(interpreter.run())
             leaves, spec = tree_flatten(returned)
-            if any(map(is_number, leaves)):
-                raise NumberReadError("the program returns a number that it is given")
             results = finish(recorder, table, leaves)
     finally:
         torch.set_grad_enabled(grad_mode)

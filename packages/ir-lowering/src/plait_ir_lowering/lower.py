@@ -40,6 +40,9 @@ _ARITHMETIC: dict[Any, str] = {
 }
 """What is computed of numbers that each call gives."""
 
+_CHOICES: dict[Any, str] = {max: "gt", min: "lt"}
+"""How Python's `max` and `min` compare the second number with the first, to take it."""
+
 
 def lower(
     aten_graph: fx.Graph | fx.GraphModule,
@@ -117,6 +120,10 @@ def _lower_call(ctx: LoweringContext, node: fx.Node, known: dict[fx.Node, Lowere
     if node.target in _ARITHMETIC:
         operands = [_number(ctx, each, known) for each in node.args]
         return NumberExpr(Op(_ARITHMETIC[node.target], operands))
+    if node.target in _CHOICES:
+        first, second = (_number(ctx, each, known) for each in node.args)
+        is_second = Op(_CHOICES[node.target], [second, first])
+        return NumberExpr(Op("where", [is_second, second, first]))
     if not isinstance(node.target, OpOverload):
         raise ctx.error("it is not an ATen operator")
     rule = rule_of(node.target)

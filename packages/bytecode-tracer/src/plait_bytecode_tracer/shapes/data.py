@@ -41,13 +41,14 @@ def number_in(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | N
     before = number_before(state, tensor) if _may_read(state, fake) else None
     if before is not None:
         return _as_read(before, reader)
-    if not state.policy.data_dependent:
+    is_float, is_bool = fake.is_floating_point(), fake.dtype is torch.bool
+    policy = state.policy
+    if not (policy.data_dependent or (policy.data_floats and is_float)):
         return None
     if reader == "tolist" and fake.dim() == 1 and isinstance(fake.shape[0], int):
-        return _read(state, "tolist", tensor)
+        return _read(state, "tolist", tensor) if policy.data_dependent else None
     if fake.numel() != 1 or fake.dtype is torch.uint64:
         return None
-    is_float, is_bool = fake.is_floating_point(), fake.dtype is torch.bool
     if reader in ("item", "tolist") or reader == ("float" if is_float else "int"):
         if is_bool and reader == "int":
             return None

@@ -49,6 +49,7 @@ class Policy:
         history: the earlier traces; this one is added to it by `remember`.
         marks: what was said of arguments by name.
         data_dependent: whether graphs may compute numbers and sizes that depend on data.
+        data_floats: whether they may compute floats that do.
         checks: where graphs may check what is expected of data, and fail.
         orders_draws: whether graphs may set random generators between what they draw.
         is_last: whether no further specialisation can be made: what has changed breaks the graph
@@ -59,6 +60,7 @@ class Policy:
     history: History = field(default_factory=History)
     marks: Mapping[str, Mark] = field(default_factory=dict)
     data_dependent: bool = False
+    data_floats: bool = False
     checks: Checks = Checks.ANYWHERE
     orders_draws: bool = False
     is_last: bool = False

@@ -36,8 +36,10 @@ def _times(x: Tensor, factor: float) -> Tensor:
     return x if not is_number(factor) and factor == 1 else x * factor
 
 
-def lerp(x: Tensor, end: Tensor, weight: float) -> Tensor:
+def lerp(x: Tensor, end: Tensor, weight: float) -> object:
     """The two formulas are exact at both ends."""
+    if is_number(weight):
+        return NotImplemented
     if abs(weight) < 0.5:
         return x + (end - x) * weight
     return end - (end - x) * (1 - weight)
@@ -221,7 +223,7 @@ def nan_to_num(
 
 def power(x: Tensor, exponent: float) -> object:
     """The exponents that eager's kernel special-cases, in its formulas."""
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_floating_point or is_number(exponent):
         return NotImplemented
     if exponent == 2:
         return x * x

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from plait_fx_passes.layouts import span
 from plait_fx_passes.record.kernels import ask_kernel
+from plait_fx_passes.record.numbers import is_number
 
 _FAKE = (FakeTensor,)
 
@@ -40,6 +41,9 @@ def fake_result(
     Raises:
         KernelRefusal: eager's kernel raises.
     """
+    if torch.Tag.pointwise in func.tags:
+        args = [_stand_in(each) for each in args]
+        kwargs = {name: _stand_in(each) for name, each in kwargs.items()}
     if _has_fake_of_its_own(func):
         # Those programs call composite operators, and expect autograd to take them apart; it is
         # not to follow them.
@@ -55,6 +59,11 @@ def fake_result(
     if isinstance(result, (list, tuple)):
         return tuple(_as_computed(mode, *pair) for pair in zip(result, dtypes, strict=True))
     return _as_computed(mode, result, dtypes[0])
+
+
+def _stand_in(argument: object) -> object:
+    """Any number for one that each call gives, on which neither sizes nor dtypes depend."""
+    return 0.5 if is_number(argument) else argument
 
 
 def _as_left_empty(

@@ -15,13 +15,13 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.fx.node import Argument, map_arg
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from plait_fx_passes.errors import AtenTraceError, ProgramRaisesError
 from plait_fx_passes.record.fused_optimizers import rule_of
 from plait_fx_passes.record.inputs import InputTable, SharedStorageWritten
 from plait_fx_passes.record.kernels import KernelRefusal
-from plait_fx_passes.record.numbers import NumberReadError, is_number
+from plait_fx_passes.record.numbers import as_tensor, computed, is_number
 from plait_fx_passes.record.recorder import Recorder
 from plait_fx_passes.record.scaling import scaling_rule
 from plait_utils.fake import FakeMode
@@ -100,12 +100,11 @@ class Interpreter:
         for node in self._gm.graph.nodes:
             stop_if_interrupted()
             if node.op == "output":
-                return self._argument(node.args[0])
+                return self._returned(self._argument(node.args[0]))
             self._recorder.meta = _inherited(node)
             try:
                 self._values[node] = self._evaluate(node)
                 self._note_counts(node)
-                self._refuse_numbers(node)
                 if look is not None:
                     look(node, self._values)
             except (SharedStorageWritten, AtenTraceError):
@@ -132,6 +131,12 @@ class Interpreter:
                 return scaled()
             if node.op == "call_function":
                 assert callable(node.target)
+                number = computed(node.target, args)
+                if number is not None:
+                    return number
+                made = as_tensor(node.target, args, kwargs)
+                if made is not None:
+                    return made
                 rule = rule_of(node.target) if any(map(is_number, kwargs.values())) else None
                 if rule is not None and rule(*args, **kwargs) is not NotImplemented:
                     return None
@@ -141,14 +146,13 @@ class Interpreter:
             assert node.op == "call_module"
             return self._gm.get_submodule(str(node.target))(*args, **kwargs)
 
-    def _refuse_numbers(self, node: fx.Node) -> None:
-        """Numbers that each call gives stay out of what autograd records: its formulas decide
-        by the values of numbers."""
-        values = [self._values[each] for each in (*node.all_input_nodes, node)]
-        if not any(map(is_number, values)) or not torch.is_grad_enabled():
-            return
-        if any(isinstance(v, torch.Tensor) and v.requires_grad for v in tree_leaves(values)):
-            raise NumberReadError("a number that each call gives goes through autograd")
+    def _returned(self, value: object) -> object:
+        """What the program returns, with tensors that hold its numbers in the place of these."""
+
+        def held(leaf: object) -> object:
+            return self._recorder.holding(leaf) if is_number(leaf) else leaf
+
+        return tree_map(held, value)
 
     def _note_counts(self, node: fx.Node) -> None:
         """What the graph says of how autograd counts changes, which operators do not."""

@@ -17,7 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from plait_fx_passes.op_info import op_info
-from plait_fx_passes.record.numbers import is_number
+from plait_fx_passes.record.numbers import NumberReadError, is_number
 
 aten = torch.ops.aten
 
@@ -74,6 +74,8 @@ _UNTAGGED = frozenset(
 )
 # Operators that halve a dimension, or warn where there is one element to vary.
 _OF_TWO = frozenset({"aten::glu", "aten::std", "aten::std_mean", "aten::var", "aten::var_mean"})
+# Pointwise operators that refuse some numbers.
+_VALIDATING = frozenset({aten.softshrink.default})
 _EMPTY_INDEX = frozenset({aten.gather.default, aten.index_select.default})
 # Arguments that say which element, for which one 0 is in range, and that say how many.
 _POSITIONS = frozenset({"index", "indices"})
@@ -126,6 +128,8 @@ def ask_kernel(
     """
     if not _is_asked(func):
         return None
+    if func in _VALIDATING and any(map(is_number, args)):
+        raise NumberReadError(f"{func} raises for some numbers")
     try:
         described = tuple(map(_described, args))
         keywords = tuple((name, _described(value)) for name, value in kwargs.items())

@@ -11,8 +11,8 @@ too; whatever needs the value itself, to decide or to compute, refuses.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from typing import NoReturn, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import fx
@@ -21,9 +21,10 @@ from torch.fx.node import Argument
 from plait_fx_passes.errors import AtenTraceError
 
 ARITHMETIC: frozenset[Callable[..., object]] = frozenset(
-    (operator.add, operator.sub, operator.mul, operator.truediv, operator.neg)
+    (operator.add, operator.sub, operator.mul, operator.truediv, operator.neg, max, min)
 )
-"""What a graph computes with numbers."""
+"""What a graph computes with numbers, as Python does with floats: ``max`` and ``min`` of two give
+the first one unless the second is greater, or less."""
 
 
 class NumberReadError(AtenTraceError):
@@ -43,7 +44,7 @@ class NumberNode:
         node.meta["val"] = make(cls(node))
         return cast(torch.SymFloat, node.meta["val"])
 
-    def _applied(self, function: Callable[..., object], *others: NumberNode) -> NumberNode:
+    def applied(self, function: Callable[..., object], *others: NumberNode) -> NumberNode:
         operands: list[Argument] = [each.value for each in (self, *others)]
         last = next(each for each in operands if isinstance(each, fx.Node))
         made = last.graph.call_function(function, tuple(operands))
@@ -51,19 +52,19 @@ class NumberNode:
         return cast(NumberNode, NumberNode.of(made).node)
 
     def add(self, other: NumberNode) -> NumberNode:
-        return self._applied(operator.add, other)
+        return self.applied(operator.add, other)
 
     def sub(self, other: NumberNode) -> NumberNode:
-        return self._applied(operator.sub, other)
+        return self.applied(operator.sub, other)
 
     def mul(self, other: NumberNode) -> NumberNode:
-        return self._applied(operator.mul, other)
+        return self.applied(operator.mul, other)
 
     def float_truediv(self, other: NumberNode) -> NumberNode:
-        return self._applied(operator.truediv, other)
+        return self.applied(operator.truediv, other)
 
     def neg(self) -> NumberNode:
-        return self._applied(operator.neg)
+        return self.applied(operator.neg)
 
     def wrap_float(self, number: float) -> NumberNode:
         return NumberNode(number)
@@ -106,13 +107,40 @@ class NumberNode:
     def _decides(self, *others: NumberNode) -> NoReturn:
         self.guard_float(None, None)
 
+    # `max` and `min` of Python's compare: :func:`computed` takes them before they do.
     eq = ne = lt = le = gt = ge = _decides
-    pow = float_pow = floordiv = mod = round = ceil = floor = trunc = sym_max = sym_min = _decides
+    abs = pow = float_pow = floordiv = mod = round = ceil = floor = trunc = sym_max = sym_min = (
+        _decides
+    )
 
 
 def is_number(value: object) -> bool:
     """Whether a fake value is that of a number given at each call."""
     return isinstance(value, torch.SymFloat) and isinstance(value.node, NumberNode)
+
+
+def computed(function: object, operands: Sequence[object]) -> torch.SymFloat | None:
+    """What a function gives of two numbers, where it would compare them; None of all else."""
+    if function not in (max, min) or len(operands) != 2 or not any(map(is_number, operands)):
+        return None
+    if not all(is_number(each) or isinstance(each, int | float) for each in operands):
+        return None
+    one, two = (each.node if is_number(each) else NumberNode(each) for each in operands)  # type: ignore[attr-defined,arg-type]  # numbers, by now
+    make: Callable[[NumberNode], torch.SymFloat] = torch.SymFloat
+    return make(one.applied(function, two))
+
+
+def as_tensor(
+    function: object, operands: Sequence[object], options: Mapping[str, Any]
+) -> torch.Tensor | None:
+    """The tensor that ``torch.tensor`` makes of a number, whose value it would read; None of all
+    else."""
+    is_made = function in (torch.tensor, torch.as_tensor) and options.keys() <= {"dtype", "device"}
+    if not is_made or len(operands) != 1 or not is_number(operands[0]):
+        return None
+    dtype = options.get("dtype") or torch.get_default_dtype()
+    number = cast(float, operands[0])
+    return torch.scalar_tensor(number, dtype=dtype, device=options.get("device"))
 
 
 def node_of(number: torch.SymFloat) -> fx.Node | float:

@@ -111,11 +111,12 @@ def _add_outputs(
             if alias.parent is None:
                 bases.setdefault(id(storage), position)
     seen: dict[int, int] = {}
+    held = {id(each) for each in recorder.held}
     for position, output in enumerate(leaves):
         if not isinstance(output, torch.Tensor):
             results.outputs.append(Literal(output))
         elif id(output) in direct:
-            results.outputs.append(Computed(direct[id(output)]))
+            results.outputs.append(Computed(direct[id(output)], is_number=id(output) in held))
         elif id(output) in seen:
             results.outputs.append(Repeated(seen[id(output)]))
         else:

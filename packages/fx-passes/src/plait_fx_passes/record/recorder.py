@@ -88,6 +88,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """Whether what runs stands for an operator whose schema speaks of no writes: nobody counts
         those that it does."""
         self.view_writes: list[ViewWrite] = []
+        self.held: list[torch.Tensor] = []
+        """Those that hold numbers which the program returns."""
         self.unsaved: frozenset[Storage] = frozenset()
         """Memory that the backward must not read: inputs share it, and the program writes to it."""
         self._in_backward = False
@@ -127,6 +129,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def number(self, name: str) -> torch.SymFloat:
         """Add a placeholder for a number that each call gives anew."""
         return NumberNode.of(self._placeholder_node(name, None))
+
+    def holding(self, number: object) -> torch.Tensor:
+        """A tensor of one element that holds a number which the program returns."""
+        with self:
+            held = torch.scalar_tensor(cast(float, number), dtype=torch.float64)
+        self.held.append(held)
+        return held
 
     def _placeholder_node(self, name: str, value: FakeTensor | None) -> fx.Node:
         if self._last_placeholder is None:

@@ -14,7 +14,7 @@ from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, Rule, find_overload, lowers
 from plait_ir_lowering.rules.elementwise import elementwise, operand_values, through
-from plait_ir_lowering.tensors import TensorExpr, dimensions
+from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_dtype
 
 # ATen name → IR operation, of one operand that is promoted to a float.
@@ -174,6 +174,8 @@ def pow_scalar(ctx: LoweringContext, x: TensorExpr, exponent: Any) -> Lowered:
             return Op("mul", [a, a])
         if x.dtype is DType.f16:
             return Op("pow", [a, b])  # as ATen, which has no special cases here
+        if isinstance(exponent, NumberExpr):
+            return _power_of_each_call(a, b)
         if exponent == 3:
             return Op("mul", [through(Op("mul", [a, a]), x.dtype), a])
         if a.dtype.is_float and exponent == -2:
@@ -187,6 +189,15 @@ def pow_scalar(ctx: LoweringContext, x: TensorExpr, exponent: Any) -> Lowered:
         return Op("pow", [a, b])
 
     return elementwise(ctx, [x, exponent], compute, narrow_scalars=True)
+
+
+def _power_of_each_call(base: Value, exponent: Value) -> Value:
+    """Roots differ from the power in what they give of infinities and negative zeros."""
+    found = Op("pow", [base, exponent])
+    for name, number in (("rsqrt", -0.5), ("sqrt", 0.5)):
+        is_root = Op("eq", [exponent, constant(number, exponent.dtype)])
+        found = Op("where", [is_root, Op(name, [base]), found])
+    return found
 
 
 @lowers("pow.Tensor_Tensor", "pow.Scalar")
