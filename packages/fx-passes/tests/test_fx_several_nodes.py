@@ -256,3 +256,21 @@ def test_a_leaf_that_needs_no_more_gradients_is_not():
         out.sum().backward()
         found.append(x.grad)
     torch.testing.assert_close(found[1], found[0])
+
+
+def test_only_parts_that_run_are_compiled():
+    gm, compiled_results = trace(heads), []
+    joint, parts = parts_of(gm, head_inputs())
+
+    def compile_part(graph):
+        compiled_results.append(len(graph.results))
+        return graph.module()
+
+    run = wrap_training(joint, parts, parts.forward.module(), None, gm, compile_part=compile_part)
+    inputs = head_inputs()
+    expected = [each.detach().clone().requires_grad_(each.requires_grad) for each in inputs]
+    for _ in range(2):
+        sum(each.sum() for each in run(*inputs)).backward()
+        sum(each.sum() for each in heads(*expected)).backward()
+    torch.testing.assert_close([x.grad for x in inputs], [x.grad for x in expected])
+    assert sum(compiled_results) == 3  # each gradient is computed by one part

@@ -14,7 +14,7 @@ from plait_fx_passes.training.freeing import Pattern
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
 from plait_fx_passes.training.picking import Picker, picker
-from plait_fx_passes.training.pruning import prune
+from plait_fx_passes.training.pruning import Pruned, prune
 from plait_utils import dataclass, postponed_collections
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
@@ -70,6 +70,8 @@ class Backwards:
         self._extra = extra
         self._lock = threading.Lock()
         self._made: dict[Pattern | tuple[Pattern, frozenset[int]], _Part] = {}
+        self._needed: dict[Pattern, tuple[int, ...]] = {}
+        self._waiting: dict[tuple[Pattern, frozenset[int]], Pruned] = {}
         self._shapes = [
             Tangent(node.meta["val"]) for node in parts.backward.placeholders[len(parts.saved) :]
         ]
@@ -102,12 +104,42 @@ class Backwards:
         return part.gradients((*run(*part.saved(saved), *given), None))
 
     def needed(self, pattern: tuple[bool, ...]) -> tuple[int, ...]:
-        """Which of the saved tensors the backward for these tangents uses."""
-        part = self._made.get(pattern) or self._part(pattern, None)
-        return part.takes
+        """Which of the saved tensors the backward for these tangents uses; it may never run, where
+        several nodes share it, and is not compiled for that."""
+        part = self._made.get(pattern)
+        if part is not None:
+            return part.takes
+        takes = self._needed.get(pattern)
+        if takes is None:
+            reached = self._reached(pattern)
+            pruned = self._waiting[pattern, reached] = self._pruned(pattern, reached)
+            count = len(self._parts.saved)
+            takes = self._needed[pattern] = tuple(n for n in pruned.placeholders if n < count)
+        return takes
+
+    def _reached(self, given: tuple[bool, ...]) -> frozenset[int]:
+        """The inputs that the gradients of these tangents reach."""
+        return self._joint.flow.inputs([n for n, is_given in enumerate(given) if is_given])
+
+    def _wanted(self, reached: frozenset[int]) -> dict[int, int]:
+        """Of the results of the whole backward the gradients of these inputs, with the inputs."""
+        return {
+            place - self._joint.result_count: index
+            for index, place in enumerate(self._joint.gradients)
+            if place is not None and index in reached
+        }
+
+    def _pruned(self, given: tuple[bool, ...], reached: frozenset[int]) -> Pruned:
+        """The part of the backward that computes these gradients from these tangents."""
+        backward, saved = self._parts.backward, len(self._parts.saved)
+        wanted = self._wanted(reached)
+        if all(given) and len(wanted) == len(backward.results):
+            return Pruned(backward, tuple(range(saved + len(given))), tuple(range(len(wanted))))
+        absent = {saved + n for n, is_given in enumerate(given) if not is_given}
+        return prune(backward, saved, absent, wanted)
 
     def _part(self, given: tuple[bool, ...], inputs: frozenset[int] | None) -> _Part:
-        reached = self._joint.flow.inputs([n for n, is_given in enumerate(given) if is_given])
+        reached = self._reached(given)
         wanted = reached if inputs is None else reached & inputs
         with self._lock:
             part = self._made.get((given, wanted))
@@ -118,25 +150,14 @@ class Backwards:
 
     @postponed_collections()
     def _make(self, given: tuple[bool, ...], reached: frozenset[int]) -> _Part:
-        joint, backward, saved = self._joint, self._parts.backward, len(self._parts.saved)
-        wanted = {
-            place - joint.result_count: index
-            for index, place in enumerate(joint.gradients)
-            if place is not None and index in reached
-        }
-        run = self._whole
-        if all(given) and len(wanted) == len(backward.results):
-            graph = backward
-            takes, gradients = tuple(range(saved + len(given))), tuple(range(len(wanted)))
-        else:
-            absent = {saved + n for n, is_given in enumerate(given) if not is_given}
-            pruned = prune(backward, saved, absent, wanted)
-            graph, takes, gradients = pruned.graph, pruned.placeholders, pruned.gradients
-            run = None
+        saved, wanted = len(self._parts.saved), self._wanted(reached)
+        pruned = self._waiting.pop((given, reached), None) or self._pruned(given, reached)
+        graph, takes, gradients = pruned.graph, pruned.placeholders, pruned.gradients
+        run = self._whole if graph is self._parts.backward else None
         if run is None:
             run = runner(graph) if self._compile is None else self._compile(graph)
         places = {wanted[gradient]: place for place, gradient in enumerate(gradients)}
-        order = [places.get(index, _NONE) for index in range(joint.input_count)]
+        order = [places.get(index, _NONE) for index in range(self._joint.input_count)]
         return _Part(
             run,
             _Lazily(graph),
