@@ -249,3 +249,17 @@ def test_a_report_says_which_images_lie_with_channels_last():
             assert line in str(report)
     assert "oneDNN takes images as they are" in report.html()
     assert "Layouts" not in plait.report(plait.compile(net)).html()
+
+
+def test_a_report_says_which_products_have_room_behind_their_rows():
+    fast = plait.compile(lambda a, b: torch.relu(a @ b).sum(-1))
+    a, b = torch.randn(70, 40), torch.randn(40, 1001)
+    torch.testing.assert_close(fast(a, b), torch.relu(a @ b).sum(-1), rtol=1e-4, atol=1e-3)
+    report = plait.report(fast)
+    (told,) = report.graphs[0].padded
+    assert "rows of 1001" in told
+    assert f"room behind the rows of {told}" in str(report)
+    assert f"room behind the rows of {told}" in report.html()
+    fast = plait.compile(lambda a, b: a @ b)
+    fast(a, b)
+    assert not plait.report(fast).graphs[0].padded

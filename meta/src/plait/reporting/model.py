@@ -186,6 +186,17 @@ class GraphReport:
         return tuple(each.first for each in kept if each.first not in stored)
 
     @cached_property
+    def padded(self) -> tuple[str, ...]:
+        """The matrix products that have room behind their rows, by name, and why."""
+        schedule = self.record.schedule
+        if schedule is None:
+            return ()
+        from plait_scheduler import DecisionKind
+
+        taken = (d for d in schedule.decisions if d.kind is DecisionKind.PAD and d.accepted)
+        return tuple(f"{each.first}: {each.reason}" for each in taken)
+
+    @cached_property
     def images(self) -> tuple[ImageLayout, ...]:
         """Which images lie with channels last, for which convolutions, and what is rearranged."""
         if self.record.aten is None:

@@ -16,6 +16,7 @@ from plait.reporting.text import (
     guards_by_line,
     nothing_compiled,
     outcomes,
+    padded,
     unrounded,
 )
 
@@ -242,6 +243,7 @@ def _facts(graph: GraphReport) -> str:
         facts.append(count(len(graph.external_calls), "external call"))
     if graph.unrounded:
         facts.append(unrounded(graph))
+    facts += padded(graph)
     if graph.seconds:
         facts.append(_seconds(sum(graph.seconds.values())) + " to compile")
     if graph.cache_hit:

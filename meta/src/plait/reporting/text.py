@@ -126,6 +126,7 @@ def _graph(graph: GraphReport) -> str:
         calls = Counter(graph.external_calls)
         facts.append("calls " + ", ".join(f"{op} ×{n}" for op, n in calls.items()))
     facts += graph.images_total.splitlines()
+    facts += padded(graph)
     if graph.saved_total:
         facts.append(graph.saved_total)
         facts += _saved(graph)
@@ -139,6 +140,13 @@ def _graph(graph: GraphReport) -> str:
     if graph.reason:
         lines.append("  because " + graph.reason.replace("\n", "\n    "))
     return "\n".join(lines)
+
+
+def padded(graph: GraphReport) -> list[str]:
+    """The products with room behind their rows."""
+    more = len(graph.padded) - _LARGEST
+    lines = [f"room behind the rows of {each}" for each in graph.padded[:_LARGEST]]
+    return lines + ([f"and of {more} more, all of them in .padded"] if more > 0 else [])
 
 
 def unrounded(graph: GraphReport) -> str:

@@ -17,6 +17,7 @@ class DecisionKind(Enum):
     REDUCTION = "reduction fusion"
     SIBLING = "sibling fusion"
     INLINE = "producer inlining"
+    PAD = "padding of rows"
     SPLIT = "reduction split"
     WIDEN = "keeping in f32"
     IN_PLACE = "in-place reuse"

@@ -22,6 +22,10 @@ class SchedulerOptions(Settings):
     split_reductions: bool = setting(
         True, "compute reductions to few elements in two stages, so that they run in parallel"
     )
+    pad_products: bool = setting(
+        True,
+        "leave room behind the rows of matrix products that only loops read, where that is fast",
+    )
     keep_wide: bool = setting(
         True, "compute chains of bf16 and f16 operators in f32, rounding what is stored"
     )

@@ -13,6 +13,7 @@ from plait_scheduler.decisions import Decision, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
 from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.pad import pad_products
 from plait_scheduler.program import Launch, Program
 from plait_scheduler.prune import copy_targets, protect_mutated_inputs, prune
 from plait_scheduler.split import split_reductions
@@ -57,6 +58,7 @@ def plan(
     log = DecisionLog(None if chosen.fuel < 0 else chosen.fuel)
     with nullcontext() if profile is None else profile.phase("schedule"):
         graph = copy_targets(prune(protect_mutated_inputs(graph)))
+        graph = pad_products(graph, chosen, log)
         graph = split_reductions(graph, chosen, log)
         wide = wide_values(graph, chosen, log)
         graph = inline_producers(graph, chosen, log, wide)
