@@ -154,20 +154,6 @@ def _may_act(leave: Variable) -> bool:
     return not is_of_torch and function is not contextlib.nullcontext.__exit__
 
 
-def acts_when_closed(code: types.CodeType, offset: int) -> bool:
-    """Whether a generator that waits at `offset` does something when it is closed.
-
-    What it delegates to is closed too, and is a generator of its own.
-    """
-    found = handler_of_exceptions(code, offset)
-    while found is not None:
-        instructions, by_offset = instructions_of(code)
-        if instructions[by_offset[found.target]].opname != "CLEANUP_THROW":
-            return True
-        found = handler_of_exceptions(code, found.target)
-    return False
-
-
 class _Referenced:
     """What weak references may refer to."""
 

@@ -6,12 +6,14 @@ import inspect
 from dis import Instruction
 
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
+from plait_bytecode_tracer.frames.closing import acts_when_closed, is_of_another_kind
 from plait_bytecode_tracer.frames.effects import LOOP_END
-from plait_bytecode_tracer.frames.frame import Frame, acts_when_closed, constant, instructions_of
+from plait_bytecode_tracer.frames.frame import Frame, constant, instructions_of
 from plait_bytecode_tracer.frames.generators import send_to
 from plait_bytecode_tracer.objects.attributes import load_attribute
 from plait_bytecode_tracer.objects.iteration import iterate, iterator_of, next_item
 from plait_bytecode_tracer.objects.operations import truth
+from plait_bytecode_tracer.opcodes.load_store import read_global
 from plait_bytecode_tracer.opcodes.registry import opcode
 from plait_bytecode_tracer.values.variables import (
     CoroutineVariable,
@@ -114,9 +116,17 @@ def return_generator(frame: Frame, instruction: Instruction) -> None:
 @opcode("YIELD_VALUE")
 def yield_value(frame: Frame, instruction: Instruction) -> None:
     frame.yielded = frame.pop()
-    if acts_when_closed(frame.code, frame.instruction.offset) or _waits_for_an_object(frame):
+    if _acts_when_closed(frame) or _waits_for_an_object(frame):
         frame.state.frames.waiting[id(frame)] = frame
     frame.push(WAITING)
+
+
+def _acts_when_closed(frame: Frame) -> bool:
+    def is_missed_by(name: str) -> bool:
+        found = read_global(frame, name)
+        return isinstance(found, Known) and is_of_another_kind(found.value)
+
+    return acts_when_closed(frame.code, frame.instruction.offset, is_missed_by)
 
 
 def _waits_for_an_object(frame: Frame) -> bool:

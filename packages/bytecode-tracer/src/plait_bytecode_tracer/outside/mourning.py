@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.frames.frame import acts_when_closed
+from plait_bytecode_tracer.frames.closing import acts_when_closed, is_of_another_kind
 from plait_bytecode_tracer.outside.liveness import lost
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import CoroutineVariable, GeneratorVariable
@@ -88,7 +88,11 @@ def _tells_itself(value: Any) -> bool:
         frame = value.gi_frame
         if frame is None or inspect.getgeneratorstate(value) != inspect.GEN_SUSPENDED:
             return False
-        if acts_when_closed(value.gi_code, frame.f_lasti):
+
+        def is_missed_by(name: str) -> bool:
+            return is_of_another_kind(frame.f_globals.get(name, frame.f_builtins.get(name)))
+
+        if acts_when_closed(value.gi_code, frame.f_lasti, is_missed_by):
             return True
         inner = value.gi_yieldfrom
         return not is_a(inner, types.GeneratorType) and hasattr(type(inner), "close")

@@ -168,7 +168,10 @@ def _reading(path: Path) -> ModuleType | None:
     thread = threading.Thread(
         target=lambda: found.append(_reads(module)), name="plait-guards-probe"
     )
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # the process is about to end
+        return None
     thread.join()
     return module if found == [True] else None
 
