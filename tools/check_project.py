@@ -27,6 +27,7 @@ PUBLIC_SUBMODULES = frozenset(
             "plait_utils.wrappings",
             "plait_utils.checks",
             "plait_utils.draws",
+            "plait_utils.interrupts",
         ),
         *("plait_utils.fake_kernels", "plait_utils.shape_environment", "plait_utils.size_text"),
     }
