@@ -21,7 +21,7 @@ from plait_utils import dataclass
 
 _FEW_VECTORS = 8
 """Up to how many vectors of columns what is left of them matters."""
-_NARROWEST = 4
+NARROWEST = 4
 """Lanes of the narrowest vectors."""
 
 
@@ -158,7 +158,7 @@ class ColumnWriter(BodyWriter):
         if not known or blocks.constant > 1 or columns.constant > _FEW_VECTORS * lanes:
             return []
         rest, lines = columns.constant % lanes, []
-        while lanes > _NARROWEST:
+        while lanes > NARROWEST:
             lanes //= 2
             if rest & lanes:
                 lines.append(f"point0(Lanes<{lanes}>{{}}, at); at += {lanes};")
@@ -197,5 +197,5 @@ class ColumnWriter(BodyWriter):
 
 def _widths(points: int, lanes: int) -> list[int]:
     """Of the vectors for so many points: whole ones, some of a few lanes, and single points."""
-    widths = [lanes, *(w for w in (_NARROWEST,) if w < lanes), 1] if lanes > 1 else [1]
+    widths = [lanes, *(w for w in (NARROWEST,) if w < lanes), 1] if lanes > 1 else [1]
     return [width for width in widths if width <= points]

@@ -26,7 +26,12 @@ def size(number: int) -> str:
 
     Small ones are part of the code: compilers unroll such loops, and know such strides.
     """
-    return f"\x01{number}\x02" if abs(number) >= _SMALL else str(number)
+    return varying_size(number) if abs(number) >= _SMALL else str(number)
+
+
+def varying_size(number: int) -> str:
+    """A number where a compiler makes no more of a small one than of a variable."""
+    return f"\x01{number}\x02"
 
 
 @dataclass(frozen=True, slots=True)

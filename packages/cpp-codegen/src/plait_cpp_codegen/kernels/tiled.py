@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from plait_cpp_codegen.kernels.columns import ColumnWriter
+from plait_cpp_codegen.kernels.columns import NARROWEST, ColumnWriter
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.pieces import indented
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of
 from plait_cpp_codegen.kernels.row_tables import row_tables
+from plait_cpp_codegen.kernels.sizes import varying_size
 from plait_cpp_codegen.kernels.tasks import Tasks, decoded, divisor
 from plait_cpp_codegen.kernels.types import MEMORY
 from plait_ir_lowering import (
@@ -128,14 +129,14 @@ class TiledWriter(ColumnWriter):
         parts = self._parts()
         points = [self._point(number, part) for number, part in enumerate(parts)]
         loops = self._whole(across) if len(parts) == 1 else self._one_by_one(parts)
-        r, count = rows.name, divisor(down * across)
+        r, count, height = rows.name, _count(down * across), _count(down)
         return [
             *declared,
             "for (int64_t task = begin; task < end; ++task) {",
             f"  const int64_t row = task / {count}, tile = task % {count}; (void)row;",
             *indented(decoded(tiles.around(self.plan), "row")),
-            f"  const int64_t top = tile % {divisor(down)} * {side};",
-            f"  const int64_t first = tile / {divisor(down)} * {side};",
+            f"  const int64_t top = tile % {height} * {side};",
+            f"  const int64_t first = tile / {height} * {side};",
             *indented(_until("below", f"top + {side}", kernel_index(rows.extent))),
             *indented(_until("last", f"first + {side}", kernel_index(vector.extent))),
             *indented(fill),
@@ -147,6 +148,15 @@ class TiledWriter(ColumnWriter):
             "  }",
             "}",
         ]
+
+    def _narrow_columns(self, columns: IndexExpr, blocks: IndexExpr) -> list[str]:
+        """In words that tiles of all sizes share."""
+        lanes, lines = self.plan.lanes, []
+        while lanes > NARROWEST:
+            lanes //= 2
+            point = f"point0(Lanes<{lanes}>{{}}, at); at += {lanes};"
+            lines.append(f"if (at + {lanes} <= last) {{ {point} }}")
+        return lines
 
     def _tiles(self, tiles: Tiling) -> tuple[list[str], list[str]]:
         """Declares tiles and fills them; from here on they are looked up."""
@@ -167,6 +177,10 @@ class TiledWriter(ColumnWriter):
             place = f"tile{number} + ({rows.name} - top) * {side} + ({vector.name} - first)"
             self.tables[load] = place
         return declared, fill
+
+
+def _count(blocks: IndexExpr) -> str:
+    return varying_size(max(blocks.as_int(), 1)) if blocks.is_constant else divisor(blocks)
 
 
 def _until(name: str, end: str, extent: str) -> list[str]:
