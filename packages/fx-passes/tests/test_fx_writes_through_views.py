@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait_fx_passes import partition, to_joint, wrap_training
+from plait_fx_passes import runner
+from plait_fx_passes.tools.compiling import compile_with
 
 
 def compiled(program, example):
     module = torch.fx.symbolic_trace(program)
-    joint = to_joint(module, [example])
-    parts = partition(joint)
-    forward, backward = parts.forward.module(), parts.backward.module()
-    return wrap_training(joint, parts, forward, backward, module)
+    return compile_with(module, [example], lambda graph, kind: runner(graph))
 
 
 def history():
