@@ -95,6 +95,12 @@ def of_inputs_that_are_written_to(run):
     return derivatives([*run(x, h, w), h.cos()], [x, w], 3)
 
 
+@case(lambda x, w: (w.sin() * 2, x.exp(), w * 1))
+def of_results_that_depend_on_some_inputs(run):
+    x, w = double(3), double(3)
+    return derivatives(run(x, w), [x, w], 3)
+
+
 class _Normed(nn.Module):
     def __init__(self):
         super().__init__()

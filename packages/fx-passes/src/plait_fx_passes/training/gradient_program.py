@@ -125,6 +125,13 @@ def stand_in(
     return memory.as_strided(tuple(size), tuple(stride)).requires_grad_(requires_grad)
 
 
+def own_view(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of which gradients are asked for, also where the tensor itself needs none: then its
+    gradients depend on nothing that is followed."""
+    made = tensor.view_as(tensor)
+    return made if made.requires_grad else made.requires_grad_()
+
+
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
     """What autograd takes the tensor for a view of; itself if of nothing."""
     return tensor if tensor._base is None else tensor._base
@@ -228,7 +235,7 @@ class _Writer:
                 options = (value.dtype, value.device, n in gradients)
                 found[n] = self._graph.call_function(stand_in, (*geometry, *options))
             elif n in gradients:  # a view of its own, though the same tensor be given twice
-                found[n] = self._graph.call_method("view_as", (source, source))
+                found[n] = self._graph.call_function(own_view, (source,))
             else:
                 found[n] = source
         return found
