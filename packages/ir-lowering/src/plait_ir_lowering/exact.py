@@ -23,7 +23,7 @@ def is_exact(node: fx.Node) -> bool:
     """Whether the rule of the node's operator gives eager's bits; only for nodes with a rule."""
     if kind_of(node.target) == "view":  # type: ignore[arg-type]  # it has a rule
         return True
-    condition = _CONDITIONS.get(node.target._schema.name.removeprefix("aten::"))  # type: ignore[union-attr]  # likewise
+    condition = _CONDITIONS.get(node.target._schema.name.removeprefix("aten::"))  # type: ignore[union-attr]  # it has a rule
     return _without_floats(node) if condition is None else condition(node)
 
 
@@ -50,7 +50,7 @@ def _is_tensor(value: object) -> bool:
 
 def _unscaled(node: fx.Node) -> bool:
     """`x + y`; eager fuses the product of `x + alpha * y` into the sum."""
-    *_, alpha = full_arguments(node.target, node.args, node.kwargs)  # type: ignore[arg-type]  # likewise
+    *_, alpha = full_arguments(node.target, node.args, node.kwargs)  # type: ignore[arg-type]  # it has a rule
     return (type(alpha) in (int, float) and alpha == 1) or _without_floats(node)
 
 
