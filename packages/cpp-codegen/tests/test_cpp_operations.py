@@ -141,6 +141,34 @@ def test_casts_agree_with_aten(source):
         assert torch.equal(a, e), target
 
 
+@pytest.mark.parametrize("narrow", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_floats_of_eight_bits_convert_as_in_eager(narrow):
+    """All of them to wider types; ties, subnormal and too large numbers to them, with a tail."""
+    every = torch.arange(256).to(torch.uint8).view(narrow)
+    wide = [DType.f32, DType.f64, DType.bf16, DType.i32]
+    computes = {f"to_{t}": lambda a, t=t: Op("to", [a], t) for t in wide[:3]}
+    actual, expected = both(pointwise_graph([every], computes), [every])
+    for target, a, e in zip(wide, actual, expected, strict=False):
+        assert torch.equal(a.isnan(), e.isnan()), target
+        assert torch.equal(a.nan_to_num(), e.nan_to_num()), target
+        assert torch.equal(a.signbit(), e.signbit()), target
+    around = every.float()[~every.float().isnan()].sort().values
+    between = (around[1:] + around[:-1]) / 2
+    drawn = torch.randint(-(2**31), 2**31, (5003,)).to(torch.int32).view(torch.float32)
+    special = torch.tensor([*SPECIAL, 448.0, 464.0, 465.0, 57344.0, 61440.0, 61439.0])
+    x = torch.cat([around, between, between.nextafter(torch.zeros(())), drawn, special])
+    assert_moved(x, narrow)
+    for source in (torch.bfloat16, torch.float16, torch.int32, torch.bool):
+        assert_moved(x.nan_to_num(0, 9, -9).clamp(-1e4, 1e4).to(source), narrow)
+
+
+def assert_moved(x: torch.Tensor, narrow: torch.dtype) -> None:
+    target = from_torch_dtype(narrow)
+    graph = pointwise_graph([x], {"converted": lambda a: Op("to", [a], target)})
+    (actual,), (expected,) = both(graph, [x])
+    assert torch.equal(actual.view(torch.uint8), expected.view(torch.uint8))
+
+
 def test_where_and_constants():
     x, y = samples(torch.float32)
     computes = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 
@@ -73,7 +74,14 @@ def render(program: Program, vector_bytes: int = 32) -> str:
     parts = ["parts.h"] if together else []
     parts += ["copies.h"] if any(isinstance(step, CopyBack) for step in program.steps) else []
     head = [source_text(name) for name in (*_HEAD, *parts)]
-    return "\n".join([*head, *functions, host])
+    return "\n".join([_settings(), *head, *functions, host])
+
+
+@lru_cache(maxsize=1)
+def _settings() -> str:
+    """What torch's versions do differently: floats of 8 bits without infinities saturate, or not."""
+    too_large = torch.tensor(math.inf).to(torch.float8_e4m3fn)
+    return f"#define F8E4M3FN_OVERFLOW {too_large.view(torch.uint8).item():#x}u"
 
 
 def build(

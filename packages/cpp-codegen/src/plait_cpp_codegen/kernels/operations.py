@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from plait_cpp_codegen.kernels.plan import is_number
-from plait_cpp_codegen.kernels.types import REGISTER
+from plait_cpp_codegen.kernels.types import MEMORY, REGISTER
 from plait_ir_lowering import Const, DType, Scalar, Value
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -135,6 +135,8 @@ def convert(text: str, source: DType, target: DType) -> str:
         return f"round_bf16<L>({converted})"
     if target is DType.f16:
         return f"round_f16<L>({converted})"
+    if target in (DType.f8e4m3fn, DType.f8e5m2):
+        return f"round_f8<{MEMORY[target]}, L>({converted})"
     return converted
 
 

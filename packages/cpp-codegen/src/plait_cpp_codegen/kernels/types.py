@@ -16,6 +16,8 @@ MEMORY: dict[DType, str] = {
     DType.i64: "int64_t",
     DType.f16: "half",
     DType.bf16: "bf16",
+    DType.f8e4m3fn: "f8e4m3fn",
+    DType.f8e5m2: "f8e5m2",
     DType.f32: "float",
     DType.f64: "double",
 }
@@ -25,8 +27,10 @@ REGISTER: dict[DType, str] = MEMORY | {
     DType.bool_: "int32_t",
     DType.f16: "float",
     DType.bf16: "float",
+    DType.f8e4m3fn: "float",
+    DType.f8e5m2: "float",
 }
-"""What a lane holds: masks for bool, float for the 16-bit floats."""
+"""What a lane holds: masks for bool, float for narrower floats."""
 
 
 def is_supported(dtype: DType) -> bool:

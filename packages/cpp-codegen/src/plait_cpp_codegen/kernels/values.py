@@ -76,12 +76,12 @@ class ValueEmitter:
         return name
 
     def emit_for(self, statement: Statement) -> str:
-        """The C++ name of what a statement takes; a store of 16-bit floats rounds by itself."""
+        """The C++ name of what a statement takes; a store of narrow floats rounds by itself."""
         value = statement.value
         if isinstance(statement, Store) and statement.kind is None:
             match value:
                 case Op("to", (computed,)) if computed.dtype is DType.f32:
-                    value = computed if value.dtype in (DType.f16, DType.bf16) else value
+                    value = computed if value.dtype.is_reduced_precision else value
         return self.emit(value)
 
     def _wide(self, value: Value) -> str:

@@ -40,9 +40,11 @@ template <class R, class T, int L> INLINE vec<R, L> convert(vec<T, L> x) {
   else return __builtin_convertvector(x, vec<R, L>);
 }
 
-// Memory holds M; registers hold R (float for the 16-bit floats, masks for bool).
+// Memory holds M; registers hold R (float for narrower floats, masks for bool).
 struct bf16 { uint16_t bits; };
 struct half { uint16_t bits; };
+struct f8e4m3fn { uint8_t bits; };
+struct f8e5m2 { uint8_t bits; };
 struct boolean { uint8_t bits; };
 
 template <class M, int L> struct Memory {
@@ -112,6 +114,54 @@ template <int L> struct Memory<half, L> {
   static INLINE void store(half* p, vec<float, L> x) {
     vec<uint16_t, L> b = narrow(x); memcpy(p, &b, sizeof b);
   }
+};
+
+// Floats of 8 bits: as halves, what is subnormal is made by an addition. What is too large becomes
+// an infinity where there are five bits of exponent, else F8E4M3FN_OVERFLOW, as torch has it.
+template <int L> struct Memory<f8e4m3fn, L> {
+  typedef float R;
+  static INLINE vec<float, L> widen(vec<uint8_t, L> b) {
+    vec<uint32_t, L> w = convert<uint32_t, uint8_t, L>(b), m = w & 0x7f, o = (m << 20) + 0x3c000000;
+    vec<uint32_t, L> small = (vec<uint32_t, L>)(m < 8), s = (m << 20) + 0x3c800000;
+    vec<float, L> f; memcpy(&f, &s, sizeof f);
+    f -= 0.015625f;  // 2^-6
+    memcpy(&s, &f, sizeof s);
+    o = (s & small) | (o & ~small) | ((vec<uint32_t, L>)(m == 0x7f) & 0x7fc00000) | (w & 0x80) << 24;
+    memcpy(&f, &o, sizeof f); return f;
+  }
+  static INLINE vec<uint8_t, L> narrow(vec<float, L> x) {
+    vec<uint32_t, L> w; memcpy(&w, &x, sizeof w);
+    vec<uint32_t, L> a = w & 0x7fffffff, normal = (a + 0xc407ffff + ((a >> 20) & 1)) >> 20, m;
+    vec<float, L> f; memcpy(&f, &a, sizeof f);
+    f += 16384.0f;  // rounds at the place of the least subnormal
+    memcpy(&m, &f, sizeof m);
+    vec<uint32_t, L> small = (vec<uint32_t, L>)(a < 0x3c800000), nan = (vec<uint32_t, L>)(a > 0x7f800000);
+    vec<uint32_t, L> r = ((m - 0x46800000) & small) | (normal & ~small);
+    vec<uint32_t, L> large = (vec<uint32_t, L>)(r > F8E4M3FN_OVERFLOW);
+    r = (r & ~large) | (large & F8E4M3FN_OVERFLOW) | (nan & 0x7f);
+    return convert<uint8_t, uint32_t, L>(r | w >> 31 << 7);
+  }
+  static INLINE vec<float, L> load(const f8e4m3fn* p) { vec<uint8_t, L> b; memcpy(&b, p, sizeof b); return widen(b); }
+  static INLINE void store(f8e4m3fn* p, vec<float, L> x) { vec<uint8_t, L> b = narrow(x); memcpy(p, &b, sizeof b); }
+};
+template <int L> struct Memory<f8e5m2, L> {
+  typedef float R;
+  static INLINE vec<float, L> widen(vec<uint8_t, L> b) {
+    return Memory<half, L>::widen(convert<uint16_t, uint8_t, L>(b) << 8);
+  }
+  static INLINE vec<uint8_t, L> narrow(vec<float, L> x) {
+    vec<uint32_t, L> w; memcpy(&w, &x, sizeof w);
+    vec<uint32_t, L> a = w & 0x7fffffff, normal = (a + 0xc80fffff + ((a >> 21) & 1)) >> 21, m;
+    vec<float, L> f; memcpy(&f, &a, sizeof f);
+    f += 128.0f;  // rounds at the place of the least subnormal
+    memcpy(&m, &f, sizeof m);
+    vec<uint32_t, L> small = (vec<uint32_t, L>)(a < 0x38800000), large = (vec<uint32_t, L>)(a >= 0x47800000);
+    vec<uint32_t, L> nan = (vec<uint32_t, L>)(a > 0x7f800000);
+    vec<uint32_t, L> r = ((m - 0x43000000) & small) | (normal & ~small);
+    return convert<uint8_t, uint32_t, L>((r & ~large) | (large & 0x7c) | (nan & 0x7f) | w >> 31 << 7);
+  }
+  static INLINE vec<float, L> load(const f8e5m2* p) { vec<uint8_t, L> b; memcpy(&b, p, sizeof b); return widen(b); }
+  static INLINE void store(f8e5m2* p, vec<float, L> x) { vec<uint8_t, L> b = narrow(x); memcpy(p, &b, sizeof b); }
 };
 
 template <int L> INLINE bool any(mask<L> m) {
@@ -202,6 +252,9 @@ template <int L> INLINE vec<float, L> round_bf16(vec<float, L> x) {
 }
 template <int L> INLINE vec<float, L> round_f16(vec<float, L> x) {
   return Memory<half, L>::widen(Memory<half, L>::narrow(x));
+}
+template <class M, int L> INLINE vec<float, L> round_f8(vec<float, L> x) {
+  return Memory<M, L>::widen(Memory<M, L>::narrow(x));
 }
 
 // Where GCC knows the lanes of a mask of AVX-512 before it runs, it takes those of one for all. So
