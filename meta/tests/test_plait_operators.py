@@ -26,7 +26,10 @@ def test_operators_are_loops_and_give_what_eager_gives(name, dtype):
     assert (verdict.outcome, verdict.detail) == (Outcome.LOOPS, "")
 
 
-@pytest.mark.parametrize("name", ["std_mean", "cat", "softmax"])
+IN_THREE_SIZES = ["std_mean", "cat", "softmax", "nn.functional.max_unpool2d", "index_add"]
+
+
+@pytest.mark.parametrize("name", IN_THREE_SIZES)
 def test_operators_in_three_sizes_are_one_program(name):
     op = next(samples.operators(name))
     verdict = sizes.check(op, torch.float32, 2)

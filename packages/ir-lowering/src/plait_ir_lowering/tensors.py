@@ -60,5 +60,8 @@ def move(value: Value, places: Mapping[Atom, IndexExpr]) -> Value:
 
 
 def dimensions(shape: Sequence[IndexExpr | int], prefix: str = "i") -> tuple[Var, ...]:
-    """One variable for each dimension of `shape`, numbered from 0."""
+    """One variable for each dimension of `shape`, numbered from 0.
+
+    The prefix is not "s": so sizes are named that are known only when the program runs.
+    """
     return tuple(Var(f"{prefix}{n}", extent) for n, extent in enumerate(shape))

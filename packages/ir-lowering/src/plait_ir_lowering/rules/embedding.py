@@ -28,7 +28,7 @@ def embedding_dense_backward(
     for addresses."""
     if not can_scatter(ctx, grad.dtype) or len(grad.dims) != len(indices.dims) + 1:
         return None
-    ranges = dimensions(grad.shape, "s")
+    ranges = dimensions(grad.shape, "w")
     points = [var.expr for var in ranges]
     if not int(ctx.result.shape[0]) and not is_empty(ranges):
         return None

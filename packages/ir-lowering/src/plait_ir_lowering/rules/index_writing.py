@@ -57,7 +57,7 @@ def _indexed(x: TensorExpr, used: Sequence[tuple[int, TensorExpr]]) -> Writes | 
     adjacent = axes == list(range(axes[0], axes[-1] + 1))
     first = axes[0] if adjacent else 0
     kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
-    ranges = dimensions([*kept[:first], *shape, *kept[first:]], "s")
+    ranges = dimensions([*kept[:first], *shape, *kept[first:]], "w")
     if any(x.shape[axis] is ZERO for axis in axes) and not is_empty(ranges):
         return None  # each index is wrong, and there is no element that one could go to
     points = [var.expr for var in ranges]
@@ -120,7 +120,7 @@ def _rows(
         return None
     if len(given.dims) != len(sizes_of(x)) or len(where.dims) > 1:
         return None
-    at, ranges = axis % len(given.dims), dimensions(given.shape, "s")
+    at, ranges = axis % len(given.dims), dimensions(given.shape, "w")
     if where.shape[0] is not given.shape[at]:
         return None
     writes = in_rows(x, at, ranges, where.at([ranges[at].expr]), negative=False)
@@ -192,7 +192,7 @@ def _filled(
     if len(where.dims) > 1:
         return None
     at = axis % len(sizes)
-    ranges = dimensions([where.shape[0] if n == at else size for n, size in enumerate(sizes)], "s")
+    ranges = dimensions([where.shape[0] if n == at else size for n, size in enumerate(sizes)], "w")
     writes = in_rows(x, at, ranges, where.at([ranges[at].expr]), negative=True)
     return None if writes is None else scatter_into(ctx, x, writes, ScatterKind.ASSIGN, value)
 
@@ -220,7 +220,7 @@ def _flat(ctx: LoweringContext, x: TensorExpr, indices: TensorExpr) -> Writes | 
     count = as_index(1)
     for size in x.shape:
         count = count * size
-    ranges = dimensions(indices.shape, "s")
+    ranges = dimensions(indices.shape, "w")
     if count is ZERO and not is_empty(ranges):
         return None
     chosen = indices.at([var.expr for var in ranges])
@@ -256,7 +256,7 @@ def masked_scatter(
     if result.device.type != "cpu" or any(size is ZERO for size in source.shape):
         return None
     along = Var("i0", count)
-    shape = [as_index(int(size)) for size in result.shape]
+    shape = [as_index(size) for size in result.shape]
     places = [
         along.expr // step % size if size is not as_index(1) else ZERO
         for step, size in zip(row_major(shape), shape, strict=True)

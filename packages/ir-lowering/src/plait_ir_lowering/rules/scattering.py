@@ -77,7 +77,7 @@ def _lies_as(ctx: LoweringContext, start: TensorExpr, target: torch.Tensor) -> b
     """Whether a whole buffer lies in memory as a result has to."""
     assert start.ref is not None
     buffer = ctx.buffers[start.ref.buffer]
-    wanted = Layout.of([int(size) for size in target.shape], list(target.stride()))
+    wanted = Layout.of(list(target.shape), list(target.stride()))
     same = buffer.dtype is start.dtype is ctx.dtype_of(target) and start.ref.dtype is None
     return same and buffer.layout == wanted
 
@@ -88,7 +88,7 @@ def filled(
     """An expression with one number everywhere, in the shape of the node's result or of `like`."""
     target = ctx.result if like is None else like
     value = constant(number, ctx.dtype_of(target))
-    return TensorExpr(dimensions([int(size) for size in target.shape]), value)
+    return TensorExpr(dimensions(list(target.shape)), value)
 
 
 def row_of(x: TensorExpr) -> TensorExpr:
@@ -126,7 +126,7 @@ def _along(ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr) 
     given = row_of(indices)
     if not can_scatter(ctx, x.dtype) or len(given.dims) != len(sizes_of(x)):
         return None
-    ranges = dimensions(given.shape, "s")
+    ranges = dimensions(given.shape, "w")
     chosen = given.at([var.expr for var in ranges])
     return in_rows(x, axis % len(ranges), ranges, chosen, negative=False)
 

@@ -27,7 +27,7 @@ def _to_places(
         return None
     if values.shape != indices.shape:
         return None
-    ranges = dimensions(values.shape, "s")
+    ranges = dimensions(values.shape, "w")
     points: list[IndexExpr | Value] = [var.expr for var in ranges]
     sizes = start.shape[-rank:]
     if any(size is ZERO for size in start.shape):
@@ -117,7 +117,7 @@ def unfold_backward(
     if not can_scatter(ctx, grad.dtype) or not input_sizes:
         return None
     at = axis % len(input_sizes)
-    ranges = dimensions(grad.shape, "s")
+    ranges = dimensions(grad.shape, "w")
     points = [var.expr for var in ranges]
     place: list[IndexExpr | Value] = [*points[:-1]]
     place[at] = points[at] * step + points[-1]
