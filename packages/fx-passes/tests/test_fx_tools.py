@@ -124,7 +124,7 @@ def test_what_is_dumped_loads_as_it_was(model, tmp_path):
     joint, parts = loaded["joint"].graph, loaded["parts"].graph
     assert print_aten(loaded["inference"].graph) == print_aten(graphs["inference"])
     assert print_aten(joint.flat()) == print_aten(graphs["joint"].flat())
-    for each in ("flow", "tells_apart", "saved", "saved_results"):
+    for each in ("flow", "tells_apart", "saved", "saved_results", "read"):
         assert getattr(joint, each) == getattr(graphs["joint"], each)
     assert parts.saved == graphs["parts"].saved
     for graph in (loaded["inference"].graph, parts.forward, parts.backward):

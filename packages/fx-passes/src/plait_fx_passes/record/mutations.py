@@ -11,6 +11,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
+from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.layouts import may_meet, may_overlap, same_strides
 from plait_fx_passes.op_info import (
@@ -237,8 +238,17 @@ def _check_cast(
 
 
 def _copied(recorder: Recorder, source: FakeTensor, target: FakeTensor) -> fx.Node:
-    """What ``copy_`` leaves in ``target``: the source, cast, moved and expanded."""
+    """What ``copy_`` leaves in ``target``: the source, cast, moved and expanded.
+
+    What a tensor of the program's own holds is no input any more: autograd saves the one without
+    the other.
+    """
     node = _cast(recorder, recorder.node_of(source), target)
+    if (
+        storage_root(node).op == "placeholder"
+        and recorder.alias_of(target).storage.placeholder is None
+    ):
+        node = recorder.apply(aten.clone.default, (node,), {})
     if source.shape != target.shape:
         node = recorder.apply(aten.expand.default, (node, list(target.shape)), {})
     return node

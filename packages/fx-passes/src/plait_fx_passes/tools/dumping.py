@@ -38,7 +38,7 @@ _ATEN = (
 _PARTITION = ("saved", "kept", "saved_bytes", "operations")
 _JOINT = (
     *("result_count", "tangents", "gradients", "random", "flow"),
-    *("begins_without_gradients", "tells_apart", "saved", "saved_results"),
+    *("begins_without_gradients", "tells_apart", "saved", "saved_results", "read"),
 )
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from plait_fx_passes.aliasing import is_view, storage_root
-from plait_fx_passes.aten_graph import Computed, ResultView
+from plait_fx_passes.training.asking import Asking
 from plait_fx_passes.training.costs import (
     CHEAP_KINDS,
     NEVER,
@@ -26,6 +26,7 @@ from plait_fx_passes.training.costs import (
     tensor_bytes,
 )
 from plait_fx_passes.training.cuts import INFINITE, Network
+from plait_fx_passes.training.held import held_by_caller, readable, whole_results
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
 from plait_utils import dataclass
 
@@ -100,14 +101,30 @@ class Values:
         wanted |= {each for node in late for each in node.all_input_nodes if each not in late}
         self.needed = {storage_root(node) for node in wanted}
         """What the backward's own nodes use."""
-        self.held = _held_by_caller(joint)
-        own = ancestors(self.gradients) - self.forward - self.late
-        used = {each for node in own for each in node.all_input_nodes if each in self.forward}
-        uncopied = self.needed | {storage_root(node) for node in used}
-        self.uncopied = uncopied & _saved_by_eager(joint, self.held)
+        self.whole = whole_results(joint)
+        """What results of the program hold, with their positions."""
+        self.held = held_by_caller(joint, self.whole)
+        tangents = placeholders[joint.input_count :]
+        asking = Asking(graph, tangents, self.gradients, self.forward)
+        may_read = readable(joint)
+        self.uncopied = {
+            node
+            for node in self.held
+            if (read := asking.read.get(node, 0)) and not read & ~may_read.get(node, 0)
+        }
         self.nodes = self.sorted({storage_root(n) for n in ancestors(self.needed)})
         """All that the needed values are computed from, in the order of the graph."""
         self.operands = {node: _operands(node) for node in self.nodes}
+        self.barred = {
+            node
+            for node in self.forward.intersection(self.nodes)
+            if any(
+                each in self.uncopied and asking.all.get(node, 0) & ~may_read.get(each, 0)
+                for each in self.operands[node]
+            )
+        }
+        """What is never computed again: the caller may have written to what it is computed from,
+        and gradients ask for it that in eager do not read that."""
         self.bytes = {node: self._bytes(node) for node in self.nodes}
         self.costs = {node: self._cost(node) for node in self.nodes}
         self.stored = _stored(graph, self.forward)
@@ -184,7 +201,7 @@ class Values:
     def balanced(self, costs: PartitionCosts) -> Choice:
         """The cheapest where an operation counts as a part of a byte, and only what fused loops
         compute is computed again, in chains that are not too long."""
-        barred = {
+        barred = self.barred | {
             node
             for node in self.nodes
             if node in self.forward and self.costs[node].kind not in CHEAP_KINDS
@@ -256,10 +273,11 @@ class Values:
     ) -> set[fx.Node]:
         """What the cheapest cut saves, at these prices of a byte and of an operation, where
         ``work`` says how many operations computing each value again takes, the values in
-        ``barred`` are not computed again, and those in ``stored`` cost a quarter less: a saved
-        value is written, held and read again, and these are written in any case."""
+        ``barred`` and :attr:`barred` are not computed again, and those in ``stored`` cost a
+        quarter less: a saved value is written, held and read again, and these are written in any
+        case."""
         kept = {n for n in self.nodes if n in barred or self.costs[n].kind in NEVER}
-        kept |= self.uncopied
+        kept |= self.uncopied | self.barred
         fixed = kept & self.needed
         prices = {n: INFINITE if (b := self.bytes[n]) is None else b * byte for n in self.nodes}
         prices |= {
@@ -359,48 +377,3 @@ def _operands(node: fx.Node) -> tuple[fx.Node, ...]:
     """The values that a value is computed from, each once."""
     assert not is_view(node)
     return tuple(dict.fromkeys(map(storage_root, node.all_input_nodes)))
-
-
-def _held_by_caller(joint: JointGraph) -> set[fx.Node]:
-    """Inputs that are not written to, and results that the caller gets."""
-    program = joint.program
-    written = {mutation.input for mutation in program.mutations}
-    inputs = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
-    held = {node for n, node in enumerate(inputs) if n not in written}
-    given = {o.result for o in program.outputs if isinstance(o, (Computed, ResultView))}
-    return held | {root for root, n in whole_results(joint).items() if n in given}
-
-
-def _saved_by_eager(joint: JointGraph, held: set[fx.Node]) -> set[fx.Node]:
-    """Of what the caller holds, inputs, and results that autograd saves too. The backward may use
-    others where it computes what the program returns: these the caller may write to."""
-    if joint.saved_results is None:
-        return held
-    results = joint.program.results[: joint.result_count]
-    saved = {storage_root(results[position]) for position in joint.saved_results}
-    return {node for node in held if node.op == "placeholder" or node in saved}
-
-
-def whole_results(joint: JointGraph) -> dict[fx.Node, int]:
-    """The values that a result of the program holds whole, with the position of the result.
-
-    A result is the value itself, or as many elements of it in another shape.
-    """
-    found: dict[fx.Node, int] = {}
-    for position, node in enumerate(joint.program.results[: joint.result_count]):
-        root = storage_root(node)
-        if node is root or _is_reshaped(root.meta["val"], node.meta["val"]):
-            found.setdefault(root, position)
-    return found
-
-
-def _is_reshaped(value: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether ``other``, a view of ``value``, has all its elements in the same order."""
-    return (
-        other.dtype == value.dtype
-        and other.numel() == value.numel()
-        and other.is_contiguous()
-        and value.is_contiguous()
-        and other.is_conj() == value.is_conj()
-        and other.is_neg() == value.is_neg()
-    )

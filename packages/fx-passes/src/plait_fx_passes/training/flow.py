@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch.autograd.graph import Node, get_gradient_edge
 
+from plait_fx_passes.training.asking import members
 from plait_utils import dataclass
 from plait_utils.fake import is_fake
 
@@ -79,8 +80,8 @@ def flow_of(results: Sequence[torch.Tensor], leaves: Mapping[int, Sequence[torch
     starts, above, below = _ways(results, leaves)
     kinds = dict.fromkeys((above[n], below[n]) for n in below if below[n] and _saves_tensors(n))
     return Flow(
-        reached=tuple(_members(0 if start is None else below[start]) for start in starts),
-        steps=tuple(Step(_members(tangents), _members(inputs)) for tangents, inputs in kinds),
+        reached=tuple(members(0 if start is None else below[start]) for start in starts),
+        steps=tuple(Step(members(tangents), members(inputs)) for tangents, inputs in kinds),
     )
 
 
@@ -93,7 +94,7 @@ def classes_of(
     """
     _, above, below = _ways(results, leaves)
     return {
-        node: Step(_members(above[node]), _members(bits))
+        node: Step(members(above[node]), members(bits))
         for node, bits in below.items()
         if bits and _saves_tensors(node)
     }
@@ -110,7 +111,7 @@ def saved_memory(results: Sequence[torch.Tensor]) -> dict[int, frozenset[int]] |
         for tensor in saved_by(node):
             key = int(tensor.untyped_storage()._cdata)
             found[key] = found.get(key, 0) | bits
-    return {key: _members(bits) for key, bits in found.items()}
+    return {key: members(bits) for key, bits in found.items()}
 
 
 def results_above(results: Sequence[torch.Tensor]) -> list[frozenset[int]]:
@@ -119,7 +120,7 @@ def results_above(results: Sequence[torch.Tensor]) -> list[frozenset[int]]:
     return [
         frozenset()
         if start is None
-        else frozenset(each for each in _members(above[start]) if starts[each] is not start)
+        else frozenset(each for each in members(above[start]) if starts[each] is not start)
         for start in starts
     ]
 
@@ -132,7 +133,7 @@ def passes_writes_through_views(results: Sequence[torch.Tensor]) -> frozenset[in
     for node, own in above.items():
         if node.name() == _WRITE_TO_VIEW:
             bits |= own
-    return _members(bits)
+    return members(bits)
 
 
 def saved_by(node: Node) -> Iterator[torch.Tensor]:
@@ -248,7 +249,3 @@ def _holds(saved: object) -> bool:
     if isinstance(saved, (list, tuple)):
         return any(map(_holds, saved))
     return getattr(saved, "data", None) is not None
-
-
-def _members(bits: int) -> frozenset[int]:
-    return frozenset(n for n in range(bits.bit_length()) if bits >> n & 1)

@@ -8,7 +8,7 @@ the operators of the forward and then of the backward, and puts both into one fu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TypeAlias, cast
 
 import torch
@@ -30,6 +30,7 @@ from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.record.settings import kept_settings
 from plait_fx_passes.training.arguments import require_gradients
+from plait_fx_passes.training.asking import Asking, inputs_read
 from plait_fx_passes.training.flow import flow_of, may_raise, saved_memory
 from plait_fx_passes.training.functions import tells_gradients_apart
 from plait_fx_passes.training.inside import saved_inside
@@ -200,7 +201,9 @@ def _record(
         raise AtenTraceError(f"its gradients cannot be followed: {error}") from error
     if raises:
         raise AtenTraceError("its backward may raise", hint="run it eagerly: it raises the same")
+    forward = set(recorder.graph.nodes)
     gradients = _add_gradients(recorder, table, results, tangents)
+    read = _inputs_read(recorder, table, forward, gradients.nodes)
     got = [index for index, place in enumerate(gradients.positions) if place is not None]
     flow = flow.including(frozenset(got))
     if not all(flow.reached):
@@ -239,6 +242,7 @@ def _record(
         begins_without_gradients=not grad_mode,
         saved=_saved_inputs(table, saved or {}),
         saved_results=None if saved is None else _saved_results(results, saved),
+        read=read,
     )
 
 
@@ -274,13 +278,20 @@ def _saved_inputs(
     return tuple((index, saved[key]) for index, key in keys.items() if key in saved)
 
 
-def _saved_results(results: Results, saved: Mapping[int, frozenset[int]]) -> frozenset[int]:
+def _saved_results(
+    results: Results, saved: Mapping[int, frozenset[int]]
+) -> tuple[tuple[int, frozenset[int]], ...]:
     """The results of which autograd has saved the memory."""
-    return frozenset(
-        position
-        for position, tensor in enumerate(results.tensors)
-        if int(tensor.untyped_storage()._cdata) in saved
-    )
+    keys = [int(tensor.untyped_storage()._cdata) for tensor in results.tensors]
+    return tuple((position, saved[key]) for position, key in enumerate(keys) if key in saved)
+
+
+def _inputs_read(
+    recorder: Recorder, table: InputTable, forward: Set[fx.Node], gradients: Sequence[fx.Node]
+) -> tuple[tuple[int, frozenset[int]], ...]:
+    placeholders = recorder.graph.find_nodes(op="placeholder")
+    inputs, tangents = placeholders[: len(table.sources)], placeholders[len(table.sources) :]
+    return inputs_read(Asking(recorder.graph, tangents, gradients, forward), inputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,9 @@ class JointGraph:
     gradients are those of the graph only where all tangents are given: else a function of its own
     may do something else. ``saved`` lists the inputs that autograd saves, as
     they are in the end, each with the tangents, by their order, of which gradients ask for them;
-    ``saved_results`` the results of which it saves the memory, and None where torch does not tell.
+    ``saved_results`` the results of which it saves the memory, in the same way, and None where
+    torch does not tell. ``read`` lists the inputs that its backward reads, whether it saves them
+    or a function of the user's keeps them.
     """
 
     program: AtenGraph
@@ -43,7 +45,8 @@ class JointGraph:
     begins_without_gradients: bool = False
     tells_apart: bool = False
     saved: tuple[tuple[int, frozenset[int]], ...] = ()
-    saved_results: frozenset[int] | None = None
+    saved_results: tuple[tuple[int, frozenset[int]], ...] | None = None
+    read: tuple[tuple[int, frozenset[int]], ...] = ()
 
     @property
     def graph(self) -> fx.Graph:

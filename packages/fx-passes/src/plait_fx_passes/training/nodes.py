@@ -17,7 +17,13 @@ from plait_fx_passes.training.partition import Partition, Saved, SavedInput, Sav
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.several import Nodes, applied, groups_of
 from plait_fx_passes.training.stands import stands_for
-from plait_fx_passes.training.watching import watched, watched_inputs
+from plait_fx_passes.training.watching import (
+    Places,
+    watched,
+    watched_inputs,
+    watched_results,
+    watching_results,
+)
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 
@@ -90,7 +96,8 @@ def autograd_node(
     nodes = None
     if len(groups) > 1:
         nodes = Nodes(groups, CompiledProgram.forward, differentiate, differentiable)
-    return _entered(CompiledProgram, nodes, joint, again, differentiable)
+    seen = tuple((places[n], each) for n, each in watched_results(joint, parts) if n in places)
+    return _entered(CompiledProgram, nodes, joint, again, differentiable, seen)
 
 
 def _entered(
@@ -99,11 +106,12 @@ def _entered(
     joint: JointGraph,
     again: Again,
     differentiable: Sequence[int],
+    seen: Places,
 ) -> Compiled:
     """The node, or several ``nodes``, which are to know copies of some inputs
     besides, and no history of inputs that no gradient reaches: autograd would run, and free, what
     these come from. One that the gradient of nothing reaches, as that of a count of what is not
-    zero, is reached all the same."""
+    zero, is reached all the same. What ``seen`` has is watched: results."""
     checked: Compiled = node.apply
     apply: Compiled = applied(node)
     placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
@@ -115,7 +123,7 @@ def _entered(
     ]
 
     copied, unsaved = again.copied, again.unsaved
-    if nodes is None and not apart and not copied and not unsaved:
+    if nodes is None and not apart and not copied and not unsaved and not seen:
 
         def enter_as_given(*given: torch.Tensor) -> Sequence[torch.Tensor]:
             return checked(*given) if _transforms() else apply(*given)
@@ -136,6 +144,8 @@ def _entered(
             state = results[differentiable[0]].grad_fn if differentiable else None
         else:
             results, state = nodes.call(inputs)
+        if seen and state is not None:
+            watching_results(state, seen, results)
         for n in unsaved if state is not None else ():
             if not given[n].is_leaf:
                 state.before = state.before._replace(stands=stands_for(unsaved, given))

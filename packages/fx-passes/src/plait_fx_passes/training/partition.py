@@ -20,7 +20,6 @@ from plait_fx_passes.training.choose import (
     Choice,
     PartitionCosts,
     Values,
-    whole_results,
 )
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.saved import Held, SavedTensor, saved_tensor
@@ -120,7 +119,6 @@ def _split(joint: JointGraph, values: Values, choice: Choice) -> Partition:
     placeholders = joint.graph.find_nodes(op="placeholder")
     positions = {node: index for index, node in enumerate(placeholders)}
     results = list(joint.program.results[: joint.result_count])
-    whole = whole_results(joint)
     given = set(map(storage_root, results))
     saved: list[Saved] = []
     kind = type(joint.graph)
@@ -133,9 +131,9 @@ def _split(joint: JointGraph, values: Values, choice: Choice) -> Partition:
             saved.append(SavedInput(positions[node]))
             backward.take(node)
             continue
-        if node in whole and (node in values.uncopied or node not in values.held):
-            saved.append(SavedResult(whole[node]))
-            backward.take(node, results[whole[node]])
+        if node in values.whole and (node in values.uncopied or node not in values.held):
+            saved.append(SavedResult(values.whole[node]))
+            backward.take(node, results[values.whole[node]])
             continue
         saved.append(SavedResult(len(returned)))
         forward.add_needed(values, [node])

@@ -1,7 +1,7 @@
-"""Inputs that autograd has saved, and that a compiled backward does without.
+"""Inputs and results that autograd has saved, and that a compiled backward does without.
 
 What the backward needs of them is kept apart, or it needs no more than their sizes. In eager a
-backward raises where such an input was changed since, by the program's caller or after a break.
+backward raises where one of them was changed since, by the program's caller or after a break.
 """
 
 from __future__ import annotations
@@ -15,27 +15,43 @@ import torch
 from plait_fx_passes.runtime import Note
 from plait_fx_passes.training.freeing import check_versions, version_of
 from plait_fx_passes.training.joint_graph import JointGraph
-from plait_fx_passes.training.partition import Partition, SavedInput
+from plait_fx_passes.training.partition import Partition, SavedInput, SavedResult
 
 _DETACHED = (
     "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_()."
     "This is not supported, please use out-of-place `.detach()` instead"
 )
 Watched: TypeAlias = "tuple[tuple[ReferenceType[torch.Tensor], int, bool, frozenset[int]], ...]"
-"""Inputs, which are not kept alive, their versions, whether they have a history, and the tangents
-of which gradients count."""
+"""Inputs and results, which are not kept alive, their versions, whether they may be detached from a
+history, and the tangents of which gradients count."""
 Places: TypeAlias = "tuple[tuple[int, frozenset[int]], ...]"
+_NO: frozenset[int] = frozenset()
 
 
 def watched_inputs(joint: JointGraph, parts: Partition) -> tuple[Places, Places]:
     """Those that the program does not write to, and those that it does."""
     written = {each.input for each in joint.program.mutations}
+    read = dict(joint.read)
     held = {each.input for each in parts.saved if isinstance(each, SavedInput)}
-    left = [each for each in joint.saved if each[0] not in held]
+    left = [
+        each for each in joint.saved if each[0] not in held or not each[1] <= read.get(each[0], _NO)
+    ]
     return (
         tuple(each for each in left if each[0] not in written),
         tuple(each for each in left if each[0] in written),
     )
+
+
+def watched_results(joint: JointGraph, parts: Partition) -> Places:
+    """The results of the program that autograd has saved, and the backward does not get."""
+    held = {each.result for each in parts.saved if isinstance(each, SavedResult)}
+    return tuple(each for each in joint.saved_results or () if each[0] not in held)
+
+
+def watching_results(state: Any, places: Places, results: Sequence[torch.Tensor]) -> None:
+    """The node of a program, or what several share, is to look at these results again."""
+    found = tuple((ref(results[n]), version_of(results[n]), False, each) for n, each in places)
+    state.watched = (*(state.watched or ()), *found)
 
 
 def watched(places: Places, inputs: Sequence[torch.Tensor]) -> Watched:
