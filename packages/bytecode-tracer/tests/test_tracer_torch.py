@@ -197,15 +197,19 @@ def test_an_operator_that_launches_triton_kernels_is_one_node() -> None:
     assert "tracer_tests.launched.default" in names
 
 
-def test_attention_with_a_score_function_is_as_in_eager() -> None:
-    """It has torch's own compiler trace what is called next, which is to be no part of plait."""
+def test_attention_with_a_score_function_is_traced() -> None:
+    """So are the function and its reads of other tensors, which `torch.vmap` maps over places."""
     from torch.nn.attention.flex_attention import flex_attention
 
+    slope = torch.tensor([0.5, 2.0])
+
     def function(q: torch.Tensor) -> torch.Tensor:
-        made = flex_attention(q * 2, q, q, score_mod=lambda s, b, h, i, j: s + (i - j) * 0.1)
+        made = flex_attention(
+            q * 2, q, q, score_mod=lambda s, b, h, i, j: s + (i - j) * 0.1 + slope[h] * slope[1]
+        )
         return made + 1  # type: ignore[operator]  # no auxiliary results are asked for
 
     q = torch.randn(1, 2, 16, 8)
     run, graphs = _compiled(function)
     torch.testing.assert_close(run(q), function(q))
-    assert len(graphs) == 2
+    assert len(graphs) == 1

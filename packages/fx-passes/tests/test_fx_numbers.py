@@ -226,3 +226,19 @@ def test_writes_through_lists_are_copied_back():
     program(*expected)
     fx_passes.wrap_runtime(graph, graph.module())(*found)
     assert all(map(torch.equal, found, expected))
+
+
+def test_numbers_that_a_mapped_operator_casts():
+    """`torch.vmap` makes a float tensor of the number before it multiplies integers by it."""
+    mapped = torch.vmap(lambda i, x: i * 0.1 + x)
+    inputs = torch.arange(3), torch.randn(3)
+    graph = fx_passes.to_aten(_calling(mapped), list(inputs))
+    fx_passes.verify(graph)
+    torch.testing.assert_close(run(graph, *inputs), mapped(*inputs))
+
+
+def _calling(function):
+    """A graph of one call, of a function of two tensors."""
+    graph = fx.Graph()
+    graph.output(graph.call_function(function, (graph.placeholder("i"), graph.placeholder("x"))))
+    return fx.GraphModule({}, graph)

@@ -28,8 +28,10 @@ with mode, torch.no_grad():
     y = model(x)
     z = F.scaled_dot_product_attention(y[:, None], y[:, None], y[:, None]).sum(-1).to("cpu")
     e = F.embedding(torch.zeros(3, dtype=torch.int64), torch.zeros(4, 5))[torch.zeros(2).long()]
+    m = torch.vmap(lambda i: i * 0.5)(torch.arange(3))
     v = (y.transpose(0, 1).reshape(-1) + 1).sqrt().view(2, -1).mean(0).double().exp()
 assert y.shape == (2, 4, 8)
+assert (m.shape, m.dtype) == ((3,), torch.float32)
 """
 
 

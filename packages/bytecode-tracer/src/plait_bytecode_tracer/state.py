@@ -96,6 +96,8 @@ class TraceState:
     """Whether it checks anything, numbers included."""
     checks_after_changes: bool = False
     """Whether it does so after it may have changed tensors of the caller's."""
+    reads_elements: bool = False
+    """Whether an index into a tensor is a place to read at, one of those that are mapped over."""
     must_be_undone: bool = False
     """Whether an operator of the graph may fail where code of the call handles the error."""
     versions: dict[fx.Node, int] = field(default_factory=dict)

@@ -39,7 +39,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait_utils.fake_bare import BareArguments, takes_bare
 from plait_utils.fake_cache import call_key, is_describable, recall, remember
-from plait_utils.fake_kernels import OWN_KERNELS
+from plait_utils.fake_kernels import OWN_KERNELS, number_as_tensor
 from plait_utils.lazy_symbols import symbols_when_needed
 from plait_utils.meta_kernels import call_meta_kernels_directly
 from plait_utils.promotion import promote_without_sympy
@@ -56,6 +56,7 @@ _UNUSUAL_TAGS = (
 _DECOMPOSED = frozenset({torch.ops.aten.constant_pad_nd.default})
 """Operators whose meta kernels take no symbolic numbers, and whose decompositions do."""
 
+_CAST = torch.ops.aten._to_copy.default
 _BARE = frozenset(
     {
         *_like_tensor_constructors,
@@ -219,6 +220,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return self._by_rule(func, args, kwargs)
+        if func is _CAST and isinstance(args[0], int | float):
+            with self:  # of a number that torch.vmap has unwrapped
+                return number_as_tensor(*args, **kwargs)
         if (
             func in _DISPATCH_META_HANDLERS
             or func in _DISPATCH_HANDLE_DIRECTLY

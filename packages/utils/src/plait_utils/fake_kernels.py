@@ -67,6 +67,17 @@ def _check_strides(matrix: torch.Tensor) -> None:
     _require(aligned, "strides should be multiple of 16 bytes")
 
 
+def number_as_tensor(
+    number: float,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+    **layout: object,
+) -> torch.Tensor:
+    """`aten._to_copy` of a number: torch's own kernel computes its value and imports a compiler."""
+    return torch.full((), number, dtype=dtype, device=device)
+
+
 def _of_bools(reduce: Callable[[torch.Tensor], torch.Tensor], values: torch.Tensor) -> torch.Tensor:
     _require(values.dtype is torch.bool, f"expected bools, not {values.dtype}")
     return reduce(values)

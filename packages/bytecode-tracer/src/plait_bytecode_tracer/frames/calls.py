@@ -8,6 +8,7 @@ import weakref
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, fails
@@ -33,6 +34,7 @@ from plait_bytecode_tracer.objects.statics import (
     static_attribute,
 )
 from plait_bytecode_tracer.rules.callables import outside_partial
+from plait_bytecode_tracer.rules.higher_order import operator_rule
 from plait_bytecode_tracer.rules.modules import CALL_WITH_HOOKS, module_call
 from plait_bytecode_tracer.rules.registry import (
     find_builtin,
@@ -162,6 +164,9 @@ def _call_object(
     kwargs: dict[str, Variable],
 ) -> Variable:
     """A call of an object that is no function: a method, module, descriptor, cache, partial..."""
+    operator = operator_rule(real) if is_a(real, HigherOrderOperator) else None
+    if operator is not None:
+        return operator(frame, *args, **kwargs)
     if is_a(real, weakref.ref) and calls_as_reference(real) and not args and not kwargs:
         return referent(frame, function)
     if is_a(real, types.MethodType):

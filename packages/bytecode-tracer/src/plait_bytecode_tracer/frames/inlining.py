@@ -18,6 +18,7 @@ from plait_bytecode_tracer.rules.registry import (
     find_named,
     unwrapped,
 )
+from plait_bytecode_tracer.tensors.asking import asks_for_compiler
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
@@ -35,8 +36,6 @@ _UNTRACED_MODULES = (
     "torch.distributed",  # its functions read the state of the process
     *("triton.runtime", "triton.compiler", "triton.backends"),  # they launch kernels
 )
-_UNTRACED_FUNCTIONS = frozenset({("torch.nn.attention.flex_attention", "flex_attention")})
-"""Modules and names of functions that have torch's own compiler trace what they call next."""
 _TRACED_MODULES = (
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
     "torch._higher_order_ops.associative_scan",  # where it is generic, it is slices and joins
@@ -65,7 +64,7 @@ def inline(
         return marked
     module = function.__module__ or ""
     untraced = module.startswith(_UNTRACED_MODULES) and module not in _TRACED_MODULES
-    untraced = untraced or (module, function.__qualname__) in _UNTRACED_FUNCTIONS
+    untraced = untraced and not asks_for_compiler(function.__code__, function.__globals__)
     known = {function.__code__.co_name, function.__name__}  # decorators leave the second
     if untraced and not known & _INLINED and not _is_resumed(function):
         rule = find_named(function)

@@ -12,6 +12,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, fails, python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.made import HEAP_TYPE
+from plait_bytecode_tracer.tensors import transforms
 from plait_bytecode_tracer.values.constants import is_constant, is_fixed
 from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
 from plait_bytecode_tracer.values.open_lists import open_of
@@ -93,6 +94,15 @@ def _of_kind(error: Exception, container: Variable) -> PythonError:
     return python_error(error)
 
 
+def _is_place(key: Variable) -> bool:
+    """Whether an index is made of numbers and tensors alone."""
+    items = key.items if isinstance(key, SequenceVariable) else [key]
+    return all(
+        isinstance(item, TensorVariable) or (isinstance(item, Known) and type(item.value) is int)
+        for item in items
+    )
+
+
 def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
     """`container[key]`."""
     from plait_bytecode_tracer.tensors.function_modes import through_mode
@@ -113,7 +123,9 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
             intercepted = through_mode(frame, operator.getitem, [container, key], {})
             if intercepted is not None:
                 return intercepted
-            node, result = frame.state.emit("call_function", operator.getitem, [container, key], {})
+            reads = _is_place(key) if frame.state.reads_elements else False
+            getter = transforms.element_at if reads else operator.getitem
+            node, result = frame.state.emit("call_function", getter, [container, key], {})
             return frame.state.tensor_result(node, result)
         case SequenceVariable():
             return _sequence_item(container, _place(frame, key))

@@ -11,6 +11,7 @@ from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import hold, plain_value
 from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.tensors.asking import asks_for_compiler
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import Known, TokenVariable, Variable
 
@@ -40,12 +41,16 @@ def set_grad_enabled(frame: Frame, enabled: Variable) -> Variable:
     return constant(None)
 
 
-@builtin(
-    torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch.compiler.is_exporting
-)
+@builtin(torch.compiler.is_compiling, torch.compiler.is_exporting)
 def is_compiling(frame: Frame) -> Variable:
     """False, as in eager: a program that asks must not compute something else when compiled."""
     return constant(False)
+
+
+@builtin(torch.compiler.is_dynamo_compiling)
+def is_dynamo_compiling(frame: Frame) -> Variable:
+    """False too, but in functions of torch's that have a compiler trace what they call."""
+    return constant(asks_for_compiler(frame.function.code, frame.function.globals))
 
 
 def _context_variable(value: Variable) -> contextvars.ContextVar[object]:

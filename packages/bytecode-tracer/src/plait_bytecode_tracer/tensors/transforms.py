@@ -194,6 +194,16 @@ def register_hook(tensor: torch.Tensor, body: Body, free: Values) -> Any:
     return tensor.register_hook(hook)  # type: ignore[no-untyped-call]  # untyped in torch
 
 
+def element_at(tensor: torch.Tensor, place: Any) -> Any:
+    """`tensor[place]` for numbers and tensors of numbers, which may be mapped over."""
+    indices = place if isinstance(place, tuple) else (place,)
+    found = [
+        torch.tensor(index, device=tensor.device) if isinstance(index, int) else index
+        for index in indices
+    ]
+    return torch.ops.aten.index(tensor, found)
+
+
 class AutogradFunction(torch.nn.Module):
     """A call of a `torch.autograd.Function` as it is, with its own gradients."""
 

@@ -214,8 +214,14 @@ def zero(input: Tensor) -> object:
     return filled_like(input, 0)
 
 
-def to_copy(input: Tensor, **kwargs: Any) -> object:
-    """A cast names what changes; callers also name the layout and device that do not."""
+def to_copy(input: Tensor | float | int, **kwargs: Any) -> object:
+    """A cast names what changes; callers also name the layout and device that do not.
+
+    `torch.vmap` casts numbers that it calculates with: these are tensors without dimensions.
+    """
+    if not isinstance(input, Tensor):
+        dtype = kwargs.get("dtype") or torch.tensor(input).dtype
+        return _full([], input, dtype, kwargs.get("device") or torch.device("cpu"))
     same = {
         "dtype": input.dtype,
         "layout": input.layout,
