@@ -313,3 +313,23 @@ def test_a_backward_that_raises_is_not_called_a_bug():
     assert outcome(lambda run: run(leaf(3)).sum().backward(), fast)[0] is ValueError
     (graph,) = plait.report(fast).graphs
     assert "does not support this graph yet: its backward raises: no gradients" in graph.reason
+
+
+def program_that_saves(x, w):
+    h = x * 2
+    y = h.exp()
+    return y, (y.detach() + x.clone()) * w.sin(), w
+
+
+@pytest.mark.parametrize(("place", "line"), [(1, "y.detach() + x.clone()"), (0, "y = h.exp()")])
+def test_an_error_for_what_was_changed_names_the_users_line(place, line):
+    fast = plait.compile(program_that_saves, backend="python")
+    x, w = leaf(3), leaf(3)
+    y, z, _ = fast(x, w)
+    with torch.no_grad():
+        (y, w)[place].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation") as raised:
+        (y, z)[place].sum().backward()
+    (note,) = raised.value.__notes__
+    assert line in note
+    assert "in program_that_saves" in note

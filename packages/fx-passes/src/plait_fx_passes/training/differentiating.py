@@ -49,8 +49,6 @@ def differentiator(
             left = state.left
             held = state.saved_tensors if left is None else freeing.held(state, pattern, needed)
         except RuntimeError as error:
-            if not freeing.may_do_with_less(state, pattern, error):
-                raise
             versions = again.versions(_kept(state), parts.saved)
             held = freeing.held_in_part(state, pattern, needed, versions, error)
         for place, n in followed:

@@ -46,10 +46,16 @@ class Left:
 
 
 class Freeing:
-    """Says what a backward may use, and keeps what it must not free."""
+    """Says what a backward may use, and keeps what it must not free.
 
-    def __init__(self, flow: Flow) -> None:
+    Args:
+        flow: of the program.
+        lines: of each saved tensor, the user's line that an error for it names.
+    """
+
+    def __init__(self, flow: Flow, lines: Sequence[str]) -> None:
         self._flow = flow
+        self._lines = lines
         steps = frozenset(range(len(flow.steps)))
         self.everything = steps or None
         """What no backward can follow that has freed it; None where none frees anything."""
@@ -86,13 +92,9 @@ class Freeing:
         if left.held is None or self._steps(ctx, pattern) & left.barred:
             raise RuntimeError(USED_UP)
         used = needed(pattern)
-        check_versions([left.held[n] for n in used], [left.versions[n] for n in used])
+        for n in used:
+            check_version(left.held[n], left.versions[n], self._lines[n])
         return left.held
-
-    def may_do_with_less(self, ctx: Any, pattern: Pattern, error: RuntimeError) -> bool:
-        """Whether autograd has raised ``error`` for a saved tensor that the backward may not use:
-        in eager that would be the tensor of a node that does not run."""
-        return ctx.left is None and not all(pattern) and _CHANGED in str(error)
 
     def held_in_part(
         self,
@@ -102,13 +104,22 @@ class Freeing:
         versions: Sequence[int],
         error: RuntimeError,
     ) -> tuple[torch.Tensor, ...]:
-        """The saved tensors, of which autograd gives none; ``versions`` are those that they had
-        when they were saved. Raises as :meth:`held`."""
+        """The saved tensors, of which autograd gives none, where only such were changed that the
+        backward does not use: in eager they would be those of nodes that do not run. ``versions``
+        are those that they had when they were saved. Raises as :meth:`held`, or autograd's
+        ``error``."""
+        if ctx.left is not None or _CHANGED not in str(error):
+            raise error
         try:
             held = tuple(map(_taken, ctx._raw_saved_tensors))
         except RuntimeError:  # hooks of the caller's have packed them
             raise error from None
         ctx.left = Left(frozenset(), held, tuple(versions))
+        changed = sorted(stale_places(held, versions))
+        if all(pattern) or not set(changed).isdisjoint(needed(pattern)):
+            for place in changed:
+                note_line(error, self._lines[place])
+            raise error
         return self.held(ctx, pattern, needed)
 
     def freed_by(self, ctx: Any, pattern: Pattern) -> frozenset[int]:
@@ -206,11 +217,26 @@ def stale_places(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> se
 def check_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
     """Raise autograd's RuntimeError for a tensor that was changed in place since."""
     for tensor, version in zip(tensors, versions, strict=True):
-        if version_of(tensor) != version:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by "
-                f"an inplace operation: [{tensor.type()} {list(tensor.shape)}] is at version "
-                f"{tensor._version}; expected version {version} instead. Hint: enable anomaly "
-                "detection to find the operation that failed to compute its gradient, with "
-                "torch.autograd.set_detect_anomaly(True, check_nan=False)."
-            )
+        check_version(tensor, version)
+
+
+def check_version(tensor: torch.Tensor, version: int, line: str = "") -> None:
+    """Raise autograd's RuntimeError for a tensor that was changed in place since, with a note of
+    the user's line that computed or read it."""
+    if version_of(tensor) == version:
+        return
+    error = RuntimeError(
+        "one of the variables needed for gradient computation has been modified by "
+        f"an inplace operation: [{tensor.type()} {list(tensor.shape)}] is at version "
+        f"{tensor._version}; expected version {version} instead. Hint: enable anomaly "
+        "detection to find the operation that failed to compute its gradient, with "
+        "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+    )
+    note_line(error, line)
+    raise error
+
+
+def note_line(error: RuntimeError, line: str) -> None:
+    """Say at which of the user's lines a tensor stands that was changed since."""
+    if line:
+        error.add_note(f"What was modified is computed or read at {line}")

@@ -21,6 +21,7 @@ from plait_fx_passes.training.freeing import Freeing, check_versions, stale_plac
 from plait_fx_passes.training.gradient_program import GradientProgram, Wanted, gradient_program
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.known import is_alike
+from plait_fx_passes.training.lines import line_of
 from plait_fx_passes.training.linking import Owner, Shared, linked, shared_steps
 from plait_fx_passes.training.partition import Partition, SavedResult
 from plait_fx_passes.training.reading import reads_of
@@ -63,7 +64,7 @@ class Higher:
         parts: Partition,
         compile_gradients: CompileGradients | None,
     ) -> None:
-        self.freeing = Freeing(joint.flow)
+        self.freeing = Freeing(joint.flow, _lines(joint, parts))
         self._joint = joint
         self._program = program
         self._again = again
@@ -188,3 +189,10 @@ def _is_plain(tensors: Sequence[torch.Tensor]) -> bool:
     return not switched and not any(
         is_wrapped(each) for each in tensors if type(each) is not torch.nn.Parameter
     )
+
+
+def _lines(joint: JointGraph, parts: Partition) -> list[str]:
+    """Of each saved tensor, the user's line that an error for it names."""
+    nodes = {node.name: node for node in joint.graph.nodes}
+    found = [line_of(nodes[each.name]) for each in parts.kept]
+    return found + [""] * (len(parts.saved) - len(found))  # sizes

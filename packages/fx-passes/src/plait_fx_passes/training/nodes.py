@@ -19,10 +19,10 @@ from plait_fx_passes.training.several import Nodes, applied, groups_of
 from plait_fx_passes.training.stands import stands_for
 from plait_fx_passes.training.watching import (
     Places,
+    watch_results,
     watched,
     watched_inputs,
     watched_results,
-    watching_results,
 )
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
@@ -96,7 +96,11 @@ def autograd_node(
     nodes = None
     if len(groups) > 1:
         nodes = Nodes(groups, CompiledProgram.forward, differentiate, differentiable)
-    seen = tuple((places[n], each) for n, each in watched_results(joint, parts) if n in places)
+    seen = tuple(
+        each._replace(position=places[each.position])
+        for each in watched_results(joint, parts)
+        if each.position in places
+    )
     return _entered(CompiledProgram, nodes, joint, again, differentiable, seen)
 
 
@@ -145,7 +149,7 @@ def _entered(
         else:
             results, state = nodes.call(inputs)
         if seen and state is not None:
-            watching_results(state, seen, results)
+            watch_results(state, seen, results)
         for n in unsaved if state is not None else ():
             if not given[n].is_leaf:
                 state.before = state.before._replace(stands=stands_for(unsaved, given))
