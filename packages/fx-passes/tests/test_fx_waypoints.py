@@ -202,6 +202,22 @@ def test_what_no_later_piece_takes_is_dropped():
     assert set(two.takes) == {0, 2}
 
 
+def test_a_program_that_ends_without_gradients_leaves_them_on():
+    """As the part of a program before a graph break in a region without gradients does."""
+    graph = torch.fx.Graph()
+    x, w = map(graph.placeholder, "xw")
+    graph.call_method("mul_", (x, 2))
+    result = graph.call_function(torch.mul, (x, w))
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    graph.output((result, graph.call_method("neg", (w,))))
+    gm = torch.fx.GraphModule(torch.nn.Module(), graph)
+    inputs = [torch.ones(3, requires_grad=True) * 2, torch.ones(3)]
+    with pytest.raises(WaypointError) as refused:
+        to_joint(gm, inputs)
+    assert len(in_pieces(gm, inputs, refused.value)) == 2
+    assert torch.is_grad_enabled()
+
+
 def test_memory_efficient_programs_know_written_inputs():
     wanted = observe(goes_on, gradients_of_the_inputs, (result, result))
     run = memory_efficient(goes_on, budget=0)

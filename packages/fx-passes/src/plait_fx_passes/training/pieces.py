@@ -107,7 +107,7 @@ def _cuts(
     table = InputTable(mode, attribute_names([gm]), {}, gradients=True)
     recorder = Recorder(mode, table, composite_rules(), default_decompositions())
     found: list[_Cut] = []
-    with torch.autograd.set_detect_anomaly(False), kept_settings():
+    with torch.autograd.set_detect_anomaly(False), kept_settings(), torch.enable_grad():
         add_arguments(gm, example_inputs, table, recorder)
         require_gradients(gm, example_inputs, table, recorder, leaves=False)
         settings = settings_now()
