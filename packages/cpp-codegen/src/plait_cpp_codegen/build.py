@@ -79,7 +79,7 @@ def render(program: Program, vector_bytes: int = 32) -> str:
 
 @lru_cache(maxsize=1)
 def _settings() -> str:
-    """What torch's versions do differently: floats of 8 bits without infinities saturate, or not."""
+    """What versions of torch do differently: what too large floats of 8 bits become."""
     too_large = torch.tensor(math.inf).to(torch.float8_e4m3fn)
     return f"#define F8E4M3FN_OVERFLOW {too_large.view(torch.uint8).item():#x}u"
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import unrounded
+from plait_fx_passes.decompositions.precision import rounded_once, unrounded
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -75,21 +75,28 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
 
 
 TABLE: dict[OpOverload, Rule] = {
-    op: unrounded(rule)
-    for op, rule in (
-        (aten.silu.default, silu),
-        (aten.leaky_relu.default, leaky_relu),
-        (aten.elu.default, elu),
-        (aten.softplus.default, softplus),
-        (aten.hardtanh.default, hardtanh),
-        (aten.hardsigmoid.default, hardsigmoid),
-        (aten.hardswish.default, hardswish),
-        (aten.mish.default, mish),
-        (aten.log_sigmoid_forward.default, log_sigmoid),
-        (aten.threshold.default, threshold),
-        (aten.softshrink.default, softshrink),
-        (aten.hardshrink.default, hardshrink),
-        (aten.glu.default, glu),
-        (aten._prelu_kernel.default, prelu),
-    )
+    **{
+        op: unrounded(rule)
+        for op, rule in (
+            (aten.silu.default, silu),
+            (aten.leaky_relu.default, leaky_relu),
+            (aten.elu.default, elu),
+            (aten.softplus.default, softplus),
+            (aten.hardtanh.default, hardtanh),
+            (aten.hardsigmoid.default, hardsigmoid),
+            (aten.hardswish.default, hardswish),
+        )
+    },
+    **{
+        op: rounded_once(rule)
+        for op, rule in (
+            (aten.mish.default, mish),
+            (aten.log_sigmoid_forward.default, log_sigmoid),
+            (aten.threshold.default, threshold),
+            (aten.softshrink.default, softshrink),
+            (aten.hardshrink.default, hardshrink),
+            (aten.glu.default, glu),
+            (aten._prelu_kernel.default, prelu),
+        )
+    },
 }

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import unrounded
+from plait_fx_passes.decompositions.precision import rounded_once, unrounded
 from plait_fx_passes.record.numbers import is_number
 from plait_fx_passes.record.recorder import Rule
 
@@ -245,8 +245,8 @@ TABLE: dict[OpOverload, Rule] = {
     aten.lerp.Scalar: unrounded(lerp),
     aten.masked_fill.Scalar: masked_fill,
     aten.masked_fill.Tensor: masked_fill_tensor,
-    aten.std.correction: unrounded(std),
-    aten.std_mean.correction: unrounded(std_mean),
+    aten.std.correction: rounded_once(std),
+    aten.std_mean.correction: rounded_once(std_mean),
     aten.linalg_vector_norm.default: unrounded(vector_norm),
     aten.logsumexp.default: logsumexp,
     aten.max.default: largest,
@@ -255,16 +255,16 @@ TABLE: dict[OpOverload, Rule] = {
     aten.aminmax.default: aminmax,
     aten.count_nonzero.dim_IntList: count_nonzero,
     aten.count_nonzero.default: count_all_nonzero,
-    aten.dist.default: unrounded(dist),
-    aten.dot.default: unrounded(dot),
-    aten.vdot.default: unrounded(dot),
-    aten.mv.default: unrounded(mv),
-    aten.addmv.default: unrounded(addmv),
-    aten.addr.default: unrounded(addr),
-    aten.trace.default: unrounded(trace),
-    aten.special_entr.default: unrounded(entr),
-    aten.rad2deg.default: unrounded(degrees),
-    aten.deg2rad.default: unrounded(radians),
+    aten.dist.default: rounded_once(dist),
+    aten.dot.default: rounded_once(dot),
+    aten.vdot.default: rounded_once(dot),
+    aten.mv.default: rounded_once(mv),
+    aten.addmv.default: rounded_once(addmv),
+    aten.addr.default: rounded_once(addr),
+    aten.trace.default: rounded_once(trace),
+    aten.special_entr.default: rounded_once(entr),
+    aten.rad2deg.default: rounded_once(degrees),
+    aten.deg2rad.default: rounded_once(radians),
     aten.celu.default: celu,
     aten.ldexp.Tensor: ldexp,
     aten.nan_to_num.default: nan_to_num,

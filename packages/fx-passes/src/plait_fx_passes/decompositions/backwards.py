@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import unrounded
+from plait_fx_passes.decompositions.precision import rounded_once, wide
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -102,20 +102,23 @@ def layer_norm_backward(
     bias: Tensor | None,
     wanted: Sequence[bool],
 ) -> object:
-    if x.numel() == 0 or x.dim() == len(shape) or mean.dtype != x.dtype:
+    """Half precision is computed in float32, whatever the statistics and weights are kept in."""
+    if x.numel() == 0 or x.dim() == len(shape) or not x.dtype.is_floating_point:
         return NotImplemented
     rows = list(range(x.dim() - len(shape)))
     columns = list(range(x.dim() - len(shape), x.dim()))
-    normal = (x - mean) * inverse
+    grad, inverse = wide(grad), wide(inverse)
+    normal = (wide(x) - wide(mean)) * inverse
     to_x = to_weight = to_bias = None
     if wanted[0]:
-        scaled = grad if weight is None else grad * weight
+        scaled = grad if weight is None else grad * wide(weight)
         along = (scaled * normal).mean(columns, keepdim=True)
         to_x = (scaled - scaled.mean(columns, keepdim=True) - normal * along) * inverse
+        to_x = to_x.to(x.dtype)
     if wanted[1] and weight is not None:
-        to_weight = (grad * normal).sum(rows)
+        to_weight = (grad * normal).sum(rows).to(weight.dtype)
     if wanted[2] and bias is not None:
-        to_bias = grad.sum(rows)
+        to_bias = grad.sum(rows).to(bias.dtype)
     return to_x, to_weight, to_bias
 
 
@@ -203,7 +206,7 @@ def convolution_backward(
 
 
 TABLE: dict[OpOverload, Rule] = {
-    op: unrounded(rule)
+    op: rounded_once(rule)
     for op, rule in (
         (aten.threshold_backward.default, threshold_backward),
         (aten.gelu_backward.default, gelu_backward),
@@ -215,7 +218,9 @@ TABLE: dict[OpOverload, Rule] = {
         (aten._softmax_backward_data.default, softmax_backward),
         (aten._log_softmax_backward_data.default, log_softmax_backward),
         (aten.nll_loss_backward.default, nll_loss_backward),
-        (aten.native_layer_norm_backward.default, layer_norm_backward),
         (aten.native_batch_norm_backward.default, batch_norm_backward),
     )
-} | {aten.convolution_backward.default: convolution_backward}
+} | {
+    aten.native_layer_norm_backward.default: layer_norm_backward,
+    aten.convolution_backward.default: convolution_backward,
+}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import unrounded
+from plait_fx_passes.decompositions.precision import rounded_once
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -63,7 +63,7 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> object:
 
 
 TABLE: dict[OpOverload, Rule] = {
-    op: unrounded(rule)
+    op: rounded_once(rule)
     for op, rule in (
         (aten.norm.Scalar, norm),
         (aten.norm.ScalarOpt_dim, norm_along),

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import unrounded
+from plait_fx_passes.decompositions.precision import rounded_once
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -106,12 +106,12 @@ def multi_margin_loss(
 
 TABLE: dict[OpOverload, Rule] = {
     aten.mse_loss.default: mse_loss,
-    aten.nll_loss_forward.default: unrounded(nll_loss),
-    aten.nll_loss2d_forward.default: unrounded(nll_loss),
-    aten.multi_margin_loss.default: unrounded(multi_margin_loss),
-    aten.huber_loss.default: unrounded(huber_loss),
-    aten.smooth_l1_loss.default: unrounded(smooth_l1_loss),
-    aten.soft_margin_loss.default: unrounded(soft_margin_loss),
-    aten.binary_cross_entropy_with_logits.default: unrounded(binary_cross_entropy_with_logits),
+    aten.nll_loss_forward.default: rounded_once(nll_loss),
+    aten.nll_loss2d_forward.default: rounded_once(nll_loss),
+    aten.multi_margin_loss.default: rounded_once(multi_margin_loss),
+    aten.huber_loss.default: rounded_once(huber_loss),
+    aten.smooth_l1_loss.default: rounded_once(smooth_l1_loss),
+    aten.soft_margin_loss.default: rounded_once(soft_margin_loss),
+    aten.binary_cross_entropy_with_logits.default: rounded_once(binary_cross_entropy_with_logits),
 }
 """Losses as elementwise operators and a reduction."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from plait_fx_passes.decompositions.precision import wide
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -128,17 +129,20 @@ def group_norm(
     groups: int,
     eps: float,
 ) -> object:
-    if x.dtype not in (torch.float32, torch.float64) or x.numel() == 0 or not x.is_contiguous():
+    """Half precision is computed in float32; the statistics are kept in what weights have."""
+    if not x.dtype.is_floating_point or x.numel() == 0 or not x.is_contiguous():
         return NotImplemented
-    grouped = x.view(batch, groups, channels // groups * pixels)
+    grouped = wide(x).view(batch, groups, channels // groups * pixels)
     var, mean = aten.var_mean.correction(grouped, [2], correction=0, keepdim=True)
     inverse = torch.rsqrt(var + eps)
     out = ((grouped - mean) * inverse).view(x.shape)
     if weight is not None:
-        out = out * _per_channel(weight, x)
+        out = out * _per_channel(wide(weight), x)
     if bias is not None:
-        out = out + _per_channel(bias, x)
-    return out, mean.view(batch, groups), inverse.view(batch, groups)
+        out = out + _per_channel(wide(bias), x)
+    kept = x.dtype if weight is None else weight.dtype
+    statistics = (each.view(batch, groups).to(kept) for each in (mean, inverse))
+    return out.to(x.dtype), *statistics
 
 
 def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:

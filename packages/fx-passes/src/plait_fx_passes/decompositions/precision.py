@@ -6,17 +6,56 @@ from functools import wraps
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from plait_fx_passes.record.recorder import Rule
 
+_SINGLE = (torch.float32, torch.float64)
+_HALF = (torch.float16, torch.bfloat16)
+
 
 def unrounded(rule: Rule) -> Rule:
-    """Declines half precision, where eager computes in float32 and rounds once, and integers."""
+    """Declines half precision, which the operator's own lowering computes, and integers."""
 
     @wraps(rule)
     def checked(x: Tensor, *args: object, **kwargs: object) -> object:
-        if x.dtype not in (torch.float32, torch.float64):
-            return NotImplemented
-        return rule(x, *args, **kwargs)
+        return rule(x, *args, **kwargs) if x.dtype in _SINGLE else NotImplemented
 
     return checked
+
+
+def rounded_once(rule: Rule) -> Rule:
+    """Computes half precision in float32 and rounds the results, as eager's kernels do.
+
+    Declines integers, and tensors of several float types.
+    """
+
+    @wraps(rule)
+    def checked(x: Tensor, *args: object, **kwargs: object) -> object:
+        if x.dtype in _SINGLE:
+            return rule(x, *args, **kwargs)
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        mixed = any(each.is_floating_point() and each.dtype != x.dtype for each in tensors)
+        if x.dtype not in _HALF or mixed:
+            return NotImplemented
+        narrow = x.dtype
+        x, args, kwargs = tree_map(lambda each: _in_float32(each, narrow), (x, args, kwargs))
+        found = rule(x, *args, **kwargs)
+        return tree_map_only(Tensor, lambda each: _narrowed(each, narrow), found)
+
+    return checked
+
+
+def wide(x: Tensor) -> Tensor:
+    """Half precision as float32; other tensors as they are."""
+    return x.float() if x.dtype in _HALF else x
+
+
+def _in_float32(value: object, narrow: torch.dtype) -> object:
+    if isinstance(value, Tensor):
+        return wide(value)
+    return torch.float32 if value is narrow else value
+
+
+def _narrowed(result: Tensor, narrow: torch.dtype) -> Tensor:
+    return result.to(narrow) if result.dtype is torch.float32 else result

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import unrounded
+from plait_fx_passes.decompositions.precision import rounded_once
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -92,7 +92,7 @@ def is_among(
 
 TABLE: dict[OpOverload, Rule] = {
     **{
-        op: unrounded(rule)
+        op: rounded_once(rule)
         for op, rule in (
             (aten.linalg_cross.default, cross),
             (aten.addbmm.default, addbmm),
