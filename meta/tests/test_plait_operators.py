@@ -15,6 +15,9 @@ CASES = [
     *[(name, torch.float32) for name in ("logit", "roll", "slice_scatter", "diag_embed", "fmax")],
     *[("max.reduction_with_dim", dtype) for dtype in (torch.bool, torch.int32)],
     *[("logaddexp", dtype) for dtype in (torch.bfloat16, torch.float64)],
+    *[(name, torch.complex64) for name in ("add", "true_divide", "exp", "sqrt", "index_put")],
+    *[(name, torch.complex128) for name in ("sum", "var_mean", "cat", "where")],
+    *[(name, torch.bfloat16) for name in ("nn.functional.glu", "nn.functional.group_norm")],
     *[("diagonal_scatter", torch.uint8), ("eye", torch.int64), ("signbit", torch.bool)],
 ]
 

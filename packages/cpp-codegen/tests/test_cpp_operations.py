@@ -23,7 +23,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-40, -1e-40, 3e38, math.inf, -math
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 # Operations that only reach this far from 0 or above; elsewhere both give NaN.
-NOT_HERE = {"bitcast", "where", "to", "fma"}
+NOT_HERE = {"bitcast", "where", "to", "fma", "real", "imag", "complex"}
 # Largest error in units of the last place, where a result is not the C library's own.
 ULP = {
     "exp": 2,
@@ -167,6 +167,35 @@ def assert_moved(x: torch.Tensor, narrow: torch.dtype) -> None:
     graph = pointwise_graph([x], {"converted": lambda a: Op("to", [a], target)})
     (actual,), (expected,) = both(graph, [x])
     assert torch.equal(actual.view(torch.uint8), expected.view(torch.uint8))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 101])
+def test_complex_numbers_are_moved_and_made_of_their_parts(dtype, size):
+    """Along rows, across them, of which whole vectors leave some; chosen, and each part alone."""
+    x = torch.randn(size, 33, dtype=dtype)
+    y = torch.randn(33, size, dtype=dtype).t()
+    parts = from_torch_dtype(x.real.dtype)
+
+    def turned(a, b):
+        return Op("complex", [Op("imag", [a]), Op("neg", [Op("real", [b])])])
+
+    def chosen(a, b):
+        above = Op("gt", [Op("real", [a]), Const(0.0, parts)])
+        return Op("where", [above, a, b])
+
+    computes = {
+        "moved": lambda a, b: b,
+        "turned": turned,
+        "chosen": chosen,
+        "real": lambda a, b: Op("real", [b]),
+        "imag": lambda a, b: Op("imag", [a]),
+    }
+    actual, expected = both(pointwise_graph([x, y], computes), [x, y])
+    wanted = [y, torch.complex(x.imag, -y.real), torch.where(x.real > 0, x, y), y.real, x.imag]
+    for name, a, e, w in zip(computes, actual, expected, wanted, strict=True):
+        assert torch.equal(a, w), name
+        assert torch.equal(e, w), name
 
 
 def test_where_and_constants():

@@ -22,8 +22,8 @@ from plait_ir_lowering.ir.graph import (
     TensorRef,
 )
 from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
-from plait_ir_lowering.ir.ops import ReductionKind
-from plait_ir_lowering.ir.values import Const, IndexValue, Load, Op, Scalar, Value
+from plait_ir_lowering.ir.ops import PARTS, ReductionKind, TypeMismatchError
+from plait_ir_lowering.ir.values import Const, IndexValue, Load, Op, Scalar, Value, part
 from plait_ir_lowering.open_numbers import number_of
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_device, from_torch_dtype, to_torch_dtype
@@ -215,21 +215,37 @@ class LoweringContext:
 
 
 def cast(value: Value, dtype: DType) -> Value:
-    """`value` as `dtype`."""
+    """`value` as `dtype`; a complex number's real part where that is real."""
     if value.dtype is dtype:
         return value
+    if dtype in PARTS:
+        real, imaginary = value, constant(0, PARTS[dtype])
+        if value.dtype in PARTS:
+            real, imaginary = part("real", value), part("imag", value)
+        return Op("complex", [cast(real, PARTS[dtype]), cast(imaginary, PARTS[dtype])])
+    if value.dtype in PARTS:
+        return cast(part("real", value), dtype)
     if isinstance(value, Const) and not (value.dtype.is_float and not dtype.is_float):
         return constant(_rounded(value), dtype)
     return Op("to", [value], dtype)
 
 
-def constant(value: Scalar | torch.SymFloat | NumberExpr | IndexExpr, dtype: DType) -> Value:
+def constant(
+    value: Scalar | complex | torch.SymFloat | NumberExpr | IndexExpr, dtype: DType
+) -> Value:
     """A number of an element type; integers wrap around, as eager's scalars do.
 
     It may be a size, or be computed of sizes, that are known only when the program runs.
     """
     if isinstance(value, NumberExpr):
         return cast(_unwidened(value.value, dtype), dtype)
+    if dtype in PARTS:
+        kind = PARTS[dtype]
+        if isinstance(value, complex):
+            return Op("complex", [constant(value.real, kind), constant(value.imag, kind)])
+        return Op("complex", [constant(value, kind), constant(0, kind)])
+    if isinstance(value, complex):
+        raise TypeMismatchError(f"{value} as {dtype}")
     if isinstance(value, IndexExpr | torch.SymInt):
         size = as_index(value)
         if not size.is_constant:

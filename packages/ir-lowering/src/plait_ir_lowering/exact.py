@@ -23,7 +23,10 @@ def is_exact(node: fx.Node) -> bool:
     """Whether the rule of the node's operator gives eager's bits; only for nodes with a rule."""
     if kind_of(node.target) == "view":  # type: ignore[arg-type]  # it has a rule
         return True
-    condition = _CONDITIONS.get(node.target._schema.name.removeprefix("aten::"))  # type: ignore[union-attr]  # it has a rule
+    name = node.target._schema.name.removeprefix("aten::")  # type: ignore[union-attr]  # it has a rule
+    if name in _OF_REAL_NUMBERS and any(each.is_complex() for each in tensors_of(node)):
+        return False
+    condition = _CONDITIONS.get(name)
     return _without_floats(node) if condition is None else condition(node)
 
 
@@ -37,11 +40,15 @@ def _never(node: fx.Node) -> bool:
 
 def _without_floats(node: fx.Node) -> bool:
     """Whether all that is read and made are integers and bools, which no order rounds."""
-    read = [each.meta["val"] for each in node.all_input_nodes]
-    tensors = [each for each in (*read, *tree_leaves(node.meta["val"])) if _is_tensor(each)]
-    return bool(read) and not any(
-        each.dtype.is_floating_point or each.dtype.is_complex for each in tensors
+    return bool(node.all_input_nodes) and not any(
+        each.dtype.is_floating_point or each.dtype.is_complex for each in tensors_of(node)
     )
+
+
+def tensors_of(node: fx.Node) -> list[torch.Tensor]:
+    """What is read and made."""
+    read = [each.meta["val"] for each in node.all_input_nodes]
+    return [each for each in (*read, *tree_leaves(node.meta["val"])) if _is_tensor(each)]
 
 
 def _is_tensor(value: object) -> bool:
@@ -99,6 +106,8 @@ _ALWAYS = (
     *("abs", "neg", "sign", "sgn", "copysign", "floor", "ceil", "trunc", "frac", "angle"),
     *("mul", "div", "square", "reciprocal"),
 )
+_OF_REAL_NUMBERS = frozenset(("abs", "angle", "div", "mul", "pow", "reciprocal", "sgn", "square"))
+"""What rounds several times for a complex number, in an order of eager's own."""
 _CONDITIONS: dict[str, Condition] = {
     **dict.fromkeys(_ALWAYS, _always),
     "_to_copy": _truncates_whole_numbers,

@@ -74,7 +74,7 @@ def _or_nothing(result: Any, node: fx.Node) -> Any:
 def _taking_numbers(op: OpOverload, arguments: Sequence[Any]) -> OpOverload:
     """The overload with numbers where numbers are given for tensors, as for `z * 2`."""
     wanted = [
-        "number" if type(given) in (bool, int, float) and kind == "Tensor" else kind
+        "number" if type(given) in (bool, int, float, complex) and kind == "Tensor" else kind
         for given, kind in zip(arguments, _kinds(op), strict=True)
     ]
     if wanted == _kinds(op):
@@ -106,7 +106,7 @@ def _argument(ctx: LoweringContext, value: Any, tensors: Environment) -> ExternA
             if not isinstance(tensor, TensorExpr):
                 raise ctx.error(f"{value.name} is not a tensor")
             return ctx.realize(tensor, value.meta["val"])
-        case None | bool() | int() | float() | str():
+        case None | bool() | int() | float() | complex() | str():
             return value
         case torch.SymInt():
             return as_index(value)

@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 
 import plait_ir_lowering.rules  # noqa: F401  # registers the rules
 from plait_ir_lowering.context import LoweringContext, LoweringOptions, constant
-from plait_ir_lowering.exact import is_exact
+from plait_ir_lowering.exact import is_exact, tensors_of
 from plait_ir_lowering.external import lower_external
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import (
@@ -27,7 +27,7 @@ from plait_ir_lowering.ir.graph import (
 from plait_ir_lowering.ir.index import OpenSizeError, as_index
 from plait_ir_lowering.ir.ops import TypeMismatchError
 from plait_ir_lowering.ir.values import Load, Op, Value
-from plait_ir_lowering.registry import Lowered, full_arguments, rule_of
+from plait_ir_lowering.registry import Lowered, full_arguments, kind_of, rule_of
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_device
 
@@ -127,7 +127,8 @@ def _lower_call(ctx: LoweringContext, node: fx.Node, known: dict[fx.Node, Lowere
     if not isinstance(node.target, OpOverload):
         raise ctx.error("it is not an ATen operator")
     rule = rule_of(node.target)
-    if rule is not None and (not ctx.options.exact or is_exact(node)):
+    exact = not ctx.options.exact or is_exact(node)
+    if rule is not None and exact and not _is_complex_elsewhere(node):
         arguments = full_arguments(node.target, node.args, node.kwargs)
         made = ctx.mark()
         try:
@@ -139,6 +140,13 @@ def _lower_call(ctx: LoweringContext, node: fx.Node, known: dict[fx.Node, Lowere
             return lowered
         ctx.rewind(made)
     return lower_external(ctx, known.__getitem__)
+
+
+def _is_complex_elsewhere(node: fx.Node) -> bool:
+    """Whether it computes with complex numbers on a device whose kernels do not."""
+    if kind_of(node.target) == "view":  # type: ignore[arg-type]  # it has a rule
+        return False
+    return any(each.is_complex() and each.device.type != "cpu" for each in tensors_of(node))
 
 
 def _number(ctx: LoweringContext, operand: Any, known: dict[fx.Node, Lowered]) -> Value:

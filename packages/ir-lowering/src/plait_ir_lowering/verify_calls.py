@@ -11,11 +11,11 @@ from plait_ir_lowering.ir.index import IndexExpr
 
 # A schema's scalar types, and what the loop IR says them with.
 _KINDS: dict[str, tuple[type, ...]] = {
-    "Tensor": (TensorRef, bool, int, float),  # a number is a tensor without dimensions
+    "Tensor": (TensorRef, bool, int, float, complex),  # a number is a tensor without dimensions
     "bool": (bool, int),
     "int": (bool, int, IndexExpr),
     "float": (bool, int, float, IndexExpr),
-    "number": (bool, int, float, IndexExpr),
+    "number": (bool, int, float, complex, IndexExpr),
     "str": (str,),
     "ScalarType": (DType, int),  # a default is given as the number that torch has for it
     "Device": (Device,),

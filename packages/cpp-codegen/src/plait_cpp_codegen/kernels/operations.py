@@ -37,6 +37,12 @@ def operation(
             return convert(args[0], source, dtype)
         case "bitcast":
             return f"bitcast<{register}, L>({args[0]})"
+        case "real":
+            return f"{args[0]}.re"
+        case "imag":
+            return f"{args[0]}.im"
+        case "complex":
+            return f"vec<{register}, L>{{{args[0]}, {args[1]}}}"
         case "where":
             return f"select<{register}, L>({args[0]}, {args[1]}, {args[2]})"
         case "add" | "mul" if source is DType.bool_:

@@ -113,7 +113,7 @@ def _lanes(kernel: Kernel, vector_bytes: int) -> int:
         for value in post_order([statement.value]):
             if isinstance(value, Masked) and _needs_lanes(value):
                 return 1
-            if value.dtype in (DType.f64, DType.i64, DType.u64) and not (
+            if value.dtype in (DType.f64, DType.i64, DType.u64, DType.c128) and not (
                 isinstance(value, IndexValue | CheckedIndex | Const)
                 or is_number(value)
                 or is_narrow(value)

@@ -87,7 +87,7 @@ def tiling(plan: LoopPlan) -> Tiling | None:
 
 
 def _certain_loads(kernel: Kernel) -> Iterator[Load]:
-    """The loads at plain places that happen at every point."""
+    """The loads at plain places that happen at every point, of elements that vectors shuffle."""
     seen: set[Value] = set()
     stack: list[Value] = [statement.value for statement in kernel.statements]
     while stack:
@@ -95,7 +95,7 @@ def _certain_loads(kernel: Kernel) -> Iterator[Load]:
         if value in seen:
             continue
         seen.add(value)
-        if isinstance(value, Load) and not value.operands:
+        if isinstance(value, Load) and not value.operands and value.dtype.itemsize <= 8:
             yield value
         stack += (value.mask, value.other) if isinstance(value, Masked) else value.operands
 

@@ -20,6 +20,8 @@ MEMORY: dict[DType, str] = {
     DType.f8e5m2: "f8e5m2",
     DType.f32: "float",
     DType.f64: "double",
+    DType.c64: "c64",
+    DType.c128: "c128",
 }
 """How an element lies in memory."""
 

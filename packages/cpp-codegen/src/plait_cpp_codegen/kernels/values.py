@@ -335,7 +335,7 @@ class ValueEmitter:
             result = combined(store, f"load<L>({place})", value, "L")
             self.lines.append(f"store<L>({place}, {result});")
             return
-        one = f"vec<{register}, 1>{{{value}[l]}}"
+        one = f"single<{register}>({value}[l])"
         result = combined(store, "load<1>(place)", one, "1")
         self.lines.append(
             "for (int64_t l = 0; l < L; ++l) { "

@@ -12,11 +12,48 @@ template <class T, int L> struct VecOf { typedef T type __attribute__((vector_si
 template <class T, int L> using vec = typename VecOf<T, L>::type;
 template <int L> using mask = vec<int32_t, L>;
 
-template <class T, int L> INLINE vec<T, L> splat(T x) { return x - vec<T, L>{}; }
+// Complex numbers: in memory pairs, in registers a vector of each part.
+struct c64 { float re, im; };
+struct c128 { double re, im; };
+template <class T> struct PartOf { typedef void type; };
+template <> struct PartOf<c64> { typedef float type; };
+template <> struct PartOf<c128> { typedef double type; };
+template <class T> struct IsReal { static constexpr bool value = true; };
+template <> struct IsReal<c64> { static constexpr bool value = false; };
+template <> struct IsReal<c128> { static constexpr bool value = false; };
+template <class C, int L> struct Pairs {
+  typedef vec<typename PartOf<C>::type, L> part;
+  part re, im;
+  struct Lane {
+    Pairs& of; int l;
+    INLINE operator C() const { return C{of.re[l], of.im[l]}; }
+    INLINE void operator=(C x) { of.re[l] = x.re; of.im[l] = x.im; }
+    INLINE void operator=(const Lane& x) { *this = C(x); }
+  };
+  INLINE C operator[](int l) const { return C{re[l], im[l]}; }
+  INLINE Lane operator[](int l) { return Lane{*this, l}; }
+};
+template <class C, int L> INLINE Pairs<C, L> operator+(const Pairs<C, L>& x, const Pairs<C, L>& y) {
+  return Pairs<C, L>{x.re + y.re, x.im + y.im};
+}
+template <int L> struct VecOf<c64, L> { typedef Pairs<c64, L> type; };
+template <int L> struct VecOf<c128, L> { typedef Pairs<c128, L> type; };
+
+template <class T, int L> INLINE vec<T, L> splat(T x) {
+  if constexpr (IsReal<T>::value) return x - vec<T, L>{};
+  else {
+    typedef typename PartOf<T>::type P;
+    return vec<T, L>{splat<P, L>(x.re), splat<P, L>(x.im)};
+  }
+}
+template <class T> INLINE vec<T, 1> single(T x) {
+  if constexpr (IsReal<T>::value) return vec<T, 1>{x};
+  else return splat<T, 1>(x);
+}
 template <> INLINE vec<float, 1> splat<float, 1>(float x) { return vec<float, 1>{x}; }
 template <> INLINE vec<double, 1> splat<double, 1>(double x) { return vec<double, 1>{x}; }
 
-template <int L, class T> INLINE vec<T, L> spread(vec<T, 1> x) { return splat<T, L>(x[0]); }
+template <int L, class T> INLINE vec<T, L> spread(vec<T, 1> x) { return splat<T, L>(T(x[0])); }
 
 // A vector of which the compiler does not see where it comes from. GCC takes conversions of bytes
 // that are loaded or stored apart, lane by lane; so it converts them by one instruction.
@@ -164,6 +201,69 @@ template <int L> struct Memory<f8e5m2, L> {
   static INLINE void store(f8e5m2* p, vec<float, L> x) { vec<uint8_t, L> b = narrow(x); memcpy(p, &b, sizeof b); }
 };
 
+// Even and odd elements of two vectors, and back: where the compiler can, by shuffles.
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLES
+#endif
+#endif
+template <int L, class V> INLINE void apart(V low, V high, V& even, V& odd) {
+#ifdef SHUFFLES
+  if constexpr (L == 16) {
+    even = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    odd = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return;
+  } else if constexpr (L == 8) {
+    even = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14);
+    odd = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
+    return;
+  } else if constexpr (L == 4) {
+    even = __builtin_shufflevector(low, high, 0, 2, 4, 6); odd = __builtin_shufflevector(low, high, 1, 3, 5, 7);
+    return;
+  }
+#endif
+  for (int l = 0; l < L; ++l) {
+    even[l] = 2 * l < L ? low[2 * l] : high[2 * l - L];
+    odd[l] = 2 * l + 1 < L ? low[2 * l + 1] : high[2 * l + 1 - L];
+  }
+}
+template <int L, class V> INLINE void together(V even, V odd, V& low, V& high) {
+#ifdef SHUFFLES
+  if constexpr (L == 16) {
+    low = __builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    high = __builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    return;
+  } else if constexpr (L == 8) {
+    low = __builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11);
+    high = __builtin_shufflevector(even, odd, 4, 12, 5, 13, 6, 14, 7, 15);
+    return;
+  } else if constexpr (L == 4) {
+    low = __builtin_shufflevector(even, odd, 0, 4, 1, 5); high = __builtin_shufflevector(even, odd, 2, 6, 3, 7);
+    return;
+  }
+#endif
+  for (int l = 0; l < L; ++l) {
+    if (2 * l < L) low[2 * l] = even[l]; else high[2 * l - L] = even[l];
+    if (2 * l + 1 < L) low[2 * l + 1] = odd[l]; else high[2 * l + 1 - L] = odd[l];
+  }
+}
+template <class C, int L> struct ComplexMemory {
+  typedef C R;
+  typedef typename Pairs<C, L>::part part;
+  static INLINE vec<C, L> load(const C* p) {
+    part low, high; vec<C, L> r;
+    memcpy(&low, p, sizeof low); memcpy(&high, (const char*)p + sizeof low, sizeof high);
+    apart<L>(low, high, r.re, r.im); return r;
+  }
+  static INLINE void store(C* p, vec<C, L> x) {
+    part low, high;
+    together<L>(x.re, x.im, low, high);
+    memcpy(p, &low, sizeof low); memcpy((char*)p + sizeof low, &high, sizeof high);
+  }
+};
+template <int L> struct Memory<c64, L> : ComplexMemory<c64, L> {};
+template <int L> struct Memory<c128, L> : ComplexMemory<c128, L> {};
+
 template <int L> INLINE bool any(mask<L> m) {
 #if defined(__AVX512F__)
   if constexpr (L == 16) return __builtin_ia32_cmpd512_mask(m, mask<L>{}, 4, -1);  // 4: unequal
@@ -194,7 +294,8 @@ template <int L, class M, class F> INLINE auto gather(const M* p, F offset) {
 template <int L, class O, class M> INLINE auto gather_at(const M* p, vec<O, L> offsets) {
   typedef typename Memory<M, 1>::R R;
 #if defined(__AVX512F__) && defined(__AVX512VL__)
-  if constexpr (L == 16 && sizeof(O) == 4 && sizeof(R) == sizeof(M) && sizeof(M) == 4)
+  if constexpr (!IsReal<R>::value) return gather<L>(p, [&](int l) { return offsets[l]; });
+  else if constexpr (L == 16 && sizeof(O) == 4 && sizeof(R) == sizeof(M) && sizeof(M) == 4)
     return (vec<R, L>)__builtin_ia32_gathersiv16sf(vec<float, 16>{}, p, (vec<int, 16>)offsets, -1, 4);
   else if constexpr (L == 8 && sizeof(O) == 4 && sizeof(R) == sizeof(M) && sizeof(M) == 4)
     return (vec<R, L>)__builtin_ia32_gather3siv8sf(vec<float, 8>{}, p, (vec<int, 8>)offsets, -1, 4);
@@ -243,7 +344,8 @@ template <int L, class M> INLINE auto gather_near(const M* p, int64_t start, vec
   return gather_at<L, int32_t>(p + start, offsets);
 }
 template <int L, class M, class V, class F> INLINE void scatter(M* p, F offset, V x) {
-  for (int l = 0; l < L; ++l) Memory<M, 1>::store(p + offset(l), vec<typename Memory<M, 1>::R, 1>{x[l]});
+  typedef typename Memory<M, 1>::R R;
+  for (int l = 0; l < L; ++l) Memory<M, 1>::store(p + offset(l), single<R>(x[l]));
 }
 
 template <int L> INLINE vec<float, L> round_bf16(vec<float, L> x) {
@@ -280,7 +382,10 @@ template <int L> INLINE bool all(mask<L> m) {
 
 // Chooses a where m holds, else b. The mask is brought to the width of the elements.
 template <class T, int L> INLINE vec<T, L> select(mask<L> m, vec<T, L> a, vec<T, L> b) {
-  if constexpr (sizeof(T) == 4) return m ? a : b;
+  if constexpr (!IsReal<T>::value) {
+    typedef typename PartOf<T>::type P;
+    return vec<T, L>{select<P, L>(m, a.re, b.re), select<P, L>(m, a.im, b.im)};
+  } else if constexpr (sizeof(T) == 4) return m ? a : b;
   else if constexpr (sizeof(T) == 8) return convert<int64_t, int32_t, L>(m) ? a : b;
   else if constexpr (sizeof(T) == 2) return convert<int16_t, int32_t, L>(m) ? a : b;
   else return convert<int8_t, int32_t, L>(m) ? a : b;
@@ -288,7 +393,7 @@ template <class T, int L> INLINE vec<T, L> select(mask<L> m, vec<T, L> a, vec<T,
 // `value(lanes, lane)` is only evaluated where m holds.
 template <int L, class T, class F, class M> INLINE vec<T, L> guarded(M m, F value, vec<T, L> other) {
   if constexpr (L > 1 && sizeof(M) == sizeof(mask<1>))  // all lanes share the condition
-    return m[0] ? vec<T, L>(value(Lanes<L>{}, 0)) : other;
+    return m[0] ? static_cast<vec<T, L>>(value(Lanes<L>{}, 0)) : other;
   else {
     if (all<L>(m)) return value(Lanes<L>{}, 0);
     vec<T, L> r = other;
@@ -335,11 +440,6 @@ template <int L, class T> INLINE vec<T, L> at_most(vec<T, L> x, vec<T, L> limit)
 #undef EVERYWHERE
 #undef NATIVE_EXTREME
 // The halves of a vector, where the compiler can without a way through memory.
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define SHUFFLES
-#endif
-#endif
 template <int L, class T> INLINE void halves(vec<T, L> x, vec<T, L / 2>& a, vec<T, L / 2>& b) {
 #ifdef SHUFFLES
   if constexpr (L == 16) {

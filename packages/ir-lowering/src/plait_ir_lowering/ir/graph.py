@@ -189,7 +189,8 @@ class Scatter:
 
 
 ExternArg: TypeAlias = (
-    "TensorRef | IndexExpr | bool | int | float | str | DType | Device | ExternList | None"
+    "TensorRef | IndexExpr | bool | int | float | complex | str | DType | Device"
+    " | ExternList | None"
 )
 """An argument of an external call; `str` covers strings, memory formats and layouts."""
 

@@ -1,7 +1,8 @@
 """The scalar operations of the loop IR: name, operand count, dtype rule, meaning.
 
 One table, read by the verifier, the interpreter and every backend. All operations are
-elementwise on scalars; special values follow IEEE 754 and ATen.
+elementwise on scalars; special values follow IEEE 754 and ATen. Complex numbers are moved, chosen,
+taken apart and made of their parts; arithmetic is that of the parts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class TypeRule(Enum):
     COMPARE = "all operands have one dtype; the result is bool"
     PREDICATE = "one float operand; the result is bool"
     SELECT = "bool, then two operands of the result's dtype"
-    CAST = "any operand; the result's dtype is written"
+    CAST = "an operand that is not complex; the result's dtype is written, and is neither"
+    PART = "one complex operand; the result has its parts' dtype"
+    PAIR = "two operands of one float dtype; the result is complex"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,9 @@ OPS: dict[str, OpSpec] = _table(
         ("lshift", 2, _I, "a shifted left by b bits"),
         ("rshift", 2, _I, "a shifted right by b bits, keeping the sign of signed a"),
         ("where", 3, TypeRule.SELECT, "b where a, else c"),
+        ("real", 1, TypeRule.PART, "the real part"),
+        ("imag", 1, TypeRule.PART, "the imaginary part"),
+        ("complex", 2, TypeRule.PAIR, "the complex number of a real and an imaginary part"),
         ("to", 1, TypeRule.CAST, "converted as ATen's copy: floats to integers truncate"),
         ("bitcast", 1, TypeRule.CAST, "the same bits read as another dtype of the same size"),
     ]
@@ -163,6 +169,11 @@ class ScatterKind(Enum):
     """NaN if any of both is NaN."""
 
 
+PARTS = {DType.c64: DType.f32, DType.c128: DType.f64}
+"""The dtype of the parts of complex numbers."""
+_OF_PARTS = {part: whole for whole, part in PARTS.items()}
+
+
 class TypeMismatchError(TypeError):
     """Operands that an operation does not take."""
 
@@ -188,12 +199,16 @@ def result_dtype(name: str, operands: Sequence[DType], written: DType | None = N
         raise TypeMismatchError(f"{name} does not take {operands[0]}: {spec.rule.value}")
     if spec.rule in (TypeRule.COMPARE, TypeRule.PREDICATE):
         return DType.bool_
-    return compared[0]
+    if spec.rule is TypeRule.PART:
+        return PARTS[operands[0]]
+    return _OF_PARTS[operands[0]] if spec.rule is TypeRule.PAIR else compared[0]
 
 
 def _cast_dtype(name: str, operand: DType, written: DType | None) -> DType:
     if written is None:
         raise TypeMismatchError(f"{name} needs the dtype that it casts to")
+    if "complex" in (operand.kind, written.kind):
+        raise TypeMismatchError(f"{name} does not take complex numbers, but parts of them")
     if name == "bitcast" and operand.itemsize != written.itemsize:
         raise TypeMismatchError(f"bitcast from {operand} to {written}: the sizes differ")
     return written
@@ -207,4 +222,8 @@ def _accepts(rule: TypeRule, first: DType) -> bool:
             return first.is_integer or first is DType.bool_
         case TypeRule.BOOL | TypeRule.SELECT:
             return first is DType.bool_
-    return True
+        case TypeRule.PART:
+            return first.kind == "complex"
+        case TypeRule.PAIR:
+            return first in _OF_PARTS
+    return first.kind != "complex"

@@ -180,6 +180,19 @@ class Pack(Value):
         return self.items
 
 
+def part(name: str, value: Value) -> Value:
+    """The part "real" or "imag" of a complex value: what it is made of, where that is known."""
+    match value:
+        case Op("complex", (real, imaginary)):
+            found: Value = real if name == "real" else imaginary
+            return found
+        case Op("where", (mask, left, right)):
+            return Op("where", [mask, part(name, left), part(name, right)])
+        case Masked(mask, inner, other):
+            return Masked(mask, part(name, inner), part(name, other))
+    return Op(name, [value])
+
+
 def components(value: Value) -> tuple[Value, ...]:
     """The values of a pack; of anything else, itself alone."""
     return value.items if isinstance(value, Pack) else (value,)
@@ -260,6 +273,8 @@ def _rebuild(
             return Load(buffer, moved, dtype)
         case IndexValue(expr):
             return IndexValue(index(expr))
+        case Op("real" | "imag" as name, (arg,)):
+            return part(name, done[arg])
         case Op(name, args, dtype):
             return Op(name, [done[arg] for arg in args], dtype)
         case Masked(mask, inner, other):

@@ -7,7 +7,8 @@ from typing import Any
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
-from plait_ir_lowering.ir.index import IndexExpr
+from plait_ir_lowering.ir.graph import row_major
+from plait_ir_lowering.ir.index import ZERO, IndexExpr, as_index
 from plait_ir_lowering.ir.values import IndexValue, Masked, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.tensors import TensorExpr, dimensions
@@ -33,16 +34,31 @@ def _axis(axis: int, rank: int) -> int:
 def roll(
     ctx: LoweringContext, x: TensorExpr, shifts: Sequence[int], axes: Sequence[int]
 ) -> Lowered:
-    if x.dtype.kind == "complex" or len(axes) != len(shifts):
-        return None  # without axes, the tensor is rolled as if it had one
     dims = dimensions(x.shape)
     places = [dim.expr for dim in dims]
-    for shift, axis in zip(shifts, axes, strict=True):
+    if not axes and ctx.result.numel():  # as if the tensor had one dimension
+        places = _rolled_flat(x.shape, places, shifts[0])
+    for shift, axis in zip(shifts, axes, strict=False):
         at = _axis(axis, len(dims))
-        extent = x.shape[at].as_int()
-        if extent > 1:
-            places[at] = (places[at] + (-shift) % extent) % extent
+        places[at] = _rolled(places[at], x.shape[at], shift)
     return ctx.pointwise(dims, x.at(places))
+
+
+def _rolled(place: IndexExpr, extent: IndexExpr, shift: int) -> IndexExpr:
+    """Where the element comes from; of 0 or 1 there is no other."""
+    if extent.is_constant and extent.as_int() < 2:
+        return place
+    return (place + as_index(-shift) % extent) % extent
+
+
+def _rolled_flat(
+    shape: Sequence[IndexExpr], places: Sequence[IndexExpr], shift: int
+) -> list[IndexExpr]:
+    position, count = ZERO, as_index(1)
+    for place, step, size in zip(places, row_major(shape), shape, strict=True):
+        position, count = position + place * step, count * size
+    position = _rolled(position, count, shift)
+    return [position // step % size for step, size in zip(row_major(shape), shape, strict=True)]
 
 
 @lowers("slice_scatter")
@@ -56,8 +72,6 @@ def slice_scatter(
     step: int,
 ) -> Lowered:
     """`x` with a slice of it replaced."""
-    if x.dtype.kind == "complex":
-        return None
     dims = dimensions(x.shape)
     places = [dim.expr for dim in dims]
     at = _axis(axis, len(dims))
@@ -82,8 +96,6 @@ def select_scatter(
     ctx: LoweringContext, x: TensorExpr, source: TensorExpr, axis: int, index: int
 ) -> Lowered:
     """`x` with one place of an axis replaced."""
-    if x.dtype.kind == "complex":
-        return None
     dims = dimensions(x.shape)
     places = [dim.expr for dim in dims]
     at = _axis(axis, len(dims))
@@ -99,8 +111,6 @@ def diagonal_scatter(
     ctx: LoweringContext, x: TensorExpr, source: TensorExpr, offset: int, first: int, second: int
 ) -> Lowered:
     """`x` with a diagonal replaced."""
-    if x.dtype.kind == "complex":
-        return None
     dims = dimensions(x.shape)
     places = [dim.expr for dim in dims]
     a, b = _axis(first, len(dims)), _axis(second, len(dims))
@@ -119,8 +129,6 @@ def diag_embed(
     ctx: LoweringContext, x: TensorExpr, offset: int, first: int, second: int
 ) -> Lowered:
     """The last axis along a diagonal, between zeros."""
-    if x.dtype.kind == "complex":
-        return None
     dims = dimensions(ctx.result.shape)
     places = [dim.expr for dim in dims]
     a, b = _axis(first, len(dims)), _axis(second, len(dims))
@@ -146,8 +154,6 @@ def eye_of_columns(ctx: LoweringContext, n: Any, m: Any, *rest: Any) -> Lowered:
 
 
 def _eye(ctx: LoweringContext) -> Lowered:
-    if ctx.result.is_complex():
-        return None
     row, column = dims = dimensions(ctx.result.shape)
     dtype = ctx.dtype_of(ctx.result)
     return TensorExpr(dims, cast(_compare("eq", row.expr, column.expr), dtype))

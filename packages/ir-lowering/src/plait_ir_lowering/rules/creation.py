@@ -16,8 +16,6 @@ from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 
 def _filled(ctx: LoweringContext, value: Any) -> Lowered:
-    if ctx.result.is_complex():
-        return None
     dims = dimensions(ctx.result.shape)
     return TensorExpr(dims, constant(value, ctx.dtype_of(ctx.result)))
 

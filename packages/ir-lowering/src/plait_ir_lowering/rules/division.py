@@ -11,13 +11,16 @@ from plait_ir_lowering.context import LoweringContext, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.complex_numbers import op
 from plait_ir_lowering.rules.elementwise import elementwise, through
 from plait_ir_lowering.tensors import TensorExpr
 
 
 @lowers("div.Tensor", "div.Scalar")
 def div(ctx: LoweringContext, x: Any, y: Any) -> Lowered:
-    return elementwise(ctx, [x, y], lambda a, b: Op("div", [a, b]), Promotion.INT_TO_FLOAT)
+    return elementwise(
+        ctx, [x, y], lambda a, b: op("div", [a, b]), Promotion.INT_TO_FLOAT, by_parts=True
+    )
 
 
 @lowers("div.Tensor_mode", "div.Scalar_mode")

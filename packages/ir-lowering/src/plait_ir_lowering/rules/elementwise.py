@@ -64,15 +64,18 @@ def elementwise(
     promotion: Promotion = Promotion.DEFAULT,
     *,
     narrow_scalars: bool = False,
+    by_parts: bool = False,
 ) -> TensorExpr | None:
     """The node's result: `compute` of the broadcast operands, at each point.
+
+    Calls with complex numbers are declined unless `by_parts`: then `compute` takes them.
 
     With `narrow_scalars`, numbers among the operands of a bf16 or f16 op are rounded to its
     dtype first. ATen does so in additions, comparisons and remainders; it multiplies and
     divides by the f32 number.
     """
     dtype = computation_dtype(operands, promotion)
-    if dtype.kind == "complex" or ctx.result.is_complex():
+    if not by_parts and (dtype.kind == "complex" or ctx.result.is_complex()):
         return None
     dims = dimensions(ctx.result.shape)
     scalars: DType | None = None

@@ -14,6 +14,7 @@ from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ScatterKind
 from plait_ir_lowering.ir.values import Masked, Op, Value, carried
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.complex_numbers import op
 from plait_ir_lowering.rules.gathering import checked_index, gathered, readable
 from plait_ir_lowering.rules.scattering import (
     Writes,
@@ -107,7 +108,7 @@ def _put_where(
     if len(values.dims) > len(chosen) or (place >= 0 and values.shape[place] is not as_index(1)):
         return None
     old, new = x.at(points), cast(values.broadcast_at(chosen), x.dtype)
-    new = Op("add", [old, new]) if accumulate else new
+    new = op("add", [old, new]) if accumulate else new
     return ctx.pointwise(dims, Op("where", [mask.at(points[axis:behind]), new, old]))
 
 
@@ -141,7 +142,7 @@ def index_add(
         return None
     writes, value = found
     if isinstance(alpha, NumberExpr) or alpha != 1:
-        value = Op("mul", [value, constant(alpha, x.dtype)])
+        value = op("mul", [value, constant(alpha, x.dtype)])
     return scatter_into(ctx, x, writes, ScatterKind.ADD, value)
 
 
@@ -171,7 +172,7 @@ def index_reduce(
 def index_fill(
     ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, number: Any
 ) -> Lowered:
-    if not can_scatter(ctx, x.dtype) or isinstance(number, complex):
+    if not can_scatter(ctx, x.dtype):
         return None
     return _filled(ctx, x, axis, indices, constant(number, x.dtype))
 
@@ -180,7 +181,7 @@ def index_fill(
 def index_fill_tensor(
     ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, number: TensorExpr
 ) -> Lowered:
-    if number.dims or not can_scatter(ctx, x.dtype) or number.dtype.kind == "complex":
+    if number.dims or not can_scatter(ctx, x.dtype):
         return None
     return _filled(ctx, x, axis, indices, number.value)
 
@@ -251,7 +252,7 @@ def masked_scatter(
     """Where a mask holds, the elements of `source` in order: a running count says which one."""
     result = ctx.result
     count = int(result.numel())
-    if not x.dims or x.dtype.kind == "complex" or source.dtype is not x.dtype or not count:
+    if not x.dims or source.dtype is not x.dtype or not count:
         return None
     if result.device.type != "cpu" or any(size is ZERO for size in source.shape):
         return None

@@ -32,8 +32,6 @@ def embedding(
     scale_grad_by_freq: bool,
     sparse: bool,
 ) -> Lowered:
-    if weight.dtype.kind == "complex":
-        return None
     dims = dimensions(ctx.result.shape)
     places = [dim.expr for dim in dims]
     chosen = checked_index(indices.at(places[:-1]), weight.shape[0], negative=False)
@@ -42,8 +40,6 @@ def embedding(
 
 @lowers("index_select")
 def index_select(ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr) -> Lowered:
-    if x.dtype.kind == "complex":
-        return None
     if not x.dims or not indices.dims:  # one index stands for a list of it
         return _one_selected(ctx, x, axis, indices)
     dims = dimensions(ctx.result.shape)
@@ -72,8 +68,6 @@ def _one_selected(ctx: LoweringContext, x: TensorExpr, axis: int, indices: Tenso
 def gather(
     ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, sparse_grad: bool
 ) -> Lowered:
-    if x.dtype.kind == "complex":
-        return None
     if not ctx.result.numel():
         return nothing(ctx)
     if not x.dims or len(indices.dims) != len(x.dims):
@@ -91,8 +85,6 @@ def gather(
 @lowers("take")
 def take(ctx: LoweringContext, x: TensorExpr, indices: TensorExpr) -> Lowered:
     """Elements counted in row-major order."""
-    if x.dtype.kind == "complex":
-        return None
     if not x.dims:  # a row of one
         x = ctx.intermediate((Var("i0", 1),), x.value, "element")
     dims = dimensions(ctx.result.shape)
@@ -113,7 +105,7 @@ def index(ctx: LoweringContext, x: TensorExpr, indices: Sequence[TensorExpr | No
     in front where there are others between them."""
     used = {axis: each for axis, each in enumerate(indices) if each is not None}
     masks = any(each.dtype in (DType.bool_, DType.u8) for each in used.values())
-    if not used or masks or x.dtype.kind == "complex":
+    if not used or masks:
         return None
     dims = dimensions(ctx.result.shape)
     places = [dim.expr for dim in dims]
@@ -137,7 +129,7 @@ def cat(ctx: LoweringContext, tensors: Sequence[TensorExpr], axis: int) -> Lower
     at = axis + rank if axis < 0 else axis
     dtype = ctx.dtype_of(ctx.result)
     parts = [t for t in tensors if len(t.dims) == rank]
-    if len(parts) != len(tensors) or dtype.kind == "complex":
+    if len(parts) != len(tensors):
         return None
     dims = dimensions(ctx.result.shape)
     places = [dim.expr for dim in dims]
@@ -162,8 +154,6 @@ def _between(position: IndexExpr, start: IndexExpr, stop: IndexExpr) -> Value:
 
 @lowers("constant_pad_nd")
 def constant_pad(ctx: LoweringContext, x: TensorExpr, pad: Sequence[int], fill: Any) -> Lowered:
-    if x.dtype.kind == "complex":
-        return None
     dims = dimensions(ctx.result.shape)
     if any(extent.is_constant and extent.as_int() == 0 for extent in x.shape):
         return ctx.pointwise(dims, constant(fill, x.dtype))

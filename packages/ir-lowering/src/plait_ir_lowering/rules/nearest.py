@@ -36,8 +36,6 @@ def _nearest(
     ctx: LoweringContext, x: TensorExpr, scales: Sequence[float | None], centre: float
 ) -> Lowered:
     """`centre` is the part of a step from a place to its element's middle."""
-    if x.dtype.kind == "complex":
-        return None
     if not ctx.result.numel():
         return nothing(ctx)
     dims, axes = image_axes(ctx, x, scales)

@@ -39,8 +39,6 @@ def _padded(ctx: LoweringContext, x: TensorExpr, pad: Sequence[int], mirrored: b
 
     Along the last axis each side is read by itself, in vectors; where the others are is computed.
     """
-    if x.dtype.kind == "complex":
-        return None
     if not ctx.result.numel():
         return nothing(ctx)
     dims = result_dims(ctx)

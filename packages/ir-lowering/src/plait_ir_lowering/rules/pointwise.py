@@ -11,11 +11,12 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.ops import PARTS
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, Rule, find_overload, lowers
+from plait_ir_lowering.rules.complex_numbers import op, parts
 from plait_ir_lowering.rules.elementwise import elementwise, operand_values, through
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
-from plait_ir_lowering.torch_types import from_torch_dtype
 
 # ATen name → IR operation, of one operand that is promoted to a float.
 UNARY_FLOAT = (
@@ -65,13 +66,18 @@ def _plain(name: str, arity: int, promotion: Promotion) -> Rule:
         def unary(ctx: LoweringContext, x: TensorExpr) -> Lowered:
             if x.dtype is DType.bool_ and name == "abs":
                 return None  # an error, which ATen raises
-            return elementwise(ctx, [x], lambda a: Op(name, [a]), promotion)
+            return elementwise(ctx, [x], lambda a: op(name, [a]), promotion, by_parts=True)
 
         return unary
 
     def binary(ctx: LoweringContext, x: Any, y: Any) -> Lowered:
         return elementwise(
-            ctx, [x, y], lambda a, b: Op(name, [a, b]), promotion, narrow_scalars=name != "mul"
+            ctx,
+            [x, y],
+            lambda a, b: op(name, [a, b]),
+            promotion,
+            narrow_scalars=name != "mul",
+            by_parts=True,
         )
 
     return binary
@@ -80,7 +86,11 @@ def _plain(name: str, arity: int, promotion: Promotion) -> Rule:
 def _logical(name: str) -> Rule:
     def rule(ctx: LoweringContext, x: Any, y: Any) -> Lowered:
         return elementwise(
-            ctx, [x, y], lambda a, b: Op(name, [truth(a), truth(b)]), Promotion.ALWAYS_BOOL
+            ctx,
+            [x, y],
+            lambda a, b: Op(name, [truth(a), truth(b)]),
+            Promotion.ALWAYS_BOOL,
+            by_parts=True,
         )
 
     return rule
@@ -114,16 +124,18 @@ def truth(value: Value) -> Value:
     """Whether a value is not zero."""
     if value.dtype is DType.bool_:
         return value
-    return Op("ne", [value, constant(0, value.dtype)])
+    return op("ne", [value, constant(0, value.dtype)])
 
 
 @lowers("logical_not")
 def logical_not(ctx: LoweringContext, x: TensorExpr) -> Lowered:
-    return elementwise(ctx, [x], lambda a: Op("logical_not", [truth(a)]), Promotion.ALWAYS_BOOL)
+    return elementwise(
+        ctx, [x], lambda a: Op("logical_not", [truth(a)]), Promotion.ALWAYS_BOOL, by_parts=True
+    )
 
 
 def _scaled(value: Value, alpha: Any) -> Value:
-    return value if alpha == 1 else Op("mul", [value, constant(alpha, value.dtype)])
+    return value if alpha == 1 else op("mul", [value, constant(alpha, value.dtype)])
 
 
 def _addend(ctx: LoweringContext, value: Value, alpha: Any) -> Value:
@@ -138,40 +150,43 @@ def _addend(ctx: LoweringContext, value: Value, alpha: Any) -> Value:
 @lowers("add.Tensor", "add.Scalar")
 def add(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
     def compute(a: Value, b: Value) -> Value:
-        return Op("add", [a, _addend(ctx, b, alpha)])
+        return op("add", [a, _addend(ctx, b, alpha)])
 
-    return elementwise(ctx, [x, y], compute, narrow_scalars=True)
+    return elementwise(ctx, [x, y], compute, narrow_scalars=True, by_parts=True)
 
 
 @lowers("sub.Tensor", "sub.Scalar")
 def sub(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
     def compute(a: Value, b: Value) -> Value:
-        return Op("sub", [a, _addend(ctx, b, alpha)])
+        return op("sub", [a, _addend(ctx, b, alpha)])
 
-    return elementwise(ctx, [x, y], compute, narrow_scalars=True)
+    return elementwise(ctx, [x, y], compute, narrow_scalars=True, by_parts=True)
 
 
 @lowers("rsub.Tensor", "rsub.Scalar")
 def rsub(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
     def compute(a: Value, b: Value) -> Value:
-        return Op("sub", [b, _addend(ctx, a, alpha)])
+        return op("sub", [b, _addend(ctx, a, alpha)])
 
-    return elementwise(ctx, [x, y], compute, narrow_scalars=True)
+    return elementwise(ctx, [x, y], compute, narrow_scalars=True, by_parts=True)
 
 
 @lowers("square")
 def square(ctx: LoweringContext, x: TensorExpr) -> Lowered:
-    return elementwise(ctx, [x], lambda a: Op("mul", [a, a]))
+    return elementwise(ctx, [x], lambda a: op("mul", [a, a]), by_parts=True)
 
 
 @lowers("pow.Tensor_Scalar")
 def pow_scalar(ctx: LoweringContext, x: TensorExpr, exponent: Any) -> Lowered:
-    if not x.dtype.is_float and isinstance(exponent, int) and exponent < 0:
+    whole = x.dtype.is_integer or x.dtype is DType.bool_
+    if whole and isinstance(exponent, int) and exponent < 0:
         return None  # an error, which ATen raises
 
     def compute(a: Value, b: Value) -> Value:
+        if a.dtype in PARTS:
+            return _power_of_pairs(a, exponent)
         if exponent == 2:
-            return Op("mul", [a, a])
+            return op("mul", [a, a])
         if x.dtype is DType.f16:
             return Op("pow", [a, b])  # as ATen, which has no special cases here
         if isinstance(exponent, NumberExpr):
@@ -188,7 +203,21 @@ def pow_scalar(ctx: LoweringContext, x: TensorExpr, exponent: Any) -> Lowered:
             return Op("reciprocal", [a])
         return Op("pow", [a, b])
 
-    return elementwise(ctx, [x, exponent], compute, narrow_scalars=True)
+    return elementwise(ctx, [x, exponent], compute, narrow_scalars=True, by_parts=True)
+
+
+def _power_of_pairs(base: Value, exponent: Any) -> Value:
+    square = op("mul", [base, base])
+    match exponent:
+        case 2:
+            return square
+        case 3:
+            return op("mul", [square, base])
+        case 0.5 | -0.5:
+            return op("sqrt" if exponent > 0 else "rsqrt", [base])
+        case -1 | -2:
+            return op("reciprocal", [base if exponent == -1 else square])
+    return op("pow", [base])
 
 
 def _power_of_each_call(base: Value, exponent: Value) -> Value:
@@ -217,9 +246,11 @@ def isinf(ctx: LoweringContext, x: TensorExpr) -> Lowered:
 
 def _predicate(ctx: LoweringContext, x: TensorExpr, name: str) -> Lowered:
     def compute(a: Value) -> Value:
+        if a.dtype in PARTS:
+            return Op("logical_or", [Op(name, [each]) for each in parts(a)])
         return Op(name, [a]) if a.dtype.is_float else constant(False, DType.bool_)
 
-    return elementwise(ctx, [x], compute)
+    return elementwise(ctx, [x], compute, by_parts=True)
 
 
 @lowers("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
@@ -267,14 +298,20 @@ def hardtanh(ctx: LoweringContext, x: TensorExpr, low: Any, high: Any) -> Lowere
 @lowers("addcmul")
 def addcmul(ctx: LoweringContext, x: Any, y: Any, z: Any, value: Any) -> Lowered:
     return elementwise(
-        ctx, [x, y, z], lambda a, b, c: Op("add", [a, Op("mul", [_scaled(b, value), c])])
+        ctx,
+        [x, y, z],
+        lambda a, b, c: op("add", [a, op("mul", [_scaled(b, value), c])]),
+        by_parts=True,
     )
 
 
 @lowers("addcdiv")
 def addcdiv(ctx: LoweringContext, x: Any, y: Any, z: Any, value: Any) -> Lowered:
     return elementwise(
-        ctx, [x, y, z], lambda a, b, c: Op("add", [a, Op("div", [_scaled(b, value), c])])
+        ctx,
+        [x, y, z],
+        lambda a, b, c: op("add", [a, op("div", [_scaled(b, value), c])]),
+        by_parts=True,
     )
 
 
@@ -282,14 +319,15 @@ def addcdiv(ctx: LoweringContext, x: Any, y: Any, z: Any, value: Any) -> Lowered
 def lerp(ctx: LoweringContext, x: Any, y: Any, weight: Any) -> Lowered:
     def compute(a: Value, b: Value, w: Value) -> Value:
         """As ATen: from the nearer end, so that weight 1 gives exactly b."""
-        difference = Op("sub", [b, a])
-        from_start = Op("add", [a, Op("mul", [w, difference])])
-        rest = Op("sub", [constant(1, w.dtype), w])
-        from_end = Op("sub", [b, Op("mul", [difference, rest])])
-        near = Op("lt", [Op("abs", [w]), constant(0.5, w.dtype)])
+        difference = op("sub", [b, a])
+        from_start = op("add", [a, op("mul", [w, difference])])
+        rest = op("sub", [constant(1, w.dtype), w])
+        from_end = op("sub", [b, op("mul", [difference, rest])])
+        size = op("abs", [w])
+        near = Op("lt", [size, constant(0.5, size.dtype)])
         return Op("where", [near, from_start, from_end])
 
-    return elementwise(ctx, [x, y, weight], compute)
+    return elementwise(ctx, [x, y, weight], compute, by_parts=True)
 
 
 def _activation(name: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
@@ -388,9 +426,9 @@ def to_copy(
     memory_format: Any,
 ) -> Lowered:
     source = _argument_device(ctx)
-    if ctx.result.device != source or ctx.result.is_complex() or x.dtype.kind == "complex":
+    if ctx.result.device != source:
         return None
-    target = from_torch_dtype(ctx.result.dtype)
+    target = ctx.dtype_of(ctx.result)
     dims = dimensions(ctx.result.shape)
     return ctx.pointwise(dims, cast(x.at([dim.expr for dim in dims]), target))
 
@@ -403,8 +441,6 @@ def _argument_device(ctx: LoweringContext) -> torch.device:
 
 @lowers("clone")
 def clone(ctx: LoweringContext, x: TensorExpr, memory_format: Any) -> Lowered:
-    if x.dtype.kind == "complex":
-        return None
     dims = dimensions(ctx.result.shape)
     return ctx.pointwise(dims, x.at([dim.expr for dim in dims]))
 

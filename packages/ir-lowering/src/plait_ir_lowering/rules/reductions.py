@@ -12,9 +12,12 @@ from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.index import IndexExpr, OpenSizeError, bounds
 from plait_ir_lowering.ir.index_queries import product
-from plait_ir_lowering.ir.ops import ReductionKind
-from plait_ir_lowering.ir.values import Op, Value
+from plait_ir_lowering.ir.ops import PARTS, ReductionKind
+from plait_ir_lowering.ir.values import Op, Value, part
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.complex_numbers import magnitude as complex_magnitude
+from plait_ir_lowering.rules.complex_numbers import pair, parts
+from plait_ir_lowering.rules.formulas import add, div
 from plait_ir_lowering.rules.pointwise import truth
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_dtype
@@ -63,13 +66,30 @@ def finish(ctx: LoweringContext, x: TensorExpr, compute: Any = None) -> TensorEx
 def sum_dims(
     ctx: LoweringContext, x: TensorExpr, axes: Any, keepdim: bool, dtype: torch.dtype | None
 ) -> Lowered:
-    if ctx.result.is_complex():
-        return None
     result = ctx.dtype_of(ctx.result)
     wide = accumulation_dtype(result)
     along = axes_of(axes, len(x.dims))
+    if wide in PARTS:
+        return finish(ctx, _complex_sum(ctx, cast_elements(x, wide), along, keepdim))
     total = ctx.reduce(x, along, ReductionKind.SUM, keepdim=keepdim, name="sum", dtype=wide)
     return total if wide is result else finish(ctx, total)
+
+
+def _complex_sum(
+    ctx: LoweringContext, x: TensorExpr, along: Sequence[int], keepdim: bool
+) -> TensorExpr:
+    """The sums of the parts, as complex numbers: an expression, not a buffer."""
+    real, imaginary = (
+        ctx.reduce(
+            TensorExpr(x.dims, part(name, x.value)),
+            along,
+            ReductionKind.SUM,
+            keepdim=keepdim,
+            name=name,
+        )
+        for name in ("real", "imag")
+    )
+    return TensorExpr(real.dims, Op("complex", [real.value, imaginary.value]))
 
 
 @lowers("sum")
@@ -81,10 +101,12 @@ def sum_all(ctx: LoweringContext, x: TensorExpr, dtype: torch.dtype | None) -> L
 def mean_dims(
     ctx: LoweringContext, x: TensorExpr, axes: Any, keepdim: bool, dtype: torch.dtype | None
 ) -> Lowered:
-    if ctx.result.is_complex():
-        return None
     wide = accumulation_dtype(ctx.dtype_of(ctx.result))
     along = axes_of(axes, len(x.dims))
+    if wide in PARTS:
+        total = _complex_sum(ctx, cast_elements(x, wide), along, keepdim)
+        length = constant(count(x, along), PARTS[wide])
+        return finish(ctx, total, lambda value: pair(*(div(each, length) for each in parts(value))))
     total = ctx.reduce(x, along, ReductionKind.SUM, keepdim=keepdim, name="sum", dtype=wide)
     number = constant(count(x, along), wide)
     return finish(ctx, total, lambda value: Op("div", [value, number]))
@@ -193,7 +215,7 @@ def _with_position(
 def _truths(
     ctx: LoweringContext, x: TensorExpr, axes: Any, keepdim: bool, kind: ReductionKind
 ) -> Lowered:
-    if ctx.result.dtype is not torch.bool or x.dtype.kind == "complex":
+    if ctx.result.dtype is not torch.bool:
         return None
     flags = TensorExpr(x.dims, truth(x.value))
     along = axes_of(axes, len(x.dims))
@@ -240,6 +262,19 @@ def mean_and_deviation(
     return mean, deviation
 
 
+def _of_both_parts(
+    ctx: LoweringContext, x: TensorExpr, axes: Sequence[int]
+) -> tuple[TensorExpr, TensorExpr]:
+    """The mean of complex numbers, and the sum of the squares of their distances from it."""
+    (mean, squares), (mean_imaginary, squares_imaginary) = (
+        mean_and_deviation(ctx, TensorExpr(x.dims, each), axes) for each in parts(x.value)
+    )
+    return (
+        TensorExpr(mean.dims, pair(mean.value, mean_imaginary.value)),
+        TensorExpr(squares.dims, add(squares.value, squares_imaginary.value)),
+    )
+
+
 def _drop(x: TensorExpr, axes: Sequence[int], keepdim: bool) -> TensorExpr:
     """A buffer reduced with its dimensions kept, as an expression without them."""
     if keepdim:
@@ -253,11 +288,12 @@ def _drop(x: TensorExpr, axes: Sequence[int], keepdim: bool) -> TensorExpr:
 
 def _variance(
     ctx: LoweringContext, x: TensorExpr, axes: Any, correction: Any, keepdim: bool, root: bool
-) -> tuple[TensorExpr, TensorExpr] | None:
-    if x.dtype.kind == "complex":
-        return None
+) -> tuple[TensorExpr, TensorExpr]:
     along = axes_of(axes, len(x.dims))
-    mean, deviation = mean_and_deviation(ctx, x, along)
+    if x.dtype in PARTS:
+        mean, deviation = _of_both_parts(ctx, x, along)
+    else:
+        mean, deviation = mean_and_deviation(ctx, x, along)
     freedom = _freedom(count(x, along), 1 if correction is None else correction)
     wide = deviation.dtype
 
@@ -281,22 +317,22 @@ def _freedom(elements: int | IndexExpr, correction: Any) -> Any:
 
 @lowers("var.correction")
 def var(ctx: LoweringContext, x: TensorExpr, axes: Any, correction: Any, keepdim: bool) -> Lowered:
-    found = _variance(ctx, x, axes, correction, keepdim, root=False)
-    return None if found is None else found[0]
+    return _variance(ctx, x, axes, correction, keepdim, root=False)[0]
 
 
 @lowers("std.correction")
 def std(ctx: LoweringContext, x: TensorExpr, axes: Any, correction: Any, keepdim: bool) -> Lowered:
-    found = _variance(ctx, x, axes, correction, keepdim, root=True)
-    return None if found is None else found[0]
+    return _variance(ctx, x, axes, correction, keepdim, root=True)[0]
 
 
 @lowers("var_mean.correction")
 def var_mean(
     ctx: LoweringContext, x: TensorExpr, axes: Any, correction: Any, keepdim: bool
 ) -> Lowered:
-    found = _variance(ctx, x, axes, correction, keepdim, root=False)
-    return None if found is None else (found[0], finish(ctx, found[1]))
+    variance, mean = _variance(ctx, x, axes, correction, keepdim, root=False)
+    dims = dimensions(mean.shape)
+    value = mean.at([dim.expr for dim in dims])
+    return variance, ctx.pointwise(dims, value, ctx.current.meta["val"][1])
 
 
 @lowers("linalg_vector_norm")
@@ -308,8 +344,10 @@ def vector_norm(
     keepdim: bool,
     dtype: torch.dtype | None,
 ) -> Lowered:
-    if ctx.result.is_complex() or x.dtype.kind == "complex":
+    if ctx.result.is_complex():
         return None
+    if x.dtype in PARTS:
+        x = TensorExpr(x.dims, complex_magnitude(x.value))
     along = axes_of(axes, len(x.dims))
     if (order < 0 or order == math.inf) and count(x, along) == 0:
         return None

@@ -17,7 +17,7 @@ from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import Layout, Scatter
 from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
-from plait_ir_lowering.ir.ops import ScatterKind
+from plait_ir_lowering.ir.ops import PARTS, ScatterKind, TypeMismatchError
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.gathering import checked_index
@@ -42,7 +42,7 @@ class Writes:
 
 def can_scatter(ctx: LoweringContext, dtype: DType) -> bool:
     """Whether loops can write elements of a type at computed places on the node's device."""
-    plain = dtype.kind != "complex" and (dtype.itemsize > 1 or not dtype.is_float)
+    plain = dtype.itemsize > 1 or not dtype.is_float
     return plain and ctx.result.device.type == "cpu"
 
 
@@ -56,8 +56,11 @@ def scatter_into(
 ) -> TensorExpr:
     """A buffer like the node's result, or `like`: `start`, then `value` combined into it.
 
-    A tensor without dimensions may be given one place, of which only the check remains.
+    A tensor without dimensions may be given one place, of which only the check remains. Raises
+    TypeMismatchError for complex numbers that are neither assigned nor added.
     """
+    if start.dtype in PARTS and kind not in (ScatterKind.ASSIGN, ScatterKind.ADD):
+        raise TypeMismatchError(f"{kind.value} of complex numbers at computed places")
     target = ctx.result if like is None else like
     value = cast(value, ctx.dtype_of(target))
     place = tuple(writes.place)
@@ -217,6 +220,8 @@ def combine(
 ) -> Lowered:
     """`x` with values combined into it; `reduce` is eager's name, as "amax"."""
     kind, start = _KINDS[reduce], x
+    if x.dtype in PARTS:
+        return None
     if is_empty(writes.ranges):
         include_self = True
     if not include_self:

@@ -9,8 +9,10 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.ops import PARTS
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.complex_numbers import angle as complex_angle
 from plait_ir_lowering.rules.elementwise import elementwise
 from plait_ir_lowering.tensors import TensorExpr
 
@@ -85,7 +87,8 @@ def signbit(ctx: LoweringContext, x: TensorExpr) -> Lowered:
 
 @lowers("angle")
 def angle(ctx: LoweringContext, x: TensorExpr) -> Lowered:
-    """Of real numbers."""
+    if x.dtype in PARTS:
+        return elementwise(ctx, [x], complex_angle, by_parts=True)
 
     def compute(a: Value) -> Value:
         turned = Op("where", [Op("lt", [a, _like(a, 0)]), _like(a, math.pi), _like(a, 0)])

@@ -32,8 +32,6 @@ def im2col(
     stride: Sequence[int],
 ) -> Lowered:
     """Windows as columns: an axis of their elements for each channel, and one of the windows."""
-    if x.dtype.kind == "complex":
-        return None
     if not ctx.result.numel():
         return nothing(ctx)
     (high, wide), spreads = numbers_of(kernel, 2), numbers_of(dilation, 2)

@@ -181,7 +181,7 @@ def parse_layout(text: str, index: IndexReader) -> tuple[DType, Layout]:
 def parse_output(text: str, index: IndexReader) -> OutputRef:
     """What `print_argument` printed of an output."""
     out = parse_argument(text, index)
-    if isinstance(out, str | DType | Device | ExternList):
+    if isinstance(out, complex | str | DType | Device | ExternList):
         raise ValueError(f"{text!r} cannot be an output")
     return out
 
@@ -211,6 +211,8 @@ def _argument_of(tree: ast.expr, index: IndexReader) -> ExternArg:
             return index.build(expr)
         case ast.Call(ast.Name("float"), [ast.Constant(str(number))]):
             return float(number)
+        case ast.Call(ast.Name("complex"), [ast.Constant(str(number))]):
+            return complex(number)
         case ast.Call(ast.Name("device"), [kind, number]):
             return Device(ast.literal_eval(kind), ast.literal_eval(number))
         case ast.Call(ast.Attribute(ast.Name(name), "view"), parts):

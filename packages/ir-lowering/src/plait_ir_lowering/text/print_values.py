@@ -129,6 +129,8 @@ def print_argument(arg: ExternArg | OutputRef) -> str:
             return f"[{', '.join(print_argument(item) for item in items)}]"
         case float() if not math.isfinite(arg):
             return f'float("{arg}")'
+        case complex():
+            return f'complex("{arg}")'
         case str():
             return json.dumps(arg)
     return repr(arg)

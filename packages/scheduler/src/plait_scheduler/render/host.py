@@ -234,6 +234,8 @@ class _Host:
                 return f"torch.{arg.removeprefix('torch.')}"
             case float() if not math.isfinite(arg):
                 return f'float("{arg}")'
+            case complex():
+                return f'complex("{arg}")'
         return repr(arg)
 
     def _tensor(self, ref: TensorRef) -> str:

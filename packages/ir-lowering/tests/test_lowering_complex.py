@@ -1,0 +1,98 @@
+"""Complex numbers through real pairs: rules, and what is left to ATen."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from lowering_oracle import check, record
+
+from plait_ir_lowering import (
+    Const,
+    DType,
+    LoweringOptions,
+    Op,
+    TypeMismatchError,
+    external_ops,
+    lower,
+)
+
+torch.manual_seed(0)
+LOOPS = [
+    lambda z, mask, rows: z + 2j,
+    lambda z, mask, rows: 2 - z,
+    lambda z, mask, rows: torch.sub(z, z.flip(0), alpha=3),
+    lambda z, mask, rows: z * z.flip(1),
+    lambda z, mask, rows: z / (z + 3),
+    lambda z, mask, rows: (z**2, z**3, z**-1, z**0.5),
+    lambda z, mask, rows: torch.addcmul(z, z, z, value=2j),
+    lambda z, mask, rows: torch.lerp(z, z * 2, 0.3),
+    lambda z, mask, rows: (z.abs(), z.angle(), z.sgn()),
+    lambda z, mask, rows: (z.exp(), z.log(), z.log10(), z.sqrt(), z.rsqrt(), z.reciprocal()),
+    lambda z, mask, rows: (z.sin(), z.cos(), z.sinh(), z.cosh(), z.sigmoid()),
+    lambda z, mask, rows: (z == z.flip(0), z != z, z.logical_not(), z.isnan()),
+    lambda z, mask, rows: (
+        z.sum(0),
+        z.mean(),
+        z.any(),
+        z.all(1),
+        z.var(1),
+        torch.linalg.vector_norm(z),
+    ),
+    lambda z, mask, rows: torch.var_mean(z, 1),
+    lambda z, mask, rows: (
+        torch.view_as_real(z) * 2,
+        torch.view_as_complex(torch.view_as_real(z) + 1),
+    ),
+    lambda z, mask, rows: (torch.complex(z.abs(), z.angle()), torch.polar(z.abs(), z.angle())),
+    lambda z, mask, rows: (z.abs() * 2j, z.abs() + z),
+    lambda z, mask, rows: (z.to(torch.complex128), z.abs().to(z.dtype)),
+    lambda z, mask, rows: (torch.where(mask, z, z * 2), z.masked_fill(mask, 1j), z.tril()),
+    lambda z, mask, rows: (z.flip(0), z.roll(2, 1), z.roll(3), torch.cat([z, z]), F.pad(z, (1, 2))),
+    lambda z, mask, rows: (z[rows], z.index_select(1, rows), z.gather(0, rows[None])),
+    lambda z, mask, rows: (z.index_put((rows,), z[0], accumulate=True), z.index_copy(0, rows, z)),
+    lambda z, mask, rows: (torch.full((3,), 1j), torch.zeros_like(z), z.clone()),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("function", LOOPS, ids=range(len(LOOPS)))
+def test_complex_numbers_are_computed_by_their_parts(function, dtype):
+    z = torch.randn(4, 5, dtype=dtype)
+    z[0, 0], z[1, 1] = 0, -1
+    mask, rows = torch.rand(4, 5) > 0.5, torch.tensor([2, 0, 0, 3])
+    graph = check(function, z, mask, rows, tolerance=5e-6)
+    assert external_ops(graph) == {}
+
+
+@pytest.mark.parametrize(
+    ("function", "called"),
+    [
+        (lambda z: z.cumsum(0), "aten::cumsum"),
+        (lambda z: torch.pow(z, 1.5 + 1j), "aten::pow.Tensor_Scalar"),
+        (lambda z: z.tanh(), "aten::tanh"),
+    ],
+)
+def test_what_has_no_formula_is_a_call(function, called):
+    graph = check(function, torch.randn(4, 5, dtype=torch.complex64))
+    assert external_ops(graph) == {called: 1}
+
+
+def test_only_moves_and_sums_are_exact():
+    def program(z):
+        return z + z.flip(0), z * z
+
+    loops = lower(
+        record(program, [torch.randn(3, dtype=torch.complex64)]),
+        options=LoweringOptions(exact=True),
+    )
+    assert external_ops(loops) == {"aten::mul.Tensor": 1}
+
+
+@pytest.mark.parametrize("name", ["mul", "lt", "isnan", "to"])
+def test_the_loop_ir_has_no_arithmetic_of_complex_numbers(name):
+    pair = Op("complex", [Const(1.0, DType.f32), Const(2.0, DType.f32)])
+    assert pair.dtype is DType.c64
+    arity = 2 if name in ("mul", "lt") else 1
+    with pytest.raises(TypeMismatchError):
+        Op(name, [pair] * arity, DType.f32 if name == "to" else None)
