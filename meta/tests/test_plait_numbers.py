@@ -107,7 +107,7 @@ def test_a_step_that_reads_numbers_before_it_goes_backward_is_one_program():
     assert {graph.outcome for graph in report.graphs} == {"compiled"}
 
 
-# Graphs that a stage refuses for their numbers run in parts.
+# Numbers go to a backward, too.
 
 
 def logged(x):
@@ -148,26 +148,98 @@ def over_views(x):
     return h * number, y, y.detach()
 
 
-PARTS = [logged, normalised, without_gradients, random, in_pieces, over_views]
+def by_its_loss(x):
+    loss = net(x).square().mean()
+    return loss / loss.item() + loss * loss.tolist(), loss.item()
 
 
-@pytest.mark.parametrize("program", PARTS)
-def test_what_autograd_records_runs_in_parts(program):
-    compiled = plait.compile(program)
+def of_a_result(x):
+    norm = net(x).norm()
+    return norm * (net(x) * norm.item()).sin().sum(), norm
+
+
+GRADIENTS = [
+    *(logged, normalised, without_gradients, random, in_pieces, over_views, by_its_loss),
+    of_a_result,
+]
+
+
+@pytest.fixture
+def exact():
+    """The weights in double precision."""
+    net.double()
+    yield
+    net.float()
+
+
+def compare(program, compiled, changed=()):
+    """Results, gradients, and those of gradients where there are any."""
     for seed in range(3):
         sides = []
         for run in (program, compiled):
-            net.zero_grad()
             torch.manual_seed(seed)
-            x = torch.randn(4, 5)
-            result = run(x)
-            (result[0] if isinstance(result, tuple) else result).sum().backward()
-            gradients = [parameter.grad.clone() for parameter in net.parameters()]
-            sides.append((result, x, gradients, torch.is_grad_enabled(), torch.rand(1)))
+            x = torch.randn(4, 5, dtype=torch.float64)
+            results = run(x, *(each(seed) for each in changed))
+            results = results if isinstance(results, tuple) else (results,)
+            weights = list(net.parameters())
+            first = torch.autograd.grad(results[0].sin().sum(), weights, create_graph=True)
+            size = sum(each.square().sum() for each in first)
+            second = torch.autograd.grad(size, weights, allow_unused=True)
+            sides.append((results, x, first, second, torch.is_grad_enabled(), torch.rand(1)))
         torch.testing.assert_close(sides[1], sides[0])
     report = plait.report(compiled)
     assert not report.breaks
     assert {graph.outcome for graph in report.graphs} == {"compiled"}
+    return [graph.name for graph in report.graphs if ".gradients" not in graph.name]
+
+
+@pytest.mark.usefixtures("exact")
+@pytest.mark.parametrize("program", GRADIENTS)
+def test_numbers_go_to_a_backward(program):
+    names = compare(program, plait.compile(program))
+    assert len([name for name in names if "backward" not in name]) == 1
+
+
+def annealed(x, rate):
+    h = net(x)
+    return h.square().mean() + rate * (h * (1 - rate)).sin().sum(), rate * 2
+
+
+@pytest.mark.usefixtures("exact")
+def test_floats_that_change_are_given_to_one_program_and_its_backward():
+    compiled = plait.compile(annealed, fullgraph=True)
+    names = compare(annealed, compiled, [lambda seed: seed / 7 + 0.1])
+    count = len([name for name in names if "backward" not in name])
+    assert count == 2  # of the first float, and of any
+    before = len(plait.report(compiled).graphs)
+    for rate in (0.7, -1.5, 0.0, math.inf):
+        found, expected = (
+            run(torch.ones(4, 5, dtype=torch.float64), rate) for run in (compiled, annealed)
+        )
+        torch.testing.assert_close(found, expected, equal_nan=True)
+    assert len(plait.report(compiled).graphs) == before
+
+
+# Graphs whose gradients are decided by a number run in parts.
+
+
+def power(x):
+    h = net(x).abs() + 1
+    return (h ** h.detach().mean().item()).sin()
+
+
+def power_of_parts(x):
+    h = torch.dropout(net(x), 0.5, True)
+    number = h.detach().abs().max().item()
+    a, b = ((h * number).abs() + 1).chunk(2)
+    return torch.dropout(a**number, 0.5, True), -number, b
+
+
+@pytest.mark.usefixtures("exact")
+@pytest.mark.parametrize("program", [power, power_of_parts])
+def test_what_is_decided_by_a_number_runs_in_parts(program):
+    names = compare(program, plait.compile(program))
+    assert any("part" in name for name in names)
 
 
 def test_parts_are_compiled_under_the_autocast_of_the_whole():
@@ -175,7 +247,7 @@ def test_parts_are_compiled_under_the_autocast_of_the_whole():
         with torch.autocast("cpu", torch.bfloat16):
             h = net(x)
             number = h.detach().abs().max().item()
-            return net(h / max(number, 1.0)).relu(), number
+            return net(h.abs().float() ** min(number, 1.0)).relu(), number
 
     compiled = plait.compile(program)
     for seed in range(3):
@@ -192,7 +264,7 @@ def test_what_fails_in_a_later_part_has_changed_what_eager_has():
     def program(x, index):
         x.mul_(2)
         h = net(x * 1)
-        h = h * h.detach().norm().item()
+        h = (h.abs() + 1) ** h.detach().mean().abs().item()
         x.add_(1)
         return h[:, index]
 

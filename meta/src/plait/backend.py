@@ -154,7 +154,7 @@ class GraphCompiler:
 
     def _by_shape(self, name: str, captured: fx.GraphModule, capture: object) -> Runner:
         """What compiles a graph with symbolic sizes for the sizes that occur."""
-        from plait.shapes import REASON, ByShape, NumbersRefusedError
+        from plait.shapes import REASON, ByShape
 
         limit = self.request.options.shape_limit
 
@@ -163,7 +163,7 @@ class GraphCompiler:
 
             recorded = needs_gradients(static) and not differentiates(static)
             if float in map(type, examples) and recorded:
-                raise NumbersRefusedError("gradients flow through the graph")
+                return self._with_numbers(f"{name}.{number}", static, examples, capture, captured)
             return self._runner(f"{name}.{number}", static, examples, capture, captured)
 
         def otherwise() -> Runner:
@@ -176,6 +176,29 @@ class GraphCompiler:
         options = self.request.options
         open_first = options.open_sizes and not options.verify
         return ByShape(captured, compile_one, otherwise, limit, open_first=open_first)
+
+    def _with_numbers(
+        self,
+        name: str,
+        static: fx.GraphModule,
+        examples: Sequence[Any],
+        capture: object,
+        origin: fx.GraphModule,
+    ) -> Runner:
+        """What runs a graph that gradients flow through, and that takes floats. Raises
+        FixedSizesError or NumbersRefusedError where a stage fails."""
+        from plait.numbers import numbers_in_tensors
+        from plait.shapes import NumbersRefusedError
+        from plait.symbolic import FixedSizesError, has_open_sizes
+
+        held = numbers_in_tensors(static, examples)
+        try:
+            made = self._compiled(held.graph, held.examples, capture, self._stages(name))
+        except StageStopped as stopped:
+            is_open = has_open_sizes(examples)
+            refused = FixedSizesError if is_open else NumbersRefusedError
+            raise refused(stopped.failure.message) from stopped
+        return held.given(self._kept(replace(made, origin=origin)))
 
     def compile(
         self,

@@ -2,18 +2,21 @@
 
 A learning rate that a schedule changes, or a step that an optimizer counts, is a float input of a
 captured graph, and what is computed of floats alone are nodes of it. These become a function of
-their own; the graph takes what they come to, and the compiled program reads it when it runs.
+their own; the graph takes what they come to, and the compiled program reads it when it runs. Under
+gradients it reads it from tensors: autograd's nodes take nothing else.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from plait.record import Runner
 from plait_utils import dataclass
 
 if TYPE_CHECKING:
+    import torch
     from torch import fx
 
 _ARITHMETIC = frozenset(
@@ -48,6 +51,55 @@ def split_numbers(captured: fx.GraphModule) -> Split | None:
         return None
     compute = _compute(captured, given, numbers, used)
     return Split(_tensors(captured, numbers, used), compute)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A graph that reads its numbers from tensors of one element, with its examples."""
+
+    graph: fx.GraphModule
+    examples: tuple[torch.Tensor, ...]
+    floats: tuple[int, ...]
+
+    def given(self, run: Runner) -> Runner:
+        """`run`, given floats as the captured graph is."""
+        from torch import float64, scalar_tensor
+
+        def call(*inputs: Any) -> Any:
+            held = list(inputs)
+            for n in self.floats:
+                held[n] = scalar_tensor(held[n], dtype=float64, device="cpu")
+            return run(*held)
+
+        return call
+
+
+def numbers_in_tensors(captured: fx.GraphModule, examples: Sequence[Any]) -> Held:
+    """The graph, with tensors in the place of the floats among its examples."""
+    import torch
+    from torch import fx
+
+    from plait_utils.fake import is_fake
+
+    mode = next(each for each in examples if is_fake(each)).fake_mode
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    placeholders = captured.graph.find_nodes(op="placeholder")
+    floats = tuple(n for n, each in enumerate(examples) if type(each) is float)
+    with mode:
+        held = {n: torch.empty((), dtype=torch.float64) for n in floats}
+    for n, node in enumerate(placeholders):
+        copies[node] = graph.node_copy(node)
+        copies[node].meta["val"] = held.get(n, node.meta.get("val"))
+    for n in floats:
+        node = placeholders[n]
+        copies[node] = graph.call_method("item", (copies[node],))
+        copies[node].meta = dict(node.meta)
+    for node in captured.graph.nodes:
+        if node not in copies:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    made = fx.GraphModule(captured, graph, type(captured).__name__)
+    return Held(made, tuple(held.get(n, each) for n, each in enumerate(examples)), floats)
 
 
 def is_float(node: fx.Node) -> bool:

@@ -138,3 +138,15 @@ def test_a_scale_that_eager_refuses_is_refused():
     for _ in range(2):
         with pytest.raises(RuntimeError, match="alpha must not be a floating point"):
             function(torch.ones(3, dtype=torch.int64), torch.tensor(0.5))
+
+
+def test_a_number_of_what_needs_gradients_stays_in_the_graph():
+    run(lambda w, x: ((w * x).sum() * (w * x).sum().item(), (w * x)[0].tolist()),
+        *((torch.ones(3, requires_grad=True), torch.full((3,), value)) for value in (1.0, 2.0)),
+    )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
+def test_a_reader_that_warns_of_gradients_breaks():
+    w = torch.ones(3, requires_grad=True)
+    run(lambda w: float((w * 2).sum()), (w,), breaks=1)

@@ -136,13 +136,6 @@ def test_an_element_that_decides_is_refused(name):
         traced(lambda x, a: REFUSED[name](x, a.item()), torch.ones(2), torch.ones(()))
 
 
-def test_a_number_read_from_a_tensor_stays_out_of_what_a_backward_needs():
-    x, a = torch.ones(2, requires_grad=True), torch.tensor(0.5)
-    gm = fx.symbolic_trace(lambda x, a: x * a.item())
-    with pytest.raises(fx_passes.AtenTraceError, match="number"):
-        fx_passes.to_joint(gm, [x, a])
-
-
 FOLLOWED = {
     "product": lambda x, a: x * a,
     "quotient": lambda x, a: a / x,
@@ -169,6 +162,52 @@ def test_a_program_that_differentiates_does_so_by_numbers_that_it_reads(name):
         a = torch.tensor(value, dtype=torch.float64)
         found = fx_passes.wrap_runtime(graph, graph.module())(x, a)
         torch.testing.assert_close(found, gm(x, a))
+
+
+@pytest.mark.parametrize("budget", [None, 0, 1])
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_backward_gets_numbers_that_the_forward_has_read(name, budget):
+    def build(graph, x, w):
+        number = graph.call_method("item", (graph.call_method("sum", (w,)),))
+        doubled = graph.call_function(operator.mul, (number, 2.0))
+        return (graph.call_function(FOLLOWED[name], (x, doubled)),)
+
+    gm = written("xw", build)
+    x = torch.rand(3, 4, dtype=torch.float64).add(0.5).requires_grad_()
+    examples = [x, torch.ones(7, dtype=torch.float64)]
+    recorded = fx_passes.to_joint(gm, examples)
+    fx_passes.verify(recorded.flat())
+    joint = recorded.replace_graph(fx_passes.run_passes(recorded.flat()).graph)
+    parts = fx_passes.partition(joint, budget)
+    for each in (parts.forward, parts.backward):
+        fx_passes.verify(each)
+    assert parts.saved_bytes <= 3 * 12 * 8 + 8
+    run = fx_passes.wrap_training(joint, parts, parts.forward.module(), parts.backward.module(), gm)
+    for value in (0.25, 1.0, 3.0):
+        w = torch.full((7,), value / 14, dtype=torch.float64)
+        (found,), (expected,) = run(x, w), gm(x, w)
+        w.zero_()  # eager has kept the number
+        torch.testing.assert_close(found, expected)
+        grads = [torch.autograd.grad(each.sin().sum(), x) for each in (found, expected)]
+        torch.testing.assert_close(*grads)
+
+
+class ByGradient(torch.autograd.Function):
+    """Scales its gradient by a number that it reads from it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * gradient.sum().item()
+
+
+def test_a_number_that_a_backward_reads_from_a_gradient_is_refused():
+    gm = written("x", lambda graph, x: (graph.call_function(ByGradient.apply, (x,)),))
+    with pytest.raises(fx_passes.AtenTraceError, match="a number from a gradient"):
+        fx_passes.to_joint(gm, [torch.ones(2, requires_grad=True)])
 
 
 def test_a_derivative_that_decides_by_a_number_is_refused():

@@ -36,8 +36,8 @@ def number_in(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | N
     """`tensor.item()` or its like as a symbolic number; None where it cannot be one."""
     state = frame.state
     fake = tensor.fake
-    if fake.requires_grad or fake.is_complex():
-        return None
+    if fake.is_complex() or (fake.requires_grad and reader not in ("item", "tolist")):
+        return None  # `float` and `int` of what needs gradients warn
     before = number_before(state, tensor) if _may_read(state, fake) else None
     if before is not None:
         return _as_read(before, reader)

@@ -11,11 +11,12 @@ too; whatever needs the value itself, to decide or to compute, refuses.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 from torch.fx.node import Argument
 
 from plait_fx_passes.errors import AtenTraceError
@@ -155,9 +156,9 @@ def is_readable(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() and tensor.device.type == "cpu"
 
 
-def reads_numbers(graph: fx.Graph) -> bool:
-    """Whether a graph computes numbers."""
-    return any(node.op == "call_function" and is_number(node.meta["val"]) for node in graph.nodes)
+def reads_numbers(nodes: Iterable[fx.Node]) -> bool:
+    """Whether some nodes read numbers from tensors."""
+    return any(isinstance(n.target, OpOverload) and is_number(n.meta["val"]) for n in nodes)
 
 
 def holds_numbers(examples: Sequence[object]) -> bool:

@@ -141,7 +141,8 @@ class Values:
             return None
         if node in self.uncopied:
             return 0
-        return tensor_bytes(value) // (value.dtype.itemsize if node in self.masks else 1)
+        size = tensor_bytes(value)
+        return size // value.dtype.itemsize if node in self.masks else size
 
     def _cost(self, node: fx.Node) -> Cost:
         """Of computing the value again, in the backward."""

@@ -16,6 +16,7 @@ from torch._ops import OpOverload
 
 from plait_fx_passes.layouts import traced_numel, traced_size
 from plait_fx_passes.op_info import op_info
+from plait_fx_passes.record.numbers import is_number
 from plait_utils import dataclass
 
 
@@ -84,7 +85,10 @@ _WHOLE_OPERATIONS = 64
 
 
 def tensor_bytes(value: object) -> int:
-    """The bytes that a fake tensor's own memory holds, from its sizes and strides."""
+    """The bytes that a fake tensor's own memory holds, from its sizes and strides; of a number,
+    those of a tensor that holds it."""
+    if is_number(value):
+        return torch.float64.itemsize
     if not isinstance(value, torch.Tensor):
         return 0
     if traced_numel(value) == 0:
@@ -100,7 +104,7 @@ def recompute_cost(node: fx.Node) -> Cost:
     """What computing the node again costs, given its operands."""
     if node.op == "placeholder":
         return Cost(Kind.INPUT, 0)
-    if node.target is operator.getitem:
+    if node.target is operator.getitem or is_number(node.meta["val"]):
         return Cost(Kind.FREE, 0)
     target = node.target
     if not isinstance(target, OpOverload) or target.namespace not in ("aten", "prims"):

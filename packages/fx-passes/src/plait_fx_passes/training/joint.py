@@ -183,7 +183,7 @@ def _record(
     reshaped = recorder.reshaped | recorder.counted
     if reshaped and (tangents or reshaped & set(table.leaves)):
         raise AtenTraceError("the program changes the geometry of an input, under gradients")
-    if tangents and (holds_numbers(example_inputs) or reads_numbers(recorder.graph)):
+    if tangents and holds_numbers(example_inputs):
         raise AtenTraceError("numbers that each call gives do not go through autograd")
     if not tangents and any(_carries_gradient(table, each) for each in results.mutations):
         raise AtenTraceError("the program uses up the gradients of what it writes to an input")
@@ -203,6 +203,8 @@ def _record(
         raise AtenTraceError("its backward may raise", hint="run it eagerly: it raises the same")
     forward = set(recorder.graph.nodes)
     gradients = _add_gradients(recorder, table, results, tangents)
+    if reads_numbers(set(recorder.graph.nodes) - forward):
+        raise AtenTraceError("its backward reads a number from a gradient")
     read = _inputs_read(recorder, table, forward, gradients.nodes)
     got = [index for index, place in enumerate(gradients.positions) if place is not None]
     flow = flow.including(frozenset(got))

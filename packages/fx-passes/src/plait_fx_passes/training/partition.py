@@ -16,6 +16,7 @@ from plait_fx_passes.aten_graph import AtenGraph, Computed, UserInput
 from plait_fx_passes.open_sizes import missing_sizes
 from plait_fx_passes.record.fakes import fake_result
 from plait_fx_passes.record.guards import below_autograd
+from plait_fx_passes.record.numbers import NumberNode, is_number
 from plait_fx_passes.training.choose import (
     Choice,
     PartitionCosts,
@@ -26,6 +27,7 @@ from plait_fx_passes.training.saved import Held, SavedTensor, saved_tensor
 from plait_utils import dataclass
 
 aten = torch.ops.aten
+_READ = aten._local_scalar_dense.default
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,9 @@ def _split(joint: JointGraph, values: Values, choice: Choice) -> Partition:
             continue
         saved.append(SavedResult(len(returned)))
         forward.add_needed(values, [node])
-        if node in values.masks:
+        if is_number(node.meta["val"]):
+            returned.append(forward.hold(node))
+        elif node in values.masks:
             returned.append(forward.call(aten._to_copy.default, node, dtype=torch.bool))
         elif node in positions or node in given:
             returned.append(forward.call(aten.clone.default, node))
@@ -204,7 +208,7 @@ class Extract:
 
     def take(self, node: fx.Node, source: fx.Node | None = None) -> None:
         """A placeholder for the node, to which its value is given as that of ``source`` is: in
-        another shape or dtype, until :meth:`restore`."""
+        another shape or dtype, or a number in a tensor, until :meth:`restore`."""
         made = self._graph.placeholder(node.name)
         made.meta = dict((source or node).meta)
         self._copies[node] = made
@@ -212,9 +216,15 @@ class Extract:
             self._other[node] = made
 
     def restore(self) -> None:
-        """Make the values of nodes of those that placeholders hold in another shape or dtype."""
+        """Make the values of nodes of those that placeholders hold in another shape or dtype, or as
+        a tensor in the place of a number."""
         for node, given in self._other.items():
             value = node.meta["val"]
+            if is_number(value):
+                self._copies[node] = self._graph.call_function(_READ, (given,))
+                self._copies[node].meta = {**node.meta, "passed": True}
+                NumberNode.of(self._copies[node])
+                continue
             if given.meta["val"].dtype == value.dtype:
                 shape = list(value.shape)
                 made = self._graph.call_function(aten.view.default, (given, shape))
@@ -233,6 +243,18 @@ class Extract:
             with below_autograd():
                 value = fake_result(value.fake_mode, func, (value,), options)
         made.meta = {**node.meta, "val": value, "passed": True}
+        return made
+
+    def hold(self, number: fx.Node) -> fx.Node:
+        """A tensor that holds a number."""
+        source = self._copies[number]
+        made = self._graph.call_function(
+            aten.scalar_tensor.default, (source,), {"dtype": torch.float64}
+        )
+        mode = next(each.meta["val"] for each in self._copies).fake_mode
+        with below_autograd(), mode:
+            value = torch.empty((), dtype=torch.float64)
+        made.meta = {**number.meta, "val": value, "passed": True}
         return made
 
     def add(self, nodes: Iterable[fx.Node]) -> None:
@@ -272,6 +294,8 @@ class Extract:
 
 
 def _is_alike(value: torch.Tensor, other: torch.Tensor) -> bool:
+    if is_number(value) or is_number(other):
+        return False
     return value.dtype == other.dtype and value.shape == other.shape
 
 
