@@ -32,9 +32,10 @@ knows is called as torch ships it.
 `python -m operators` in `packages/ir-lowering` runs all operators of torch's database in every
 element type.
 
-Loops compute with floats, integers and bools, with bfloat16 and float16 in float32, and, on a CPU, with
-complex64 and complex128 by real and imaginary parts. They read, convert and write float8_e4m3fn and
-float8_e5m2. A graph with complex32 or another float of 8 bits runs as captured, which the report says.
+Loops compute with floats, integers and bools, with bfloat16 and float16 in float32, and, on a CPU,
+with complex64 and complex128 by real and imaginary parts. They read, convert and write
+float8_e4m3fn and float8_e5m2. A graph with complex32 or another float of 8 bits runs as captured,
+which the report says.
 
 """
 SECTIONS = {
