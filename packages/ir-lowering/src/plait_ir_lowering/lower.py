@@ -127,8 +127,7 @@ def _lower_call(ctx: LoweringContext, node: fx.Node, known: dict[fx.Node, Lowere
     if not isinstance(node.target, OpOverload):
         raise ctx.error("it is not an ATen operator")
     rule = rule_of(node.target)
-    exact = not ctx.options.exact or is_exact(node)
-    if rule is not None and exact and not _is_complex_elsewhere(node):
+    if rule is not None and _computes_as_asked(ctx, node):
         arguments = full_arguments(node.target, node.args, node.kwargs)
         made = ctx.mark()
         try:
@@ -140,6 +139,11 @@ def _lower_call(ctx: LoweringContext, node: fx.Node, known: dict[fx.Node, Lowere
             return lowered
         ctx.rewind(made)
     return lower_external(ctx, known.__getitem__)
+
+
+def _computes_as_asked(ctx: LoweringContext, node: fx.Node) -> bool:
+    """Whether loops may compute a call that has a rule."""
+    return (not ctx.options.exact or is_exact(node)) and not _is_complex_elsewhere(node)
 
 
 def _is_complex_elsewhere(node: fx.Node) -> bool:

@@ -8,6 +8,7 @@ wrapper, when it first dispatches; that costs about a second at every cold start
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait_utils.fake_bare import BareArguments, takes_bare
 from plait_utils.fake_cache import call_key, is_describable, recall, remember
-from plait_utils.fake_kernels import OWN_KERNELS, number_as_tensor
+from plait_utils.fake_kernels import OF_THE_SAME_SHAPE, OWN_KERNELS, number_as_tensor
 from plait_utils.lazy_symbols import symbols_when_needed
 from plait_utils.meta_kernels import call_meta_kernels_directly
 from plait_utils.promotion import promote_without_sympy
@@ -55,6 +56,11 @@ _UNUSUAL_TAGS = (
 
 _DECOMPOSED = frozenset({torch.ops.aten.constant_pad_nd.default})
 """Operators whose meta kernels take no symbolic numbers, and whose decompositions do."""
+
+_NEEDS_NUMBERS = re.compile(
+    "expected to contain only concrete integers|on tensor with symbolic sizes/strides"
+)
+"""What kernels in C++ say that take no symbolic numbers."""
 
 _CAST = torch.ops.aten._to_copy.default
 _BARE = frozenset(
@@ -294,11 +300,20 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         if not self._is_plain(func, flat):
             if self.shape_env is None:
                 return super()._dispatch_impl(func, types, args, kwargs)
+            if func in OF_THE_SAME_SHAPE:
+                with self:
+                    return OF_THE_SAME_SHAPE[func](*args, **kwargs)
             if func in _DECOMPOSED and func in decomposition_table:
                 with self:
                     return decomposition_table[func](*args, **kwargs)
-            with _SILENCE:
-                return super()._dispatch_impl(func, types, args, kwargs)
+            try:
+                with _SILENCE:
+                    return super()._dispatch_impl(func, types, args, kwargs)
+            except RuntimeError as error:
+                if _NEEDS_NUMBERS.search(str(error)) is None or func not in decomposition_table:
+                    raise
+            with self:
+                return decomposition_table[func](*args, **kwargs)
         return self._run_plain(func, types, args, kwargs, flat)
 
     def _run_plain(

@@ -83,6 +83,17 @@ def _of_bools(reduce: Callable[[torch.Tensor], torch.Tensor], values: torch.Tens
     return reduce(values)
 
 
+def _found(named: dict[str, Callable[..., Any]]) -> dict[OpOverload, Callable[..., Any]]:
+    """Kernels by operator, of those that this torch has."""
+    made = {}
+    for name, kernel in named.items():
+        try:
+            made[operator.attrgetter(name)(torch.ops)] = kernel
+        except AttributeError:
+            continue
+    return made
+
+
 def _table() -> dict[OpOverload, Callable[..., Any]]:
     named: dict[str, Callable[..., Any]] = {
         "aten._grouped_mm.default": grouped_mm,
@@ -93,14 +104,23 @@ def _table() -> dict[OpOverload, Callable[..., Any]]:
         "aten._is_any_true.default": functools.partial(_of_bools, torch.any),
         **KERNELS,
     }
-    made = {}
-    for name, kernel in named.items():
-        try:
-            made[operator.attrgetter(name)(torch.ops)] = kernel
-        except AttributeError:  # this torch has no such operator
-            continue
-    return made
+    return _found(named)
 
+
+_POLYNOMIALS = (
+    *(f"{shifted}chebyshev_polynomial_{kind}" for shifted in ("", "shifted_") for kind in "tuvw"),
+    *("hermite_polynomial_h", "hermite_polynomial_he"),
+    *("laguerre_polynomial_l", "legendre_polynomial_p"),
+)
+OF_THE_SAME_SHAPE = _found(
+    {
+        f"aten.special_{name}.{overload}": torch.true_divide
+        for name in _POLYNOMIALS
+        for overload in ("default", "x_scalar", "n_scalar")
+    }
+)
+"""What gives fake tensors of the same shapes, strides and dtypes as an operator whose own kernel
+takes no symbolic sizes."""
 
 OWN_KERNELS = _table()
 """What runs for an operator on fake tensors, under the mode."""
