@@ -158,7 +158,11 @@ def compile_training_graph(
     stages.check("joint", lambda: fx_passes.verify(recorded.flat()))
     stages.dump("joint.txt", lambda: fx_passes.print_aten(recorded.flat()))
     if not recorded.tangents:  # a training step: the program itself differentiates
-        return _compiled(recorded.program, captured, stages, target, options)
+        step = recorded.program
+        if known is not None:
+            improved = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
+            step = known.used_in(improved).program
+        return _compiled(step, captured, stages, target, options)
 
     joint = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
     if known is not None:

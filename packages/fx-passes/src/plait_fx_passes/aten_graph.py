@@ -113,7 +113,10 @@ class Followed(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """User output that is the graph's result number ``result``, or the number that this holds."""
+    """User output that is the graph's result number ``result``, or the number that this holds.
+
+    Around nodes of autograd, negative numbers are of what these return behind the results.
+    """
 
     result: int
     is_number: bool = False

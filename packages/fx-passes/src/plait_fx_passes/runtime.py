@@ -136,7 +136,7 @@ def _without(graph: AtenGraph, written: Mapping[int, int]) -> AtenGraph:
     left = [n for n in range(len(graph.results)) if n not in written]
     places = {old: new for new, old in enumerate(left)}
     outputs = tuple(
-        replace(each, result=places[each.result])
+        replace(each, result=places.get(each.result, each.result))
         if isinstance(each, (Computed, ResultView))
         else each
         for each in graph.outputs
@@ -221,7 +221,7 @@ def _binder(graph: AtenGraph) -> Bind:
 
 
 def _rebuilder(graph: AtenGraph) -> Rebuild:
-    builders = tuple(_sized_builder(source, graph) for source in graph.outputs)
+    builders = tuple(output_builder(source, graph) for source in graph.outputs)
     spec = graph.output_spec
 
     repeated = tuple(
@@ -264,8 +264,9 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
     return nested
 
 
-def _sized_builder(source: OutputSource, graph: AtenGraph) -> Rebuild:
-    """What makes one output, whose sizes the inputs may tell."""
+def output_builder(source: OutputSource, graph: AtenGraph) -> Rebuild:
+    """What makes one output of the inputs, after all copies, and the results; inputs may tell its
+    sizes."""
     if not has_open_sizes(source):
         return _builder(source)
     sized = Sized(source, places_in(graph))

@@ -39,6 +39,7 @@ _PARTITION = ("saved", "kept", "saved_bytes", "operations")
 _JOINT = (
     *("result_count", "tangents", "gradients", "random", "flow"),
     *("begins_without_gradients", "tells_apart", "saved", "saved_results", "read"),
+    "passed",
 )
 
 

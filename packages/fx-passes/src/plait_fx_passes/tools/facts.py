@@ -17,6 +17,7 @@ from plait_fx_passes.tools.text import function_named, name_of, read_value, writ
 from plait_fx_passes.training.costs import Cost, Kind
 from plait_fx_passes.training.flow import Flow, Step
 from plait_fx_passes.training.partition import SavedInput, SavedResult, SavedSize
+from plait_fx_passes.training.passed import Passed
 from plait_fx_passes.training.saved import Held, SavedTensor
 from plait_utils import dataclass
 
@@ -28,7 +29,7 @@ _CLASSES: dict[str, type[Any]] = {
         *(aten_graph.Computed, aten_graph.InputItself, aten_graph.InputView),
         *(aten_graph.ResultView, aten_graph.Literal, aten_graph.Repeated),
         *(aten_graph.Mutation, aten_graph.MetadataMutation),
-        *(Flow, Step, SavedInput, SavedResult, SavedSize, SavedTensor, Cost),
+        *(Flow, Step, Passed, SavedInput, SavedResult, SavedSize, SavedTensor, Cost),
     )
 }
 _ENUMS: dict[str, type[enum.Enum]] = {

@@ -30,6 +30,7 @@ from plait_fx_passes.training.known import COMPUTED_FROM
 from plait_fx_passes.training.partition import Saved, SavedInput
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.reading import ancestors
+from plait_fx_passes.training.staged import cut_at
 from plait_fx_passes.training.stands import Stands
 from plait_fx_passes.training.surroundings import as_before, autocast_now, random_states
 
@@ -50,12 +51,26 @@ class Before(NamedTuple):
     geometries: tuple[_Geometry, ...] = ()
 
 
+class Cuts(NamedTuple):
+    """Outputs at which gradients end: their places among those that are passed, and the tensors
+    that gradients are to flow on from in turn; None for values that are computed again."""
+
+    places: tuple[int, ...]
+    tensors: tuple[torch.Tensor | None, ...]
+
+    @property
+    def given(self) -> list[torch.Tensor]:
+        """The tensors that there are."""
+        return [each for each in self.tensors if each is not None]
+
+
 class Again:
     """Runs the torch-level program of a joint graph to differentiate its gradients."""
 
     def __init__(self, joint: JointGraph, program: fx.GraphModule) -> None:
         self._joint = joint
         self._program = program
+        self._cut_programs: dict[object, fx.GraphModule] = {}
         self._attributes = {name for name, _ in program.named_parameters()}
         self._attributes |= {name for name, _ in program.named_buffers()}
         self._autocast = autocast_now()
@@ -101,9 +116,13 @@ class Again:
         return random_states()
 
     def gradients(
-        self, before: Before, tangents: Sequence[torch.Tensor | None]
+        self,
+        before: Before,
+        tangents: Sequence[torch.Tensor | None],
+        cuts: Cuts | None = None,
     ) -> tuple[torch.Tensor | None, ...]:
-        """For each input, then for each copy, its gradient as a differentiable function.
+        """For each input, then for each copy, its gradient as a differentiable function; then, for
+        each of the ``cuts``, what comes to it, which goes no further.
 
         Where gradients are not recorded, as when anomaly mode looks for what is wrong, they are
         not differentiable.
@@ -111,6 +130,7 @@ class Again:
         Args:
             before: what the program was called with.
             tangents: for each differentiable result of the program its gradient, or None.
+            cuts: outputs at which the gradients end.
 
         Raises:
             RuntimeError: an input that gradients depend on was written to since.
@@ -120,8 +140,10 @@ class Again:
         with torch.enable_grad():
             sources = self.sources(given, dict(zip(self._open, before.geometries, strict=True)))
             with self.as_before(before.states, self._autocast):
-                results = self.results(sources)
-        return self.differentiated(results, tangents, sources)
+                results, passed = self._run(sources, cuts)
+        for place, each in enumerate(passed):
+            sources[self._joint.input_count + place] = each
+        return self.differentiated(results, tangents, sources, len(passed))
 
     def sources(
         self, given: Mapping[int, torch.Tensor], geometries: Mapping[int, _Geometry]
@@ -139,8 +161,10 @@ class Again:
         results: Mapping[int, torch.Tensor],
         tangents: Sequence[torch.Tensor | None],
         sources: dict[int, torch.Tensor],
+        passed: int = 0,
     ) -> tuple[torch.Tensor | None, ...]:
-        """For each input, then for each copy, its gradient."""
+        """For each input, then for each copy, its gradient; then for outputs that are ``passed``,
+        which are among the sources behind the inputs."""
         pairs = [
             (results[n], tangent)
             for n, tangent in zip(self._joint.tangents, tangents, strict=True)
@@ -150,8 +174,10 @@ class Again:
         if not torch.is_grad_enabled():
             found = {n: None if grad is None else grad.detach() for n, grad in found.items()}
         copied = set(self.copied)
-        own = [None if n in copied else found.get(n) for n in range(self._joint.input_count)]
-        return (*own, *(found.get(n) for n in self.copied))
+        count = self._joint.input_count
+        own = [None if n in copied else found.get(n) for n in range(count)]
+        behind = [found.get(count + place) for place in range(passed)]
+        return (*own, *(found.get(n) for n in self.copied), *behind)
 
     def _inputs(self, sources: dict[int, torch.Tensor]) -> list[torch.Tensor]:
         """The program's inputs as they were; the program may write to what it gets."""
@@ -168,11 +194,22 @@ class Again:
 
     def results(self, sources: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
         """The program's tensor for each result of the joint graph."""
+        return self._run(sources, None)[0]
+
+    def _run(
+        self, sources: dict[int, torch.Tensor], cuts: Cuts | None
+    ) -> tuple[dict[int, torch.Tensor], Sequence[torch.Tensor]]:
+        """The program's tensor for each result of the joint graph, and those of the cuts."""
         inputs = self._inputs(sources)
         program = self._joint.program
-        leaves = tree_leaves(self._call(inputs))
+        if cuts is None:
+            leaves = tree_leaves(self._call(self._program, inputs))
+        else:
+            program_from = self.cut(cuts.places, tuple(each is not None for each in cuts.tensors))
+            leaves = tree_leaves(self._call(program_from, inputs, cuts.given))
+        count = len(program.outputs)
         found: dict[int, torch.Tensor] = {}
-        for output, leaf in zip(program.outputs, leaves, strict=True):
+        for output, leaf in zip(program.outputs, leaves[:count], strict=True):
             if isinstance(output, Computed):
                 found[output.result] = leaf
             elif isinstance(output, ResultView):
@@ -180,10 +217,23 @@ class Again:
                 found.setdefault(output.result, leaf if base is None else base)
         for mutation in program.mutations:
             found[mutation.result] = inputs[mutation.input]
-        return found
+        return found, leaves[count:]
 
-    def _call(self, inputs: Sequence[torch.Tensor]) -> object:
-        """Run the program on these arguments, parameters and buffers."""
+    def cut(self, places: tuple[int, ...], given: tuple[bool, ...]) -> fx.GraphModule:
+        """The program that begins anew at outputs, some of which are given."""
+        made = self._cut_programs.get((places, given))
+        if made is None:
+            outputs = [self._joint.passed[n] for n in places]
+            made = self._cut_programs[places, given] = cut_at(self._program, outputs, given)
+        return made
+
+    def _call(
+        self,
+        program: fx.GraphModule,
+        inputs: Sequence[torch.Tensor],
+        more: Sequence[torch.Tensor] = (),
+    ) -> object:
+        """Run a program on these arguments, parameters and buffers, and ``more`` arguments."""
         given = list(zip(self._joint.program.inputs, inputs, strict=True))
         arguments = [tensor for source, tensor in given if isinstance(source, UserInput)]
         attributes = {
@@ -193,9 +243,9 @@ class Again:
         }
         with torch.set_grad_enabled(not self._joint.begins_without_gradients):
             if not attributes:
-                return self._program(*arguments)
-            with _reparametrize_module(self._program, attributes):
-                return self._program(*arguments)
+                return program(*arguments, *more)
+            with _reparametrize_module(program, attributes):
+                return program(*arguments, *more)
 
     def as_before(
         self, states: Sequence[torch.Tensor], autocast: Sequence[tuple[str, torch.dtype]] = ()

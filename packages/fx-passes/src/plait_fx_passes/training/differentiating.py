@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import torch
 
-from plait_fx_passes.training.again import Again, Before
+from plait_fx_passes.training.again import Again, Before, Cuts
 from plait_fx_passes.training.backwards import Backwards
-from plait_fx_passes.training.freeing import keeps_graph
+from plait_fx_passes.training.freeing import Pattern, keeps_graph
 from plait_fx_passes.training.higher import Higher
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
@@ -17,59 +17,112 @@ from plait_fx_passes.training.spent import USED_UP
 from plait_fx_passes.training.watching import check_attached, check_unchanged, saved_and_followed
 
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
-Differentiate: TypeAlias = Callable[..., Gradients]
 
 _records = torch.is_grad_enabled
 _finds_anomalies = torch.is_anomaly_enabled
 
 
-def differentiator(
-    joint: JointGraph, parts: Partition, backwards: Backwards, again: Again, higher: Higher
-) -> Differentiate:
-    """What computes the gradient of each input, and of each copy behind them, from the state of a
-    call, which is its node or what several share, and the gradients of its results.
+class Differentiator:
+    """Computes the gradient of each input, and of each copy behind them, from the state of a call,
+    which is its node or what several share, and the gradients of its results.
 
     It frees what autograd would. Asked for the gradients of some inputs only, it may leave out
     others; told that its pass is unfinished, it keeps what the rest of that needs.
     """
-    freeing, needed = higher.freeing, backwards.needed
-    count = joint.input_count + len(again.copied)
-    followed = saved_and_followed(joint, parts)
 
-    def differentiate(
+    def __init__(
+        self,
+        joint: JointGraph,
+        parts: Partition,
+        backwards: Backwards,
+        again: Again,
+        higher: Higher,
+    ) -> None:
+        self._joint = joint
+        self._parts = parts
+        self._backwards = backwards
+        self._again = again
+        self._higher = higher
+        self._freeing = higher.freeing
+        self._count = joint.input_count + len(again.copied)
+        self._followed = saved_and_followed(joint, parts)
+
+    def __call__(
+        self,
         state: Any,
         *tangents: torch.Tensor | None,
         inputs: frozenset[int] | None = None,
         unfinished: bool = False,
     ) -> Gradients:
+        freeing, needed = self._freeing, self._backwards.needed
         pattern = tuple([each is not None for each in tangents])
         if False in pattern and freeing.asks_for_nothing(state, pattern):
-            return (None,) * count
-        try:
-            left = state.left
-            held = state.saved_tensors if left is None else freeing.held(state, pattern, needed)
-        except RuntimeError as error:
-            versions = again.versions(_kept(state), parts.saved)
-            held = freeing.held_in_part(state, pattern, needed, versions, error)
-        for place, n in followed:
+            return (None,) * self._count
+        if state.left is None:
+            try:
+                held = state.saved_tensors
+            except RuntimeError as error:
+                held = self._held_in_part(state, pattern, error)
+        else:
+            held = freeing.held(state, pattern, needed)
+        for place, n in self._followed:
             if not held[place].requires_grad:
                 check_attached(state, n, place in needed(pattern))
         if state.watched is not None:
             check_unchanged(state.watched, pattern)
         spent = None if keeps_graph() else freeing.freed_by(state, pattern)
         if _records() or _finds_anomalies():
-            found = higher.gradients(state, _kept(state), tangents, held)
-        elif joint.tells_apart and not all(pattern):
-            found = again.gradients(_kept(state), tangents)
+            found = self._higher.gradients(state, _kept(state), tangents, held)
+        elif self._joint.tells_apart and not all(pattern):
+            found = self._again.gradients(_kept(state), tangents)
         else:
             if spent is not None and spent == freeing.everything and not unfinished:
                 state.before = None  # its memory is free for what the backward makes
-            found = backwards.run(held, tangents, pattern, inputs)
+            found = self._backwards.run(held, tangents, pattern, inputs)
         if spent is not None:
             freeing.free(state, held, spent, unfinished=unfinished)
         return found
 
-    return differentiate
+    def until(
+        self,
+        state: Any,
+        tangents: Sequence[torch.Tensor | None],
+        cuts: Cuts,
+        stops: frozenset[int],
+        *,
+        unfinished: bool,
+    ) -> Gradients:
+        """The same as far as gradients do not come through outputs, and behind them what comes to
+        these; ``stops`` are the tangents of the results that these outputs show."""
+        pattern = tuple([each is not None for each in tangents])
+        spent = self._freeing.freed_before(state, pattern, stops)
+        held = self._held(state, pattern)
+        found = self._higher.until(_kept(state), tangents, held, cuts)
+        if not keeps_graph():
+            self._freeing.free(state, held, spent, unfinished=unfinished)
+        return found
+
+    def finish(self, state: Any) -> None:
+        """The pass of autograd that runs is done with all nodes of a call."""
+        self._freeing.finish(state)
+
+    def _held(self, state: Any, pattern: Pattern) -> tuple[torch.Tensor, ...]:
+        """What the forward has saved, as far as the backward needs it."""
+        if state.left is not None:
+            return self._freeing.held(state, pattern, self._backwards.needed)
+        try:
+            held: tuple[torch.Tensor, ...] = state.saved_tensors
+        except RuntimeError as error:
+            held = self._held_in_part(state, pattern, error)
+        return held
+
+    def _held_in_part(
+        self, state: Any, pattern: Pattern, error: RuntimeError
+    ) -> tuple[torch.Tensor, ...]:
+        """The same where autograd has raised ``error`` for what may not be needed."""
+        versions = self._again.versions(_kept(state), self._parts.saved)
+        needed = self._backwards.needed
+        return self._freeing.held_in_part(state, pattern, needed, versions, error)
 
 
 def _kept(state: Any) -> Before:

@@ -125,6 +125,25 @@ def results_above(results: Sequence[torch.Tensor]) -> list[frozenset[int]]:
     ]
 
 
+def passing(
+    results: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]
+) -> list[frozenset[int]]:
+    """For each tensor that autograd computed the results, by position, of which ways of gradients
+    lead on through it. A result's own way begins there, and does not count."""
+    numbers: dict[tuple[Node | None, int], list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        if tensor.grad_fn is not None:
+            numbers.setdefault((tensor.grad_fn, tensor.output_nr), []).append(number)
+    found = [0] * len(tensors)
+    if numbers:
+        _, above, _ = _ways(results, {})
+        for node, bits in above.items():
+            for edge in node.next_functions:
+                for number in numbers.get(edge, ()):
+                    found[number] |= bits
+    return [_members(bits) for bits in found]
+
+
 def passes_writes_through_views(results: Sequence[torch.Tensor]) -> frozenset[int]:
     """The results from which ways lead through writes to views, each of which is one node for the
     tensor that is looked at, and tells nothing of the node within."""

@@ -130,6 +130,25 @@ class Freeing:
         before: Left | None = ctx.left
         return spent if before is None else spent | before.spent
 
+    def freed_before(self, ctx: Any, pattern: Pattern, stops: frozenset[int]) -> frozenset[int]:
+        """:meth:`freed_by`, of a backward that ends where the gradients of other tangents, its
+        ``stops``, begin. Raises RuntimeError where steps that it runs are freed."""
+        steps = self._steps(ctx, pattern)
+        steps = frozenset(n for n in steps if not self._flow.steps[n].tangents & stops)
+        left: Left | None = ctx.left
+        if left is None:
+            return steps
+        if steps & left.barred:
+            raise RuntimeError(USED_UP)
+        return steps | left.spent
+
+    def finish(self, ctx: Any) -> None:
+        """A pass of autograd is done with the node: what no other can need is forgotten."""
+        left: Left | None = ctx.left
+        if left is not None and left.held is not None and left.spent == self.everything:
+            ctx.before = ctx.watched = None
+            ctx.left = Left(left.spent, None, left.versions, left.now, left.running)
+
     def free(
         self,
         ctx: Any,

@@ -54,16 +54,25 @@ class Uses:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """One kind of backward: the tangents that are given, by the results that they belong to, and
-    which of the inputs that are given, and then of these, need gradients themselves."""
+    which of the inputs that are given, and then of these, need gradients themselves. It may end at
+    outputs that gradients pass, some of which are ``given``, behind the inputs."""
 
     tangents: tuple[int, ...]
     follows: tuple[bool, ...]
+    cuts: tuple[int, ...] = ()
+    given: tuple[bool, ...] = ()
+
+    @property
+    def begun(self) -> list[int]:
+        """The outputs that are given."""
+        return [n for n, is_given in zip(self.cuts, self.given, strict=True) if is_given]
 
 
 @dataclass(frozen=True, slots=True)
 class GradientProgram:
-    """``program`` takes the inputs in use, then tangents, then what else is known, and returns the
-    gradients of the inputs ``gradients``, each a tensor or None.
+    """``program`` takes the inputs in use, outputs at which it begins anew, tangents, and what else
+    is known, in this order, and returns the gradients of the inputs ``gradients``, and then of the
+    outputs at which its gradients end, each a tensor or None.
 
     ``known`` says what is known, which the program does not use: its joint graph may.
     """
@@ -85,7 +94,7 @@ def gradient_program(
 
     Args:
         joint: the program's joint graph.
-        program: the torch-level program.
+        program: the torch-level program, which begins anew where the backward ends.
         uses: what gradients depend on.
         wanted: the kind.
         saved: nodes of the joint graph whose values are given, too.
@@ -94,21 +103,34 @@ def gradient_program(
     if not gradients or not _can_be_inlined(joint, program):
         return None
     writer = _Writer(joint, program, uses)
-    placeholders = [*uses.sources, *(None,) * len(wanted.tangents)]
     values = _values(joint, uses, wanted)
-    for place, value, follows in zip(placeholders, values, wanted.follows, strict=True):
-        writer.placeholder(place, value, follows)
+    named = [
+        *(("input", writer.inputs, n) for n in uses.sources),
+        *(("passed", writer.passed, n) for n in wanted.begun),
+        *(("tangent", writer.tangents, n) for n in wanted.tangents),
+    ]
+    for (name, kind, n), value, follows in zip(named, values, wanted.follows, strict=True):
+        kind[n] = writer.placeholder(f"{name}_{n}", value, follows)
     first = len(values)
     for number, node in enumerate(saved):
         values.append(fake_of(node.meta["val"].fake_mode, node.meta["val"]))
         writer.known(number, values[-1])
     graph = writer.finish(wanted, gradients)
     inputs = joint.graph.find_nodes(op="placeholder")
+    held = [inputs[n] for n in uses.sources]
+    held += [joint.program.results[result_of(joint, n)] for n in wanted.begun]
     known = Known(
-        {place: inputs[n] for place, n in enumerate(uses.sources)},
+        dict(enumerate(held)),
         {first + number: node for number, node in enumerate(saved)},
     )
     return GradientProgram(fx.GraphModule(program, graph), tuple(values), gradients, known)
+
+
+def result_of(joint: JointGraph, place: int) -> int:
+    """The result that an output is which gradients pass."""
+    source = joint.program.outputs[joint.passed[place].output]
+    assert isinstance(source, Computed), "views are not given"
+    return source.result
 
 
 def stand_in(
@@ -169,6 +191,7 @@ def _values(joint: JointGraph, uses: Uses, wanted: Wanted) -> list[torch.Tensor]
     """A fake tensor for each placeholder, which autograd does not know."""
     placeholders = joint.graph.find_nodes(op="placeholder")
     nodes = [placeholders[n] for n in uses.sources]
+    nodes += [joint.program.results[result_of(joint, n)] for n in wanted.begun]
     nodes += [placeholders[joint.input_count + joint.tangents.index(n)] for n in wanted.tangents]
     values = [cast(Any, node.meta["val"]) for node in nodes]
     return [fake_of(value.fake_mode, value) for value in values]
@@ -182,19 +205,16 @@ class _Writer:
         self._program = program
         self._uses = uses
         self._graph = fx.Graph()
-        self._inputs: dict[int, fx.Node] = {}
-        self._tangents: list[fx.Node] = []
         self._copies: dict[fx.Node, fx.Node] = {}
+        self.inputs: dict[int, fx.Node] = {}
+        self.passed: dict[int, fx.Node] = {}
+        self.tangents: dict[int, fx.Node] = {}
 
-    def placeholder(self, place: int | None, value: torch.Tensor, follows: bool) -> None:
-        """For input ``place``, or the next tangent."""
-        name = f"tangent_{len(self._tangents)}" if place is None else f"input_{place}"
+    def placeholder(self, name: str, value: torch.Tensor, follows: bool) -> fx.Node:
+        """For what is given."""
         node = self._graph.placeholder(name)
         node.meta = {"val": value, "requires_grad": follows}
-        if place is None:
-            self._tangents.append(node)
-        else:
-            self._inputs[place] = node
+        return node
 
     def known(self, number: int, value: torch.Tensor) -> None:
         """For a value that this program has no use for."""
@@ -207,14 +227,19 @@ class _Writer:
         for n in sources:
             if n not in self._uses.kept:  # the program may write to it
                 given[n] = self._graph.call_method("clone", (given[n],))
-        results = self._results(self._inlined(given), given)
+        returned = self._inlined(given)
+        cuts: tuple[fx.Node, ...] = ()
+        if wanted.cuts:
+            returned, cuts = cast("tuple[Argument, tuple[fx.Node, ...]]", returned)
+        results = self._results(returned, given)
         outputs = [results[n] for n in wanted.tangents]
+        asked = [*(sources[n] for n in gradients), *cuts]
         found = self._graph.call_function(
             torch.autograd.grad,
-            (outputs, [sources[n] for n in gradients], list(self._tangents)),
+            (outputs, asked, [self.tangents[n] for n in wanted.tangents]),
             {"create_graph": True, "allow_unused": True},
         )
-        count = range(len(gradients))
+        count = range(len(asked))
         parts = [self._graph.call_function(operator.getitem, (found, n)) for n in count]
         self._graph.output(tuple(parts))
         return self._graph
@@ -228,7 +253,7 @@ class _Writer:
         ):
             if isinstance(kind, ConstantInput):
                 continue
-            source = self._inputs.get(n)
+            source = self.inputs.get(n)
             if source is None:
                 value = node.meta["val"]
                 geometry = (tuple(value.shape), tuple(value.stride()))
@@ -251,10 +276,12 @@ class _Writer:
             elif isinstance(source, AttributeInput):
                 by_tensor[id(source.tensor)] = node
         returned: Argument = None
-        arguments = iter(range(len(by_argument)))
+        arguments = iter(
+            [*(by_argument[n] for n in range(len(by_argument))), *self.passed.values()]
+        )
         for node in self._program.graph.nodes:
             if node.op == "placeholder":
-                self._copies[node] = by_argument[next(arguments)]
+                self._copies[node] = next(arguments)
             elif node.op == "get_attr" and id(_attribute(self._program, node)) in by_tensor:
                 self._copies[node] = by_tensor[id(_attribute(self._program, node))]
             elif node.op == "output":

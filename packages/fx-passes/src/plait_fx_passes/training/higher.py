@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from plait_fx_passes.training.again import Again, Before
+from plait_fx_passes.aten_graph import Computed
+from plait_fx_passes.training.again import Again, Before, Cuts
 from plait_fx_passes.training.backwards import Tangent, is_wrapped
 from plait_fx_passes.training.freeing import Freeing, check_versions, stale_places
 from plait_fx_passes.training.gradient_program import GradientProgram, Wanted, gradient_program
@@ -35,13 +36,14 @@ CompileGradients: TypeAlias = "Callable[[GradientProgram], Callable[..., object]
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     """A kind of backward: what runs it, as which tensors it takes the tangents, and for which
-    of the gradients that are handed out, in order, it returns one. ``reads`` are the arguments on
-    whose values any of that depends."""
+    of the gradients that are handed out, in order, it returns one; behind those of the inputs are
+    those of ``cuts`` outputs. ``reads`` are the arguments on whose values any of that depends."""
 
     run: Callable[..., object]
     tangents: tuple[Tangent, ...]
     places: tuple[int, ...]
     reads: Collection[int]
+    cuts: int
 
 
 class Higher:
@@ -85,12 +87,11 @@ class Higher:
     ) -> Gradients:
         """What :meth:`Again.gradients` returns and raises, of the node ``ctx``; ``held`` is what it
         has saved."""
-        given = zip(self._joint.tangents, tangents, strict=True)
-        here = [(n, tangent) for n, tangent in given if tangent is not None]
-        sources = (*self._again.sources_of(before), *(tangent for _, tangent in here))
-        if not _is_plain(sources):
+        here = self._given(tangents)
+        sources = (*self._again.sources_of(before), *here.values())
+        if not (torch.is_grad_enabled() and _is_plain(sources)):
             return self._again.gradients(before, tangents)
-        wanted = Wanted(tuple(n for n, _ in here), tuple(each.requires_grad for each in sources))
+        wanted = Wanted(tuple(here), tuple(each.requires_grad for each in sources))
         compiled = self._compiled(wanted)
         if compiled is None:
             found = self._again.gradients(before, tangents)
@@ -100,6 +101,37 @@ class Higher:
         if shared is None:
             return found
         return linked(Owner(ctx, self.freeing, held), shared, found)
+
+    def until(
+        self,
+        before: Before,
+        tangents: Sequence[torch.Tensor | None],
+        held: tuple[torch.Tensor, ...],
+        cuts: Cuts,
+    ) -> Gradients:
+        """What :meth:`Again.gradients` returns and raises where gradients end at outputs."""
+        here = self._given(tangents)
+        sources = (*self._again.sources_of(before), *cuts.given, *here.values())
+        given = tuple(each is not None for each in cuts.tensors)
+        is_own = [n for n, is_given in zip(cuts.places, given, strict=True) if is_given]
+        if not _is_plain(sources) or not all(map(self._is_result, is_own)):
+            return self._again.gradients(before, tangents, cuts)
+        records = torch.is_grad_enabled()
+        follows = tuple(records and each.requires_grad for each in sources)
+        compiled = self._compiled(Wanted(tuple(here), follows, cuts.places, given))
+        if compiled is None:
+            return self._again.gradients(before, tangents, cuts)
+        return self._run(compiled, before, sources, held)
+
+    def _given(self, tangents: Sequence[torch.Tensor | None]) -> dict[int, torch.Tensor]:
+        """The tangents that there are, by their results."""
+        pairs = zip(self._joint.tangents, tangents, strict=True)
+        return {n: tangent for n, tangent in pairs if tangent is not None}
+
+    def _is_result(self, place: int) -> bool:
+        """Whether an output that gradients pass is a result itself, and no view."""
+        source = self._joint.program.outputs[self._joint.passed[place].output]
+        return isinstance(source, Computed)
 
     def _run(
         self,
@@ -124,9 +156,8 @@ class Higher:
             found = compiled.run(*values)
         torch.autograd.graph.increment_version(list(moved.values()))  # gradients of these may
         assert isinstance(found, (tuple, list)), "a gradient program returns a tuple"
-        gradients: list[torch.Tensor | None] = [None] * (
-            self._joint.input_count + len(before.copies)
-        )
+        count = self._joint.input_count + len(before.copies) + compiled.cuts
+        gradients: list[torch.Tensor | None] = [None] * count
         for place, gradient in zip(compiled.places, found, strict=True):
             gradients[place] = gradient
         return tuple(gradients)
@@ -154,18 +185,23 @@ class Higher:
         assert self._compile is not None, "asked only where there is a compiler"
         uses = self._again.uses
         nodes = [node for _, node in self._known]
-        made = gradient_program(self._joint, self._program, uses, wanted, nodes)
+        program = self._again.cut(wanted.cuts, wanted.given) if wanted.cuts else self._program
+        made = gradient_program(self._joint, program, uses, wanted, nodes)
         if made is None:
             return None
         with self._again.as_before(()), torch.enable_grad():
             run = self._compile(made)
         if run is None:
             return None
-        first, count = len(uses.sources), len(wanted.tangents)
+        first, count = len(uses.sources), len(wanted.begun) + len(wanted.tangents)
         shapes = tuple(Tangent(each) for each in made.examples[first : first + count])
-        copied = {n: self._joint.input_count + k for k, n in enumerate(uses.copied)}
-        places = tuple(copied.get(n, n) for n in made.gradients)
-        return _Compiled(run, shapes, places, reads_of(run, len(made.examples)))
+        behind = self._joint.input_count
+        copied = {n: behind + k for k, n in enumerate(uses.copied)}
+        behind += len(uses.copied)
+        places = [copied.get(n, n) for n in made.gradients]
+        places += range(behind, behind + len(wanted.cuts))
+        reads = reads_of(run, len(made.examples))
+        return _Compiled(run, shapes, tuple(places), reads, len(wanted.cuts))
 
 
 def _known(joint: JointGraph, parts: Partition) -> Iterator[tuple[int, fx.Node]]:
@@ -181,8 +217,7 @@ def _known(joint: JointGraph, parts: Partition) -> Iterator[tuple[int, fx.Node]]
 def _is_plain(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether a compiled program can take these, where nothing but itself is switched on."""
     switched = (
-        not torch.is_grad_enabled()
-        or torch.is_anomaly_enabled()
+        torch.is_anomaly_enabled()
         or torch.is_autocast_enabled("cpu")
         or torch.is_autocast_enabled("cuda")
     )

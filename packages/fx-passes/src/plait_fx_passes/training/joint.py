@@ -36,6 +36,7 @@ from plait_fx_passes.training.functions import tells_gradients_apart
 from plait_fx_passes.training.inside import saved_inside
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
 from plait_fx_passes.training.modes import turns_gradients_on
+from plait_fx_passes.training.passed import Versions, passed_outputs
 from plait_fx_passes.training.returned import (
     adrift_outputs,
     adrift_results,
@@ -155,11 +156,12 @@ def _record(
     require_gradients(gm, example_inputs, table, recorder, leaves=leaves)
     refuse_shared_gradients(table)
     before = _followed(table)
+    versions = Versions()
     grad_mode = torch.is_grad_enabled()
     try:
         # Rounded as what takes sums of products apart is, not as eager's kernels are.
         scales = torch.ops.aten.addcmul.default in decompositions
-        returned = plain(Interpreter(gm, recorder, table, scales=scales).run())
+        returned = plain(Interpreter(gm, recorder, table, scales=scales).run(versions.look))
     finally:
         torch.set_grad_enabled(grad_mode)
     flat, spec = tree_flatten(returned)
@@ -197,6 +199,9 @@ def _record(
         raises = may_raise(outputs)
         flow = flow_of(outputs, table.leaves)
         saved = _saved_memory(recorder, table, tangents)
+        passed = passed_outputs(gm, flat, results.outputs, outputs, table.written, versions)
+    except AtenTraceError:
+        raise
     except (RuntimeError, ValueError) as error:  # autograd makes views anew, and may not know how
         raise AtenTraceError(f"its gradients cannot be followed: {error}") from error
     if raises:
@@ -245,6 +250,7 @@ def _record(
         saved=_saved_inputs(table, saved or {}),
         saved_results=None if saved is None else _saved_results(results, saved),
         read=read,
+        passed=passed,
     )
 
 

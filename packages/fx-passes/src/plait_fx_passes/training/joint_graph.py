@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 from plait_fx_passes.aten_graph import AtenGraph, Computed, UserInput
 from plait_fx_passes.op_info import op_info
 from plait_fx_passes.training.flow import Flow
+from plait_fx_passes.training.passed import Passed
 from plait_utils import dataclass
 
 
@@ -34,6 +35,7 @@ class JointGraph:
     ``saved_results`` the results of which it saves the memory, in the same way, and None where
     torch does not tell. ``read`` lists the inputs that its backward reads, whether it saves them
     or a function of the user's keeps them.
+    ``passed`` lists the outputs that gradients of other results pass.
     """
 
     program: AtenGraph
@@ -47,6 +49,7 @@ class JointGraph:
     saved: tuple[tuple[int, frozenset[int]], ...] = ()
     saved_results: tuple[tuple[int, frozenset[int]], ...] | None = None
     read: tuple[tuple[int, frozenset[int]], ...] = ()
+    passed: tuple[Passed, ...] = ()
 
     @property
     def graph(self) -> fx.Graph:

@@ -4,18 +4,23 @@ one for all results that come from the same inputs."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any, TypeAlias, cast
 
 import torch
 
+from plait_fx_passes.aten_graph import AtenGraph, Computed, ResultView
+from plait_fx_passes.runtime import output_builder
 from plait_fx_passes.training.again import Again
 from plait_fx_passes.training.backwards import Backwards
-from plait_fx_passes.training.differentiating import Gradients, differentiator
+from plait_fx_passes.training.differentiating import Differentiator, Gradients
+from plait_fx_passes.training.groups import groups_of
 from plait_fx_passes.training.higher import Higher
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.looking import note_hooks
 from plait_fx_passes.training.partition import Partition, Saved, SavedInput, SavedResult, SavedSize
 from plait_fx_passes.training.picking import Picker, picker
-from plait_fx_passes.training.several import Nodes, applied, groups_of
+from plait_fx_passes.training.several import MakeOutput, Nodes, applied
 from plait_fx_passes.training.stands import stands_for
 from plait_fx_passes.training.watching import (
     Places,
@@ -64,7 +69,7 @@ def autograd_node(
 
     pick_saved: Picker[torch.Tensor] = picker([place_of(each) for each in parts.saved])
     unwritten, _ = watched_inputs(joint, parts)
-    differentiate = differentiator(joint, parts, backwards, again, higher)
+    differentiate = Differentiator(joint, parts, backwards, again, higher)
 
     def differentiate_some(ctx: Any, *given: torch.Tensor | None) -> Gradients:
         return differentiate(ctx, *[given[n] for n in differentiable])
@@ -89,19 +94,51 @@ def autograd_node(
                 ctx.mark_non_differentiable(*[found[n] for n in constant])
             return tuple(found[:count])
 
-        backward = staticmethod(differentiate if only_tangents else differentiate_some)
+        backward = staticmethod(differentiate.__call__ if only_tangents else differentiate_some)
 
+    note_hooks(CompiledProgram)
     copies = {n: inputs + place for place, n in enumerate(again.copied)}
-    groups = groups_of(joint.flow, copies)
+    groups = groups_of(joint.flow, joint.passed, copies)
     nodes = None
-    if len(groups) > 1:
-        nodes = Nodes(groups, CompiledProgram.forward, differentiate, differentiable)
+    if len(groups) > 1 or joint.passed:
+        outputs, shown = _passed_outputs(joint, places)
+        held = CompiledProgram.forward
+        nodes = Nodes(groups, held, differentiate, differentiable, outputs, shown)
     seen = tuple(
         each._replace(position=places[each.position])
         for each in watched_results(joint, parts)
         if each.position in places
     )
     return _entered(CompiledProgram, nodes, joint, again, differentiable, seen)
+
+
+def program_around(joint: JointGraph) -> AtenGraph:
+    """The program, as it is around its nodes: of the outputs that gradients pass, which these
+    return behind the results, views are made already."""
+    outputs = list(joint.program.outputs)
+    for place, each in enumerate(joint.passed):
+        if not isinstance(outputs[each.output], Computed):
+            outputs[each.output] = Computed(place - len(joint.passed))
+    return replace(joint.program, outputs=tuple(outputs))
+
+
+def _passed_outputs(
+    joint: JointGraph, places: Mapping[int, int]
+) -> tuple[list[MakeOutput], list[int | None]]:
+    """What makes each output that gradients pass, where results have these places; and the tangent
+    of the result that it shows, None for views of inputs."""
+    makers: list[MakeOutput] = []
+    shown: list[int | None] = []
+    numbers = {result: number for number, result in enumerate(joint.tangents)}
+    for each in joint.passed:
+        source = joint.program.outputs[each.output]
+        if isinstance(source, (Computed, ResultView)):
+            shown.append(numbers[source.result])
+            source = replace(source, result=places[source.result])
+        else:
+            shown.append(None)
+        makers.append(cast(MakeOutput, output_builder(source, joint.program)))
+    return makers, shown
 
 
 def _entered(
@@ -126,6 +163,7 @@ def _entered(
         if n not in reached and _can_have_history(node.meta["val"])
     ]
 
+    outputs = [] if nodes is None else nodes.outputs
     copied, unsaved = again.copied, again.unsaved
     if nodes is None and not apart and not copied and not unsaved and not seen:
 
@@ -141,7 +179,8 @@ def _entered(
                 inputs[n] = inputs[n].detach()
         inputs += [given[n].clone() for n in copied]
         if _transforms():
-            return checked(*inputs)
+            found = checked(*inputs)
+            return [*found, *(make(inputs, found) for make in outputs)]
         state: Any
         if nodes is None:
             results = apply(*inputs)

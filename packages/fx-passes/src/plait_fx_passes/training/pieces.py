@@ -21,6 +21,7 @@ from plait_fx_passes.record.recorder import Recorder
 from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.record.settings import kept_settings, settings_now
 from plait_fx_passes.training.arguments import require_gradients
+from plait_fx_passes.training.passed import SHOWN
 from plait_fx_passes.training.spent import differentiates
 from plait_fx_passes.training.waypoints import WaypointError
 from plait_utils import dataclass
@@ -216,8 +217,11 @@ def _program(
 
     for node in body:
         copies[node] = graph.node_copy(node, copied)
+    made_meta = dict(gm.meta)
     if not graph.find_nodes(op="output"):
         graph.output(tuple(copies[node] for node in returned))
+        shown = gm.graph.output_node().all_input_nodes
+        made_meta[SHOWN] = frozenset(n for n, node in enumerate(returned) if node in shown)
     made = fx.GraphModule(gm, graph)
-    made.meta = dict(gm.meta)
+    made.meta = made_meta
     return made

@@ -14,7 +14,7 @@ from plait_fx_passes.training.again import Again, inputs_of_gradients
 from plait_fx_passes.training.backwards import Backwards
 from plait_fx_passes.training.higher import CompileGradients, Higher
 from plait_fx_passes.training.joint_graph import JointGraph
-from plait_fx_passes.training.nodes import autograd_node
+from plait_fx_passes.training.nodes import autograd_node, program_around
 from plait_fx_passes.training.partition import Partition, SavedInput, SavedResult
 from plait_fx_passes.training.reading import note_reads
 from plait_fx_passes.training.watching import (
@@ -67,7 +67,7 @@ def wrap_training(
     higher = Higher(joint, program, again, parts, compile_gradients)
     node = autograd_node(joint, parts, forward, backwards, again, higher, written or {})
     run = wrap_runtime(
-        joint.program, node, written, note=noting_writes(watched_inputs(joint, parts)[1])
+        program_around(joint), node, written, note=noting_writes(watched_inputs(joint, parts)[1])
     )
     captured: Callable[..., object] = program if eager is None else eager
     shows = shows_nodes_of_views(joint)

@@ -1,4 +1,4 @@
-"""The autograd nodes of a program whose results come from different inputs.
+"""The autograd nodes of a program whose results come from different inputs, or from one another.
 
 In eager a backward from some results comes to the inputs that these come from, and to no others:
 hooks of others are not called, and what others come from is not run, nor freed. A node leads to all
@@ -6,135 +6,28 @@ of its inputs, so results from different inputs are of different nodes. These sh
 compiled forward, and what it saved; and where several of them run in one pass of autograd, what
 they have in common runs once: each hands over, as they come, the gradients of inputs that no other
 leads to which is still to run, and the last one those of all that it leads to.
+
+A node whose gradients pass outputs of the program leads to these, too. As long as nobody looks
+there, it hands on gradients past them, and nothing to them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 from weakref import ref
 
 import torch
 
-from plait_fx_passes.training.again import Before
-from plait_fx_passes.training.flow import Flow
-from plait_fx_passes.training.freeing import Left
-from plait_fx_passes.training.watching import Watched
-from plait_utils import dataclass
+from plait_fx_passes.training.again import Cuts
+from plait_fx_passes.training.calls import Call, Turn
+from plait_fx_passes.training.differentiating import Differentiator
+from plait_fx_passes.training.groups import Group
+from plait_fx_passes.training.looking import ANYWHERE, asks_for_some, is_looked_at, note_hooks
 
 Tangents: TypeAlias = "tuple[torch.Tensor | None, ...]"
-
-_running_pass = torch._C._current_graph_task_id
-_will_run = torch._C._will_engine_execute_node
-_OUTSIDE = -1
-"""The number of the pass where none runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Results whose gradients reach the same inputs: their tangents, by order, and these inputs,
-    by placeholder; ``edges`` are the places, among all inputs and the copies behind them, that its
-    node leads to, each with the input that it belongs to."""
-
-    number: int
-    tangents: tuple[int, ...]
-    inputs: frozenset[int]
-    edges: tuple[tuple[int, int], ...]
-
-
-def groups_of(flow: Flow, copies: Mapping[int, int]) -> tuple[Group, ...]:
-    """The groups, those that reach most first: nodes that are made first run last.
-
-    Args:
-        flow: of the program.
-        copies: inputs of which a node gets a copy, too, each with the place of that.
-    """
-    tangents: dict[frozenset[int], list[int]] = {}
-    for tangent, inputs in enumerate(flow.reached):
-        tangents.setdefault(inputs, []).append(tangent)
-    order = sorted(tangents, key=lambda inputs: (-len(inputs), tangents[inputs]))
-    return tuple(
-        Group(
-            number,
-            tuple(tangents[inputs]),
-            inputs,
-            tuple((n, n) for n in sorted(inputs))
-            + tuple((copies[n], n) for n in sorted(inputs & copies.keys())),
-        )
-        for number, inputs in enumerate(order)
-    )
-
-
-class Call:
-    """What the nodes of one call of a program share: what one node for all of them would hold.
-
-    What the forward saves, a node holds that no backward comes to; ``keeper`` is its only result.
-    """
-
-    def __init__(self, keeper: torch.Tensor) -> None:
-        made: Any = keeper.grad_fn
-        self.before: Before | None = made.before
-        self.left: Left | None = None
-        self.watched: Watched | None = made.watched
-        made.before = made.watched = None
-        self.keeper: torch.Tensor | None = keeper
-        self.nodes: list[Callable[[], Any]] = []
-        self._edges: tuple[tuple[Any, int], ...] = ()
-        self._passes: dict[int, _Pass] = {}
-
-    @property
-    def saved_tensors(self) -> tuple[torch.Tensor, ...]:
-        """What the forward has saved, until a backward frees some of it."""
-        found: tuple[torch.Tensor, ...] = self._holder.saved_tensors
-        return found
-
-    @property
-    def _raw_saved_tensors(self) -> tuple[Any, ...]:
-        found: tuple[Any, ...] = self._holder._raw_saved_tensors
-        return found
-
-    @property
-    def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """What the inputs of all nodes come from."""
-        return self._edges if self.keeper is None else self._holder.next_functions
-
-    @property
-    def _holder(self) -> Any:
-        assert self.keeper is not None, "what is left after a backward is held elsewhere"
-        return self.keeper.grad_fn
-
-    def let_go(self) -> None:
-        """Free what the forward has saved, once what is left of it is held by ``left``."""
-        if self.keeper is not None and self.left is not None:
-            self._edges = self._holder.next_functions
-            self.keeper = None
-
-    def gather(self, group: Group, given: Sequence[torch.Tensor | None], count: int) -> _Pass:
-        """A node runs, and is given these: what has come to all nodes of the call by now."""
-        number = _running_pass()
-        here = self._passes.setdefault(number, _Pass(count))
-        for tangent, each in zip(group.tangents, given, strict=True):
-            here.tangents[tangent] = each
-        here.done.add(group.number)
-        here.waiting = [] if number == _OUTSIDE else self._waiting(here.done)
-        if not here.waiting:
-            del self._passes[number]
-        return here
-
-    def _waiting(self, done: set[int]) -> list[int]:
-        nodes = [(number, node()) for number, node in enumerate(self.nodes) if number not in done]
-        return [number for number, node in nodes if node is not None and _will_run(node)]
-
-
-class _Pass:
-    """What has come, in one pass of autograd, to the nodes of a call: the tangents, which of the
-    nodes have run, and which are still to run."""
-
-    def __init__(self, count: int) -> None:
-        self.tangents: list[torch.Tensor | None] = [None] * count
-        self.done: set[int] = set()
-        self.waiting: list[int] = []
+MakeOutput: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], torch.Tensor]
 
 
 def applied(node: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -151,14 +44,18 @@ class Nodes:
         forward: that of a node for all of them.
         differentiate: computes gradients for them.
         differentiable: the results that need gradients, in the order of their tangents.
+        outputs: what makes, of the inputs and the results, each output that gradients pass.
+        tangents_of: for each of these the tangent of the result that it shows, if it does.
     """
 
     def __init__(
         self,
         groups: Sequence[Group],
         forward: Callable[..., tuple[torch.Tensor, ...]],
-        differentiate: Callable[..., Tangents],
+        differentiate: Differentiator,
         differentiable: Sequence[int],
+        outputs: Sequence[MakeOutput] = (),
+        tangents_of: Sequence[int | None] = (),
     ) -> None:
         self.differentiate = differentiate
         self.count = len(differentiable)
@@ -166,29 +63,57 @@ class Nodes:
         self._groups = groups
         self._keep = _keeping(forward)
         self._places = [[differentiable[n] for n in group.tangents] for group in groups]
+        self.outputs = outputs
+        self._tangents_of = tangents_of
+        shown = set(tangents_of)
+        self._is_passed = [not shown.isdisjoint(group.tangents) for group in groups]
+        self._given_too: set[int] = set()
 
-    def call(self, inputs: Sequence[torch.Tensor]) -> tuple[Sequence[torch.Tensor], Call | None]:
-        """The results, those that need gradients with the nodes of their groups, and what these
-        share; None where gradients are off."""
+    def call(self, inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Call | None]:
+        """The results, those that need gradients with the nodes of their groups, then the outputs
+        that gradients pass, and what the nodes share; None where gradients are off."""
         results: list[torch.Tensor] = []
         keeper = self._keep(results, *inputs)
         if keeper.grad_fn is None:
-            return results, None
+            return [*results, *(make(inputs, results) for make in self.outputs)], None
         call = Call(keeper)
+        outputs: dict[int, torch.Tensor] = {}
         for group, places in zip(self._groups, self._places, strict=True):
+            for n in group.passed:
+                if n not in outputs:
+                    outputs[n] = self.outputs[n](inputs, results)
+            ends = [*(inputs[n] for n, _ in group.edges), *(outputs[n] for n in group.passed)]
+            if group.passed:
+                ends.append(ANYWHERE)
             # What the keeper has saved belongs to no node.
             values = tuple([results[n].detach() for n in places])
-            made = _join(self, call, group, values, *[inputs[n] for n, _ in group.edges])
+            made = _join(self, call, group, values, *ends)
             for place, each in zip(places, made, strict=True):
                 results[place] = each
             # The nodes hold the call, so the call does not hold them.
             node = made[0].grad_fn
             call.nodes.append(_no_node if node is None else ref(node))
-        return results, call
+        found = [outputs[n] for n in range(len(outputs))]
+        call.passed = [ref(each) for each in found]
+        return [*results, *found], call
 
     def handed_over(self, group: Group, waiting: Sequence[int]) -> frozenset[int]:
         """The inputs whose gradients a node hands over while others are still to run."""
         return group.inputs.difference(*(self._groups[n].inputs for n in waiting))
+
+    def expected(self, number: int) -> bool:
+        """Whether a node that is to run is likely to be given a gradient. One that others lead to,
+        as gradients pass its results, runs in any case, and then may have been."""
+        return not self._is_passed[number] or number in self._given_too
+
+    def note_given(self, group: Group) -> None:
+        """A node that others lead to was given a gradient of its own."""
+        if self._is_passed[group.number]:
+            self._given_too.add(group.number)
+
+    def stops(self, places: Sequence[int]) -> frozenset[int]:
+        """The tangents of the results that these outputs show."""
+        return frozenset(n for n in (self._tangents_of[each] for each in places) if n is not None)
 
 
 class CompiledProgram(torch.autograd.Function):
@@ -201,7 +126,7 @@ class CompiledProgram(torch.autograd.Function):
         call: Call,
         group: Group,
         values: tuple[torch.Tensor, ...],
-        *inputs: torch.Tensor,
+        *ends: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.nodes, ctx.call, ctx.group = nodes, call, group
@@ -212,22 +137,75 @@ class CompiledProgram(torch.autograd.Function):
         nodes: Nodes = ctx.nodes
         call: Call = ctx.call
         group: Group = ctx.group
+        is_given = any(each is not None for each in given)
+        looked = _looked_at(ctx, call, group) if is_given and group.passed else ()
+        past = (None,) * len(given) if looked else given
         with nodes.lock:
-            here = call.gather(group, given, nodes.count)
-        inputs = nodes.handed_over(group, here.waiting)
-        if not inputs:
-            return (*_FOR_OTHERS, *[None] * len(group.edges))
-        found = nodes.differentiate(
-            call, *here.tangents, inputs=inputs, unfinished=bool(here.waiting)
-        )
-        call.let_go()
-        own = [found[place] if n in inputs else None for place, n in group.edges]
-        return (*_FOR_OTHERS, *own)
+            turn = call.gather(group, past, nodes.count, nodes.expected)
+            if is_given:
+                nodes.note_given(group)
+        found = _past(nodes, call, group, turn)
+        if looked:
+            unfinished = not turn.is_last
+            found = _sums(found, _until(nodes, call, group, given, looked, unfinished))
+        if turn.is_last:
+            nodes.differentiate.finish(call)
+            call.let_go()
+        return (*_FOR_OTHERS, *found)
+
+
+def _past(nodes: Nodes, call: Call, group: Group, turn: Turn) -> Tangents:
+    """The gradients of a node's inputs, past outputs that nobody looks at."""
+    behind = (None,) * (len(group.passed) + 1) if group.passed else ()
+    inputs = nodes.handed_over(group, turn.waiting)
+    if not inputs or all(each is None for each in turn.tangents):
+        return (*[None] * len(group.edges), *behind)
+    unfinished = not turn.is_last
+    found = nodes.differentiate(call, *turn.tangents, inputs=inputs, unfinished=unfinished)
+    own = [found[place] if n in inputs else None for place, n in group.edges]
+    return (*own, *behind)
+
+
+def _until(
+    nodes: Nodes,
+    call: Call,
+    group: Group,
+    given: Sequence[torch.Tensor | None],
+    places: tuple[int, ...],
+    unfinished: bool,
+) -> Tangents:
+    """The gradients of a node's own results as far as these outputs, and of what does not come
+    through them, of the inputs."""
+    tangents: list[torch.Tensor | None] = [None] * nodes.count
+    for n, each in zip(group.tangents, given, strict=True):
+        tangents[n] = each
+    followed = torch.is_grad_enabled()
+    cuts = Cuts(places, tuple(call.passed[n]() if followed else None for n in places))
+    stops = nodes.stops(places)
+    found = nodes.differentiate.until(call, tangents, cuts, stops, unfinished=unfinished)
+    passed = dict(zip(places, found[len(found) - len(places) :], strict=True))
+    own = [found[place] for place, _ in group.edges]
+    return (*own, *(passed.get(n) for n in group.passed), None)
+
+
+def _sums(one: Tangents, other: Tangents) -> Tangents:
+    pairs = zip(one, other, strict=True)
+    return tuple(b if a is None else a if b is None else a + b for a, b in pairs)
+
+
+def _looked_at(ctx: Any, call: Call, group: Group) -> tuple[int, ...]:
+    """The outputs that a node leads to, and at which somebody looks."""
+    ends = ctx.next_functions
+    asks = asks_for_some(ends[-1][0])
+    nodes = [node for node, _ in ends[len(group.edges) : -1]]
+    pairs = zip(group.passed, nodes, strict=True)
+    return tuple(n for n, node in pairs if is_looked_at(call.passed[n], node, asks))
 
 
 _FOR_OTHERS = (None,) * 4
 """Of the arguments before the inputs."""
 _join = applied(CompiledProgram)
+note_hooks(CompiledProgram)
 
 
 def _keeping(

@@ -1,0 +1,114 @@
+"""What the autograd nodes of one call of a program share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import ref
+
+import torch
+
+from plait_fx_passes.training.again import Before
+from plait_fx_passes.training.freeing import Left
+from plait_fx_passes.training.groups import Group
+from plait_fx_passes.training.watching import Watched
+from plait_utils import dataclass
+
+_running_pass = torch._C._current_graph_task_id
+_will_run = torch._C._will_engine_execute_node
+_OUTSIDE = -1
+"""The number of the pass where none runs."""
+
+
+class Call:
+    """What the nodes of one call of a program share: what one node for all of them would hold.
+
+    What the forward saves, a node holds that no backward comes to; ``keeper`` is its only result.
+    """
+
+    def __init__(self, keeper: torch.Tensor) -> None:
+        made: Any = keeper.grad_fn
+        self.before: Before | None = made.before
+        self.left: Left | None = None
+        self.watched: Watched | None = made.watched
+        made.before = made.watched = None
+        self.keeper: torch.Tensor | None = keeper
+        self.nodes: list[Callable[[], Any]] = []
+        self.passed: list[ref[torch.Tensor]] = []
+        self._edges: tuple[tuple[Any, int], ...] = ()
+        self._passes: dict[int, _Pass] = {}
+
+    @property
+    def saved_tensors(self) -> tuple[torch.Tensor, ...]:
+        """What the forward has saved, until a backward frees some of it."""
+        found: tuple[torch.Tensor, ...] = self._holder.saved_tensors
+        return found
+
+    @property
+    def _raw_saved_tensors(self) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = self._holder._raw_saved_tensors
+        return found
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """What the inputs of all nodes come from."""
+        return self._edges if self.keeper is None else self._holder.next_functions
+
+    @property
+    def _holder(self) -> Any:
+        assert self.keeper is not None, "what is left after a backward is held elsewhere"
+        return self.keeper.grad_fn
+
+    def let_go(self) -> None:
+        """Free what the forward has saved, once what is left of it is held by ``left``."""
+        if self.keeper is not None and self.left is not None:
+            self._edges = self._holder.next_functions
+            self.keeper = None
+
+    def gather(
+        self,
+        group: Group,
+        given: Sequence[torch.Tensor | None],
+        count: int,
+        expected: Callable[[int], bool],
+    ) -> Turn:
+        """A node runs, and is given these: what it is to do with what has come to the nodes of the
+        call by now. Of the nodes that are still to run those count that are ``expected`` to be
+        given something."""
+        number = _running_pass()
+        here = self._passes.setdefault(number, _Pass([None] * count, set()))
+        for tangent, each in zip(group.tangents, given, strict=True):
+            if each is not None:
+                here.tangents[tangent] = each
+        here.done.add(group.number)
+        left = [] if number == _OUTSIDE else self._left(here.done)
+        if not left:
+            del self._passes[number]
+        waiting = [each for each in left if expected(each)]
+        turn = Turn(tuple(here.tangents), waiting, is_last=not left)
+        if not waiting:
+            here.tangents = [None] * count
+        return turn
+
+    def _left(self, done: set[int]) -> list[int]:
+        nodes = [(number, node()) for number, node in enumerate(self.nodes) if number not in done]
+        return [number for number, node in nodes if node is not None and _will_run(node)]
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What has come, in one pass of autograd, to the nodes of a call and is not handed on whole,
+    and which of the nodes have run."""
+
+    tangents: list[torch.Tensor | None]
+    done: set[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a node that runs hands on: gradients of these tangents, but for the inputs to which
+    nodes lead that are ``waiting``; after the last one, no node of the call runs in the pass."""
+
+    tangents: tuple[torch.Tensor | None, ...]
+    waiting: list[int]
+    is_last: bool
