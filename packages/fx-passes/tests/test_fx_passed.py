@@ -327,3 +327,26 @@ def test_a_write_after_others_were_computed_is_refused():
 
     with pytest.raises(AtenTraceError, match="within others"):
         to_joint(trace(inside), [example()])
+
+
+@pytest.mark.parametrize("order", [(0, 3), (1, 3), (0, 2, 3), (0, 1, 2, 3), (2, 3), (0, 2), (3,)])
+def test_gradients_are_counted_once_whatever_was_given_before(order):
+    def program(x, u, v, w):
+        a = x * u
+        b = a.sin() * v
+        c = b.exp() * w
+        return a, b, c, (c * a).sum()
+
+    def make():
+        torch.manual_seed(5)
+        return [torch.randn(3, dtype=torch.float64, requires_grad=True) for _ in range(4)]
+
+    run = compiled(program, make())
+    for chosen in (order, (3,), (1, 3), order, (0, 1, 2, 3)):
+        found = []
+        for each in (program, run):
+            inputs = make()
+            outputs = each(*inputs)
+            sum((outputs[n] ** 2).sum() for n in chosen).backward()
+            found.append([each.grad for each in inputs])
+        torch.testing.assert_close(found[1], found[0])

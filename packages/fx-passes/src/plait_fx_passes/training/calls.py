@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from weakref import ref
 
@@ -70,25 +70,27 @@ class Call:
         group: Group,
         given: Sequence[torch.Tensor | None],
         count: int,
-        expected: Callable[[int], bool],
+        unlikely: Callable[[], Collection[int]],
     ) -> Turn:
         """A node runs, and is given these: what it is to do with what has come to the nodes of the
-        call by now. Of the nodes that are still to run those count that are ``expected`` to be
-        given something."""
+        call by now. Nodes that are ``unlikely`` to be given something, when a pass begins, are not
+        waited for, and hand on by themselves what they are given."""
         number = _running_pass()
-        here = self._passes.setdefault(number, _Pass([None] * count, set()))
-        for tangent, each in zip(group.tangents, given, strict=True):
-            if each is not None:
-                here.tangents[tangent] = each
+        here = self._passes.get(number)
+        if here is None:
+            here = self._passes[number] = _Pass([None] * count, set(), frozenset(unlikely()))
         here.done.add(group.number)
         left = [] if number == _OUTSIDE else self._left(here.done)
         if not left:
             del self._passes[number]
-        waiting = [each for each in left if expected(each)]
-        turn = Turn(tuple(here.tangents), waiting, is_last=not left)
-        if not waiting:
+        alone = group.number in here.unlikely
+        tangents: list[torch.Tensor | None] = [None] * count if alone else here.tangents
+        for tangent, each in zip(group.tangents, given, strict=True):
+            tangents[tangent] = each
+        waiting = [] if alone else [each for each in left if each not in here.unlikely]
+        if not waiting and not alone:
             here.tangents = [None] * count
-        return turn
+        return Turn(tuple(tangents), waiting, is_last=not left)
 
     def _left(self, done: set[int]) -> list[int]:
         nodes = [(number, node()) for number, node in enumerate(self.nodes) if number not in done]
@@ -98,10 +100,11 @@ class Call:
 @dataclass(slots=True)
 class _Pass:
     """What has come, in one pass of autograd, to the nodes of a call and is not handed on whole,
-    and which of the nodes have run."""
+    which of the nodes have run, and which are not waited for."""
 
     tangents: list[torch.Tensor | None]
     done: set[int]
+    unlikely: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,10 +101,11 @@ class Nodes:
         """The inputs whose gradients a node hands over while others are still to run."""
         return group.inputs.difference(*(self._groups[n].inputs for n in waiting))
 
-    def expected(self, number: int) -> bool:
-        """Whether a node that is to run is likely to be given a gradient. One that others lead to,
-        as gradients pass its results, runs in any case, and then may have been."""
-        return not self._is_passed[number] or number in self._given_too
+    def unlikely(self) -> list[int]:
+        """The nodes that others lead to, as gradients pass their results, and which have not been
+        given one of their own so far: they run in any case."""
+        passed = [number for number, is_passed in enumerate(self._is_passed) if is_passed]
+        return [number for number in passed if number not in self._given_too]
 
     def note_given(self, group: Group) -> None:
         """A node that others lead to was given a gradient of its own."""
@@ -141,7 +142,7 @@ class CompiledProgram(torch.autograd.Function):
         looked = _looked_at(ctx, call, group) if is_given and group.passed else ()
         past = (None,) * len(given) if looked else given
         with nodes.lock:
-            turn = call.gather(group, past, nodes.count, nodes.expected)
+            turn = call.gather(group, past, nodes.count, nodes.unlikely)
             if is_given:
                 nodes.note_given(group)
         found = _past(nodes, call, group, turn)
