@@ -74,6 +74,16 @@ def observe_backwards(
         torch.autograd.backward(weighted(ends), inputs=wanted, retain_graph=True)
         torch.autograd.backward([weighted(ends[:1])], inputs=wanted[:1])
         return Seen(kinds, values, tuple(each.grad for each in wanted), ())
+    if kind == "by results":  # which others may be computed from
+        loss = weighted(ends[-1:])
+        between = _grad(loss, list(dict.fromkeys(ends[:-1])) or wanted, retain_graph=True)
+        return Seen(kinds, values, between, _grad(loss, [*ends[:-1], *wanted]))
+    if kind == "hooked":
+        came: list[Tensor] = []
+        for end in ends[:2]:
+            end.register_hook(lambda given: came.append(given.clone()) or given * 2)
+        first = _grad(weighted(ends), wanted)
+        return Seen(kinds, values, first, tuple(sorted(came, key=lambda each: each.sum().item())))
     if kind == "one by one":
         parts = [
             _gradients([end], wanted, retain_graph=number + 1 < len(ends))

@@ -34,7 +34,10 @@ WRITES = (
     *("Dirty.apply({a})", "{a}.index_put_((index,), {b}[:2])"),
 )  # fmt: skip
 ALIASING = ("expanded", "columns", "transposed")
-BACKWARDS = ("once", "twice", "retained", "one by one", "accumulated", "changed between")
+BACKWARDS = (
+    *("once", "twice", "retained", "one by one", "accumulated", "changed between"),
+    *("by results", "hooked"),
+)
 
 
 class Scaled(torch.autograd.Function):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -325,8 +327,32 @@ def test_a_write_after_others_were_computed_is_refused():
         pair = torch.split(x * 2, [1, 1])
         return pair[0], torch.cat(pair).sin()
 
-    with pytest.raises(AtenTraceError, match="within others"):
+    with pytest.raises(AtenTraceError, match="one call within it returns"):
         to_joint(trace(inside), [example()])
+
+
+def test_what_one_call_computes_cannot_be_told_apart():
+    def inner(x):
+        y = x * 2
+        return y, y.sin()
+
+    graph = torch.fx.Graph()
+    pair = graph.call_function(inner, (graph.placeholder("x"),))
+    parts = [graph.call_function(operator.getitem, (pair, n)) for n in range(2)]
+    graph.output(tuple(parts))
+    with pytest.raises(AtenTraceError, match="one call within it returns"):
+        to_joint(torch.fx.GraphModule(torch.nn.Module(), graph), [example()])
+
+
+def test_writes_carry_on_what_they_write():
+    def program(x):
+        y = x * 2
+        z = torch.zeros_like(y)
+        z.select(0, 0).copy_(y.select(0, 1))
+        return y, z.sin()
+
+    run = compiled(program, [example()])
+    torch.testing.assert_close(outcome(run, by_all), outcome(program, by_all))
 
 
 @pytest.mark.parametrize("order", [(0, 3), (1, 3), (0, 2, 3), (0, 1, 2, 3), (2, 3), (0, 2), (3,)])

@@ -36,7 +36,8 @@ from plait_fx_passes.training.functions import tells_gradients_apart
 from plait_fx_passes.training.inside import saved_inside
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
 from plait_fx_passes.training.modes import turns_gradients_on
-from plait_fx_passes.training.passed import Versions, passed_outputs
+from plait_fx_passes.training.passed import passed_outputs
+from plait_fx_passes.training.provenance import Provenance
 from plait_fx_passes.training.returned import (
     adrift_outputs,
     adrift_results,
@@ -156,12 +157,12 @@ def _record(
     require_gradients(gm, example_inputs, table, recorder, leaves=leaves)
     refuse_shared_gradients(table)
     before = _followed(table)
-    versions = Versions()
+    provenance = Provenance()
     grad_mode = torch.is_grad_enabled()
     try:
         # Rounded as what takes sums of products apart is, not as eager's kernels are.
         scales = torch.ops.aten.addcmul.default in decompositions
-        returned = plain(Interpreter(gm, recorder, table, scales=scales).run(versions.look))
+        returned = plain(Interpreter(gm, recorder, table, scales=scales).run(provenance.look))
     finally:
         torch.set_grad_enabled(grad_mode)
     flat, spec = tree_flatten(returned)
@@ -199,7 +200,7 @@ def _record(
         raises = may_raise(outputs)
         flow = flow_of(outputs, table.leaves)
         saved = _saved_memory(recorder, table, tangents)
-        passed = passed_outputs(gm, flat, results.outputs, outputs, table.written, versions)
+        passed = passed_outputs(gm, flat, results.outputs, outputs, table.written, provenance)
     except AtenTraceError:
         raise
     except (RuntimeError, ValueError) as error:  # autograd makes views anew, and may not know how

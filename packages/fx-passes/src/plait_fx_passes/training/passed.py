@@ -9,18 +9,18 @@ somebody does, the backward is run in stages, each of which ends at such outputs
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
-from typing import TypeGuard
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 
 from plait_fx_passes.aten_graph import Computed, InputView, OutputSource, ResultView
 from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.training.flow import passing
+from plait_fx_passes.training.provenance import Provenance
 from plait_utils import dataclass
 
+_WITHIN = "one call within it returns a value and others that are computed from it"
 SHOWN = "shown_outputs"
 """In a program's metadata: the outputs that its caller sees, where these are not all."""
 
@@ -39,47 +39,13 @@ class Passed:
     written: str
 
 
-class Versions:
-    """After which node of a program the memory of tensors had been written to how often."""
-
-    def __init__(self) -> None:
-        self.values: Mapping[fx.Node, object] = {}
-        self._first: dict[tuple[int, int], fx.Node] = {}
-        self._order: dict[fx.Node, int] = {}
-
-    def look(self, node: fx.Node, values: Mapping[fx.Node, object]) -> None:
-        """Note what a node has returned, and what it was given."""
-        self.values = values  # keeps all of them, so that identities last
-        self._order[node] = len(self._order)
-        for each in (node, *node.all_input_nodes):
-            value = values[each]
-            if _has_version(value):
-                self._first.setdefault(_memory_now(value), node)
-
-    def last(self, tensor: torch.Tensor, nodes: Sequence[fx.Node]) -> fx.Node | None:
-        """The node after which it was as it is, of those that returned it, or wrote to its memory;
-        None where that cannot be told."""
-        written = self._first.get(_memory_now(tensor)) if _has_version(tensor) else None
-        if written is None or not nodes:
-            return None
-        return max(written, nodes[0], key=self._order.__getitem__)
-
-    def by_tensor(self) -> dict[int, list[fx.Node]]:
-        """The nodes that returned each tensor, by its identity, alone or in a container."""
-        found: dict[int, list[fx.Node]] = {}
-        for node, value in self.values.items():
-            for each in {id(leaf) for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)}:
-                found.setdefault(each, []).append(node)
-        return found
-
-
 def passed_outputs(
     gm: fx.GraphModule,
     leaves: Sequence[object],
     sources: Sequence[OutputSource],
     results: Sequence[torch.Tensor],
     written: Collection[int],
-    versions: Versions,
+    provenance: Provenance,
 ) -> tuple[Passed, ...]:
     """The outputs that gradients of the program's results pass.
 
@@ -89,7 +55,7 @@ def passed_outputs(
         sources: what its caller makes of each.
         results: those that get gradients.
         written: the inputs that it writes to.
-        versions: noted while it ran.
+        provenance: noted while it ran.
 
     Raises:
         AtenTraceError: it writes to such an output once others were computed from it, or what
@@ -112,33 +78,27 @@ def passed_outputs(
         return ()
     if _writes_uncounted(gm):
         raise AtenTraceError("it uses .data, and returns what other results are computed from")
-    returning = versions.by_tensor()
-    passed = []
+    returning = provenance.by_tensor()
+    passed: list[Passed] = []
+    returned: list[list[fx.Node]] = []
     for (position, leaf), tangents in zip(found, through, strict=True):
         source = sources[position]
         if not tangents:
             continue
         nodes = returning.get(id(leaf), [])
-        final = versions.last(leaf, nodes)
+        final = provenance.last(leaf, nodes)
         if final is None or (isinstance(source, InputView) and source.input in written):
             raise AtenTraceError("it returns, and writes to, what other results are computed from")
-        alone = [node for node in nodes if versions.values[node] is leaf]
+        alone = [node for node in nodes if provenance.values[node] is leaf]
         if not all(node in alone or _is_taken_apart(node) for node in nodes):
-            raise AtenTraceError("it returns what other results are computed from, within others")
-        names = tuple(node.name for node in alone)
-        passed.append(Passed(position, tangents, names, final.name))
+            raise AtenTraceError(_WITHIN)
+        passed.append(Passed(position, tangents, tuple(map(str, alone)), final.name))
+        returned.append(alone)
+    told = provenance.computed_from(returned)
+    for number, each in enumerate(passed):
+        if not all(told(results[n]) >> number & 1 for n in each.tangents):
+            raise AtenTraceError(_WITHIN)
     return tuple(passed)
-
-
-def _has_version(value: object) -> TypeGuard[torch.Tensor]:
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return False
-    return not value.is_inference()
-
-
-def _memory_now(tensor: torch.Tensor) -> tuple[int, int]:
-    """The memory of a tensor, and how often autograd knows it to have been written to."""
-    return tensor.untyped_storage()._cdata, tensor._version
 
 
 def _writes_uncounted(gm: fx.GraphModule) -> bool:
