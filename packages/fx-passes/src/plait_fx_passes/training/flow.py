@@ -141,7 +141,7 @@ def passing(
             for edge in node.next_functions:
                 for number in numbers.get(edge, ()):
                     found[number] |= bits
-    return [_members(bits) for bits in found]
+    return [members(bits) for bits in found]
 
 
 def passes_writes_through_views(results: Sequence[torch.Tensor]) -> frozenset[int]:
