@@ -106,9 +106,51 @@ def handles_it(x, y, log):
     return x * y
 
 
+@torch.library.custom_op("plait_tests::count_into", mutates_args={"total"})
+def count_into(total: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    seen.append(x.sum().item())
+    total.add_(x.sum())
+    return x.cumsum(0)
+
+
+count_into.register_fake(lambda total, x: torch.empty_like(x))
+
+
+def raises_the_second_time(x, y, log):
+    fill_up_to(x, [y], 2)
+    x.add_(1)
+    fill_up_to(x, [y], 3)
+
+
+def raises_after_another(x, y, log):
+    sums = count_into(y, x)
+    x.mul_(sums)
+    y.sub_(1)
+    more = count_into(y[2:], sums)
+    y.add_(more)
+    fill_up_to(y, [x], 3)
+    x.zero_()
+
+
+def handles_the_third_time(x, y, log):
+    for count in (1, 2, 4):
+        try:
+            fill_up_to(x, [y], count)
+        except ValueError as error:
+            log.append(str(error))
+        x.add_(y.sum())
+    return x * y
+
+
+RAISING = [
+    *(raises_at_last, raises_in_a_view, handles_it, raises_the_second_time),
+    *(raises_after_another, handles_the_third_time),
+]
+
+
 @pytest.mark.parametrize("backend", [None, "python"])
 @pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize("function", [raises_at_last, raises_in_a_view, handles_it])
+@pytest.mark.parametrize("function", RAISING)
 def test_what_it_wrote_before_it_raised_stays(function, requires_grad, backend):
     def observe(run):
         x, y = torch.arange(6.0), torch.ones(6)

@@ -89,10 +89,12 @@ def _eager_on(
         raise_as_eager(error, eager, foreign, inputs)
         raise error from None
 
+    noted = _noted(run, foreign)
+
     @functools.wraps(run, assigned=())
     def call(*inputs: Any) -> Any:
         try:
-            return run(*inputs)
+            return noted(*inputs)
         except kind as error:
             raised = _raised(error)
             if foreign:
@@ -108,7 +110,7 @@ def _eager_on(
 
     def unchanged_on_error(*inputs: Any) -> Any:
         try:
-            return run(*inputs)
+            return noted(*inputs)
         except kind as error:
             if foreign:
                 raise_foreign(_raised(error), inputs)
@@ -116,6 +118,19 @@ def _eager_on(
 
     setattr(call, "unchanged_on_error", unchanged_on_error)  # noqa: B010  # for mypy
     return call
+
+
+def _noted(run: Runner, foreign: Sequence[fx.Node]) -> Runner:
+    """What runs a program, and notes what operators that are not torch's own do, if several."""
+    if len(foreign) < 2:
+        return run
+    from plait_fx_passes import Journal, journaled
+
+    def noted(*inputs: Any) -> Any:
+        with journaled(Journal()):
+            return run(*inputs)
+
+    return noted
 
 
 def _raised(error: Exception) -> BaseException:

@@ -56,10 +56,12 @@ from plait_fx_passes.passes.manager import (
 )
 from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, rule_pass
 from plait_fx_passes.printer import print_aten
+from plait_fx_passes.record.journal import Journal, journaled
 from plait_fx_passes.record.written import (
     PartlyWritten,
     is_written_variant,
     partly_written,
+    returned_by,
     run_written_variant,
     tensors_written,
 )
@@ -115,6 +117,7 @@ __all__ = [
     "InputSource",
     "InputView",
     "JointGraph",
+    "Journal",
     "Known",
     "Literal",
     "Match",
@@ -157,6 +160,7 @@ __all__ = [
     "in_pieces",
     "is_direct",
     "is_written_variant",
+    "journaled",
     "keep_all",
     "memory_efficient",
     "moving_decompositions",
@@ -166,6 +170,7 @@ __all__ = [
     "print_aten",
     "print_saved",
     "refuse_open_surroundings",
+    "returned_by",
     "rule_pass",
     "run_passes",
     "run_pieces",

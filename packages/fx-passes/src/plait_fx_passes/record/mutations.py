@@ -25,7 +25,7 @@ from plait_fx_passes.record.aliases import Alias, write
 from plait_fx_passes.record.fakes import fake_result
 from plait_fx_passes.record.viewing import call_view
 from plait_fx_passes.record.writes import note_view_write
-from plait_fx_passes.record.written import written_variant
+from plait_fx_passes.record.written import returned_by, written_variant
 
 if TYPE_CHECKING:
     from plait_fx_passes.record.recorder import Recorder
@@ -68,31 +68,10 @@ def mutate(
         _store(recorder, target, value)
         note_view_write(recorder, func, fakes, fake_kwargs, target)
     if func.namespace != "aten":
-        return _returned(func, own, fakes, fake_kwargs)
+        return returned_by(func, own, fakes, fake_kwargs)
     if not own:
         return returned
     return own[0] if len(own) == 1 else tuple(own)
-
-
-def _returned(
-    func: OpOverload,
-    own: Sequence[object],
-    args: tuple[object, ...],
-    kwargs: Mapping[str, object],
-) -> object:
-    """What an operator of a user's returns: results of its own, and arguments that it writes to,
-    as its schema says; its kernel for fakes may return others."""
-    written: dict[frozenset[str], object] = {}
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None:
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
-            written[frozenset(argument.alias_info.before_set)] = value
-    waiting = iter(own)
-    found = [
-        next(waiting) if each.alias_info is None else written[frozenset(each.alias_info.before_set)]
-        for each in func._schema.returns
-    ]
-    return None if not found else found[0] if len(found) == 1 else tuple(found)
 
 
 def change_metadata(

@@ -23,6 +23,7 @@ from torch._ops import OpOverload
 
 from plait_fx_passes.layouts import is_dense
 from plait_fx_passes.op_info import FunctionalVariant, op_info
+from plait_fx_passes.record.journal import Written, journaled
 from plait_utils import dataclass
 
 NAMESPACE = "plait_written"
@@ -58,10 +59,12 @@ def is_written_variant(func: object) -> bool:
 @dataclass(frozen=True, slots=True)
 class PartlyWritten:
     """What an operator of a user's had written when it raised: to the tensors that it writes to,
-    in the order of its arguments."""
+    in the order of its arguments. ``before`` are the calls of such operators that the program had
+    made, if a :class:`~plait_fx_passes.record.journal.Journal` was kept; else None."""
 
     operator: OpOverload
     values: tuple[torch.Tensor, ...]
+    before: tuple[Written, ...] | None = None
 
 
 def partly_written(error: BaseException) -> PartlyWritten | None:
@@ -78,6 +81,27 @@ def tensors_written(
         parts = value if isinstance(value, Sequence) else [value]
         found += [each for each in parts if isinstance(each, torch.Tensor)]
     return found
+
+
+def returned_by(
+    func: OpOverload,
+    own: Sequence[object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> object:
+    """What an operator of a user's returns: results of its own, and arguments that it writes to,
+    as its schema says; its kernel for fakes may return others."""
+    written: dict[frozenset[str], object] = {}
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            written[frozenset(argument.alias_info.before_set)] = value
+    waiting = iter(own)
+    found = [
+        next(waiting) if each.alias_info is None else written[frozenset(each.alias_info.before_set)]
+        for each in func._schema.returns
+    ]
+    return None if not found else found[0] if len(found) == 1 else tuple(found)
 
 
 def run_written_variant(
@@ -121,17 +145,20 @@ def _on_copies(namespace: str, name: str, overload: str) -> Callable[..., object
                 given[place] = _copied(value, copies)
             else:
                 named[place] = _copied(value, copies)
-        try:
-            results = func(*given, **named)
-        except Exception as error:
-            with suppress(AttributeError):  # of a class with slots
-                setattr(error, _PARTLY, PartlyWritten(func, tuple(copies)))
-            raise
+        with journaled(None) as journal:  # what the operator calls itself is its own
+            try:
+                results = func(*given, **named)
+            except Exception as error:
+                calls = None if journal is None else journal.calls
+                before = None if calls is None else tuple(calls)
+                with suppress(AttributeError):  # of a class with slots
+                    setattr(error, _PARTLY, PartlyWritten(func, tuple(copies), before))
+                raise
         found = results if isinstance(results, tuple) else (results,)
-        whole = [
-            *(found[n] for n in _own_results(func)),
-            *(each if is_dense(each) else each.clone() for each in copies),
-        ]
+        own = tuple(found[n] for n in _own_results(func))
+        if journal is not None:
+            journal.add(func, own, tuple(copies))
+        whole = [*own, *(each if is_dense(each) else each.clone() for each in copies)]
         return whole[0] if len(whole) == 1 else tuple(whole)
 
     return run
