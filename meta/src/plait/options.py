@@ -27,7 +27,10 @@ NUMERICS = ("default", "strict")
 BACKENDS = ("plait", "python", "triton", "eager", "noop", "aten", "checking", "printing", "dumping")
 _NO_FUSION = tuple(
     (name, False)
-    for name in ("fuse_pointwise", "fuse_reductions", "fuse_siblings", "inline_producers")
+    for name in (
+        *("fuse_pointwise", "fuse_reductions", "fuse_siblings", "fuse_attention"),
+        "inline_producers",
+    )
 )
 
 S = TypeVar("S", bound=Settings)

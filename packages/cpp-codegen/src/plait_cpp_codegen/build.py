@@ -16,6 +16,7 @@ from plait_cpp_codegen.errors import (
 from plait_cpp_codegen.external import PythonCalls
 from plait_cpp_codegen.host import HostWriter
 from plait_cpp_codegen.kernels import kernel_functions, render_kernel
+from plait_cpp_codegen.kernels.attention import attention_of
 from plait_cpp_codegen.kernels.types import is_supported
 from plait_cpp_codegen.native_runtime import load_runtime, source_text
 from plait_cpp_codegen.options import CppOptions
@@ -72,6 +73,7 @@ def render(program: Program, vector_bytes: int = 32) -> str:
     host = HostWriter(program, kernels).write()
     together = any(isinstance(step, Launch) and step.together for step in program.steps)
     parts = ["parts.h"] if together else []
+    parts += ["attention.h"] if any(map(attention_of, program.kernels)) else []
     parts += ["copies.h"] if any(isinstance(step, CopyBack) for step in program.steps) else []
     head = [source_text(name) for name in (*_HEAD, *parts)]
     return "\n".join([_settings(), *head, *functions, host])

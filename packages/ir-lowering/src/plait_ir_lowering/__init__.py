@@ -8,6 +8,8 @@ from plait_ir_lowering.errors import LoopIRError, LoweringError
 from plait_ir_lowering.external import external_ops
 from plait_ir_lowering.ir.dtypes import DTYPES, DType
 from plait_ir_lowering.ir.graph import (
+    SCORE,
+    Attention,
     Body,
     Buffer,
     Definition,
@@ -112,7 +114,9 @@ else:
 __all__ = [
     "DTYPES",
     "OPS",
+    "SCORE",
     "Atom",
+    "Attention",
     "Body",
     "Buffer",
     "CheckedIndex",

@@ -6,7 +6,7 @@ dimension for each variable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor
 from plait_ir_lowering.errors import LoopIRError
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import (
+    SCORE,
+    Attention,
     Buffer,
     Device,
     ExternArg,
@@ -81,6 +83,8 @@ def interpret(graph: Graph, inputs: Sequence[Tensor]) -> tuple[object, ...]:
                 run.store(definition.buffers[0], run.scan(definition.body))
             case Scatter():
                 run.store(definition.buffers[0], _scattered(run, definition.body))
+            case Attention():
+                run.store(definition.buffers[0], run.attention(definition.body))
             case ExternCall():
                 results = run.call(definition.body)
                 for buffer, result in zip(definition.buffers, results, strict=True):
@@ -217,6 +221,19 @@ class _Run:
             found.append(self._joined(body.result, known).expand(element[0].shape))
         return torch.stack(found, place)
 
+    def attention(self, body: Attention) -> Tensor:
+        """All scores at once, then their softmax."""
+        queries, keys, values = (self.ref(ref) for ref in body.refs)
+        shape = [var.extent.as_int() for var in (*body.ranges, body.axis)]
+        product = (queries @ keys).reshape(shape)
+        local = Local(SCORE, body.score.dtype)
+        scores = self.at_all(body.score, (*body.ranges, body.axis), {local: product})
+        weights = scores.softmax(-1)
+        if body.zeros:
+            weights = weights.masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0)
+        rows = weights.reshape(queries.shape[0], queries.shape[1], -1)
+        return (rows @ values.to(rows.dtype)).to(values.dtype)
+
     def _joined(self, root: Value, known: dict[Local, Tensor]) -> Tensor:
         """A value of locals alone."""
         found: dict[Value, Tensor] = {}
@@ -225,8 +242,10 @@ class _Run:
             found[value] = self._compute(value, found, {}) if local is None else local
         return found[root]
 
-    def at_all(self, root: Value, variables: Sequence[Var]) -> Tensor:
-        """`root` at each point of `variables`."""
+    def at_all(
+        self, root: Value, variables: Sequence[Var], known: Mapping[Value, Tensor] | None = None
+    ) -> Tensor:
+        """`root` at each point of `variables`, where some values are known."""
         shape = [var.extent.as_int() for var in variables]
         grids = {
             var.name: torch.arange(size).reshape([-1 if m == n else 1 for m in range(len(shape))])
@@ -237,7 +256,8 @@ class _Run:
         found: dict[Value, Tensor] = {}
         outside: dict[Value, Tensor] = {}
         for value in post_order([root]):
-            found[value] = self._compute(value, found, grids)
+            given = None if known is None else known.get(value)
+            found[value] = self._compute(value, found, grids) if given is None else given
             outside[value] = _outside(value, found, outside)
         if bool(outside[root].any()):
             raise IndexError("index out of range in self")

@@ -8,6 +8,8 @@ from dataclasses import field
 from plait_ir_lowering.errors import LoopIRError
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import (
+    SCORE,
+    Attention,
     Buffer,
     Definition,
     ExternArg,
@@ -39,6 +41,7 @@ from plait_ir_lowering.ir.values import (
     post_order,
 )
 from plait_ir_lowering.text import print_graph
+from plait_ir_lowering.verify_attention import attention_problem
 from plait_ir_lowering.verify_calls import call_problem
 from plait_ir_lowering.verify_layouts import (
     constant_problem,
@@ -127,6 +130,8 @@ class _Checker:
                 self._check_scan(definition, definition.body)
             case Scatter():
                 self._check_scatter(definition, definition.body)
+            case Attention():
+                self._check_attention(definition, definition.body)
             case ExternCall():
                 self._check_call(definition, definition.body)
         for buffer in definition.buffers:
@@ -176,8 +181,22 @@ class _Checker:
         place = Load(body.target, body.index, made.dtype)  # within bounds as a load would have to
         self._check_load(definition, place, set(body.ranges), False)
 
+    def _check_attention(self, definition: Definition, body: Attention) -> None:
+        for ref in body.refs:
+            self.check_ref(ref, definition)
+        domain = (*body.ranges, body.axis)
+        self._check_names(definition, domain)
+        local = Local(SCORE, body.score.dtype)
+        self.require(attention_problem(definition, body, self.known), definition)
+        self._check_value(definition, body.score, domain, local.dtype, (local,))
+
     def _check_value(
-        self, definition: Definition, root: Value, variables: Sequence[Var], dtype: DType
+        self,
+        definition: Definition,
+        root: Value,
+        variables: Sequence[Var],
+        dtype: DType,
+        named: Sequence[Local] = (),
     ) -> None:
         if root.dtype is not dtype:
             raise self.error(definition, f"a {root.dtype} value for a {dtype} buffer")
@@ -191,7 +210,7 @@ class _Checker:
                     self._check_variables(definition, expr, allowed)
                 case CheckedIndex(_, size):
                     self._check_variables(definition, size, allowed)
-                case Local(name):
+                case Local(name) if value not in named:
                     raise self.error(definition, f"%{name} belongs into kernels")
                 case Pack():
                     raise self.error(definition, "only a scan carries several values")

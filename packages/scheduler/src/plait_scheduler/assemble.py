@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 
 from plait_ir_lowering import (
+    Attention,
     Buffer,
     Definition,
     Device,
@@ -24,7 +25,7 @@ from plait_scheduler.domains import points
 from plait_scheduler.fusion import Unit
 from plait_scheduler.groups import Group
 from plait_scheduler.inplace import overwrite, overwritten_by
-from plait_scheduler.kernels import BuiltKernel, build_kernel, kernel_name
+from plait_scheduler.kernels import BuiltKernel, attention_kernel, build_kernel, kernel_name
 from plait_scheduler.memory import Lifetime, plan_arena
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
@@ -160,6 +161,9 @@ class _Assembly:
     def _unit(self, number: int, unit: Unit) -> tuple[list[str], Launch | CallExtern | None]:
         """What a unit stores, and its step."""
         if unit.group is None:
+            (definition,) = self._definitions(unit)
+            if isinstance(definition.body, Attention):
+                return self._attend(definition, definition.body)
             return self._call(number, unit)
         return self._launch(number, unit, unit.group)
 
@@ -188,12 +192,27 @@ class _Assembly:
         if self.options.reuse_in_place and len(self.stages[number]) == 1:
             built = self._reuse_in_place(built, stored, number)
         content = compact_params(built.kernel) if self.options.simplify_loops else built.kernel
+        launch = Launch(self._named(content), built.buffers, built.symbols, group.origin)
+        return stored, launch
+
+    def _named(self, content: Kernel) -> str:
+        """The name of the kernel that is this one but for its name."""
         kernel = self.kernels.get(content)
         if kernel is None:
             name = kernel_name(content, print_kernel(content))
             kernel = self.kernels[content] = replace(content, name=name)
-        launch = Launch(kernel.name, built.buffers, built.symbols, group.origin)
-        return stored, launch
+        return kernel.name
+
+    def _attend(self, definition: Definition, body: Attention) -> tuple[list[str], Launch | None]:
+        """A kernel of its own."""
+        (buffer,) = definition.buffers
+        self.storage[buffer.name] = self._fresh(buffer.name)
+        self.owner[buffer.name] = buffer.name
+        if points(body.ranges) is as_index(0):
+            return [buffer.name], None
+        built = attention_kernel(body, buffer.name, self.buffers)
+        name = self._named(built.kernel)
+        return [buffer.name], Launch(name, built.buffers, built.symbols, definition.origin)
 
     def _write_inputs(self, built: BuiltKernel, stored: Sequence[str]) -> BuiltKernel:
         """Let the kernel write its results right to the inputs that they are written back to."""

@@ -18,6 +18,7 @@ class DecisionKind(Enum):
     SIBLING = "sibling fusion"
     INLINE = "producer inlining"
     PAD = "padding of rows"
+    ATTENTION = "attention in one kernel"
     SPLIT = "reduction split"
     WIDEN = "keeping in f32"
     IN_PLACE = "in-place reuse"

@@ -14,6 +14,7 @@ from dataclasses import field, replace
 from hashlib import sha256
 
 from plait_ir_lowering import (
+    Attention,
     Buffer,
     IndexExpr,
     IndexValue,
@@ -41,6 +42,7 @@ from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.program import (
     Access,
     Accumulate,
+    Attend,
     Domain,
     Kernel,
     Let,
@@ -120,6 +122,15 @@ def _accesses(
 def _moved_plain(index: Sequence[IndexExpr | Value], mapping: Substitution) -> list[IndexExpr]:
     """Coordinates in a group's variables, computed ones as 0."""
     return [move(at, mapping) if isinstance(at, IndexExpr) else as_index(0) for at in index]
+
+
+def attention_kernel(body: Attention, made: str, buffers: dict[str, Buffer]) -> BuiltKernel:
+    """The kernel of an attention that is stored to the buffer `made`."""
+    own: Substitution = {var: var.expr for var in (*body.ranges, body.axis)}
+    loops = canonical(Loops(body.ranges, (body.axis,), own), keep_inner=True)
+    moved = rewrite(body.score, lambda _: None, lambda expr: move(expr, loops.values))
+    statement = Attend(made, *body.refs, body.zeros, moved)
+    return _with_positional_params([statement], loops, buffers)
 
 
 @dataclass(slots=True)
@@ -225,6 +236,10 @@ def _with_positional_params(
     order: dict[str, str] = {}
     written: dict[str, Access] = {}
     for statement in statements:
+        if isinstance(statement, Attend):
+            for name in (*(ref.buffer for ref in statement.refs), statement.param):
+                order.setdefault(name, f"p{len(order)}")
+            written[statement.param] = Access.WRITE
         for load in loads_of([statement.value]):
             order.setdefault(load.buffer, f"p{len(order)}")
         if isinstance(statement, Store):
@@ -254,6 +269,9 @@ def _rename_params(statement: Statement, order: dict[str, str]) -> Statement:
     value = rewrite(statement.value, leaf, lambda expr: expr)
     if isinstance(statement, Store):
         return replace(statement, param=order[statement.param], value=value)
+    if isinstance(statement, Attend):
+        queries, keys, values = (replace(r, buffer=order[r.buffer]) for r in statement.refs)
+        return Attend(order[statement.param], queries, keys, values, statement.zeros, value)
     return replace(statement, value=value)
 
 
@@ -276,6 +294,9 @@ def _symbols(params: Sequence[Param], loops: Loops, statements: Sequence[Stateme
         visit(expressions_in(statement.value))
         if isinstance(statement, Store):
             visit(statement.plain_index)
+        if isinstance(statement, Attend):
+            for view in (ref.view for ref in statement.refs if ref.view is not None):
+                visit([*view.size, *view.stride, view.offset])
     return [found[name] for name in sorted(found)]
 
 
@@ -286,7 +307,9 @@ def kernel_name(kernel: Kernel, text: str) -> str:
         for value in post_order([statement.value]):
             if isinstance(value, Op) and value.name not in _PLAIN:
                 words.append(value.name)
-        if isinstance(statement, Reduce):
+        if isinstance(statement, Attend):
+            words.insert(0, "attention")
+        elif isinstance(statement, Reduce):
             words.append(statement.kind.value)
         elif isinstance(statement, Accumulate):
             words.append("scan")

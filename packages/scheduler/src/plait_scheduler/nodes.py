@@ -9,6 +9,7 @@ from functools import lru_cache
 import torch
 
 from plait_ir_lowering import (
+    Attention,
     Buffer,
     Definition,
     ExternArg,
@@ -104,7 +105,7 @@ class Node:
 
 
 def node_of(place: int, definition: Definition) -> Node | None:
-    """The node of a loop definition; None for an external call."""
+    """The node of a loop definition; None for an external call or an attention."""
     (buffer, *_) = definition.buffers
     match definition.body:
         case Pointwise(ranges, value):
@@ -177,6 +178,9 @@ def reads_of(definition: Definition) -> list[str]:
     body = definition.body
     if isinstance(body, ExternCall):
         return list(dict.fromkeys(ref.buffer for ref in tensor_refs(body.args)))
+    if isinstance(body, Attention):
+        loaded = (load.buffer for load in loads_of([body.score]))
+        return list(dict.fromkeys([*(ref.buffer for ref in body.refs), *loaded]))
     if isinstance(body, Scatter):
         return list(dict.fromkeys([body.target, *(load.buffer for load in loads_of(body.roots))]))
     return list(dict.fromkeys(load.buffer for load in loads_of([body.value])))

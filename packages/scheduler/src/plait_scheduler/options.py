@@ -26,6 +26,9 @@ class SchedulerOptions(Settings):
         True,
         "leave room behind the rows of matrix products that only loops read, where that is fast",
     )
+    fuse_attention: bool = setting(
+        True, "compute products whose softmax weights another product block by block, on CPUs"
+    )
     keep_wide: bool = setting(
         True, "compute chains of bf16 and f16 operators in f32, rounding what is stored"
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from plait_ir_lowering import (
+    Attention,
     Buffer,
     Definition,
     DType,
@@ -78,7 +79,7 @@ def _read_as_they_lie(graph: Graph) -> frozenset[str]:
     """The buffers whose memory is handed out, given to calls, or written over."""
     names = set(final_reads(graph))
     for definition in graph.definitions:
-        if isinstance(definition.body, ExternCall):
+        if isinstance(definition.body, ExternCall | Attention):
             names.update(reads_of(definition))
         elif isinstance(definition.body, Scatter):
             names.add(definition.body.target)

@@ -15,6 +15,7 @@ from plait_scheduler.nodes import work_of
 from plait_scheduler.program import (
     Access,
     Accumulate,
+    Attend,
     Domain,
     Kernel,
     Let,
@@ -120,6 +121,8 @@ class _Analysis:
                 if isinstance(statement, Store) and self.inner.get(place):
                     place += 1
                 self.outer.setdefault(place, []).append(statement)
+            if isinstance(statement, Attend):
+                raise TypeError("an attention is no sequence of loops")
             if isinstance(statement, Store):
                 if statement.param in both:
                     self.overwritten[statement.param] = place

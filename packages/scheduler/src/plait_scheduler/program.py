@@ -147,7 +147,29 @@ class Store:
         return tuple(as_index(0) if isinstance(at, Local) else at for at in self.index)
 
 
-Statement: TypeAlias = Let | Reduce | Accumulate | Store
+@dataclass(frozen=True, slots=True)
+class Attend:
+    """Writes rows of `values`, weighted by the softmax along the inner domain of a score.
+
+    `value` is the score over %score, and the rest as in `plait_ir_lowering.Attention`: the outer
+    variables are its ranges, the inner one its axis; the tensors and `param` name parameters. It is
+    the only statement of its kernel.
+    """
+
+    param: str
+    queries: TensorRef
+    keys: TensorRef
+    values: TensorRef
+    zeros: bool
+    value: Value
+
+    @property
+    def refs(self) -> tuple[TensorRef, TensorRef, TensorRef]:
+        """The tensors that it multiplies."""
+        return self.queries, self.keys, self.values
+
+
+Statement: TypeAlias = Let | Reduce | Accumulate | Store | Attend
 
 
 @dataclass(frozen=True, slots=True)

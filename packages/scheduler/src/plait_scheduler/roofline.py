@@ -6,7 +6,17 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from plait_ir_lowering import IndexExpr, Load, Local, Op, Value, Var, atoms, post_order
-from plait_scheduler.program import Accumulate, Domain, Kernel, Let, Param, Reduce, Statement, Store
+from plait_scheduler.program import (
+    Accumulate,
+    Attend,
+    Domain,
+    Kernel,
+    Let,
+    Param,
+    Reduce,
+    Statement,
+    Store,
+)
 from plait_scheduler.sizes import estimate
 from plait_utils import dataclass
 
@@ -41,6 +51,13 @@ def kernel_work(kernel: Kernel) -> KernelWork:
         for load in _loads(statement):
             elements = _touched(load.index, variables)
             read.setdefault(load.buffer, {})[load.index] = elements
+        if isinstance(statement, Attend):
+            for ref in statement.refs:
+                layout = ref.view or params[ref.buffer].layout
+                read.setdefault(ref.buffer, {})[ref] = estimate(layout.numel)
+            made = params[statement.param].layout
+            written[statement.param] = {statement: estimate(made.numel)}
+            operations += points * _products(statement, params)
         if isinstance(statement, Store):
             elements = _touched(statement.index, variables)
             written.setdefault(statement.param, {})[statement.index] = elements
@@ -54,6 +71,12 @@ def _variables(kernel: Kernel, statement: Statement) -> tuple[Var, ...]:
     if isinstance(statement, Let | Store) and statement.domain is Domain.OUTER:
         return kernel.outer
     return kernel.outer + kernel.inner
+
+
+def _products(attend: Attend, params: dict[str, Param]) -> int:
+    """Operations of both products for each pair of a query and a key, and of its softmax."""
+    depth = (attend.queries.view or params[attend.queries.buffer].layout).size[-1]
+    return 2 * (estimate(depth) + estimate(params[attend.param].layout.size[-1])) + 4
 
 
 def _points(variables: Iterable[Var]) -> int:

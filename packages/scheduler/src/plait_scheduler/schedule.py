@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from plait_ir_lowering import Graph
 from plait_scheduler.assemble import assemble
+from plait_scheduler.attention import fuse_attention
 from plait_scheduler.decisions import Decision, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
@@ -58,6 +59,7 @@ def plan(
     log = DecisionLog(None if chosen.fuel < 0 else chosen.fuel)
     with nullcontext() if profile is None else profile.phase("schedule"):
         graph = copy_targets(prune(protect_mutated_inputs(graph)))
+        graph = fuse_attention(graph, chosen, log)
         graph = pad_products(graph, chosen, log)
         graph = split_reductions(graph, chosen, log)
         wide = wide_values(graph, chosen, log)

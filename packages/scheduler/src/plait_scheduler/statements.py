@@ -56,8 +56,8 @@ def _is_inner(draft: _Draft) -> bool:
 
 
 def domain_of(statement: Statement) -> Domain:
-    """Where a statement's value is computed; for reductions and scans that is the inner domain."""
-    return Domain.INNER if isinstance(statement, Reduce | Accumulate) else statement.domain
+    """Where a statement's value is computed; for all that combines points, the inner domain."""
+    return statement.domain if isinstance(statement, Let | Store) else Domain.INNER
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from plait_cpp_codegen.kernels.attention import attention_of, render_attention
 from plait_cpp_codegen.kernels.columns import ColumnWriter
 from plait_cpp_codegen.kernels.operations import DIVISIONS
 from plait_cpp_codegen.kernels.plan import plan_loops
@@ -17,6 +18,9 @@ from plait_scheduler import Accumulate, Kernel, Statement
 
 def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
     """The C++ of a kernel, for vectors of `vector_bytes`."""
+    attend = attention_of(kernel)
+    if attend is not None:
+        return render_attention(kernel, attend, vector_bytes)
     plan = plan_loops(kernel, vector_bytes)
     tiles = None if plan.is_scatter else tiling(plan)
     tasks = scatter_tasks(plan) if plan.is_scatter else tasks_of(plan)

@@ -30,6 +30,7 @@ from plait_ir_lowering import (
 from plait_scheduler import (
     EXPENSIVE,
     Accumulate,
+    Attend,
     Kernel,
     Let,
     Phase,
@@ -293,6 +294,8 @@ def _moved(statement: Statement, places: dict[Atom, IndexExpr]) -> Statement:
         case Reduce():
             return replace(statement, value=value)
         case Accumulate():
+            return replace(statement, value=value)
+        case Attend():
             return replace(statement, value=value)
         case Store():
             moved = tuple(i if isinstance(i, Local) else index(i) for i in statement.index)

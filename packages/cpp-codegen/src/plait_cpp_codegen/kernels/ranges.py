@@ -33,7 +33,7 @@ from plait_ir_lowering import (
     stride_of,
     substitute,
 )
-from plait_scheduler import Accumulate, Let, Reduce, Statement, Store
+from plait_scheduler import Accumulate, Attend, Let, Reduce, Statement, Store
 from plait_utils import dataclass
 
 _MOST_CUTS = 8
@@ -204,6 +204,8 @@ def _with_value(
         case Reduce():
             return replace(statement, value=value)
         case Accumulate():
+            return replace(statement, value=value)
+        case Attend():
             return replace(statement, value=value)
 
 

@@ -188,6 +188,39 @@ class Scatter:
         return (*(at for at in self.index if isinstance(at, Value)), self.value)
 
 
+SCORE = "score"
+"""The name, in the score of an attention, of the product of a query and a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Rows of `values`, summed with the softmax along `axis` of a score as weights.
+
+    `ranges` are batches and, last, the row of a query; `axis` is the row of a key. At each of
+    their points `score` is computed over %score, the product of the query's row and the key's.
+    Queries are `[Z, M, D]`, keys `[Z, D, N]`, values `[Z, N, E]` and the buffer `[Z, M, E]`, where
+    Z is the number of batches, in row-major order. Products and sums have the queries' element
+    type; the values may have a narrower one, which the buffer has too.
+
+    Backends may leave out blocks of keys for which all scores are -inf, and combine the others in
+    any order.
+    """
+
+    ranges: tuple[Var, ...]
+    axis: Var
+    queries: TensorRef
+    keys: TensorRef
+    values: TensorRef
+    score: Value
+    zeros: bool
+    """Whether a row gives zeros, rather than NaN, where all of its scores are -inf."""
+
+    @property
+    def refs(self) -> tuple[TensorRef, TensorRef, TensorRef]:
+        """The tensors that it multiplies."""
+        return self.queries, self.keys, self.values
+
+
 ExternArg: TypeAlias = (
     "TensorRef | IndexExpr | bool | int | float | complex | str | DType | Device"
     " | ExternList | None"
@@ -220,8 +253,8 @@ class ExternCall:
     out_variant: bool = False
 
 
-Body: TypeAlias = Pointwise | Reduction | Scan | Scatter | ExternCall
-"""How buffers are computed. Sorts and templates will join here."""
+Body: TypeAlias = Pointwise | Reduction | Scan | Scatter | Attention | ExternCall
+"""How buffers are computed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ graph main()
     scan i1 carry f32 for i0: 8192, i1: 1024 join add(%a0, %b0) give %a0 = x[i0, i1]
   define p: f32[8, 8] on cpu
     call out aten::mm.out(a, b)
+  define o: f32[2, 64, 8] on cpu
+    attention i2 for i0: 2, i1: 64, i2: 32 of q, k, v else nan = mul(%score, f32(0.5))
   return y
 """
 
@@ -22,6 +24,8 @@ from dataclasses import field
 from plait_ir_lowering.errors import LoopIRError
 from plait_ir_lowering.ir.dtypes import DTYPES
 from plait_ir_lowering.ir.graph import (
+    SCORE,
+    Attention,
     Body,
     Buffer,
     Definition,
@@ -108,6 +112,13 @@ def _body(body: Body) -> Iterator[str]:
             yield from _scan(body)
         case Scatter():
             yield from _scatter(body)
+        case Attention(ranges, axis, _, _, _, score, zeros):
+            shared, text = print_value(score)
+            yield from shared
+            refs = ", ".join(print_argument(ref) for ref in body.refs)
+            empty = "zeros" if zeros else "nan"
+            domain = _domain((*ranges, axis))
+            yield f"attention {axis.name} for {domain} of {refs} else {empty} = {text}"
         case ExternCall(op, overload, args, out_variant):
             name = f"{op}.{overload}" if overload else op
             into = "out" if out_variant else "new"
@@ -236,6 +247,8 @@ class _GraphReader:
             return Pointwise(ranges, self._value(shared, value, ranges))
         if word == "scan":
             return self._scan(shared, rest, value)
+        if word == "attention":
+            return self._attention(shared, rest, value)
         kind, _, domains = rest.partition(" for ")
         if word == "scatter":
             return self._scatter(ScatterKind(kind), f" {domains}", shared, value)
@@ -270,6 +283,20 @@ class _GraphReader:
         return Scatter(
             element.buffer, ranges, element.index, kind, self._value(shared, value, ranges)
         )
+
+    def _attention(self, shared: Sequence[tuple[str, str]], head: str, value: str) -> Attention:
+        found = re.fullmatch(r"\S+ for (.+) of (.+) else (zeros|nan)", head)
+        if found is None:
+            raise ValueError(f"{head!r} is not an attention")
+        *ranges, axis = self._domain(found[1])
+        refs = [parse_argument(part, self.index) for part in split_commas(found[2])]
+        queries, keys, weighted = (ref for ref in refs if isinstance(ref, TensorRef))
+        values = self._reader((*ranges, axis))
+        values.dtypes[SCORE] = self.buffers[queries.buffer].dtype
+        for name, part in shared:
+            values.parts[name] = values.parse(part)
+        score, zeros = values.parse(value), found[3] == "zeros"
+        return Attention(tuple(ranges), axis, queries, keys, weighted, score, zeros)
 
     def _domain(self, text: str) -> tuple[Var, ...]:
         found: list[Var] = []

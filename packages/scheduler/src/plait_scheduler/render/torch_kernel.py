@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plait_ir_lowering import (
+    SCORE,
     DType,
+    Layout,
     Load,
     Local,
     Op,
@@ -15,7 +17,7 @@ from plait_ir_lowering import (
     carried,
     components,
 )
-from plait_scheduler.program import Access, Accumulate, Domain, Kernel, Let, Reduce, Store
+from plait_scheduler.program import Access, Accumulate, Attend, Domain, Kernel, Let, Reduce, Store
 from plait_scheduler.render.values import TORCH_DTYPES, ValueWriter, strided_dimensions
 from plait_scheduler.sizes import extent_of
 from plait_utils import dataclass
@@ -40,6 +42,9 @@ def torch_kernel(kernel: Kernel) -> RenderedKernel:
     for statement in kernel.statements:
         if isinstance(statement, Accumulate):
             body += _accumulate(statement, kernel, writer)
+            continue
+        if isinstance(statement, Attend):
+            body += _attend(statement, kernel, writer)
             continue
         line = _statement(statement, kernel, writer)
         body += [*writer.lines, line]
@@ -79,6 +84,30 @@ def _accumulate(statement: Accumulate, kernel: Kernel, writer: ValueWriter) -> l
     sizes = _sizes(kernel.outer + kernel.inner)
     call = f"accumulate(({values.strip()}), {sizes}, {len(kernel.inner)}, {name})"
     return [*lines, f"{names} = {call}"]
+
+
+def _attend(attend: Attend, kernel: Kernel, writer: ValueWriter) -> list[str]:
+    """Lines that compute all scores at once."""
+    shown: list[str] = []
+    for name, ref in zip(("queries", "keys", "values"), attend.refs, strict=True):
+        layout = ref.view or writer.params[ref.buffer].layout
+        shown.append(f"{name} = {_strided(ref.buffer, layout)}")
+    sizes = _sizes(kernel.outer + kernel.inner)
+    lines = [*shown, f"{SCORE} = (queries @ keys).reshape{sizes}"]
+    score = writer.write(attend.value)
+    lines += [*writer.lines, f"scores = ({score}).expand{sizes}"]
+    writer.lines.clear()
+    lines.append("weights = scores.softmax(-1)")
+    if attend.zeros:
+        lines.append("weights = weights.masked_fill((scores.isneginf()).all(-1, True), 0)")
+    lines.append("weights = weights.reshape(queries.shape[0], queries.shape[1], -1)")
+    made = _strided(attend.param, writer.params[attend.param].layout)
+    return [*lines, f"{made}.copy_(weights @ values.to(weights.dtype))"]
+
+
+def _strided(name: str, layout: Layout) -> str:
+    size, stride = (", ".join(map(str, part)) for part in (layout.size, layout.stride))
+    return f"strided({name}, ({size},), ({stride},), {layout.offset})"
 
 
 def _statement(statement: Let | Reduce | Store, kernel: Kernel, writer: ValueWriter) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from plait_ir_lowering import (
     DTYPES,
+    SCORE,
     Device,
     IndexExpr,
     IndexReader,
@@ -31,6 +32,7 @@ from plait_scheduler.program import (
     Accumulate,
     Allocate,
     ArenaStorage,
+    Attend,
     CallExtern,
     CopyBack,
     Domain,
@@ -196,7 +198,8 @@ def _domain(text: str, index: IndexReader) -> tuple[Var, ...]:
 
 def _statements(lines: _Lines, values: ValueReader) -> Iterator[Statement]:
     scanned: list[str] = []
-    while re.match(r"(\$|inner |outer |reduce |scan |join )", lines.peek()):
+    attending = ""
+    while re.match(r"(\$|inner |outer |reduce |scan |join |attend |score )", lines.peek()):
         line = lines.peek()
         if line.startswith("scan "):
             scanned = _scanned(line, values)
@@ -204,13 +207,20 @@ def _statements(lines: _Lines, values: ValueReader) -> Iterator[Statement]:
             joined, _, value = line.removeprefix("join ").partition(" along ")
             yield Accumulate(tuple(scanned), values.parse(value), values.parse(joined))
             values.parts.clear()
+        elif line.startswith("attend "):
+            attending = line
+            values.dtypes[SCORE] = values.buffers[_attended(line, values)[1].buffer].dtype
+        elif line.startswith("score "):
+            score = values.parse(line.removeprefix("score = "))
+            yield Attend(*_attended(attending, values), score)
+            values.parts.clear()
         elif line.startswith("$"):
             name, _, text = line.partition(" = ")
             values.parts[name[1:]] = values.parse(text)
         else:
             statement = _statement(line, values)
             values.parts.clear()
-            if not isinstance(statement, Store | Accumulate):
+            if not isinstance(statement, Store | Accumulate | Attend):
                 dtype = statement.value.dtype
                 if isinstance(statement, Reduce):
                     dtype = statement.kind.result_dtype(dtype)
@@ -245,6 +255,16 @@ def _statement(line: str, values: ValueReader) -> Statement:
     index = tuple(_coordinate(part, values) for part in split_commas(found[3]) if part != "()")
     scatter = None if found[1] is None else ScatterKind(found[1])
     return Store(found[2], index, domain, values.parse(text), scatter)
+
+
+def _attended(line: str, values: ValueReader) -> tuple[str, TensorRef, TensorRef, TensorRef, bool]:
+    """The parameter that an attention writes, what it multiplies, and what empty rows give."""
+    found = re.fullmatch(r"attend (\w+) of (.+) else (zeros|nan)", line)
+    if found is None:
+        raise ValueError(f"{line!r} is not an attention")
+    refs = [parse_argument(part, values.index) for part in split_commas(found[2])]
+    queries, keys, weighted = (ref for ref in refs if isinstance(ref, TensorRef))
+    return found[1], queries, keys, weighted, found[3] == "zeros"
 
 
 def _coordinate(text: str, values: ValueReader) -> IndexExpr | Local:

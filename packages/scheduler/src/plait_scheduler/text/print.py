@@ -36,6 +36,7 @@ from plait_scheduler.program import (
     Accumulate,
     Allocate,
     ArenaStorage,
+    Attend,
     CallExtern,
     CopyBack,
     ExternStorage,
@@ -114,6 +115,9 @@ def print_statement(statement: Statement) -> Iterator[str]:
     if isinstance(statement, Accumulate):
         names = ", ".join(f"{local.name}: {local.dtype}" for local in statement.locals)
         yield f"scan {names}"
+    if isinstance(statement, Attend):
+        refs = ", ".join(print_argument(ref) for ref in statement.refs)
+        yield f"attend {statement.param} of {refs} else {'zeros' if statement.zeros else 'nan'}"
     shared, value = print_value(statement.value)
     yield from (f"  {line}" for line in shared)
     match statement:
@@ -125,6 +129,8 @@ def print_statement(statement: Statement) -> Iterator[str]:
             lines, joined = print_value(combine, len(shared))
             yield from (f"  {line}" for line in lines)
             yield f"  join {joined} along {value}"
+        case Attend():
+            yield f"  score = {value}"
         case Store(param, index, domain, _, kind):
             word = "store" if kind is None else f"scatter {kind.value}"
             at = ", ".join(f"%{at.name}" if isinstance(at, Local) else str(at) for at in index)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 
 from plait_ir_lowering import (
+    SCORE,
     DType,
     IndexExpr,
     IndexValue,
@@ -28,6 +29,7 @@ from plait_scheduler.errors import ProgramError
 from plait_scheduler.program import (
     Access,
     Accumulate,
+    Attend,
     Domain,
     Kernel,
     Let,
@@ -81,9 +83,13 @@ class _KernelCheck:
         if domain is Domain.INNER:
             self._require(bool(self.kernel.inner), "inner statements need inner variables")
         guarded = set(_guarded(statement.value))
+        if isinstance(statement, Attend):
+            self.locals[SCORE] = (statement.value.dtype, Domain.INNER)
         for value in post_order([statement.value]):
             self._value(value, domain, value in guarded)
         match statement:
+            case Attend():
+                self._attend(statement)
             case Let(name, _, value):
                 self._define(name, value.dtype, domain)
             case Reduce(name, kind, value):
@@ -157,6 +163,31 @@ class _KernelCheck:
         whole = points(domain) is param.layout.numel
         self._require(whole, f"{store.param} is written as a whole")
         self.stored.add(store.param)
+
+    def _attend(self, attend: Attend) -> None:
+        self._require(len(self.kernel.statements) == 1, "an attention is a kernel of its own")
+        self._require(len(self.kernel.inner) == 1, "an attention goes over keys")
+        self._require(attend.param in self.params, f"{attend.param} is a parameter")
+        made = self.params[attend.param]
+        self._require(made.access is Access.WRITE, f"{made.name} may be written")
+        sizes: list[tuple[IndexExpr, ...]] = []
+        for ref in attend.refs:
+            self._require(ref.buffer in self.params, f"{ref.buffer} is a parameter")
+            param = self.params[ref.buffer]
+            self._require(param.access is Access.READ, f"{ref.buffer} is only read")
+            sizes.append((ref.view or param.layout).size)
+            shared = len(sizes) == 3 and param.dtype is made.dtype
+            same = param.dtype is attend.value.dtype or shared
+            self._require(same, f"{ref.buffer} has the type of the scores, or of {made.name}")
+        matrices = all(len(size) == 3 for size in (*sizes, made.layout.size))
+        self._require(matrices, "an attention multiplies batches of matrices")
+        (batch, rows, depth), (_, _, columns), (_, _, width) = sizes
+        wanted = (batch, rows, depth), (batch, depth, columns), (batch, columns, width)
+        self._require(tuple(sizes) == wanted, "an attention's matrices fit each other")
+        self._require(made.layout.size == (batch, rows, width), f"{made.name} is a row for each")
+        run = (points(self.kernel.outer), points(self.kernel.inner))
+        self._require(run == (batch * rows, columns), "an attention has a score for each pair")
+        self.stored.add(attend.param)
 
     def _scatter(self, store: Store, param: Param) -> None:
         """What writes at computed places: outer points must never meet."""

@@ -10,6 +10,7 @@ from plait_ir_lowering import DType, ReductionKind, Var
 from plait_scheduler import (
     Access,
     Accumulate,
+    Attend,
     Domain,
     Kernel,
     Let,
@@ -125,6 +126,8 @@ class _Renderer:
             self._reduce_at_once(statement)
         elif isinstance(statement, Accumulate):
             self._scan(statement)
+        elif isinstance(statement, Attend):
+            raise UnsupportedKernelError("attention, which only CPUs have a kernel for")
         else:
             self._let_or_store(statement)
 
@@ -230,6 +233,8 @@ class _Renderer:
                 self._accumulate(statement)
             elif isinstance(statement, Accumulate):
                 raise UnsupportedKernelError("a scan of rows too long for registers")
+            elif isinstance(statement, Attend):
+                raise UnsupportedKernelError("attention, which only CPUs have a kernel for")
             else:
                 self._let_or_store(statement)
         self.body.append(f"    for start in range(0, {extent}, RBLOCK):")

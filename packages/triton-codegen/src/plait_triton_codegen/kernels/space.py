@@ -94,7 +94,7 @@ class FlatKernel:
 
 def domain_of(statement: Statement) -> Domain:
     """Where a statement's value is computed."""
-    return Domain.INNER if isinstance(statement, Reduce | Accumulate) else statement.domain
+    return statement.domain if isinstance(statement, Let | Store) else Domain.INNER
 
 
 def flatten(kernel: Kernel) -> FlatKernel:

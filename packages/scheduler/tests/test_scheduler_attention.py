@@ -1,0 +1,169 @@
+"""Products between which rows become their softmax are one kernel, on CPUs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from plait_ir_lowering import Attention, Graph, interpret, parse_graph, print_graph, verify
+from plait_scheduler import (
+    Attend,
+    ProgramError,
+    Schedule,
+    SchedulerOptions,
+    kernel_work,
+    load_python,
+    parse_program,
+    plan,
+    print_program,
+    render_python,
+    verify_kernel,
+)
+from plait_scheduler.attention import fuse_attention
+from plait_scheduler.decisions import DecisionLog
+
+CAUSAL = 'where(ge(index(i2), index(i3)), mul(s[i0*3 + i1, i2, i3], f32(0.5)), f32("-inf"))'
+EARLY = 'where(lt(index(i2), i64(9)), mul(s[i0*3 + i1, i2, i3], bias[i1, i2, i3]), f32("-inf"))'
+PLAIN = "mul(s[i0*3 + i1, i2, i3], f32(0.5))"
+
+
+def attention(
+    score: str = CAUSAL,
+    *,
+    safe: bool = True,
+    rows: int = 20,
+    returned: str = "o",
+    divisor: str = "total[i0, i1, i2, 0]",
+    narrow: bool = False,
+    device: str = "cpu",
+) -> Graph:
+    whole, ends = f"[2, 3, {rows}, 30]", f"[2, 3, {rows}, 1]"
+    loops = f"i0: 2, i1: 3, i2: {rows}"
+    weights = f"div(e[i0, i1, i2, i3], {divisor})"
+    if safe:
+        weights = f"where(none[i0, i1, i2, 0], f32(0.0), {weights})"
+    kind = "bf16" if narrow else "f32"
+    weights = f"to({weights}, bf16)" if narrow else weights
+    graph = parse_graph(f"""graph main()
+  input q: f32[6, {rows}, 8] on {device}
+  input k: f32[6, 30, 8] on {device}
+  input v: {kind}[6, 30, 5] on {device}
+  input bias: f32[3, {rows}, 30] on {device}
+  define s: f32[6, {rows}, 30] on {device}
+    call out aten::bmm.out(q, k.view([6, 8, 30], [240, 1, 8], 0))
+  define f: f32{whole} on {device}
+    for {loops}, i3: 30 = {score}
+  define gone: bool{whole} on {device}
+    for {loops}, i3: 30 = eq(f[i0, i1, i2, i3], f32("-inf"))
+  define none: bool{ends} on {device}
+    reduce all for {loops}, i3: 1 over r0: 30 = gone[i0, i1, i2, r0]
+  define top: f32{ends} on {device}
+    reduce max for {loops}, i3: 1 over r0: 30 = f[i0, i1, i2, r0]
+  define e: f32{whole} on {device}
+    for {loops}, i3: 30 = exp(sub(f[i0, i1, i2, i3], top[i0, i1, i2, 0]))
+  define total: f32{ends} on {device}
+    reduce sum for {loops}, i3: 1 over r0: 30 = e[i0, i1, i2, r0]
+  define w: {kind}{whole} on {device}
+    for {loops}, i3: 30 = {weights}
+  define o: {kind}[6, {rows}, 5] on {device}
+    call out aten::bmm.out(w.view([6, {rows}, 30], [{rows * 30}, 30, 1], 0), v)
+  return {returned}
+""")
+    verify(graph)
+    return graph
+
+
+def run(graph: Graph, **options: object) -> Schedule:
+    """Schedule and run it as Python; the results are those of the graph as it was."""
+    schedule = plan(graph, options=SchedulerOptions(**options))
+    assert parse_program(print_program(schedule.program)) == schedule.program
+    draw = torch.Generator().manual_seed(0)
+    kinds = {"f32": torch.float32, "bf16": torch.bfloat16}
+    given = [
+        torch.randn([n.as_int() for n in b.layout.size], generator=draw).to(kinds[str(b.dtype)])
+        for b in graph.inputs
+    ]
+    found = load_python(render_python(schedule.program))(given)
+    for got, meant in zip(found, interpret(graph, given), strict=True):
+        limit = 1e-2 if got.dtype is torch.bfloat16 else 1e-5
+        torch.testing.assert_close(got, meant, rtol=limit, atol=limit, equal_nan=True)
+    return schedule
+
+
+def attends(schedule: Schedule) -> list[Attend]:
+    kernels = schedule.program.kernels
+    return [s for kernel in kernels for s in kernel.statements if isinstance(s, Attend)]
+
+
+@pytest.mark.parametrize("narrow", [False, True], ids=["f32", "bf16"])
+@pytest.mark.parametrize("score", [CAUSAL, EARLY, PLAIN], ids=["causal", "early", "plain"])
+@pytest.mark.parametrize("safe", [True, False], ids=["zeros", "nan"])
+def test_two_products_around_a_softmax_are_one_kernel(score: str, safe: bool, narrow: bool):
+    schedule = run(attention(score, safe=safe, narrow=narrow))
+    (found,) = attends(schedule)
+    assert found.zeros is safe
+    assert len(schedule.program.kernels) == 1
+    assert schedule.program.arena_nbytes.as_int() == 0
+    assert "attention in one kernel of s with o: done" in schedule.explain()
+
+
+def test_the_graph_with_attention_means_the_same():
+    graph = attention(EARLY)
+    fused = fuse_attention(graph, SchedulerOptions(), DecisionLog())
+    verify(fused)
+    assert parse_graph(print_graph(fused)) == fused
+    (definition,) = fused.definitions
+    assert isinstance(definition.body, Attention)
+    given = [torch.randn([n.as_int() for n in b.layout.size]) for b in graph.inputs]
+    torch.testing.assert_close(interpret(fused, given), interpret(graph, given))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"returned": "o, s"}, "something else reads s"),
+        ({"returned": "o, w"}, "something else reads s"),
+        ({"returned": "o, total"}, "something else reads s"),
+        ({"rows": 4}, "there are few rows"),
+        ({"divisor": "top[i0, i1, i2, 0]"}, None),
+        ({"score": "mul(s[i0*3 + i1, i2, 29 - i3], f32(0.5))"}, None),
+        ({"score": "add(s[i0*3 + i1, i2, i3], s[i0*3 + i1, i2, 0])"}, None),
+    ],
+)
+def test_other_programs_stay_as_they_are(change: dict[str, object], reason: str | None):
+    schedule = run(attention(**change))
+    assert not attends(schedule)
+    if reason is not None:
+        assert f"attention in one kernel of s with o: not done because {reason}" in (
+            schedule.explain()
+        )
+
+
+def test_it_can_be_switched_off():
+    assert not attends(run(attention(), fuse_attention=False))
+    assert not attends(run(attention(), fuel=0))
+
+
+def test_other_devices_have_no_such_kernel():
+    options = SchedulerOptions(verify=False)
+    assert not attends(plan(attention(device="cuda:0"), options=options))
+
+
+def test_what_it_moves_and_computes_is_counted():
+    (kernel,) = run(attention(PLAIN)).program.kernels
+    work = kernel_work(kernel)
+    assert work.bytes_read == 4 * 6 * (20 * 8 + 30 * 8 + 30 * 5)
+    assert work.bytes_written == 4 * 6 * 20 * 5
+    assert work.operations >= 6 * 20 * 30 * 2 * (8 + 5)
+
+
+def test_a_kernel_of_matrices_that_do_not_fit_is_refused():
+    (kernel,) = run(attention(PLAIN)).program.kernels
+    (attend,) = kernel.statements
+    wrong = dataclasses.replace(attend, keys=attend.values)
+    with pytest.raises(ProgramError, match="matrices fit each other"):
+        verify_kernel(dataclasses.replace(kernel, statements=(wrong,)))
+    with pytest.raises(ProgramError, match="a kernel of its own"):
+        verify_kernel(dataclasses.replace(kernel, statements=(attend, attend)))
