@@ -393,3 +393,27 @@ def test_hostile_objects_where_guards_look(kind):
             assert_same(fast(X, table, items), program(X, table, items))
     table["thing"] = HOSTILE[kind]()
     assert_same(fast(X, table, items), program(X, table, items))
+
+
+OTHER_LAYOUTS = {
+    "sparse": lambda: X.to_sparse(),
+    "compressed": lambda: torch.eye(3).to_sparse_csr(),
+    "quantized": lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.quint8),
+    "mkldnn": lambda: X.to_mkldnn(),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*prototype:UserWarning", "ignore:.*beta state:UserWarning")
+@pytest.mark.parametrize("layout", OTHER_LAYOUTS)
+def test_tensors_of_other_layouts_are_named_as_the_reason(layout):
+    def program(tensor):
+        return str(tensor.layout), tensor.is_quantized, tensor.is_nested, X + 1
+
+    given = OTHER_LAYOUTS[layout]()
+    fast = compiled_object(program)
+    for _ in range(2):
+        assert_same(fast(given), program(given))
+    (found,) = compiled_function_of(fast).breaks
+    assert found.code == "GB0009"
+    assert "is not a plain strided tensor" in found.reason

@@ -55,7 +55,8 @@ def wrap_tensor(state: TraceState, value: torch.Tensor, source: Source) -> Varia
         raise TraceBreakError(
             "GB0009", f"{source.text} is a {type(value).__name__}, a tensor subclass"
         )
-    if value.layout is not torch.strided or value.is_conj() or value.is_neg():
+    plain = value.layout is torch.strided and not (value.is_quantized or value.is_nested)
+    if not plain or value.is_conj() or value.is_neg():
         raise TraceBreakError("GB0009", f"{source.text} is not a plain strided tensor")
     if state.class_codes:
         require_apart(state, value, source)
