@@ -122,6 +122,8 @@ VIEWS = [
     lambda x: x.diagonal(0, 1, 2) + 1,
     lambda x: torch.arange(8.0) + x + torch.arange(0, 8, 1) + torch.ones(3, 1),
     lambda x: torch.full_like(x, 2.0) + torch.zeros(8),
+    lambda x: torch.fill(x[..., ::2], 2) * x[..., 1::2],
+    lambda x: torch.fill(x.transpose(0, 1), x.sum()),
     lambda x: (x.transpose(1, 2).contiguous() + 0, x.transpose(1, 2) + 0),
 ]
 

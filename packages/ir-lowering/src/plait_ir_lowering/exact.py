@@ -93,7 +93,7 @@ def _truncates_whole_numbers(node: fx.Node) -> bool:
 _ALWAYS = (
     # Elements as they are, at other places.
     *("arange", "cat", "clone", "constant_pad_nd", "copy", "diag_embed", "diagonal_scatter"),
-    *("embedding", "empty", "empty_like", "eye", "flip", "full", "full_like", "gather"),
+    *("embedding", "empty", "empty_like", "eye", "flip", "fill", "full", "full_like", "gather"),
     *("im2col", "index", "_unsafe_index", "index_copy", "index_fill", "index_select", "new_empty"),
     *("masked_fill", "masked_scatter", "new_full", "new_ones", "new_zeros", "ones", "ones_like"),
     *("reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d"),

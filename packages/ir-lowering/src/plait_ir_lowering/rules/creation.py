@@ -9,7 +9,8 @@ import torch
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
-from plait_ir_lowering.ir.index import as_index
+from plait_ir_lowering.ir.index import ZERO, as_index
+from plait_ir_lowering.ir.ops import PARTS
 from plait_ir_lowering.ir.values import IndexValue, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.tensors import TensorExpr, dimensions
@@ -39,6 +40,18 @@ def full_like(
     memory_format: Any,
 ) -> Lowered:
     return _filled(ctx, value)
+
+
+@lowers("fill.Scalar")
+def fill(ctx: LoweringContext, x: TensorExpr, value: Any) -> Lowered:
+    return _filled(ctx, value)
+
+
+@lowers("fill.Tensor")
+def fill_element(ctx: LoweringContext, x: TensorExpr, value: TensorExpr) -> Lowered:
+    if value.dtype in PARTS and x.dtype not in PARTS:
+        return None  # an error, which ATen raises
+    return TensorExpr(x.dims, cast(value.at([ZERO] * len(value.dims)), x.dtype))
 
 
 @lowers("zeros", "zeros_like", "new_zeros")
