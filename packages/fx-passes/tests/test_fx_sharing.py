@@ -66,3 +66,15 @@ def test_geometry_changes_of_what_shares_memory_are_refused() -> None:
     module = torch.fx.symbolic_trace(program)
     with pytest.raises(AtenTraceError, match="geometry of an input whose memory"):
         fx_passes.to_aten(module, [each.detach() for each in arguments()])
+
+
+def test_geometry_changes_of_what_may_be_another_input_too_are_refused() -> None:
+    def program(x: Any, y: Any) -> Any:
+        x.t_()
+        return y * 2
+
+    x = torch.ones(2, 3)
+    module = torch.fx.symbolic_trace(program)
+    with pytest.raises(AtenTraceError, match="geometry of an input whose memory"):
+        fx_passes.to_aten(module, [x, x])
+    assert fx_passes.to_aten(module, [x, x.clone()]).metadata_mutations

@@ -285,6 +285,11 @@ class InputTable:
             key, Sharing(alike, min(s for s, _ in spans), max(e for _, e in spans))
         )
 
+    def shares(self, index: int) -> bool:
+        """Whether another input lies in the storage of a placeholder."""
+        key = self._keys.get(index)
+        return key is not None and len(self._members[key]) > 1
+
     def shared_groups(self) -> tuple[tuple[int, ...], ...]:
         """The placeholders merged because they share storage that is written."""
         return tuple(

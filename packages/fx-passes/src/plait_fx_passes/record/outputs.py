@@ -78,7 +78,10 @@ def finish(recorder: Recorder, table: InputTable, leaves: Sequence[object]) -> R
 def finish_results(recorder: Recorder, table: InputTable, leaves: Sequence[object]) -> Results:
     """What the graph is to return for the program's outputs and writes."""
     merged = [table.values[index] for group in table.shared_groups() for index in group]
-    if any(recorder.alias_of(each).storage.placeholder in recorder.reshaped for each in merged):
+    merged_too = any(
+        recorder.alias_of(each).storage.placeholder in recorder.reshaped for each in merged
+    )
+    if merged_too or any(map(table.shares, recorder.reshaped)):  # one object may be several inputs
         raise AtenTraceError("the program changes the geometry of an input whose memory it shares")
     results = Results()
     _add_outputs(recorder, table, leaves, results)
