@@ -14,6 +14,7 @@ from types import MappingProxyType
 from torch._ops import OpOverload
 
 from plait_fx_passes.decompositions import (
+    activation_backwards,
     activations,
     arithmetic,
     backwards,
@@ -37,6 +38,7 @@ class DuplicateDecompositionError(ValueError):
 def _all() -> MappingProxyType[OpOverload, Rule]:
     merged: dict[OpOverload, Rule] = {}
     tables = (
+        activation_backwards.TABLE,
         *(activations.TABLE, arithmetic.TABLE, backwards.TABLE, copies.TABLE, distances.TABLE),
         *(losses.TABLE, norms.TABLE, pooling.TABLE, products.TABLE, selecting.TABLE),
         *(structure.TABLE,),
