@@ -145,6 +145,9 @@ def _call_known(
     if is_a(real, type):
         frame.state.is_direct = False
         return call_class(frame, function, args, kwargs)
+    operator = operator_rule(real) if is_a(real, HigherOrderOperator) else None
+    if operator is not None:
+        return operator(frame, *args, **kwargs)
     if not is_a(real, _CALLED_DIRECTLY):
         frame.state.is_direct = False  # what a method returns may be changed by what called it
     if is_of_torch(real) and holds_subclass([args, kwargs]):
@@ -164,9 +167,6 @@ def _call_object(
     kwargs: dict[str, Variable],
 ) -> Variable:
     """A call of an object that is no function: a method, module, descriptor, cache, partial..."""
-    operator = operator_rule(real) if is_a(real, HigherOrderOperator) else None
-    if operator is not None:
-        return operator(frame, *args, **kwargs)
     if is_a(real, weakref.ref) and calls_as_reference(real) and not args and not kwargs:
         return referent(frame, function)
     if is_a(real, types.MethodType):

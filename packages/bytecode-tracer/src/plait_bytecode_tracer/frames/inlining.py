@@ -39,6 +39,7 @@ _UNTRACED_MODULES = (
 _TRACED_MODULES = (
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
     "torch._higher_order_ops.associative_scan",  # where it is generic, it is slices and joins
+    *(f"torch._higher_order_ops.{name}" for name in ("cond", "map", "scan")),
 )
 """Parts of these modules that only call something else."""
 _INLINED = frozenset(
@@ -47,6 +48,7 @@ _INLINED = frozenset(
         "fork_rng",
         *("_vjp_with_argnums", "_jvp_with_argnums", "error_if_complex", "fn", "wrapper"),
         "__getitem__",  # of a kernel, with a grid
+        *("validate_subgraph_args_types", "canonicalize_dim", "canonicalize_dims"),
         *("_pack_kwargs", "_unpack_kwargs"),
         *("mark_static_address", "stack_module_state", "construct_stacked_leaf", "functional_call"),
     }

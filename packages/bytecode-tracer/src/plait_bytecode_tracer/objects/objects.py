@@ -37,7 +37,7 @@ from plait_bytecode_tracer.outside.assumptions import guard_no_own
 from plait_bytecode_tracer.outside.containers import wrap_storage
 from plait_bytecode_tracer.outside.liveness import is_held
 from plait_bytecode_tracer.outside.tables import own_dict, written_globals
-from plait_bytecode_tracer.tensors.asking import MARKS, asks_for_compiler
+from plait_bytecode_tracer.tensors.asking import MARKS, reaches_for_compiler
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant
@@ -157,7 +157,7 @@ def module_variable(frame: Frame, owner: Known, name: str) -> Variable | None:
     table = written_globals(frame.state, own_table(module))
     if table is not None and type(module) is types.ModuleType:
         return table.items.get(name)
-    if name == "_dynamo" and asks_for_compiler(frame.function.code, frame.function.globals):
+    if name == "_dynamo" and reaches_for_compiler(frame.function.code, frame.function.globals):
         return constant(MARKS)
     value = getattr(module, name, MISSING)
     if value is MISSING:

@@ -11,8 +11,8 @@ from torch._ops import HigherOrderOperator
 
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import hold
-from plait_bytecode_tracer.rules.registry import builtin
-from plait_bytecode_tracer.tensors import attention
+from plait_bytecode_tracer.rules.registry import builtin, named_rule
+from plait_bytecode_tracer.tensors import attention, control_flow
 from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable
 
 _Rule = Callable[..., Variable]
@@ -55,12 +55,41 @@ def flex_attention(
     mask_mod = hold(block_mask, SequenceVariable).items[-1]
     score_of = constant(None) if _is_of_torch(score_mod, "_identity") else score_mod
     mask_of = constant(None) if _is_of_torch(mask_mod, "noop_mask") else mask_mod
+    frame.state.is_direct = False  # what goes on after a break reads no elements
     before, frame.state.reads_elements = frame.state.reads_elements, True
     try:
         traced = Known(attention.flex_attention)
         return frame.call(traced, [query, key, value, score_of, mask_of, scale], {})
     finally:
         frame.state.reads_elements = before
+
+
+def _traced(function: Callable[..., object]) -> _Rule:
+    """A rule that traces what the operator computes."""
+
+    def rule(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
+        return frame.call(Known(function), list(args), kwargs)
+
+    return rule
+
+
+_operator("cond")(_traced(control_flow.cond))
+_operator("map_impl")(_traced(control_flow.map_rows))
+_operator("scan")(_traced(control_flow.scan))
+
+
+named_rule("torch._higher_order_ops.while_loop", "while_loop")(_traced(control_flow.while_loop))
+
+
+@named_rule("torch._higher_order_ops.utils", "_hop_compile_and_call")
+def compile_and_call(frame: Frame, function: Variable, args: Variable) -> Variable:
+    """What torch would have its compiler trace is traced here."""
+    return frame.call(function, list(hold(args, SequenceVariable).items), {})
+
+
+@named_rule("torch._higher_order_ops.utils", "_maybe_compile_and_run_fn")
+def compile_and_run(frame: Frame, function: Variable, *args: Variable) -> Variable:
+    return frame.call(function, list(args), {})
 
 
 def _is_of_torch(function: Variable, name: str) -> bool:

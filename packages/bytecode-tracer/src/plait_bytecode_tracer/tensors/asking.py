@@ -13,6 +13,8 @@ import torch
 
 _ASKING = frozenset({("torch.nn.attention.flex_attention", "flex_attention")})
 """By module and name."""
+_WITHOUT = frozenset({("torch._higher_order_ops.cond", "cond")})
+"""Those that ask whether that compiler can run, before they have it trace a call."""
 
 
 def asks_for_compiler(code: types.CodeType, namespace: dict[str, Any]) -> bool:
@@ -20,8 +22,18 @@ def asks_for_compiler(code: types.CodeType, namespace: dict[str, Any]) -> bool:
     return (namespace.get("__name__"), code.co_name) in _ASKING
 
 
+def reaches_for_compiler(code: types.CodeType, namespace: dict[str, Any]) -> bool:
+    """Whether such a function reads `torch._dynamo`, and is to find what stands for it."""
+    return (namespace.get("__name__"), code.co_name) in _ASKING | _WITHOUT
+
+
 class _Marks:
     """What they find as `torch._dynamo`, which is not to be imported for it."""
+
+    @staticmethod
+    def is_dynamo_supported() -> bool:
+        """Nothing is asked of it in the end."""
+        return True
 
     @staticmethod
     def mark_static(tensor: torch.Tensor, index: int | None = None) -> None:
