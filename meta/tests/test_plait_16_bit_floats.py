@@ -104,3 +104,38 @@ def test_the_report_says_how_many_values_stay_in_float32():
     for each in (strict, rounding):
         assert plait.report(each).graphs[0].unrounded == ()
         assert "bfloat16 or float16 in float32" not in str(plait.report(each))
+
+
+BACKWARDS = {
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "elu": F.elu,
+    "layer norm": lambda x: F.layer_norm(x, x.shape[-1:], x.detach()[0], x.detach()[1]),
+    "softmax": lambda x: x.softmax(-1),
+    "loss": lambda x: F.smooth_l1_loss(x, x.detach().flip(0), reduction="none"),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_gradients_are_loops_no_further_from_float64_than_eager(name, dtype):
+    def gradient(x):
+        x = x.detach().requires_grad_()
+        (found,) = torch.autograd.grad(BACKWARDS[name](x).float().square().sum(), x)
+        return found
+
+    x = pair(dtype, 3)[0]
+    exact, wanted = gradient(x.double()), gradient(x)
+    fast = plait.compile(gradient)
+    got = fast(x)
+    assert got.dtype is dtype
+    assert not any(graph.external_calls for graph in plait.report(fast).graphs)
+    errors = [(each.double() - exact).abs().mean() for each in (got, wanted)]
+    assert errors[0] <= errors[1] * 1.05
+
+
+def test_what_overflows_in_a_step_of_eager_does_so_here():
+    x, y = torch.tensor([20.0, -1.0]).half(), torch.tensor([-1.0, 1.0]).half()
+    wanted = F.soft_margin_loss(x, y)
+    assert wanted.isinf()
+    assert torch.equal(plait.compile(F.soft_margin_loss)(x, y), wanted)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import rounded_once
+from plait_fx_passes.decompositions.precision import rounded_once, unrounded
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -111,7 +111,7 @@ TABLE: dict[OpOverload, Rule] = {
     aten.multi_margin_loss.default: rounded_once(multi_margin_loss),
     aten.huber_loss.default: rounded_once(huber_loss),
     aten.smooth_l1_loss.default: rounded_once(smooth_l1_loss),
-    aten.soft_margin_loss.default: rounded_once(soft_margin_loss),
+    aten.soft_margin_loss.default: unrounded(soft_margin_loss),  # exp overflows float16
     aten.binary_cross_entropy_with_logits.default: rounded_once(binary_cross_entropy_with_logits),
 }
 """Losses as elementwise operators and a reduction."""
