@@ -152,3 +152,17 @@ def test_the_source_names_its_registers(vector_bytes: int):
     source = render(program, vector_bytes)
     assert f"attend<float, {vector_bytes // 4}, " in source
     assert "auto allows" in source
+
+
+def test_sums_over_many_keys_do_not_drift():
+    """One number added thousands of times to one sum is rounded in the same direction each time."""
+    graph = graph_of("capped", (64, 4000, 1, 1), torch.float32)
+    inputs = drawn(graph)
+    inputs[0].fill_(1)
+    inputs[1].fill_(-0.3)
+    inputs[1][:, 0] = 1
+    inputs[2].abs_()
+    (found,) = build(schedule(graph))(*inputs)
+    q, k, v = (each.double() for each in inputs[:3])
+    wanted = torch.tanh(q @ k.mT).softmax(-1) @ v
+    torch.testing.assert_close(found.double(), wanted, rtol=3e-6, atol=0)

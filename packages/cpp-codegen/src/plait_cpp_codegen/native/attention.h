@@ -37,10 +37,7 @@ INLINE void product_block(A a, int64_t depth, const T* b, T* to) {
 #pragma GCC unroll 8
   for (int j = 0; j < N; ++j)
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) {
-      if constexpr (ADDED) sum[j][v] = load<L>(to + j * QUERIES + v * L);
-      else sum[j][v] = vec<T, L>{};
-    }
+    for (int v = 0; v < V; ++v) sum[j][v] = vec<T, L>{};
   for (int64_t d = 0; d < depth; ++d) {
     vec<T, L> with[V];
 #pragma GCC unroll 8
@@ -55,7 +52,11 @@ INLINE void product_block(A a, int64_t depth, const T* b, T* to) {
 #pragma GCC unroll 8
   for (int j = 0; j < N; ++j)
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) store<L>(to + j * QUERIES + v * L, sum[j][v]);
+    for (int v = 0; v < V; ++v) {
+      T* const place = to + j * QUERIES + v * L;
+      if constexpr (ADDED) sum[j][v] += load<L>(place);
+      store<L>(place, sum[j][v]);
+    }
 }
 template <class T, int L, int V, bool ADDED, class A>
 INLINE void product_columns(A a, int64_t rows, int64_t depth, const T* b, T* to) {
@@ -135,7 +136,7 @@ INLINE void attend(Matrix<Q> query, int64_t first, int64_t queries, Matrix<K> ke
       for (int64_t j = 0; j < count; ++j) top = maximum<L, T>(top, load<L>(at.scores + j * QUERIES + v * L));
       const vec<T, L> from = select<T, L>(as_mask<L>(top == least), vec<T, L>{}, top);
       const vec<T, L> scale = v_exp<L, T>(most[v] - from);
-      vec<T, L> sum = total[v] * scale;
+      vec<T, L> sum{};  // of a block alone: one sum over all keys would round in one direction
       for (int64_t j = 0; j < count; ++j) {
         T* const place = at.scores + j * QUERIES + v * L;
         const vec<T, L> weight = v_exp<L, T>(load<L>(place) - from);
@@ -147,7 +148,7 @@ INLINE void attend(Matrix<Q> query, int64_t first, int64_t queries, Matrix<K> ke
           T* const place = at.sums + e * QUERIES + v * L;
           store<L>(place, load<L>(place) * scale);
         }
-      most[v] = top, total[v] = sum;
+      most[v] = top, total[v] = total[v] * scale + sum;
     }
     product<T, L, V, true>([&](int64_t e, int64_t j) { return weighted.data[j * weighted.row + e]; }, width, count, vectors, at.scores, at.sums);
   }
