@@ -79,6 +79,11 @@ def returned_twice(x):
     return y, y, y.cos()
 
 
+def one_of_several(x):
+    part = x.unbind()[-1]
+    return part, part + 1.5, part.exp().sum()
+
+
 def two_for_two(x):
     a, b = x.sin(), x.cos()
     return a, b, (a * b).sum(), (a + b).sum()
@@ -342,6 +347,30 @@ def test_what_one_call_computes_cannot_be_told_apart():
     graph.output(tuple(parts))
     with pytest.raises(AtenTraceError, match="one call within it returns"):
         to_joint(torch.fx.GraphModule(torch.nn.Module(), graph), [example()])
+
+
+@pytest.mark.parametrize("mark", [lambda y: y.register_hook(torch.neg), torch.Tensor.retain_grad])
+def test_hooks_of_the_program_on_what_it_returns_are_refused(mark):
+    """Those of the caller's, which come after them, see what they have made of the gradient."""
+
+    def inner(x):
+        y = x * 2
+        mark(y)
+        return y
+
+    graph = torch.fx.Graph()
+    graph.output((graph.call_function(inner, (graph.placeholder("x"),)),))
+    with pytest.raises(AtenTraceError, match="registers hooks on what it returns"):
+        to_joint(torch.fx.GraphModule(torch.nn.Module(), graph), [example()])
+
+
+def test_a_view_that_stands_for_what_it_looks_at_is_refused():
+    def program(x):
+        deviation = x.std()
+        return deviation.squeeze(), deviation
+
+    with pytest.raises(AtenTraceError, match="a view of its own view"):
+        to_joint(trace(program), [example()])
 
 
 def test_writes_carry_on_what_they_write():

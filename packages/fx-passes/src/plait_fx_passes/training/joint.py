@@ -183,6 +183,8 @@ def _record(
     tangents = _add_tangents(recorder, table, results, silent) if for_training else []
     if made and tangents:
         raise AtenTraceError("the program returns a leaf that it has made, and what may use it")
+    if tangents:
+        _refuse_hooks(flat)
     reshaped = recorder.reshaped | recorder.counted
     if reshaped and (tangents or reshaped & set(table.leaves)):
         raise AtenTraceError("the program changes the geometry of an input, under gradients")
@@ -200,7 +202,8 @@ def _record(
         raises = may_raise(outputs)
         flow = flow_of(outputs, table.leaves)
         saved = _saved_memory(recorder, table, tangents)
-        passed = passed_outputs(gm, flat, results.outputs, outputs, table.written, provenance)
+        ends = {each.result: each.output for each in tangents}
+        passed = passed_outputs(gm, flat, results.outputs, ends, table.written, provenance)
     except AtenTraceError:
         raise
     except (RuntimeError, ValueError) as error:  # autograd makes views anew, and may not know how
@@ -370,6 +373,15 @@ def _refuse_marks(table: InputTable) -> None:
         made = value.requires_grad and value.is_leaf and index not in table.leaves
         if made and not value._is_view():
             raise AtenTraceError("the program lets an input need gradients")
+
+
+def _refuse_hooks(outputs: Sequence[object]) -> None:
+    """Raise AtenTraceError where the program registers hooks on what it returns: those of the
+    caller's come after them, on the way of the same gradient."""
+    for each in outputs:
+        is_result = isinstance(each, torch.Tensor) and not each.is_leaf
+        if is_result and (each._backward_hooks or each.retains_grad):
+            raise AtenTraceError("the program registers hooks on what it returns")
 
 
 def _detaches(table: InputTable, results: Results, leaves: bool) -> bool:

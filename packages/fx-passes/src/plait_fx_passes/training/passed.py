@@ -9,7 +9,7 @@ somebody does, the backward is run in stages, each of which ends at such outputs
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import fx
@@ -43,7 +43,7 @@ def passed_outputs(
     gm: fx.GraphModule,
     leaves: Sequence[object],
     sources: Sequence[OutputSource],
-    results: Sequence[torch.Tensor],
+    results: Mapping[int, torch.Tensor],
     written: Collection[int],
     provenance: Provenance,
 ) -> tuple[Passed, ...]:
@@ -53,7 +53,7 @@ def passed_outputs(
         gm: the program.
         leaves: what it returned, flat.
         sources: what its caller makes of each.
-        results: those that get gradients.
+        results: those that get gradients, by position, in the order of their tangents.
         written: the inputs that it writes to.
         provenance: noted while it ran.
 
@@ -71,13 +71,14 @@ def passed_outputs(
         seen.add(id(leaf))
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.grad_fn is not None:
             found.append((position, leaf))
-    if len(results) < 2 and not any(isinstance(sources[n], InputView) for n, _ in found):
+    if len(results) < 2 and all(isinstance(sources[n], Computed) for n, _ in found):
         return ()
-    through = passing(results, [leaf for _, leaf in found])
+    through = passing(list(results.values()), [leaf for _, leaf in found])
     if not any(through):
         return ()
     if _writes_uncounted(gm):
         raise AtenTraceError("it uses .data, and returns what other results are computed from")
+    positions, tensors = list(results), list(results.values())
     returning = provenance.by_tensor()
     passed: list[Passed] = []
     returned: list[list[fx.Node]] = []
@@ -86,17 +87,19 @@ def passed_outputs(
         if not tangents:
             continue
         nodes = returning.get(id(leaf), [])
-        final = provenance.last(leaf, nodes)
+        if isinstance(source, ResultView) and positions.index(source.result) in tangents:
+            raise AtenTraceError("it returns what autograd takes for a view of its own view")
+        alone = [node for node in nodes if provenance.values[node] is leaf]
+        final = provenance.last(leaf, alone)
         if final is None or (isinstance(source, InputView) and source.input in written):
             raise AtenTraceError("it returns, and writes to, what other results are computed from")
-        alone = [node for node in nodes if provenance.values[node] is leaf]
         if not all(node in alone or _is_taken_apart(node) for node in nodes):
             raise AtenTraceError(_WITHIN)
         passed.append(Passed(position, tangents, tuple(map(str, alone)), final.name))
         returned.append(alone)
     told = provenance.computed_from(returned)
     for number, each in enumerate(passed):
-        if not all(told(results[n]) >> number & 1 for n in each.tangents):
+        if not all(told(tensors[n]) >> number & 1 for n in each.tangents):
             raise AtenTraceError(_WITHIN)
     return tuple(passed)
 
