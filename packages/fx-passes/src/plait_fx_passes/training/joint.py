@@ -379,8 +379,9 @@ def _refuse_hooks(outputs: Sequence[object]) -> None:
     """Raise AtenTraceError where the program registers hooks on what it returns: those of the
     caller's come after them, on the way of the same gradient."""
     for each in outputs:
-        is_result = isinstance(each, torch.Tensor) and not each.is_leaf
-        if is_result and (each._backward_hooks or each.retains_grad):
+        if not isinstance(each, torch.Tensor) or each.is_leaf:
+            continue
+        if each._backward_hooks or each.retains_grad:
             raise AtenTraceError("the program registers hooks on what it returns")
 
 
