@@ -405,3 +405,20 @@ def test_gradients_are_counted_once_whatever_was_given_before(order):
             sum((outputs[n] ** 2).sum() for n in chosen).backward()
             found.append([each.grad for each in inputs])
         torch.testing.assert_close(found[1], found[0])
+
+
+def test_gradients_of_a_view_of_an_input_whose_elements_share_memory():
+    def program(x):
+        view = x.t()[1:]
+        return view, view.sin()
+
+    def outcome_of(run):
+        leaf = torch.linspace(-1, 1, 4, dtype=torch.float64, requires_grad=True)
+        x = leaf.expand(3, 4)
+        view, sines = run(x)
+        weights = torch.arange(9.0, dtype=torch.float64).view(3, 3)
+        loss = (view * weights).sum() + (sines * weights.t()).sum()
+        return torch.autograd.grad(loss, [x, leaf, view])
+
+    run = compiled(program, [torch.ones(4, dtype=torch.float64, requires_grad=True).expand(3, 4)])
+    torch.testing.assert_close(outcome_of(run), outcome_of(program))

@@ -28,7 +28,7 @@ from plait_fx_passes.aten_graph import (
     ViewStep,
 )
 from plait_fx_passes.errors import AtenTraceError
-from plait_fx_passes.layouts import is_dense, same_strides
+from plait_fx_passes.layouts import has_static_sizes, is_dense, may_overlap, same_strides
 from plait_fx_passes.record.aliases import Alias, Lineage, Storage, read, with_layout
 from plait_fx_passes.record.inputs import InputTable
 from plait_fx_passes.record.recorder import Recorder
@@ -185,6 +185,10 @@ def _view_output(
         start = table.alias_at_start(lineage.root)
         assert start is not None
         geometry, steps = _geometry(tensor, start.value), _replayed(alias, start)
+        shape_known = has_static_sizes(start.value)
+        if tensor.requires_grad and shape_known and may_overlap(start.value):
+            # By as_strided, elements that share memory would get their gradients' mean.
+            steps = alias.steps_from(start)
         many = lineage.of_many and lineage.detached is Detached.NOT
         return InputView(owner, geometry, steps, lineage.detached, lineage.followed, many)
     storage = alias.storage
