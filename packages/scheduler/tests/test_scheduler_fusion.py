@@ -35,6 +35,7 @@ from plait_scheduler import (
 )
 
 UNFUSED = SchedulerOptions(
+    fuse_attention=False,
     fuse_pointwise=False,
     fuse_reductions=False,
     fuse_siblings=False,

@@ -136,6 +136,8 @@ def _sample(dtype: DType) -> torch.Tensor:
         return torch.tensor([True, False, True, False])
     if dtype is DType.i64:
         return torch.tensor([3, -5, 7, 2])
+    if dtype is DType.c64:
+        return torch.tensor([0.5 - 1j, -1.25 + 2j, 0.75j, 2])
     return torch.tensor([0.5, -1.25, 0.75, 2.0])
 
 
@@ -146,6 +148,7 @@ def test_every_operation_runs(name: str) -> None:
         TypeRule.BOOL: [DType.bool_] * spec.arity,
         TypeRule.INTEGER: [I64] * spec.arity,
         TypeRule.SELECT: [DType.bool_, F32, F32],
+        TypeRule.PART: [DType.c64],
     }.get(spec.rule, [F32] * spec.arity)
     i0 = Var("i0", 4)
     loads = [Load(f"x{n}", [i0.expr], dtype) for n, dtype in enumerate(dtypes)]

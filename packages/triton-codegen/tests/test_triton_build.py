@@ -129,7 +129,7 @@ program conjugate()
   buffer y: c64[4] on cpu = output
   kernel negate(p0: read c64[4], p1: write c64[4])
     for i0: 4
-      outer store p1[i0] = neg(p0[i0])
+      outer store p1[i0] = complex(neg(real(p0[i0])), neg(imag(p0[i0])))
   steps
     allocate y
     launch negate(x, y)

@@ -112,6 +112,8 @@ class _Analysis:
         current = 0
         both = {p.name for p in self.kernel.params if p.access is Access.READ_WRITE}
         for statement in self.kernel.statements:
+            if isinstance(statement, Attend):
+                raise TypeError("an attention is no sequence of loops")
             needed = max([self.level[n] for n in names_in([statement.value])], default=0)
             current = max(current, needed)
             place = current
@@ -121,8 +123,6 @@ class _Analysis:
                 if isinstance(statement, Store) and self.inner.get(place):
                     place += 1
                 self.outer.setdefault(place, []).append(statement)
-            if isinstance(statement, Attend):
-                raise TypeError("an attention is no sequence of loops")
             if isinstance(statement, Store):
                 if statement.param in both:
                     self.overwritten[statement.param] = place

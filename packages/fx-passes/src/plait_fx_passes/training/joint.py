@@ -183,8 +183,6 @@ def _record(
     tangents = _add_tangents(recorder, table, results, silent) if for_training else []
     if made and tangents:
         raise AtenTraceError("the program returns a leaf that it has made, and what may use it")
-    if tangents:
-        _refuse_hooks(flat)
     reshaped = recorder.reshaped | recorder.counted
     if reshaped and (tangents or reshaped & set(table.leaves)):
         raise AtenTraceError("the program changes the geometry of an input, under gradients")
@@ -198,6 +196,8 @@ def _record(
         )
     outputs = [tangent.output for tangent in tangents]
     try:
+        if tangents:
+            _refuse_hooks(flat)
         _refuse_waypoints(results, tangents)
         raises = may_raise(outputs)
         flow = flow_of(outputs, table.leaves)

@@ -98,10 +98,19 @@ def passed_outputs(
         passed.append(Passed(position, tangents, tuple(map(str, alone)), final.name))
         returned.append(alone)
     told = provenance.computed_from(returned)
+    left: list[Passed] = []
     for number, each in enumerate(passed):
-        if not all(told(tensors[n]) >> number & 1 for n in each.tangents):
+        if all(told(tensors[n]) >> number & 1 for n in each.tangents):
+            left.append(each)
+        elif not any(map(_is_gradient, returned[number])):
             raise AtenTraceError(_WITHIN)
-    return tuple(passed)
+    return tuple(left)
+
+
+def _is_gradient(node: fx.Node) -> bool:
+    """Whether it is one of several gradients that one pass computes, maybe from each other: as
+    outputs they are apart."""
+    return any(each.target is torch.autograd.grad for each in node.all_input_nodes)
 
 
 def _writes_uncounted(gm: fx.GraphModule) -> bool:
