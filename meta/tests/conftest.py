@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import plait
 
@@ -20,3 +21,10 @@ def own_cache(tmp_path_factory, monkeypatch):
     monkeypatch.delenv("PLAIT_DUMP_DIR", raising=False)
     yield
     plait.reset()
+
+
+@pytest.fixture(autouse=True)
+def distributions_validate(monkeypatch):
+    """Eager's own `torch.cond` and `flex_attention` switch it off for good when they first run."""
+    validates = torch.distributions.Distribution._validate_args
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", validates)
