@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
-from weakref import ref
 
 import torch
 
 from plait_fx_passes.training.again import Before
 from plait_fx_passes.training.freeing import Left
 from plait_fx_passes.training.groups import Group
+from plait_fx_passes.training.looking import Shown
 from plait_fx_passes.training.watching import Watched
 from plait_utils import dataclass
 
@@ -34,7 +34,7 @@ class Call:
         made.before = made.watched = None
         self.keeper: torch.Tensor | None = keeper
         self.nodes: list[Callable[[], Any]] = []
-        self.passed: list[ref[torch.Tensor]] = []
+        self.passed: list[Shown] = []
         self._edges: tuple[tuple[Any, int], ...] = ()
         self._passes: dict[int, _Pass] = {}
 

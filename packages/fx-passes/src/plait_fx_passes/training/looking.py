@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
@@ -54,32 +54,46 @@ def note_hooks(function: Any) -> None:
     function._backward_cls = type(made.__name__, (_NotesHooks, made), {"_forward_cls": function})
 
 
+class Shown(NamedTuple):
+    """An output that gradients pass: the tensor, which its caller may drop, and the hooks on it,
+    where its node, which is torch's own, does not tell of them."""
+
+    tensor: ref[torch.Tensor]
+    hooks: _Hooks | None
+
+
+def shown(tensor: torch.Tensor) -> Shown:
+    """An output of a call that has just run."""
+    node: Any = tensor.grad_fn
+    if node is None or isinstance(node, _NotesHooks):
+        return Shown(ref(tensor), None)
+    hooks = _Hooks()
+    tensor._backward_hooks = hooks
+    node._register_hook_dict(tensor)
+    return Shown(ref(tensor), hooks)
+
+
 def asks_for_some(anywhere: Any) -> bool:
     """Whether the pass of autograd that runs asks for gradients of some tensors only; of the node
     that stands for :data:`ANYWHERE` in a graph that runs."""
     return not _will_run(anywhere)
 
 
-def is_looked_at(output: ref[torch.Tensor], node: Any, asks: bool) -> bool:
+def is_looked_at(output: Shown, node: Any, asks: bool) -> bool:
     """Whether gradients that come to an output are seen by others than the node it comes from.
 
     Args:
-        output: which the caller may have dropped.
+        output: of the call.
         node: it comes from.
         asks: whether the pass asks for gradients of some tensors only: then it may be one of them.
 
     Raises:
         RuntimeError: it was dropped, has hooks, and the gradients are to be differentiated.
     """
-    tensor = output()
-    hooked: bool | None = getattr(node, "is_hooked", None)
+    tensor = output.tensor()
+    hooked = bool(output.hooks or getattr(node, "is_hooked", False))
     if hooked and tensor is None and torch.is_grad_enabled():
         raise RuntimeError(_DROPPED)
     if asks:
         return bool(_will_run(node))
-    if tensor is not None and tensor.retains_grad:
-        return True
-    if hooked is not None:
-        return hooked
-    # Of a view, whose node is torch's own, hooks are known as long as it lives.
-    return tensor is None or bool(tensor._backward_hooks)
+    return hooked or (tensor is not None and tensor.retains_grad)

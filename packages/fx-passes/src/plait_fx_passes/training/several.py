@@ -24,7 +24,13 @@ from plait_fx_passes.training.again import Cuts
 from plait_fx_passes.training.calls import Call, Turn
 from plait_fx_passes.training.differentiating import Differentiator
 from plait_fx_passes.training.groups import Group
-from plait_fx_passes.training.looking import ANYWHERE, asks_for_some, is_looked_at, note_hooks
+from plait_fx_passes.training.looking import (
+    ANYWHERE,
+    asks_for_some,
+    is_looked_at,
+    note_hooks,
+    shown,
+)
 
 Tangents: TypeAlias = "tuple[torch.Tensor | None, ...]"
 MakeOutput: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], torch.Tensor]
@@ -65,8 +71,8 @@ class Nodes:
         self._places = [[differentiable[n] for n in group.tangents] for group in groups]
         self.outputs = outputs
         self._tangents_of = tangents_of
-        shown = set(tangents_of)
-        self._is_passed = [not shown.isdisjoint(group.tangents) for group in groups]
+        ends = set(tangents_of)
+        self._is_passed = [not ends.isdisjoint(group.tangents) for group in groups]
         self._given_too: set[int] = set()
 
     def call(self, inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Call | None]:
@@ -94,7 +100,7 @@ class Nodes:
             node = made[0].grad_fn
             call.nodes.append(_no_node if node is None else ref(node))
         found = [outputs[n] for n in range(len(outputs))]
-        call.passed = [ref(each) for each in found]
+        call.passed = [shown(each) for each in found]
         return [*results, *found], call
 
     def handed_over(self, group: Group, waiting: Sequence[int]) -> frozenset[int]:
@@ -181,7 +187,7 @@ def _until(
     for n, each in zip(group.tangents, given, strict=True):
         tangents[n] = each
     followed = torch.is_grad_enabled()
-    cuts = Cuts(places, tuple(call.passed[n]() if followed else None for n in places))
+    cuts = Cuts(places, tuple(call.passed[n].tensor() if followed else None for n in places))
     stops = nodes.stops(places)
     found = nodes.differentiate.until(call, tangents, cuts, stops, unfinished=unfinished)
     passed = dict(zip(places, found[len(found) - len(places) :], strict=True))
