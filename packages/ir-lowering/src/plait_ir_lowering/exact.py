@@ -21,9 +21,9 @@ Condition = Callable[[fx.Node], bool]
 
 def is_exact(node: fx.Node) -> bool:
     """Whether the rule of the node's operator gives eager's bits; only for nodes with a rule."""
-    if kind_of(node.target) == "view":  # type: ignore[arg-type]  # it has a rule
+    if kind_of(node.target) == "view":  # type: ignore[arg-type]  # overloads alone have rules
         return True
-    name = node.target._schema.name.removeprefix("aten::")  # type: ignore[union-attr]  # it has a rule
+    name = node.target._schema.name.removeprefix("aten::")  # type: ignore[union-attr]  # overloads alone have rules
     if name in _OF_REAL_NUMBERS and any(each.is_complex() for each in tensors_of(node)):
         return False
     condition = _CONDITIONS.get(name)
@@ -57,7 +57,7 @@ def _is_tensor(value: object) -> bool:
 
 def _unscaled(node: fx.Node) -> bool:
     """`x + y`; eager fuses the product of `x + alpha * y` into the sum."""
-    *_, alpha = full_arguments(node.target, node.args, node.kwargs)  # type: ignore[arg-type]  # it has a rule
+    *_, alpha = full_arguments(node.target, node.args, node.kwargs)  # type: ignore[arg-type]  # overloads alone have rules
     return (type(alpha) in (int, float) and alpha == 1) or _without_floats(node)
 
 

@@ -148,7 +148,7 @@ def _computes_as_asked(ctx: LoweringContext, node: fx.Node) -> bool:
 
 def _is_complex_elsewhere(node: fx.Node) -> bool:
     """Whether it computes with complex numbers on a device whose kernels do not."""
-    if kind_of(node.target) == "view":  # type: ignore[arg-type]  # it has a rule
+    if kind_of(node.target) == "view":  # type: ignore[arg-type]  # overloads alone have rules
         return False
     return any(each.is_complex() and each.device.type != "cpu" for each in tensors_of(node))
 

@@ -29,23 +29,23 @@ class _Hooks(OrderedDict[int, Callable[..., Any]]):
 
 
 class _NotesHooks:
-    """Mixed into the class of a node: ``is_hooked`` says whether hooks were registered on it or
-    on its tensors, also on those that nobody holds any more."""
+    """Mixed into the class of a node, which mypy does not see: ``is_hooked`` says whether hooks
+    were registered on it or on its tensors, also on those that nobody holds any more."""
 
     is_hooked = False
 
     def _register_hook_dict(self, tensor: torch.Tensor) -> None:
         self.is_hooked = True
         tensor._backward_hooks = _Hooks()
-        super()._register_hook_dict(tensor)  # type: ignore[misc]  # of the node
+        super()._register_hook_dict(tensor)  # type: ignore[misc]  # the node's class has it
 
     def register_hook(self, hook: Any) -> Any:
         self.is_hooked = True
-        return super().register_hook(hook)  # type: ignore[misc]  # of the node
+        return super().register_hook(hook)  # type: ignore[misc]  # the node's class has it
 
     def register_prehook(self, hook: Any) -> Any:
         self.is_hooked = True
-        return super().register_prehook(hook)  # type: ignore[misc]  # of the node
+        return super().register_prehook(hook)  # type: ignore[misc]  # the node's class has it
 
 
 def note_hooks(function: Any) -> None:
