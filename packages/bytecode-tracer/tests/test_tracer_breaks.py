@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import time
@@ -444,3 +445,24 @@ def test_identity_of_new_containers_is_kept():
     first, second, table = compiled(make)(X)
     assert first is second
     assert table["same"] is first
+
+
+@functools.lru_cache(None)
+def warns_once(logger, text, *args):
+    logger.warning(text, *args)
+
+
+def test_what_logs_once_breaks_no_graph_and_logs_once(caplog):
+    def program(x, kind):
+        warns_once(LOGGER, "unknown kind %s", kind)
+        return x + len(kind)
+
+    warns_once.cache_clear()
+    run = compiled(program, fullgraph=True)
+    with caplog.at_level(logging.WARNING):
+        for kind in ("one", "one", "three", "one"):
+            assert torch.equal(run(X, kind), X + len(kind))
+        warns_once.cache_clear()
+        run(X, "one")
+    told = [record.getMessage() for record in caplog.records if record.name == LOGGER.name]
+    assert told == ["unknown kind one", "unknown kind three", "unknown kind one"]

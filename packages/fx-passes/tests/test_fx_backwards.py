@@ -171,3 +171,12 @@ def test_other_windows_are_left_to_eager(program):
     graph = to_aten(torch.fx.symbolic_trace(program), [x])
     names = {str(node.target) for node in graph.graph.nodes}
     assert "aten.max_pool2d_with_indices.default" in names
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_logarithms_of_softmax_are_taken_apart_as_eager_computes_them(dtype, dim):
+    x = (torch.randn(5, 7, 3) * 9).to(dtype)
+    x[0, 0, 0], x[1, 1, 1], x[2, 2] = float("inf"), float("nan"), float("-inf")
+    tolerance = max(torch.finfo(dtype).eps, 1e-12)
+    recorded(lambda x: torch.log_softmax(x, dim), [x], 4 * tolerance)

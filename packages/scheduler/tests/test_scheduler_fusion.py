@@ -5,15 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 from scheduler_checks import kernel_count, run
-from scheduler_graphs import Builder, transformer
+from scheduler_graphs import F32, Builder, T, transformer
 
 from plait_ir_lowering import (
+    CheckedIndex,
     Const,
     DType,
     IndexValue,
     Load,
     Masked,
     Op,
+    Pointwise,
+    Var,
     as_index,
     interpret,
     parse_graph,
@@ -473,3 +476,41 @@ def test_what_has_no_points_is_not_put_into_a_reduction_over_none(b: Builder) ->
 def test_scalars(b: Builder) -> None:
     x, y = b.input(torch.randn(())), b.input(torch.randn(5, 3))
     run(b, b.binary("mul", y, b.unary("exp", x)), b.unary("sin", x))
+
+
+def taken(b: Builder, source: T, places: T) -> T:
+    """One element of each row of `source`, at the place that data name."""
+    row = Var("i0", source.size[0])
+    column = CheckedIndex(places.at([row.expr]), as_index(source.size[1]))
+    value = Load(source.buffer, [row.expr, column], source.dtype)
+    expected = source.value.gather(1, places.value.reshape(-1, 1))[:, 0]
+    return b.define([source.size[0]], Pointwise((row,), value), expected)
+
+
+def test_what_few_places_from_data_are_read_of_is_computed_there(b: Builder) -> None:
+    x, places = b.input(torch.randn(64, 1000)), b.input(torch.randint(0, 1000, (64,)))
+    largest = b.reduce("max", x, [1])
+    shifted = b.binary("sub", x, largest)
+    total = b.unary("log", b.reduce("sum", b.unary("exp", shifted), [1]))
+    schedule = run(b, taken(b, b.binary("sub", shifted, total), places))
+    stored = [each.layout.numel.as_int() for each in schedule.program.buffers[2:]]
+    assert max(stored) == 64  # nothing as large as x
+
+
+def test_what_is_read_at_most_places_from_data_is_stored(b: Builder) -> None:
+    x, places = b.input(torch.randn(64, 2)), b.input(torch.randint(0, 2, (64,)))
+    schedule = run(b, taken(b, b.unary("exp", x), places))
+    reasons = [each.reason for each in schedule.decisions if not each.accepted]
+    assert "it is read at coordinates that are computed from data" in reasons
+
+
+def test_a_place_from_data_is_checked_though_nothing_is_read_there(b: Builder) -> None:
+    rows, places = b.input(torch.randn(8, 1)), b.input(torch.tensor([0, 1, 2, 3, 4, 5, 6, 90]))
+    wide = b.pointwise(lambda a: Op("exp", [a]), rows.value.exp().expand(8, 80), rows)
+    row = Var("i0", 8)
+    at = CheckedIndex(places.at([row.expr]), as_index(80))
+    value = Load(wide.buffer, [row.expr, at], F32)
+    taken = b.define([8], Pointwise((row,), value), torch.zeros(8))
+    source = render_python(plan(b.graph(taken)).program)
+    with pytest.raises(IndexError):
+        load_python(source)(b.given)

@@ -234,7 +234,7 @@ def _solve(
 ) -> Substitution | None:
     found: Substitution = {}
     for coordinate, target in zip(guest, host, strict=True):
-        var = _as_variable(coordinate)
+        var = as_variable(coordinate)
         if var is None:
             return _solve_position(guest, guest_domain, host, size)
         if var is not _NO_VARIABLE and found.setdefault(var, target) is not target:
@@ -246,7 +246,7 @@ def _solve(
 _NO_VARIABLE = Var("", 1)
 
 
-def _as_variable(coordinate: IndexExpr) -> Var | None:
+def as_variable(coordinate: IndexExpr) -> Var | None:
     """The variable that `coordinate` is; `_NO_VARIABLE` for a constant, None for others."""
     if coordinate.is_constant:
         return _NO_VARIABLE

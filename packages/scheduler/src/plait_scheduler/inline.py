@@ -8,7 +8,7 @@ point by point is left to fusion.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 
 from plait_ir_lowering import (
@@ -17,13 +17,18 @@ from plait_ir_lowering import (
     Definition,
     Graph,
     IndexExpr,
+    IndexValue,
     Load,
+    Masked,
     Reduction,
     Value,
+    Var,
+    atoms,
+    post_order,
     rewrite,
 )
 from plait_scheduler.decisions import DecisionKind, DecisionLog
-from plait_scheduler.domains import is_bijection, move, plain, points, position
+from plait_scheduler.domains import as_variable, is_bijection, move, plain, points, position
 from plait_scheduler.fold import fold
 from plait_scheduler.nodes import (
     Node,
@@ -176,8 +181,11 @@ class _Inliner:
         """Why the producer should rather be stored."""
         own = estimate(points(producer.ranges))
         total = sum(estimate(use.points) for use in uses)
-        if self._opaque(producer, uses):
+        opaque = sum(estimate(use.points) for use in uses if plain(use.load.index) is None)
+        if 4 * opaque > own:
             return "it is read at coordinates that are computed from data"
+        if not all(_is_movable(producer, use.load) for use in uses):
+            return "what it reads lies elsewhere than where coordinates from data say"
         readers = {use.reader.place: use.reader for use in uses}
         for reader in readers.values():
             operations = sum(work_of(root).operations for root in reader.roots) + work.operations
@@ -200,9 +208,6 @@ class _Inliner:
         if any(load.operands for load in producer.loads):
             return "its own reads are indirect and would be repeated"
         return self._more_bytes(producer, uses)
-
-    def _opaque(self, producer: Node, uses: list[_Use]) -> bool:
-        return any(plain(use.load.index) is None for use in uses)
 
     def _more_bytes(self, producer: Node, uses: list[_Use]) -> str | None:
         """Compare the bytes moved with and without storing the producer."""
@@ -261,11 +266,44 @@ class _Inliner:
 
 def value_at(producer: Node, load: Load) -> Value:
     """The value that `producer` stores where `load` reads; not rounded if that is an f32."""
-    index = plain(load.index)
-    assert index is not None
-    values: dict[Atom, IndexExpr] = dict(zip(producer.ranges, index, strict=True))
+    values = dict(zip(producer.ranges, load.index, strict=True))
+    known: dict[Atom, IndexExpr] = {
+        var: place for var, place in values.items() if isinstance(place, IndexExpr)
+    }
+
+    def moved(expr: IndexExpr) -> IndexExpr | Value:
+        return _at(expr, values) or move(expr, known)
+
     value = producer.value if load.dtype is producer.value.dtype else widened(producer.value)
-    return rewrite(value, fold, lambda expr: move(expr, values))
+    return rewrite(value, fold, moved)
+
+
+def _at(expr: IndexExpr, values: Mapping[Var, IndexExpr | Value]) -> Value | None:
+    """The coordinate computed from data that `expr` is, if it is one."""
+    var = as_variable(expr)
+    place = None if var is None else values.get(var)
+    return place if isinstance(place, Value) else None
+
+
+def _is_movable(producer: Node, load: Load) -> bool:
+    """Whether the producer's value can be computed where `load` reads.
+
+    What the data says is checked where it is read at: each coordinate computed from data is
+    one of a load that always happens, and is used for nothing but such coordinates.
+    """
+    places = zip(producer.ranges, load.index, strict=True)
+    opaque = {var for var, place in places if isinstance(place, Value)}
+    if not opaque:
+        return True
+    parts = list(post_order([producer.value]))
+    if any(isinstance(part, Masked) for part in parts):
+        return False
+    used = [i for each in producer.loads for i in each.index if isinstance(i, IndexExpr)]
+    others = [part.expr for part in parts if isinstance(part, IndexValue)]
+    known = {as_variable(expr) for expr in used}
+    return opaque <= known and not any(
+        atoms(expr) & opaque and as_variable(expr) is None for expr in (*used, *others)
+    )
 
 
 def _touched(reader: Node, buffer: Buffer) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import types
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.keys import constant_key
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
+    BoundVariable,
     CellVariable,
     DictVariable,
     FunctionVariable,
@@ -124,7 +126,10 @@ def _keep_room(state: TraceState, real: Any, key: object, *, is_new: bool) -> No
 def _computed(
     frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
-    """The result of a first call, if it is a constant that is computed without effects."""
+    """The result of a first call, if it is a constant that is computed without effects.
+
+    It may log: it does so itself, after the graph, and only if the cache still lacks the result.
+    """
     before, deferred = _effects(frame.state), frame.state.deferred
     count = len(deferred)
     shown = f"the first call of {real.__wrapped__.__name__}, which has a cache"
@@ -134,7 +139,7 @@ def _computed(
         raise TraceBreakError("GB0006", f"{shown}: {describe_exception(error.value)}") from error
     if not (isinstance(result, Known) and is_constant(result.value)):
         raise TraceBreakError("GB0002", f"{shown} and makes an object")
-    if all(_is_cached(called) for called, _, _ in deferred[count:]):
+    if all(_is_cached(called) or _is_logged(called) for called, _, _ in deferred[count:]):
         del deferred[count:]  # it makes these calls itself
     if _effects(frame.state) != before:
         raise TraceBreakError("GB0002", f"{shown} and has effects")
@@ -143,6 +148,12 @@ def _computed(
 
 def _is_cached(called: Variable) -> bool:
     return isinstance(called, Known) and isinstance(called.value, functools._lru_cache_wrapper)
+
+
+def _is_logged(called: Variable) -> bool:
+    if not isinstance(called, BoundVariable) or not isinstance(called.self, Known):
+        return False
+    return isinstance(called.self.value, logging.Logger)
 
 
 def _effects(state: TraceState) -> object:

@@ -104,7 +104,19 @@ def multi_margin_loss(
     return _reduced(loss.reshape(target.shape), reduction)
 
 
+def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> object:
+    """Rows less their largest element, and less the logarithm of their exponentials' sum.
+
+    What is as large as `x` may then be computed again from `x` and two numbers for each row.
+    """
+    if half_to_float or not x.dim() or not x.numel():
+        return NotImplemented
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - shifted.exp().sum(dim, keepdim=True).log()
+
+
 TABLE: dict[OpOverload, Rule] = {
+    aten._log_softmax.default: rounded_once(log_softmax),
     aten.mse_loss.default: mse_loss,
     aten.nll_loss_forward.default: rounded_once(nll_loss),
     aten.nll_loss2d_forward.default: rounded_once(nll_loss),

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, cast
 
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.index import IndexExpr
@@ -247,14 +247,14 @@ def _loads_in(root: Value) -> tuple[Load, ...]:
 def rewrite(
     root: Value,
     leaf: Callable[[Value], Value | None],
-    index: Callable[[IndexExpr], IndexExpr],
+    index: Callable[[IndexExpr], IndexExpr | Value],
     memo: dict[Value, Value] | None = None,
 ) -> Value:
     """`root` rebuilt from the leaves up.
 
     `leaf` may replace a node, once its operands are rebuilt; it returns None to keep
-    it. `index` maps every index expression. `memo` may be shared between calls that
-    use the same two functions.
+    it. `index` maps every index expression, also to what is computed from data. `memo`
+    may be shared between calls that use the same two functions.
     """
     done: dict[Value, Value] = {} if memo is None else memo
     for value in post_order([root]):
@@ -265,14 +265,15 @@ def rewrite(
 
 
 def _rebuild(
-    value: Value, done: dict[Value, Value], index: Callable[[IndexExpr], IndexExpr]
+    value: Value, done: dict[Value, Value], index: Callable[[IndexExpr], IndexExpr | Value]
 ) -> Value:
     match value:
         case Load(buffer, coordinates, dtype):
             moved = [done[c] if isinstance(c, Value) else index(c) for c in coordinates]
             return Load(buffer, moved, dtype)
         case IndexValue(expr):
-            return IndexValue(index(expr))
+            found = index(expr)
+            return found if isinstance(found, Value) else IndexValue(found)
         case Op("real" | "imag" as name, (arg,)):
             return part(name, done[arg])
         case Op(name, args, dtype):
@@ -280,7 +281,7 @@ def _rebuild(
         case Masked(mask, inner, other):
             return Masked(done[mask], done[inner], done[other])
         case CheckedIndex(inner, size):
-            return CheckedIndex(done[inner], index(size))
+            return CheckedIndex(done[inner], cast(IndexExpr, index(size)))
         case Pack(items):
             return Pack([done[item] for item in items])
     return value
