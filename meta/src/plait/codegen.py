@@ -37,6 +37,8 @@ class Built:
     source: str | None
     fallback_reason: str | None = None
     cache_hit: bool = False
+    overwritten: frozenset[int] = frozenset()
+    """The inputs in whose memory it computes what it needs for itself."""
 
 
 def build(program: Program, target: Target, options: CompileOptions, profile: Profile) -> Built:

@@ -8,8 +8,8 @@ differentiated is a program with a backward of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.replay import protect
@@ -17,8 +17,13 @@ from plait.stages import Stages, StageStopped
 from plait_utils import postponed_collections
 
 if TYPE_CHECKING:
+    import torch
+
     from plait.codegen import Built
     from plait_fx_passes import AtenGraph, Conditions, GradientProgram
+
+
+_Condition: TypeAlias = "Callable[[Sequence[torch.Tensor]], bool]"
 
 
 class Keeper(Protocol):
@@ -66,31 +71,32 @@ class LateCompiler:
         """Code for a graph; its ATen kernels where a stage refuses it."""
         stages = self._part("backward")
         stages.keep(aten=aten)
-        from plait_fx_passes import runner
+        from plait_fx_passes import consumed_by, runner
 
         kernels = runner(aten)
         module = aten.module()
         try:
             built = self._generate(aten, stages)
-            run = self._checked(built.run, kernels, aten, stages)
+            fits = self._condition(aten, stages)
+            run = _where(fits, _copying(built.run, built.overwritten), kernels)
         except StageStopped as stopped:
             failure, reason = self._keeper.accept_failure(stages.name, stopped)
             made = stages.finish(module, Outcome.EAGER, kernels, failure=failure, reason=reason)
         else:
             run = protect(run, lambda program: program, module, stages.name, kernels)
+            if built.overwritten:
+                consuming = _where(fits, _told(built.run, stages.name), kernels)
+                run = consumed_by(run, consuming, built.overwritten)
             made = stages.finish(module, Outcome.COMPILED, run)
         self._keeper.keep(made)
         return made.run
 
-    def _checked(self, run: Runner, kernels: Runner, aten: AtenGraph, stages: Stages) -> Runner:
-        """The program where what its stages noted about sizes holds; ATen's kernels elsewhere."""
+    def _condition(self, aten: AtenGraph, stages: Stages) -> _Condition | None:
+        """Whether what the stages of a graph noted about sizes holds; None if nothing was."""
         if self._conditions is None:
-            return run
+            return None
         with stages.stage("sizes"):
-            fits = self._conditions.check(aten)
-        if fits is None:
-            return run
-        return lambda *inputs: run(*inputs) if fits(inputs) else kernels(*inputs)
+            return self._conditions.check(aten)
 
     def gradients(self, gradients: GradientProgram) -> Runner | None:
         """What runs the program of gradients that are differentiated themselves; None where a
@@ -113,3 +119,38 @@ class LateCompiler:
         self._counts[kind] += 1
         count = self._counts[kind]
         return self._stages.part(kind if count == 1 else f"{kind}-{count}")
+
+
+def _where(fits: _Condition | None, run: Runner, kernels: Runner) -> Runner:
+    """The program where a condition on its inputs holds; ATen's kernels elsewhere."""
+    if fits is None:
+        return run
+    return lambda *inputs: run(*inputs) if fits(inputs) else kernels(*inputs)
+
+
+def _copying(run: Runner, overwritten: Collection[int]) -> Runner:
+    """The program, which gets copies of the inputs that it overwrites."""
+    if not overwritten:
+        return run
+
+    def copying(*inputs: Any) -> Any:
+        return run(*(_copy(each) if n in overwritten else each for n, each in enumerate(inputs)))
+
+    return copying
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.new_empty_strided(tensor.shape, tensor.stride()).copy_(tensor)
+
+
+def _told(run: Runner, name: str) -> Runner:
+    """The program, whose errors are its own: nothing else can compute from what it overwrites."""
+
+    def told(*inputs: Any) -> Any:
+        try:
+            return run(*inputs)
+        except Exception as error:
+            error.add_note(f"Plait: raised in {name}, which computes in memory that it frees.")
+            raise
+
+    return told

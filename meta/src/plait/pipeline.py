@@ -297,7 +297,9 @@ def _generated(
     stages.dump("loops.txt", lambda: ir_lowering.print_graph(loops))
 
     with stages.stage("schedule"):
-        schedule = scheduler.plan(loops, options=options.scheduler_options())
+        # What is compared must not have changed its inputs already.
+        scratch = aten.scratch if not options.verify and _writes_inputs(aten, target) else ()
+        schedule = scheduler.plan(loops, options=options.scheduler_options(), scratch=scratch)
     stages.keep(schedule=schedule)
     stages.dump("program.txt", lambda: scheduler.print_program(schedule.program))
     stages.dump("decisions.txt", schedule.explain)
@@ -311,7 +313,7 @@ def _generated(
         )
     )
     stages.dump(f"program.{built.extension}", lambda: built.source or "")
-    return built
+    return replace(built, overwritten=schedule.program.overwritten)
 
 
 def _generated_and_compared(

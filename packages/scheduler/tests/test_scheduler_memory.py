@@ -38,10 +38,14 @@ from plait_scheduler import (
     ProgramError,
     SchedulerOptions,
     SharedStorage,
+    load_python,
     memory_of,
     memory_report,
+    parse_program,
     plan,
     plan_arena,
+    print_program,
+    render_python,
     verify_program,
 )
 
@@ -296,3 +300,28 @@ def test_the_arena_of_a_deep_model_is_that_of_one_layer() -> None:
         assert any(isinstance(p.storage, ArenaStorage) for p in program.buffers)
         sizes.append(program.arena_nbytes.as_int())
     assert sizes[0] == sizes[1]
+
+
+def test_an_input_that_nobody_needs_is_overwritten_once_it_is_read() -> None:
+    b = Builder()
+    x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
+    y = b.mm(b.unary("sin", b.mm(b.unary("exp", x), w)), w)
+    kept = plan(b.graph(y)).program
+    program = plan(b.graph(y), scratch=[0]).program
+    assert (kept.overwritten, program.overwritten) == (set(), {0})
+    assert program.arena_nbytes.as_int() == kept.arena_nbytes.as_int() // 2
+    inputs = [value.clone() for value in b.given]
+    (result,) = load_python(render_python(program))(inputs)
+    torch.testing.assert_close(result, y.value)
+    assert torch.equal(inputs[1], b.given[1])
+    assert parse_program(print_program(program)) == program
+
+
+def test_an_input_that_is_read_again_or_returned_is_not_overwritten() -> None:
+    b = Builder()
+    x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
+    y = b.mm(b.unary("exp", x), w)
+    again = b.mm(y, x)
+    program = plan(b.graph(y, again), scratch=[0]).program
+    assert program.overwritten == set()
+    assert plan(b.graph(b.mm(b.unary("exp", x), w), x), scratch=[0]).program.overwritten == set()

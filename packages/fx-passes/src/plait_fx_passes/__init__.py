@@ -86,6 +86,7 @@ from plait_fx_passes.training.pieces import Piece, in_pieces, run_pieces
 from plait_fx_passes.training.reading import note_reads
 from plait_fx_passes.training.runtime import wrap_training, writable_in_training
 from plait_fx_passes.training.saved import Held, SavedTensor, print_saved
+from plait_fx_passes.training.scratch import consumed_by
 from plait_fx_passes.training.spent import differentiates
 from plait_fx_passes.training.waypoints import WaypointError
 from plait_fx_passes.verify import verify
@@ -150,6 +151,7 @@ __all__ = [
     "WaypointError",
     "__version__",
     "bind_inputs",
+    "consumed_by",
     "core_decompositions",
     "decompose",
     "default_decompositions",

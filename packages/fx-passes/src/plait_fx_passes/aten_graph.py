@@ -221,7 +221,8 @@ class AtenGraph:
     require gradients. ``adrift`` lists outputs whose gradients reach only leaves that the program
     has made, each with the numbers of what a backward from it runs and frees. ``differentiates``
     says that gradients are part of what the graph computes, from inputs that require them: it runs
-    where autograd records nothing.
+    where autograd records nothing. ``scratch`` lists placeholders whose memory a compiled graph
+    may offer to overwrite, for callers that need the tensors no longer.
     """
 
     graph: fx.Graph
@@ -236,6 +237,7 @@ class AtenGraph:
     made_leaves: tuple[int, ...] = ()
     adrift: tuple[tuple[int, tuple[int, ...]], ...] = ()
     differentiates: bool = False
+    scratch: tuple[int, ...] = ()
 
     @property
     def output_aliases(self) -> dict[int, InputItself | InputView | ResultView | Repeated]:

@@ -54,6 +54,8 @@ from plait_scheduler.together import stages_of
 from plait_scheduler.writeback import copied_whole, written_in_place
 from plait_utils import dataclass
 
+_KEPT = InputStorage | OutputStorage
+
 
 def assemble(
     graph: Graph,
@@ -61,9 +63,11 @@ def assemble(
     options: SchedulerOptions,
     log: DecisionLog,
     wide: frozenset[str] = frozenset(),
+    scratch: frozenset[str] = frozenset(),
 ) -> Program:
-    """The program that carries out `units` in this order; `wide` is rounded only where stored."""
-    return _Assembly(graph, units, options, log, wide).program()
+    """The program that carries out `units` in this order; `wide` is rounded only where stored,
+    and the memory of the inputs `scratch` is the program's once they are read."""
+    return _Assembly(graph, units, options, log, wide, scratch).program()
 
 
 @dataclass(slots=True)
@@ -73,6 +77,7 @@ class _Assembly:
     options: SchedulerOptions
     log: DecisionLog
     wide: frozenset[str]
+    scratch: frozenset[str]
     buffers: dict[str, Buffer] = field(init=False)
     makers: dict[str, Definition] = field(default_factory=dict)
     """What defines each buffer."""
@@ -91,7 +96,7 @@ class _Assembly:
     in_place: dict[str, str] = field(default_factory=dict)
     """Results that may be computed in the memory of an input that they are written back to."""
     owner: dict[str, str] = field(default_factory=dict)
-    """For temporaries and results, the buffer whose memory they use."""
+    """The buffer whose memory each is in."""
     handed_out: set[str] = field(default_factory=set)
     """Temporaries whose memory a result of the program takes over."""
 
@@ -121,6 +126,7 @@ class _Assembly:
         """Kernels, storage and steps."""
         for position, buffer in enumerate(self.graph.inputs):
             self.storage[buffer.name] = InputStorage(position)
+            self.owner[buffer.name] = buffer.name
         steps: list[Step] = []
         first: dict[str, int] = {}
         for number, stage in enumerate(self.stages):
@@ -135,7 +141,7 @@ class _Assembly:
                     step = replace(step, together=True)
                 work += [] if step is None else [step]
             steps += work
-            steps += [Free(name) for name in self._dying(number)]
+            steps += [Free(name) for name in self._dying(number) if name not in self.scratch]
         steps = [s for s in steps if not (isinstance(s, Free) and s.buffer in self.handed_out)]
         arena = self._place(first)
         steps += [
@@ -289,12 +295,14 @@ class _Assembly:
 
     def _replaceable(self, dying: Sequence[str], target: str) -> list[str]:
         """The temporaries whose memory a buffer may get: in the arena, then, for what the program
-        returns, results of external calls."""
+        returns, results of external calls, and for others inputs that nobody else needs."""
         kinds: list[type[Storage]] = [ArenaStorage]
         if isinstance(self.storage[target], OutputStorage):
             if buffer_bytes(self.buffers[target]) < self.options.hand_out_bytes:
                 return []
             kinds.append(ExternStorage)
+        else:
+            kinds.append(InputStorage)
         device = self.buffers[target].device
         return [
             name
@@ -349,7 +357,8 @@ class _Assembly:
         return ArenaStorage(as_index(0))
 
     def _dying(self, number: int) -> list[str]:
-        """Temporaries that are not used after this stage, in order of their definition."""
+        """Temporaries, and inputs that nobody else needs, that are not used after this stage, in
+        order of their definition."""
         names = dict.fromkeys(
             name
             for unit in self.stages[number]
@@ -362,7 +371,7 @@ class _Assembly:
             if self.last_use[name] == number
             and (name not in self.kept or name in self.in_place)
             and name in self.storage
-            and not isinstance(self.storage[name], InputStorage | OutputStorage)
+            and (name in self.scratch or not isinstance(self.storage[name], _KEPT))
         ]
 
     def _place(self, first: dict[str, int]) -> IndexExpr:
@@ -373,7 +382,7 @@ class _Assembly:
                 continue
             if isinstance(self.storage[name], ArenaStorage | SharedStorage):
                 owner = self.owner[name]
-                if owner in self.handed_out:
+                if owner in self.handed_out or owner in self.scratch:
                     continue
                 begin, end = spans.get(owner, (start, start))
                 spans[owner] = (min(begin, start), max(end, self.last_use[name]))

@@ -320,3 +320,11 @@ class Program:
     kernels: tuple[Kernel, ...]
     steps: tuple[Step, ...]
     arena_nbytes: IndexExpr
+
+    @property
+    def overwritten(self) -> frozenset[int]:
+        """The positions of inputs in whose memory the program computes other buffers."""
+        buffers = {buffer.name: buffer for buffer in self.buffers}
+        shared = (b.name for b in self.buffers if isinstance(b.storage, SharedStorage))
+        owners = (buffers[memory_of(buffers, name)].storage for name in shared)
+        return frozenset(s.position for s in owners if isinstance(s, InputStorage))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -49,8 +49,12 @@ def plan(
     *,
     options: SchedulerOptions | None = None,
     profile: Profile | None = None,
+    scratch: Collection[int] = (),
 ) -> Schedule:
     """Schedule `graph` and keep the decisions.
+
+    `scratch` are positions of inputs that nobody needs any more: the program may compute what it
+    needs for itself in their memory (`Program.overwritten` says of which it does).
 
     Raises ProgramError if the result is not sound (`options.verify`), which is an error
     of the scheduler.
@@ -65,7 +69,8 @@ def plan(
         wide = wide_values(graph, chosen, log)
         graph = inline_producers(graph, chosen, log, wide)
         units = fuse(graph, chosen, log)
-        program = assemble(graph, units, chosen, log, wide)
+        free = frozenset(graph.inputs[n].name for n in scratch)
+        program = assemble(graph, units, chosen, log, wide, free)
         if chosen.verify:
             from plait_scheduler.verifier import verify_program
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import torch
@@ -15,6 +16,7 @@ from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.pruning import Pruned, prune
+from plait_fx_passes.training.scratch import are_held_by_nobody_else, consuming, large_and_own
 from plait_utils import dataclass, postponed_collections
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
@@ -33,10 +35,13 @@ class _Part:
 
     ``run`` takes what ``saved`` picks of the saved tensors, which are those at ``takes``, then the
     ``tangents``, each of a shape that is known. ``gradients`` picks, of what that returns with a
-    None behind it, the gradient of each input of the program.
+    None behind it, the gradient of each input of the program. ``consuming`` computes the same in
+    the memory of the saved tensors that are at ``overwrites``.
     """
 
     run: Compiled
+    consuming: Compiled | None
+    overwrites: tuple[int, ...]
     plain: Compiled
     takes: tuple[int, ...]
     saved: Picker[torch.Tensor]
@@ -72,6 +77,7 @@ class Backwards:
         self._made: dict[Pattern | tuple[Pattern, frozenset[int]], _Part] = {}
         self._needed: dict[Pattern, tuple[int, ...]] = {}
         self._waiting: dict[tuple[Pattern, frozenset[int]], Pruned] = {}
+        self._scratch = large_and_own(parts)
         self._shapes = [
             Tangent(node.meta["val"]) for node in parts.backward.placeholders[len(parts.saved) :]
         ]
@@ -82,6 +88,7 @@ class Backwards:
         tangents: Sequence[torch.Tensor | None],
         pattern: tuple[bool, ...],
         inputs: frozenset[int] | None = None,
+        give_up: Callable[[], None] | None = None,
     ) -> Gradients:
         """The gradient of each input, None for those that no given tangent reaches.
 
@@ -90,6 +97,8 @@ class Backwards:
             tangents: the gradient of each differentiable result, or None.
             pattern: for each of these whether it is given.
             inputs: of which gradients are wanted; all others are None. None for all.
+            give_up: sees to it that nobody asks for what is saved again, whose memory is then free
+                unless somebody holds it; None where that may be.
         """
         key = pattern if inputs is None else (pattern, inputs)
         part = self._made.get(key) or self._part(pattern, inputs)
@@ -101,6 +110,10 @@ class Backwards:
             wrapped = wrapped or is_wrapped(tangent)
             given.append(tangent if wrapped else shape.conform(tangent))
         run = part.plain if wrapped else part.run
+        if part.consuming is not None and give_up is not None and not wrapped:
+            give_up()
+            if are_held_by_nobody_else(saved, part.overwrites):
+                run = part.consuming
         return part.gradients((*run(*part.saved(saved), *given), None))
 
     def needed(self, pattern: tuple[bool, ...]) -> tuple[int, ...]:
@@ -154,12 +167,17 @@ class Backwards:
         pruned = self._waiting.pop((given, reached), None) or self._pruned(given, reached)
         graph, takes, gradients = pruned.graph, pruned.placeholders, pruned.gradients
         run = self._whole if graph is self._parts.backward else None
-        if run is None:
-            run = runner(graph) if self._compile is None else self._compile(graph)
+        if run is None and self._compile is not None:
+            scratch = tuple(place for place, n in enumerate(takes) if n in self._scratch)
+            run = self._compile(replace(graph, scratch=scratch))
+        run = runner(graph) if run is None else run
+        memory = consuming(run)
         places = {wanted[gradient]: place for place, gradient in enumerate(gradients)}
         order = [places.get(index, _NONE) for index in range(self._joint.input_count)]
         return _Part(
             run,
+            None if memory is None else memory.run,
+            () if memory is None else tuple(takes[place] for place in memory.overwrites),
             _Lazily(graph),
             takes=tuple(n for n in takes if n < saved),
             saved=picker([n for n in takes if n < saved]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -58,12 +59,14 @@ class Differentiator:
         pattern = tuple([each is not None for each in tangents])
         if False in pattern and freeing.asks_for_nothing(state, pattern):
             return (None,) * self._count
+        is_whole = False
         if state.left is None:
             try:
                 held = state.saved_tensors
             except RuntimeError as error:
                 held = self._held_in_part(state, pattern, error)
-        else:
+            is_whole = state.left is None
+        if not is_whole:  # or another thread has come first, by now
             held = freeing.held(state, pattern, needed)
         for place, n in self._followed:
             if not held[place].requires_grad:
@@ -76,9 +79,12 @@ class Differentiator:
         elif self._joint.tells_apart and not all(pattern):
             found = self._again.gradients(_kept(state), tangents)
         else:
+            give_up = None
             if spent is not None and spent == freeing.everything and not unfinished:
                 state.before = None  # its memory is free for what the backward makes
-            found = self._backwards.run(held, tangents, pattern, inputs)
+                if is_whole:
+                    give_up = partial(freeing.free, state, held, spent)
+            found = self._backwards.run(held, tangents, pattern, inputs, give_up)
         if spent is not None:
             freeing.free(state, held, spent, unfinished=unfinished)
         return found

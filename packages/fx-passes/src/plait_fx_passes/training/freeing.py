@@ -160,6 +160,8 @@ class Freeing:
         """Forget what no other backward can need, after one that frees ``spent``; nothing yet where
         it is ``unfinished``, and its pass goes on."""
         left: Left | None = ctx.left
+        if left is self._nothing:
+            return
         is_all = spent == self.everything and not unfinished
         if is_all:
             ctx.before = ctx.watched = None
