@@ -41,6 +41,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from plait_utils.fake_bare import BareArguments, takes_bare
 from plait_utils.fake_cache import call_key, is_describable, recall, remember
 from plait_utils.fake_kernels import OF_THE_SAME_SHAPE, OWN_KERNELS, number_as_tensor
+from plait_utils.fake_registered import registered_fake
 from plait_utils.lazy_symbols import symbols_when_needed
 from plait_utils.meta_kernels import call_meta_kernels_directly
 from plait_utils.promotion import promote_without_sympy
@@ -297,6 +298,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         if own is not None and not _is_known(func, flat):
             with self:
                 return own(*args, **kwargs)
+        registered = registered_fake(self, func, flat)
+        if registered is not None:
+            return registered(*args, **kwargs)
         if not self._is_plain(func, flat):
             if self.shape_env is None:
                 return super()._dispatch_impl(func, types, args, kwargs)
