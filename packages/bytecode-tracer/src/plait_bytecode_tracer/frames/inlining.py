@@ -48,6 +48,7 @@ _INLINED = frozenset(
         "fork_rng",
         *("_vjp_with_argnums", "_jvp_with_argnums", "error_if_complex", "fn", "wrapper"),
         "__getitem__",  # of a kernel, with a grid
+        *("KernelInterface.__getitem__.<locals>.<lambda>", "Heuristics.run"),
         *("validate_subgraph_args_types", "canonicalize_dim", "canonicalize_dims"),
         *("_pack_kwargs", "_unpack_kwargs"),
         *("mark_static_address", "stack_module_state", "construct_stacked_leaf", "functional_call"),
@@ -68,6 +69,7 @@ def inline(
     untraced = module.startswith(_UNTRACED_MODULES) and module not in _TRACED_MODULES
     untraced = untraced and not asks_for_compiler(function.__code__, function.__globals__)
     known = {function.__code__.co_name, function.__name__}  # decorators leave the second
+    known.add(function.__qualname__)
     if untraced and not known & _INLINED and not _is_resumed(function):
         rule = find_named(function)
         if rule is not None:
