@@ -98,3 +98,18 @@ def test_functions_with_one_result_have_nothing_to_tell_apart() -> None:
     root.doubling = Doubling()
     program = torch.fx.GraphModule(root, graph)
     assert not fx_passes.to_joint(program, [torch.randn(2, requires_grad=True)]).tells_apart
+
+
+def test_writes_to_inputs_that_share_memory_are_refused():
+    def write(x: torch.Tensor, y: torch.Tensor, whole: torch.Tensor, part: torch.Tensor) -> Any:
+        part.add_(1)
+        return Choosing.apply(x, y + whole[1:])
+
+    x, y = torch.randn(2, requires_grad=True), torch.randn(2, requires_grad=True)
+    whole = torch.randn(3)
+    graph = torch.fx.Graph()
+    given = [graph.placeholder(name) for name in ("x", "y", "whole", "part")]
+    graph.output(graph.call_function(write, tuple(given)))
+    program = torch.fx.GraphModule(torch.nn.Module(), graph)
+    with pytest.raises(fx_passes.AtenTraceError, match="tell which gradients"):
+        fx_passes.to_joint(program, [x, y, whole, whole[1:]])

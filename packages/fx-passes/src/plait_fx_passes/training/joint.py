@@ -249,7 +249,7 @@ def _record(
         gradients=gradients.positions,
         random=any(is_random(node) for node in recorder.graph.nodes),
         flow=flow,
-        tells_apart=len(tangents) > 1 and tells_gradients_apart(gm, outputs),
+        tells_apart=_tells_apart(gm, outputs, tangents, table),
         begins_without_gradients=not grad_mode,
         saved=_saved_inputs(table, saved or {}),
         saved_results=None if saved is None else _saved_results(results, saved),
@@ -334,6 +334,21 @@ def _add_tangents(
         value = fake_of(recorder.fake_mode, results.nodes[position].meta["val"])
         recorder.placeholder(f"tangent_{position}", value, owned=False)
         found.append(_Tangent(position, tensor, value))
+    return found
+
+
+def _tells_apart(
+    gm: fx.GraphModule, outputs: Sequence[object], tangents: Sequence[object], table: InputTable
+) -> bool:
+    """Whether functions of the user's see which gradients are given: then the program runs anew,
+    for those that are. Raises AtenTraceError where it writes to inputs that share memory, which it
+    does not get again."""
+    found = len(tangents) > 1 and tells_gradients_apart(gm, outputs)
+    if found and any(isinstance(each, SyntheticBase) for each in table.sources):
+        raise AtenTraceError(
+            "the program writes to inputs that share memory, and has functions that tell which "
+            "gradients they are given"
+        )
     return found
 
 
