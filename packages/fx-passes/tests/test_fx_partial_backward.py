@@ -128,3 +128,34 @@ def test_an_input_changed_in_place_matters_to_the_backwards_that_use_it(changed,
         assert isinstance(mine, str) == isinstance(theirs, str), (mine, theirs)
         if not isinstance(mine, str):  # which of two errors comes first depends on the nodes
             torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._C._autograd.SavedTensor, "unpack"),
+    reason="this torch gives a node's saved tensors all together",
+)
+@pytest.mark.parametrize("wanted", [[0], [1], [2], [0, 1], [1, 2], [0, 1, 2]])
+@pytest.mark.parametrize("changed", [0, 1, 2])
+def test_an_input_changed_in_place_matters_to_the_gradients_that_use_it(changed, wanted):
+    def layer(x, w, b):
+        return (x * w).sin() * 2 + b.exp()
+
+    found = []
+    for run in (layer, compiled(layer, [leaf(3), leaf(3), leaf(3)])):
+        torch.manual_seed(0)
+        inputs = [leaf(3), leaf(3), leaf(3)]
+        result = run(*inputs).sum()
+        with torch.no_grad():
+            inputs[changed].add_(1)
+        seen = []
+        for retain in (True, False, False):
+            try:
+                chosen = [inputs[n] for n in wanted]
+                seen.append(torch.autograd.grad(result, chosen, retain_graph=retain))
+            except RuntimeError as error:
+                seen.append(str(error).split("[")[0])
+        found.append(seen)
+    for mine, theirs in zip(*found, strict=True):
+        assert isinstance(mine, str) == isinstance(theirs, str), (mine, theirs)
+        if not isinstance(mine, str):
+            torch.testing.assert_close(mine, theirs)

@@ -22,6 +22,9 @@ from plait_utils import dataclass, postponed_collections
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
 
+_Kind: TypeAlias = Pattern | tuple[Pattern, frozenset[int]]
+"""Which tangents are given, and the inputs whose gradients are wanted, if not all."""
+
 _NONE = -1
 """The place of the None behind all gradients."""
 
@@ -74,8 +77,8 @@ class Backwards:
         self._compile = compile_part
         self._extra = extra
         self._lock = threading.Lock()
-        self._made: dict[Pattern | tuple[Pattern, frozenset[int]], _Part] = {}
-        self._needed: dict[Pattern, tuple[int, ...]] = {}
+        self._made: dict[_Kind, _Part] = {}
+        self._needed: dict[_Kind, tuple[int, ...]] = {}
         self._waiting: dict[tuple[Pattern, frozenset[int]], Pruned] = {}
         self._scratch = large_and_own(parts)
         self._shapes = [
@@ -116,18 +119,23 @@ class Backwards:
                 run = part.consuming
         return part.gradients((*run(*part.saved(saved), *given), None))
 
-    def needed(self, pattern: tuple[bool, ...]) -> tuple[int, ...]:
-        """Which of the saved tensors the backward for these tangents uses; it may never run, where
-        several nodes share it, and is not compiled for that."""
-        part = self._made.get(pattern)
+    def needed(
+        self, pattern: tuple[bool, ...], inputs: frozenset[int] | None = None
+    ) -> tuple[int, ...]:
+        """Which of the saved tensors the backward for these tangents, and the gradients of these
+        inputs (None: of all), uses; it may never run, where several nodes share it, and is not
+        compiled for that."""
+        key = pattern if inputs is None else (pattern, inputs)
+        part = self._made.get(key)
         if part is not None:
             return part.takes
-        takes = self._needed.get(pattern)
+        takes = self._needed.get(key)
         if takes is None:
             reached = self._reached(pattern)
+            reached = reached if inputs is None else reached & inputs
             pruned = self._waiting[pattern, reached] = self._pruned(pattern, reached)
             count = len(self._parts.saved)
-            takes = self._needed[pattern] = tuple(n for n in pruned.placeholders if n < count)
+            takes = self._needed[key] = tuple(n for n in pruned.placeholders if n < count)
         return takes
 
     def _reached(self, given: tuple[bool, ...]) -> frozenset[int]:

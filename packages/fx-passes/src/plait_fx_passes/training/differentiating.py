@@ -10,7 +10,7 @@ import torch
 
 from plait_fx_passes.training.again import Again, Before, Cuts
 from plait_fx_passes.training.backwards import Backwards
-from plait_fx_passes.training.freeing import Pattern, keeps_graph
+from plait_fx_passes.training.freeing import Pattern, as_noted, keeps_graph
 from plait_fx_passes.training.higher import Higher
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
@@ -59,15 +59,16 @@ class Differentiator:
         pattern = tuple([each is not None for each in tangents])
         if False in pattern and freeing.asks_for_nothing(state, pattern):
             return (None,) * self._count
-        is_whole = False
+        is_whole, refusal = False, None
         if state.left is None:
             try:
                 held = state.saved_tensors
             except RuntimeError as error:
-                held = self._held_in_part(state, pattern, error)
+                refusal = self._take(state, error)
             is_whole = state.left is None
         if not is_whole:  # or another thread has come first, by now
-            held = freeing.held(state, pattern, needed)
+            held, inputs = self._held_for(state, pattern, inputs, refusal)
+            needed = partial(needed, inputs=inputs)
         for place, n in self._followed:
             if not held[place].requires_grad:
                 check_attached(state, n, place in needed(pattern))
@@ -114,21 +115,43 @@ class Differentiator:
 
     def _held(self, state: Any, pattern: Pattern) -> tuple[torch.Tensor, ...]:
         """What the forward has saved, as far as the backward needs it."""
-        if state.left is not None:
-            return self._freeing.held(state, pattern, self._backwards.needed)
-        try:
-            held: tuple[torch.Tensor, ...] = state.saved_tensors
-        except RuntimeError as error:
-            held = self._held_in_part(state, pattern, error)
-        return held
+        refusal = None
+        if state.left is None:
+            try:
+                held: tuple[torch.Tensor, ...] = state.saved_tensors
+                return held
+            except RuntimeError as error:
+                refusal = self._take(state, error)
+        return self._held_for(state, pattern, None, refusal)[0]
 
-    def _held_in_part(
-        self, state: Any, pattern: Pattern, error: RuntimeError
-    ) -> tuple[torch.Tensor, ...]:
-        """The same where autograd has raised ``error`` for what may not be needed."""
+    def _take(self, state: Any, error: RuntimeError) -> RuntimeError:
+        """Take what is saved where autograd has raised ``error`` for what may not be needed."""
         versions = self._again.versions(_kept(state), self._parts.saved)
-        needed = self._backwards.needed
-        return self._freeing.held_in_part(state, pattern, needed, versions, error)
+        self._freeing.take(state, versions, error)
+        return error
+
+    def _held_for(
+        self,
+        state: Any,
+        pattern: Pattern,
+        inputs: frozenset[int] | None,
+        refusal: RuntimeError | None,
+    ) -> tuple[tuple[torch.Tensor, ...], frozenset[int] | None]:
+        """What is left of what the forward has saved, and the inputs whose gradients that is enough
+        for: of all, or of those that the backward which runs asks for. Raises autograd's own
+        ``refusal``, if there is one, where it is not."""
+        freeing, needed = self._freeing, self._backwards.needed
+        try:
+            return freeing.held(state, pattern, partial(needed, inputs=inputs)), inputs
+        except RuntimeError as error:
+            fewer = freeing.asked(state)
+            fewer = fewer if inputs is None else fewer & inputs
+            left = state.left.held is not None
+            if left and set(needed(pattern, fewer)) < set(needed(pattern, inputs)):
+                return freeing.held(state, pattern, partial(needed, inputs=fewer)), fewer
+            if refusal is None:
+                raise
+            raise as_noted(refusal, error) from None
 
 
 def _kept(state: Any) -> Before:

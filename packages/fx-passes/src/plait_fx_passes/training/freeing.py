@@ -96,18 +96,10 @@ class Freeing:
             check_version(left.held[n], left.versions[n], self._lines[n])
         return left.held
 
-    def held_in_part(
-        self,
-        ctx: Any,
-        pattern: Pattern,
-        needed: Callable[[Pattern], Collection[int]],
-        versions: Sequence[int],
-        error: RuntimeError,
-    ) -> tuple[torch.Tensor, ...]:
-        """The saved tensors, of which autograd gives none, where only such were changed that the
-        backward does not use: in eager they would be those of nodes that do not run. ``versions``
-        are those that they had when they were saved. Raises as :meth:`held`, or autograd's
-        ``error``."""
+    def take(self, ctx: Any, versions: Sequence[int], error: RuntimeError) -> None:
+        """Hold the saved tensors here, where autograd gives none of them since some were changed:
+        in eager those may be of nodes that do not run. ``versions`` are those that they had when
+        they were saved. Raises autograd's ``error`` where that was another."""
         if ctx.left is not None or _CHANGED not in str(error):
             raise error
         try:
@@ -115,12 +107,11 @@ class Freeing:
         except RuntimeError:  # hooks of the caller's have packed them
             raise error from None
         ctx.left = Left(frozenset(), held, tuple(versions))
-        changed = sorted(stale_places(held, versions))
-        if all(pattern) or not set(changed).isdisjoint(needed(pattern)):
-            for place in changed:
-                note_line(error, self._lines[place])
-            raise error
-        return self.held(ctx, pattern, needed)
+
+    def asked(self, ctx: Any) -> frozenset[int]:
+        """The inputs whose gradients the backward that runs asks for."""
+        nodes = enumerate(ctx.next_functions)
+        return frozenset(n for n, (node, _) in nodes if node and _is_wanted(node))
 
     def freed_by(self, ctx: Any, pattern: Pattern) -> frozenset[int]:
         """The steps whose tensors a backward for these tangents frees, as others before it did."""
@@ -195,10 +186,7 @@ class Freeing:
         given = [n for n, is_given in enumerate(pattern) if is_given]
         if not any(self._separable[n] for n in given):
             return self._known.setdefault(pattern, self._flow.run(given, None))
-        wanted = frozenset(
-            n for n, (node, _) in enumerate(ctx.next_functions) if node and _is_wanted(node)
-        )
-        return self._flow.run(given, wanted)
+        return self._flow.run(given, self.asked(ctx))
 
 
 def _taken(saved: Any) -> torch.Tensor:
@@ -261,3 +249,10 @@ def note_line(error: RuntimeError, line: str) -> None:
     """Say at which of the user's lines a tensor stands that was changed since."""
     if line:
         error.add_note(f"What was modified is computed or read at {line}")
+
+
+def as_noted(error: RuntimeError, other: RuntimeError) -> RuntimeError:
+    """The error, with the notes of another."""
+    for note in getattr(other, "__notes__", ()):
+        error.add_note(note)
+    return error

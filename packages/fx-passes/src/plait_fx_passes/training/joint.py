@@ -338,7 +338,10 @@ def _add_tangents(
 
 
 def _tells_apart(
-    gm: fx.GraphModule, outputs: Sequence[object], tangents: Sequence[object], table: InputTable
+    gm: fx.GraphModule,
+    outputs: Sequence[torch.Tensor],
+    tangents: Sequence[_Tangent],
+    table: InputTable,
 ) -> bool:
     """Whether functions of the user's see which gradients are given: then the program runs anew,
     for those that are. Raises AtenTraceError where it writes to inputs that share memory, which it
