@@ -150,6 +150,13 @@ def test_a_launch_is_part_of_the_graph(program):
     assert graphs(compiled) == 1
 
 
+def test_what_a_launch_is_to_fill_is_not_filled_before():
+    compiled = plait.compile(sum_of)
+    check(sum_of, compiled, torch.randn(64), torch.randn(64))
+    (graph,) = plait.report(compiled).graphs
+    assert graph.launches == 2
+
+
 @pytest.mark.parametrize("program", [sum_of, sum_tuned], ids=lambda program: program.__name__)
 def test_one_program_launches_for_all_sizes(program):
     compiled = plait.compile(program, dynamic=True)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from plait_bytecode_tracer import trace
-from plait_bytecode_tracer.kernels.overlaps import may_overlap
 from plait_bytecode_tracer.kernels.writes import UnknownMemoryError, written_parameters
 
 triton = pytest.importorskip("triton")
@@ -96,30 +95,6 @@ def test_a_kernel_without_source_may_write_to_everything():
     space = {}
     exec("def kernel(x, y): pass", space)
     assert written_parameters(space["kernel"]) == {"x", "y"}
-
-
-BASE = torch.arange(120)
-VIEWS = {
-    "all": BASE.view(2, 3, 20),
-    "first of three": BASE.view(2, 3, 20)[:, 0],
-    "second of three": BASE.view(2, 3, 20)[:, 1],
-    "columns": BASE.view(2, 3, 20)[..., ::2],
-    "other columns": BASE.view(2, 3, 20)[..., 1::2],
-    "every third": BASE[::3],
-    "every fifth": BASE[2::5],
-    "the end": BASE[100:],
-    "few": BASE[:100].view(10, 10).t()[3:5],
-    "one": BASE[7],
-    "none": BASE[:0],
-    "repeated": BASE[5].expand(4),
-}
-
-
-@pytest.mark.parametrize("first", VIEWS)
-def test_common_elements_are_found_by_strides(first):
-    for second in VIEWS:
-        common = set(VIEWS[first].flatten().tolist()) & set(VIEWS[second].flatten().tolist())
-        assert may_overlap(VIEWS[first], VIEWS[second]) is bool(common), second
 
 
 def _operators(function, *args):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 from torch import fx
 
 from plait_fx_passes import AtenTraceError, print_aten, to_aten, to_joint, wrap_runtime
-from plait_fx_passes.layouts import may_meet
 
 
 def graph_of(function, *names):
@@ -91,24 +88,6 @@ def test_reading_other_memory_or_element_by_element_is_not(write):
     run(write, mine)
     write(eager)
     torch.testing.assert_close(mine, eager)
-
-
-def test_whether_views_meet_is_decided_exactly():
-    memory = torch.arange(60)
-    views = [
-        memory.as_strided(size, stride, offset)
-        for size in ((), (3,), (2, 3), (3, 2))
-        for stride in itertools.product((0, 1, 2, 5, 6), repeat=len(size))
-        for offset in (0, 1, 4, 7)
-    ]
-    places = [set(view.flatten().tolist()) for view in views]
-    for one, other in itertools.product(range(0, len(views), 3), range(0, len(views), 5)):
-        expected = not places[one].isdisjoint(places[other])
-        assert may_meet(views[one], views[other]) is expected, (views[one], views[other])
-    long = torch.empty(1 << 12, 1 << 13, device="meta")
-    assert not may_meet(long[:, ::2], long[:, 1::2])
-    assert not may_meet(long[:, : 1 << 12], long[:, 1 << 12 :])
-    assert may_meet(long, long.t())
 
 
 def test_views_that_autograd_lets_nobody_use_are_refused():

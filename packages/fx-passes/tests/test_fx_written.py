@@ -32,6 +32,12 @@ def spread(
     return x.cos()
 
 
+@torch.library.custom_op("written_tests::into", mutates_args={"made"})
+def into(made: torch.Tensor, x: torch.Tensor) -> None:
+    calls.append(("into", x.flatten().tolist()))
+    made.copy_(x.sin())
+
+
 spread.register_fake(lambda into, x, other=None, *, scale=2.0: torch.empty_like(x))
 
 library = torch.library.Library("written_tests", "FRAGMENT")
@@ -57,6 +63,20 @@ def through_views(x, a, b):
     return view + 1
 
 
+def views_of_fresh_memory(x, a, b):
+    made = x.new_empty(2, 4)
+    into(made[0], x)
+    into(made.t()[:, 1], a * 2)
+    into(made[0], b)
+    return made + 1
+
+
+def sizes_of_fresh_memory(x, a, b):
+    made = x.new_empty_strided((2, 2), (1, 2), dtype=torch.float64)
+    into(made, x.view(2, 2))
+    return made + 1
+
+
 def own_memory(x, a, b):
     made = x * 2
     collect(made, a)
@@ -71,6 +91,11 @@ PROGRAMS = {
     "returned": returned,
     "views": through_views,
     "own memory": own_memory,
+    "fresh": lambda x, a, b: (made := torch.empty_like(x), into(made, x), made * 2)[-1],
+    "views of fresh memory": views_of_fresh_memory,
+    "sizes of fresh memory": sizes_of_fresh_memory,
+    "halves of one": lambda x, a, b: (spread([a[:2], a[2:]], x[:2]), a * 2)[-1],
+    "columns of one": lambda x, a, b: (spread([a[::2]], x[:2], a[1::2]), a * 2)[-1],
 }
 
 
@@ -95,6 +120,23 @@ def test_the_operator_is_called_with_copies_in_order(name):
     assert torch.equal(fx_passes.wrap_runtime(graph, graph.module())(*found), value)
     assert all(map(torch.equal, found, expected))
     assert calls == in_eager
+
+
+def test_fresh_memory_is_neither_made_nor_copied_before_the_call():
+    def program(x, a, b):
+        made = torch.empty_like(x.view(2, 2).t())
+        into(made, a.view(2, 2))
+        into(made[0], b[:2])
+        return made * 2
+
+    graph = fx_passes.to_aten(captured(program), inputs())
+    graph = fx_passes.run_passes(graph)
+    assert not [node for node in graph.graph.nodes if "empty" in str(node.target)]
+    first, second = [n for n in graph.graph.nodes if fx_passes.is_written_variant(n.target)]
+    assert first.args[:2] == ([2, 2], [1, 2])
+    assert "made_size" not in str(second.target._schema)
+    found = fx_passes.wrap_runtime(graph, graph.module())(*inputs())
+    assert torch.equal(found, program(*inputs()))
 
 
 def test_no_call_is_left_out_moved_or_merged():

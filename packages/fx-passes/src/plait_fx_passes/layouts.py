@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from math import gcd, prod
+from math import prod
 
 import torch
 
 _UNKNOWN_SIZE = 4096
 """Stands for a symbolic size of which nothing is known."""
-
-_TRIES = 2000
-"""After how many sums of strides two tensors count as ones that may meet."""
 
 
 def surely_equal(left: Sequence[int | torch.SymInt], right: Sequence[int | torch.SymInt]) -> bool:
@@ -104,48 +100,3 @@ def span(tensor: torch.Tensor) -> tuple[int, int]:
         (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
     return start, start + reach + 1
-
-
-def may_meet(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether elements of two tensors over one storage may lie at one place; False only where
-    that is certain."""
-    if not left.numel() or not right.numel():
-        return False
-    if left.dtype != right.dtype:
-        return True
-    # At one place lie a[i] and b[j] where sum(i * steps of a) - sum(j * steps of b) is the
-    # distance of their first elements; along equal steps only the difference of i and j counts.
-    least, most = Counter[int](), Counter[int]()
-    for size, step in zip(left.shape, left.stride(), strict=True):
-        most[int(step)] += int(size) - 1
-    for size, step in zip(right.shape, right.stride(), strict=True):
-        least[int(step)] -= int(size) - 1
-    steps = sorted((step for step in {*least, *most} if step), reverse=True)
-    ranges = [(step, least[step], most[step]) for step in steps]
-    distance = int(right.storage_offset()) - int(left.storage_offset())
-    return _is_sum(distance, ranges)
-
-
-def _is_sum(distance: int, ranges: Sequence[tuple[int, int, int]]) -> bool:
-    """Whether the number may be a sum of multiples of steps, each within its least and its most."""
-    rest = [(0, 0, 0)]
-    for step, least, most in reversed(ranges):
-        low, high, common = rest[-1]
-        rest.append((low + least * step, high + most * step, gcd(common, step)))
-    rest.reverse()
-    waiting, tries = [(0, distance)], 0
-    while waiting and tries < _TRIES:
-        tries += 1
-        at, left = waiting.pop()
-        low, high, common = rest[at]
-        if not low <= left <= high or (left % common if common else left):
-            continue
-        if at == len(ranges):
-            return True
-        step, least, most = ranges[at]
-        low, high, _ = rest[at + 1]
-        first, last = max(least, -((high - left) // step)), min(most, (left - low) // step)
-        if last - first > _TRIES:
-            return True
-        waiting += [(at + 1, left - times * step) for times in range(first, last + 1)]
-    return bool(waiting)

@@ -11,7 +11,6 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.kernels.operators import Given, Launch, operator_of
-from plait_bytecode_tracer.kernels.overlaps import may_overlap
 from plait_bytecode_tracer.kernels.writes import (
     UnknownMemoryError,
     python_of,
@@ -28,6 +27,7 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
 )
+from plait_utils.meeting import may_meet
 
 _LARGEST = 1 << 63
 _NUMBERS = {int: "SymInt", float: "float"}
@@ -147,7 +147,7 @@ class _Taken:
         fakes = {n: value.fake for n, value in found if isinstance(value, TensorVariable)}
         for place in self.is_written:
             for other, fake in fakes.items():
-                if other != place and may_overlap(fakes[place], fake):
+                if other != place and _may_meet(fakes[place], fake):
                     text = "a kernel that writes to a tensor that shares memory with another"
                     raise TraceBreakError("GB0002", text)
 
@@ -157,6 +157,15 @@ def _detached(frame: Frame, value: Variable) -> Variable:
         return value
     node, result = frame.state.emit("call_method", "detach", [value], {})
     return frame.state.tensor_result(node, result)
+
+
+def _may_meet(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two fake tensors may have elements in one place."""
+    if first.untyped_storage()._cdata != second.untyped_storage()._cdata:
+        return False
+    geometry = [(*each.shape, *each.stride(), each.storage_offset()) for each in (first, second)]
+    is_known = all(type(number) is int for numbers in geometry for number in numbers)
+    return not is_known or may_meet(first, second)
 
 
 def _grids(

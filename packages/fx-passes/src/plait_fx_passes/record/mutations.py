@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -13,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.errors import AtenTraceError
-from plait_fx_passes.layouts import may_meet, may_overlap, same_strides
+from plait_fx_passes.layouts import may_overlap, same_strides
 from plait_fx_passes.op_info import (
     FunctionalVariant,
     OpInfo,
@@ -25,13 +26,20 @@ from plait_fx_passes.record.aliases import Alias, write
 from plait_fx_passes.record.fakes import fake_result
 from plait_fx_passes.record.viewing import call_view
 from plait_fx_passes.record.writes import note_view_write
-from plait_fx_passes.record.written import returned_by, written_variant
+from plait_fx_passes.record.written import returned_by, sizes_of, written_variant
+from plait_utils.meeting import may_meet
 
 if TYPE_CHECKING:
     from plait_fx_passes.record.recorder import Recorder
 
 aten = torch.ops.aten
 _BY_ELEMENT = frozenset({aten.copy_.default})
+_EMPTY = frozenset(
+    {
+        *(aten.empty.memory_format, aten.empty_like.default, aten.empty_strided.default),
+        *(aten.empty_permuted.default, aten.new_empty.default, aten.new_empty_strided.default),
+    }
+)
 # Their second argument is one number, which they look up before they write.
 _READING_FIRST = frozenset({aten.fill_.Tensor, aten.masked_fill_.Tensor})
 
@@ -175,33 +183,68 @@ def _functional_values(
     recorder: Recorder, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[list[object], list[fx.Node]]:
     """What a mutating operator returns beside what it writes, and the values it writes."""
-    variant = functional_variant(func)
+    variant, fresh = functional_variant(func), dict[str, FakeTensor]()
     if variant is None:
-        variant = _variant_on_copies(recorder, func, args, kwargs)
+        fresh = _fresh(recorder, func, args, kwargs)
+        variant = _variant_on_copies(recorder, func, args, kwargs, fresh)
+    named = variant.arguments(func, args, kwargs)
+    for name, each in fresh.items():
+        del named[name]
+        named |= sizes_of(name, each)
     with recorder:
-        results = variant.op(**variant.arguments(func, args, kwargs))
+        results = variant.op(**named)
     flat = list(results) if isinstance(results, (list, tuple)) else [results]
     written = cast("list[torch.Tensor]", flat[variant.own_results :])
     return flat[: variant.own_results], [recorder.node_of(each) for each in written]
 
 
-def _variant_on_copies(
+def _fresh(
     recorder: Recorder, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+) -> dict[str, FakeTensor]:
+    """The arguments of an operator of a user's that it is to write to and that hold nothing yet."""
+    info, found = op_info(func), dict[str, FakeTensor]()
+    for name, position in zip(info.written, info.positions, strict=True):
+        value = kwargs.get(name)
+        if position is not None and position < len(args):
+            value = args[position]
+        if not isinstance(value, torch.Tensor):
+            continue
+        fake = recorder.fake_for(value)
+        root = storage_root(recorder.node_of(fake))
+        if root.target in _EMPTY and not may_overlap(fake):
+            found[name] = fake
+    return found
+
+
+def _variant_on_copies(
+    recorder: Recorder,
+    func: OpOverload,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    fresh: Mapping[str, FakeTensor],
 ) -> FunctionalVariant:
     """One that is made for the operator, of which torch has none."""
     unread = tuple(map(recorder.unread, args))
     named = {name: recorder.unread(each) for name, each in kwargs.items()}
     groups = list(_written_groups(op_info(func), unread, named))
     targets = [each for group in groups for each in group]
-    storages = {id(recorder.alias_of(each).storage) for each in targets}
-    variant = written_variant(func, tuple(map(len, groups)))
-    if variant is None or len(storages) < len(targets) or any(map(may_overlap, targets)):
+    variant = written_variant(func, tuple(map(len, groups)), fresh)
+    if variant is None or _meet(recorder, targets) or any(map(may_overlap, targets)):
         raise AtenTraceError(
             f"{func} writes to its arguments and has no functional variant",
             where=recorder.where,
             hint="call it outside the compiled function, or pass it as a decomposition",
         )
     return variant
+
+
+def _meet(recorder: Recorder, targets: Sequence[FakeTensor]) -> bool:
+    """Whether two of the tensors may have elements in one place."""
+    aliases = [recorder.alias_of(each) for each in targets]
+    return any(
+        one.storage is other.storage and may_meet(one.value, other.value)
+        for one, other in combinations(aliases, 2)
+    )
 
 
 def _check_cast(

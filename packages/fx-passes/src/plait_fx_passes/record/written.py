@@ -30,19 +30,31 @@ NAMESPACE = "plait_written"
 _ALIASES = re.compile(r"\bTensor\([^)]*\)")
 _PARTLY = "_plait_partly_written"
 _lock = threading.Lock()
+_NOTHING: Mapping[str, torch.Tensor] = {}
+_Fresh = tuple[tuple[str, torch.dtype, torch.device], ...]
+"""The arguments that a variant makes: by name, with the dtype and the device of each."""
 
 
-def written_variant(func: OpOverload, counts: tuple[int, ...]) -> FunctionalVariant | None:
+def written_variant(
+    func: OpOverload, counts: tuple[int, ...], fresh: Mapping[str, torch.Tensor] = _NOTHING
+) -> FunctionalVariant | None:
     """The variant of a mutating operator; None where its results are not only tensors.
 
     ``counts`` says how many tensors each argument holds that is written to: one, none, or those
-    of a list.
+    of a list. ``fresh`` are arguments, by name, that hold nothing yet: the variant takes the size
+    and the strides of each (:func:`sizes_of`), and makes it.
     """
     own = _own_results(func)
     if not sum(counts) or any(str(func._schema.returns[n].type) != "Tensor" for n in own):
         return None
+    made = tuple((name, each.dtype, each.device) for name, each in sorted(fresh.items()))
     with _lock:
-        return FunctionalVariant(_defined(func, counts), len(own))
+        return FunctionalVariant(_defined(func, counts, made), len(own))
+
+
+def sizes_of(name: str, fresh: torch.Tensor) -> dict[str, object]:
+    """What a variant takes in the place of an argument that holds nothing yet."""
+    return {f"{name}_size": list(fresh.shape), f"{name}_stride": list(fresh.stride())}
 
 
 def _own_results(func: OpOverload) -> list[int]:
@@ -116,32 +128,49 @@ def _library() -> torch.library.Library:
     return torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's
 
 
-def _defined(func: OpOverload, counts: tuple[int, ...]) -> OpOverload:
+def _defined(func: OpOverload, counts: tuple[int, ...], fresh: _Fresh) -> OpOverload:
     """The operator, by a name that says all that it depends on."""
     schema = str(func._schema)
     namespace, name = func._schema.name.split("::")
     shape = "_".join(map(str, counts))
     marked = f"{namespace}__{name}__{func._overloadname}__{shape}__{zlib.crc32(schema.encode()):x}"
+    if fresh:
+        kinds = ("_".join(map(str, each)) for each in fresh)
+        marked += "__" + re.sub(r"\W", "_", "__".join(kinds))
     packet = getattr(torch.ops, NAMESPACE)
     if not hasattr(packet, marked):
         taken = _ALIASES.sub("Tensor", schema[schema.index("(") : schema.rindex(" -> ")])
+        for made, _, _ in fresh:
+            sizes = f"SymInt[] {made}_size, SymInt[] {made}_stride"
+            taken = re.sub(rf"\bTensor {made}\b", sizes, taken)
         count = len(_own_results(func)) + sum(counts)
         given = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
         library: Any = _library()  # whose methods torch leaves untyped
         tags = {*func.tags, torch.Tag.nondeterministic_seeded}
         library.define(f"{marked}{taken} -> {given}", tags=tuple(tags))
-        run = _on_copies(namespace, name, func._overloadname)
+        names = [each.name for each in getattr(packet, marked).default._schema.arguments]
+        run = _on_copies(namespace, name, func._overloadname, fresh, names)
         library.impl(marked, run, "CompositeExplicitAutograd")
         torch.library.register_fake(f"{NAMESPACE}::{marked}", run, lib=library)
     return cast(OpOverload, getattr(packet, marked).default)
 
 
-def _on_copies(namespace: str, name: str, overload: str) -> Callable[..., object]:
+def _on_copies(
+    namespace: str, name: str, overload: str, fresh: _Fresh, names: Sequence[str]
+) -> Callable[..., object]:
+    is_made = {each for each, _, _ in fresh}
+
     def run(*args: object, **kwargs: object) -> object:
         func: OpOverload = getattr(getattr(getattr(torch.ops, namespace), name), overload)
         given, named, copies = list(args), dict(kwargs), list[torch.Tensor]()
-        for place, value in _written_arguments(func, args, kwargs):
-            if isinstance(place, int):
+        if fresh:
+            named.update(zip(names, given, strict=False))
+            given.clear()
+            _make(fresh, named)
+        for place, value in [*_written_arguments(func, given, named)]:
+            if place in is_made:
+                copies.append(cast(torch.Tensor, value))
+            elif isinstance(place, int):
                 given[place] = _copied(value, copies)
             else:
                 named[place] = _copied(value, copies)
@@ -162,6 +191,13 @@ def _on_copies(namespace: str, name: str, overload: str) -> Callable[..., object
         return whole[0] if len(whole) == 1 else tuple(whole)
 
     return run
+
+
+def _make(fresh: _Fresh, named: dict[str, object]) -> None:
+    """Make the arguments that hold nothing yet, of the sizes that are in their place."""
+    for name, dtype, device in fresh:
+        size, stride = cast(Any, (named.pop(f"{name}_size"), named.pop(f"{name}_stride")))
+        named[name] = torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
 def _written_arguments(
