@@ -206,17 +206,84 @@ class Product(torch.autograd.Function):
         return of_x, grad
 
 
-def test_a_function_with_a_backward_of_kernels_trains():
-    def program(x, y):
-        return (Product.apply(x.sin(), y) ** 2).sum()
+class Square(torch.autograd.Function):
+    """The square of a tensor times a rate, and what it squares."""
 
-    results = []
+    @staticmethod
+    def forward(ctx, x, rate, size):
+        out, root = torch.empty_like(x), x * rate
+        scaled[(4,)](x, None, out, rate, x.numel(), BLOCK=size, SQUARE=True)
+        ctx.save_for_backward(x, root)
+        ctx.mark_non_differentiable(root)
+        ctx.rate, ctx.n = rate, x.numel()
+        return out, root
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        x, root = ctx.saved_tensors
+        of_x = torch.empty_like(x)
+        added[(4,)](root * grad, root * grad + WEIGHT * 0, of_x, ctx.n, BLOCK=16)
+        return of_x * ctx.rate, None, None
+
+
+class SquareInBackward(torch.autograd.Function):
+    """A square whose backward alone launches a kernel."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        of_x = torch.empty_like(x)
+        added[(4,)](x * grad, x * grad, of_x, x.numel(), BLOCK=16)
+        return of_x
+
+
+WEIGHT = torch.ones(64)
+
+
+def plain(x, y):
+    return (Product.apply(x.sin(), y) ** 2).sum()
+
+
+def twice_the_same(x, y):
+    z = x * y
+    return Product.apply(z, z).sum()
+
+
+def two_results(x, y):
+    out, root = Square.apply(x + y, 0.5, 16)
+    return (out * root).sum()
+
+
+def unused_gradient(x, y):
+    return Product.apply(x, y.detach()).sum() + y.sum()
+
+
+def in_backward_alone(x, y):
+    return (SquareInBackward.apply(x) * y).sum()
+
+
+def gradients_of(function):
+    x, y = torch.linspace(0, 1, 64, requires_grad=True), torch.ones(64, requires_grad=True)
+    loss = function(x, y)
+    loss.backward()
+    return loss.detach(), x.grad, y.grad
+
+
+@pytest.mark.parametrize(
+    "program",
+    [plain, twice_the_same, two_results, unused_gradient, in_backward_alone],
+    ids=lambda each: each.__name__,
+)
+def test_a_function_with_a_backward_of_kernels_trains(program):
     compiled = plait.compile(program)
-    for function in (program, compiled):
-        x, y = torch.linspace(0, 1, 64, requires_grad=True), torch.ones(64, requires_grad=True)
-        function(x, y).backward()
-        results.append((x.grad, y.grad))
-    torch.testing.assert_close(*results)
+    torch.testing.assert_close(gradients_of(compiled), gradients_of(program))
+    assert graphs(compiled) == 2  # forward and backward
+    assert not plait.report(compiled).eager_graphs
 
 
 def test_a_write_to_memory_that_another_argument_has_runs_as_it_is():

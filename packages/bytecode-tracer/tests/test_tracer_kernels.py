@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from plait_bytecode_tracer import trace
-from plait_bytecode_tracer.kernels.writes import UnknownMemoryError, written_parameters
+from plait_bytecode_tracer.kernels.writes import UnknownMemoryError, summary_of
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402  # there is one
@@ -83,18 +83,20 @@ def makes_addresses(x, out):
 )
 def test_what_may_be_written_to_is_found_in_the_source(kernel, written):
     numbers = {"n", "BLOCK"}  # which may be stored
-    assert written_parameters(kernel) - numbers == written
+    summary = summary_of(kernel)
+    assert summary.written - numbers == written
+    assert summary.only_writes is (kernel is not calls_what_it_is_given)
 
 
 def test_addresses_made_of_numbers_are_refused():
     with pytest.raises(UnknownMemoryError):
-        written_parameters(makes_addresses)
+        summary_of(makes_addresses)
 
 
 def test_a_kernel_without_source_may_write_to_everything():
     space = {}
     exec("def kernel(x, y): pass", space)
-    assert written_parameters(space["kernel"]) == {"x", "y"}
+    assert summary_of(space["kernel"]).written == {"x", "y"}
 
 
 def _operators(function, *args):

@@ -14,7 +14,7 @@ from plait_bytecode_tracer.kernels.operators import Given, Launch, operator_of
 from plait_bytecode_tracer.kernels.writes import (
     UnknownMemoryError,
     python_of,
-    written_parameters,
+    summary_of,
 )
 from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.tensors.torch_calls import call_torch
@@ -43,7 +43,7 @@ def launch(
         frame.state.guard_identity(kernel.source, real)
     names = [*real.arg_names[: len(args)]]
     try:
-        written = _written(real)
+        written, only_writes = _written(real)
     except UnknownMemoryError as error:
         raise TraceBreakError("GB0002", "a kernel that makes addresses of numbers") from error
     taken = _Taken(frame, written)
@@ -54,13 +54,20 @@ def launch(
         (chosen, tuple(taken.number(each) for each in sizes))
         for chosen, sizes in _grids(frame, real, grid, bound)
     )
-    operator = operator_of(Launch(real, by_place, by_name, grids, taken.schema()))
-    return call_torch(frame, operator, taken.values(), {})
+    operator = operator_of(Launch(real, by_place, by_name, grids, taken.schema(), only_writes))
+    mutates = frame.state.mutates_tensors
+    found = call_torch(frame, operator, taken.values(), {})
+    if taken.writes_own_memory():
+        frame.state.mutates_tensors = mutates
+        taken.forget_writes()
+    return found
 
 
-def _written(kernel: Any) -> frozenset[str]:
-    """The parameters that a launch writes through: functions that are called before may, too."""
-    found, layer = written_parameters(kernel), kernel
+def _written(kernel: Any) -> tuple[frozenset[str], bool]:
+    """The parameters that a launch writes through, and whether it does nothing else: functions
+    that are called before it may do both."""
+    summary, layer = summary_of(kernel), kernel
+    found = summary.written
     everything = frozenset(kernel.arg_names)
     while layer is not python_of(kernel):
         hooks = [layer.pre_hook] if getattr(layer, "user_defined_pre_hook", False) else []
@@ -68,10 +75,10 @@ def _written(kernel: Any) -> frozenset[str]:
         hooks += getattr(layer, "pre_run_hooks", ())
         hooks += [each.pre_hook for each in getattr(layer, "configs", ()) if each.pre_hook]
         if hooks:
-            return everything
+            return everything, False
         found |= {*getattr(layer, "reset_to_zero", ()), *getattr(layer, "restore_value", ())}
         layer = layer.fn
-    return found & everything
+    return found & everything, summary.only_writes
 
 
 class _Taken:
@@ -141,6 +148,26 @@ class _Taken:
             values = [_detached(self.frame, value) for value in values]
         return values
 
+    def writes_own_memory(self) -> bool:
+        """Whether only tensors are written to that the body of a function has made."""
+        scope = self.frame.state.scope
+        tensors = [value for _, value in self.found if isinstance(value, TensorVariable)]
+        outer = {_storage(each.meta["val"]) for each in scope.free}
+        written = [value for n, (_, value) in enumerate(self.found) if n in self.is_written]
+        given = [each for each in tensors if each.node.graph is not scope.graph]
+        outer |= {_storage(each.fake) for each in given}
+        return scope.parent is not None and all(
+            isinstance(each, TensorVariable) and _storage(each.fake) not in outer
+            for each in written
+        )
+
+    def forget_writes(self) -> None:
+        """Take what is written to for made by now."""
+        for place in self.is_written:
+            value = self.found[place][1]
+            if isinstance(value, TensorVariable):
+                self.frame.state.versions[value.node] = value.fake._version
+
     def _refuse_shared(self) -> None:
         """Break where a tensor has elements in common with one that is written to."""
         found = [(n, value) for n, (_, value) in enumerate(self.found)]
@@ -152,6 +179,11 @@ class _Taken:
                     raise TraceBreakError("GB0002", text)
 
 
+def _storage(value: object) -> int | None:
+    """The identity of a fake tensor's memory."""
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+
+
 def _detached(frame: Frame, value: Variable) -> Variable:
     if not isinstance(value, TensorVariable) or not value.fake.requires_grad:
         return value
@@ -161,7 +193,7 @@ def _detached(frame: Frame, value: Variable) -> Variable:
 
 def _may_meet(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two fake tensors may have elements in one place."""
-    if first.untyped_storage()._cdata != second.untyped_storage()._cdata:
+    if _storage(first) != _storage(second):
         return False
     geometry = [(*each.shape, *each.stride(), each.storage_offset()) for each in (first, second)]
     is_known = all(type(number) is int for numbers in geometry for number in numbers)

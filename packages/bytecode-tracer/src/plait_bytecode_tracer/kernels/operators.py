@@ -19,8 +19,8 @@ from torch._ops import OpOverload
 
 from plait_bytecode_tracer.kernels.writes import python_of
 from plait_utils import dataclass
+from plait_utils.plain_writers import NAMESPACE
 
-NAMESPACE = "plait_kernels"
 Grid = tuple[object, ...]
 _lock = threading.Lock()
 
@@ -42,6 +42,8 @@ class Launch:
     grids: tuple[tuple[tuple[tuple[str, object], ...], Grid], ...]
     """The grid for the values that a configuration gives to parameters; one where there is none."""
     schema: str
+    only_writes: bool
+    """Whether it does nothing but write to tensors: no printing, no checks."""
 
     def run(self, given: Sequence[object]) -> None:
         """Launch the kernel."""
@@ -84,7 +86,7 @@ def operator_of(launch: Launch) -> OpOverload:
     except (OSError, TypeError):
         source = ""
     parts = (function.__module__, function.__qualname__, source, launch.schema)
-    fixed = repr((launch.args, launch.kwargs, launch.grids))
+    fixed = repr((launch.args, launch.kwargs, launch.grids, launch.only_writes))
     digest = hashlib.sha256("\0".join((*parts, fixed)).encode()).hexdigest()[:12]
     with _lock:
         name, count = f"{function.__name__}_{digest}", 0
@@ -103,9 +105,10 @@ def _library() -> torch.library.Library:
 
 
 def _define(name: str, launch: Launch) -> None:
-    """Drawing random numbers is what its tag says: it is not left out, merged or moved."""
+    """One that does more than to write is tagged as random: it is not left out, merged or moved."""
     library: Any = _library()  # whose methods torch leaves untyped
-    library.define(name + launch.schema, tags=(torch.Tag.nondeterministic_seeded,))
+    tags = () if launch.only_writes else (torch.Tag.nondeterministic_seeded,)
+    library.define(name + launch.schema, tags=tags)
 
     def run(*given: object) -> None:
         launch.run(given)

@@ -19,6 +19,8 @@ from plait_utils import dataclass
 
 _WRITERS = ("store", "atomic", "asm", "extern", "copy", "scatter")
 """Parts of names of Triton's functions that may write."""
+_HEARD = ("print", "assert", "breakpoint", "asm", "extern")
+"""Parts of names of those that may do more than to write."""
 _READERS = ("load", "load_tensor_descriptor")
 """What they return is no address."""
 _POINTERS = ("pointer_type", "PointerType")
@@ -31,11 +33,14 @@ class UnknownMemoryError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Summary:
+class Summary:
     """What a function does with its parameters, by their names."""
 
     written: frozenset[str]
+    """Those that it may write through, and numbers that it may store."""
     returned: frozenset[str]
+    only_writes: bool
+    """Whether it does nothing else: it prints nothing, checks nothing, calls nothing unknown."""
 
 
 def python_of(kernel: Any) -> types.FunctionType:
@@ -45,23 +50,20 @@ def python_of(kernel: Any) -> types.FunctionType:
     return kernel
 
 
-def written_parameters(kernel: Any) -> frozenset[str]:
-    """The parameters of a kernel that it may write through, and numbers that it may store.
-
-    Raises UnknownMemoryError where it makes addresses of numbers.
-    """
-    return _summary(python_of(kernel), ()).written
+def summary_of(kernel: Any) -> Summary:
+    """What a kernel does. Raises UnknownMemoryError where it makes addresses of numbers."""
+    return _summary(python_of(kernel), ())
 
 
-def _summary(function: types.FunctionType, callers: tuple[types.FunctionType, ...]) -> _Summary:
+def _summary(function: types.FunctionType, callers: tuple[types.FunctionType, ...]) -> Summary:
     names = frozenset(inspect.signature(function).parameters)
     if function in callers:  # recursion, which Triton refuses
-        return _Summary(names, names)
+        return Summary(names, names, only_writes=False)
     try:
         source = textwrap.dedent(inspect.getsource(function))
         (definition,) = ast.parse(source).body
     except (OSError, TypeError, SyntaxError):
-        return _Summary(names, names)
+        return Summary(names, names, only_writes=False)
     assert isinstance(definition, ast.FunctionDef)
     body = _Body(function, (*callers, function), names)
     return body.read(definition)
@@ -82,13 +84,14 @@ class _Body:
         """The parameters that flow into each variable."""
         self.written: set[str] = set()
         self.returned: set[str] = set()
+        self.only_writes = True
 
-    def read(self, definition: ast.FunctionDef) -> _Summary:
+    def read(self, definition: ast.FunctionDef) -> Summary:
         before = None
         while before != (before := self._found()):
             for statement in definition.body:
                 self._statement(statement)
-        return _Summary(frozenset(self.written), frozenset(self.returned))
+        return Summary(frozenset(self.written), frozenset(self.returned), self.only_writes)
 
     def _found(self) -> tuple[int, int, int]:
         return sum(map(len, self.reached.values())), len(self.written), len(self.returned)
@@ -159,10 +162,11 @@ class _Body:
         elif callee is not None and not _is_of_language(callee):
             return self._inner(node, callee, given)
         else:
-            name = getattr(callee, "__name__", "store")  # a parameter may be any function
+            name = getattr(callee, "__name__", "extern store")  # a parameter may be any function
         _refuse_pointers(name)
         if any(part in name for part in _WRITERS):
             self.written |= given
+        self.only_writes &= not any(part in name for part in _HEARD)
         return _NONE if name in _READERS else given
 
     def _inner(self, node: ast.Call, callee: Any, given: frozenset[str]) -> frozenset[str]:
@@ -172,11 +176,13 @@ class _Body:
         spread |= any(each.arg is None for each in node.keywords)
         if not _is_kernel(callee) or not isinstance(function, types.FunctionType) or spread:
             self.written |= given
+            self.only_writes = False
             return given
         names = list(inspect.signature(function).parameters)
         values = {name: self._value(each) for name, each in zip(names, node.args, strict=False)}
         values |= {str(each.arg): self._value(each.value) for each in node.keywords}
         inner = _summary(function, self.callers)
+        self.only_writes &= inner.only_writes
         self.written |= _NONE.union(*[values.get(name, _NONE) for name in inner.written])
         return _NONE.union(*[values.get(name, _NONE) for name in inner.returned])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,16 +11,23 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.failing import mark_body, require_undone
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.graph.arguments import map_variables
+from plait_bytecode_tracer.kernels.mentions import mentions_kernels
 from plait_bytecode_tracer.objects.containers import hold, plain_value
 from plait_bytecode_tracer.objects.statics import guard_class, static_attribute
 from plait_bytecode_tracer.outside.tensors import guard_requires_grad
-from plait_bytecode_tracer.rules.function_backwards import has_changed_objects, trace_backward
+from plait_bytecode_tracer.rules.function_backwards import (
+    backward_formula,
+    backward_of,
+    has_changed_objects,
+    trace_backward,
+)
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.bodies import result_of
 from plait_bytecode_tracer.tensors.gradients import guard_leaves, guard_no_anomaly, leaf_of
 from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.reach import reach_of
+from plait_bytecode_tracer.tensors.replayed import ReplayedFunction, launches_kernels
 from plait_bytecode_tracer.tensors.scopes import Scope
 from plait_bytecode_tracer.tensors.stand_ins import FunctionCall, StandIn
 from plait_bytecode_tracer.tensors.transforms import AutogradFunction, tensors_in
@@ -111,9 +119,20 @@ def _recorded(
     )
     if changes or "dirty_tensors" in call.context.attributes:
         raise TraceBreakError("GB0002", f"{cls.__name__}.apply, which changes what it is given")
+    if launches_kernels(call.scope.graph) or mentions_kernels(backward_of(cls)):
+        return _replayed(frame, call)
     if not all(isinstance(a, TensorVariable) or _is_plain(a) for a in (*args, *kwargs.values())):
         raise TraceBreakError("GB0009", f"an argument of {cls.__name__}.apply")
     return _call(state, call, kwargs)
+
+
+def _replayed(frame: Frame, call: FunctionCall) -> Variable:
+    """A call of the graphs of a function's forward and backward."""
+    nodes = list(call.scope.graph.nodes)
+    formula = backward_formula(frame, call)
+    module = ReplayedFunction(call, formula, nodes)
+    tensors = [a.fake for a in call.args if isinstance(a, TensorVariable)]
+    return _emit(frame.state, call, module, module.outer, {}, tensors)
 
 
 def _is_plain(value: Variable) -> bool:
@@ -150,18 +169,30 @@ def _scratch_forward(
 
 def _call(state: TraceState, call: FunctionCall, kwargs: dict[str, Variable]) -> Variable:
     args = call.args
-    is_tuple = hold(call.context.attributes["is_tuple"], Known).value
     tensors = [a.fake for a in (*args, *kwargs.values()) if isinstance(a, TensorVariable)]
-    stand_in: Any = StandIn.apply
-    results = state.run("call_function", stand_in, (call, *tensors), {})
     scope = state.scope
-    name = scope.add_module(AutogradFunction(call.cls))
     local = [scope.local(a.node) if isinstance(a, TensorVariable) else _plain(a) for a in args]
     named = {
         key: scope.local(a.node) if isinstance(a, TensorVariable) else _plain(a)
         for key, a in kwargs.items()
     }
-    node = scope.graph.call_module(name, tuple(local), named)
+    return _emit(state, call, AutogradFunction(call.cls), local, named, tensors)
+
+
+def _emit(
+    state: TraceState,
+    call: FunctionCall,
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    tensors: Sequence[torch.Tensor],
+) -> Variable:
+    """A node that calls the module, whose results have the history that the function gives them."""
+    is_tuple = hold(call.context.attributes["is_tuple"], Known).value
+    stand_in: Any = StandIn.apply
+    results = state.run("call_function", stand_in, (call, *tensors), {})
+    name = state.scope.add_module(module)
+    node = state.scope.graph.call_module(name, tuple(args), dict(kwargs))
     state.pace.note_operation()
     state.mark(node)
     mark_body(node, call.scope.graph)

@@ -45,6 +45,13 @@ def trace_backward(frame: Frame, call: FunctionCall, *, create_graph: bool = Fal
         call.given = [_given(item, gradients, call.cls.__name__) for item in items]
 
 
+def backward_formula(frame: Frame, call: FunctionCall) -> Formula:
+    """What the backward of a call computes. Raises TraceBreakError where it does more."""
+    nodes = len(call.scope.graph.nodes)
+    items, gradients = _traced(frame, call, enabled=False)
+    return _formula(call, nodes, items, gradients)
+
+
 def _traced(
     frame: Frame, call: FunctionCall, *, enabled: bool
 ) -> tuple[list[Variable], list[TensorVariable]]:
@@ -102,7 +109,7 @@ def _scratch_backward(
         context.attributes["saved_tensors"] = kept
         guard_class(frame, call.cls, "backward")
         guard_class(frame, call.cls, "vjp")
-        function = _backward_of(call.cls)
+        function = backward_of(call.cls)
         result = frame.call(constant(function), [context, *gradients], {})
         if state.mutates_tensors or state.grad_enabled is not create_graph:
             text = f"the backward of {call.cls.__name__}, which changes tensors in place"
@@ -114,7 +121,8 @@ def _scratch_backward(
         state.scope, state.grad_enabled, state.mutates_tensors = outer, enabled, mutates
 
 
-def _backward_of(cls: type) -> object:
+def backward_of(cls: type) -> object:
+    """The function that computes the gradients of a `torch.autograd.Function`."""
     own = static_attribute(cls, "backward")
     base = static_attribute(torch.autograd.Function, "backward")
     static = static_attribute(cls, "vjp") if own is base else own

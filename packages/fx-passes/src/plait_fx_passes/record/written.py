@@ -3,9 +3,9 @@
 An operator of a user's that says which arguments it writes to becomes one that takes the same
 arguments, calls it with copies of these, and returns its results and then the copies. Such a
 variant is an operator of the namespace ``plait_written``, so a graph calls it as it calls any. It
-is tagged as one that draws random numbers, which the user's may do: it is never left out, taken
-for another, moved before or after one, or run again. Where the operator raises, the error holds
-what it had written by then (:func:`partly_written`).
+is tagged as one that draws random numbers, which the user's may do, so it is never left out, taken
+for another, moved before or after one, or run again, unless it is known to do nothing but write.
+Where the operator raises, the error holds what it had written by then (:func:`partly_written`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from plait_fx_passes.layouts import is_dense
 from plait_fx_passes.op_info import FunctionalVariant, op_info
 from plait_fx_passes.record.journal import Written, journaled
 from plait_utils import dataclass
+from plait_utils.plain_writers import only_writes
 
 NAMESPACE = "plait_written"
 _ALIASES = re.compile(r"\bTensor\([^)]*\)")
@@ -146,7 +147,9 @@ def _defined(func: OpOverload, counts: tuple[int, ...], fresh: _Fresh) -> OpOver
         count = len(_own_results(func)) + sum(counts)
         given = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
         library: Any = _library()  # whose methods torch leaves untyped
-        tags = {*func.tags, torch.Tag.nondeterministic_seeded}
+        tags = set(func.tags)
+        if not only_writes(func):
+            tags.add(torch.Tag.nondeterministic_seeded)
         library.define(f"{marked}{taken} -> {given}", tags=tuple(tags))
         names = [each.name for each in getattr(packet, marked).default._schema.arguments]
         run = _on_copies(namespace, name, func._overloadname, fresh, names)
