@@ -295,6 +295,36 @@ def test_products_and_distances_agree_with_eager(name):
     check_program(program, _matrices(*shapes), tolerance=1e-11)
 
 
+def _all_products(x, a, v):
+    return (
+        *(torch.dot(v, v), torch.vdot(v, v), a @ v, torch.addmv(a @ v, a, v, beta=2, alpha=3)),
+        *(torch.addr(a, a[:, 0], v), a.trace(), torch.linalg.cross(x, x.roll(1))),
+        torch.addbmm(a, x, x.mT.contiguous()),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.complex128, torch.int64, torch.int32, torch.int8], ids=str)
+def test_products_of_complex_numbers_and_integers_are_taken_apart(dtype):
+    x, a, v = (
+        torch.randn(shape, dtype=dtype)
+        if dtype.is_complex
+        else torch.randint(-99, 99, shape).to(dtype)
+        for shape in ((2, 3, 3), (3, 3), (3,))
+    )
+    graph = check_program(_all_products, [x, a, v], tolerance=1e-11)
+    left = {node.target for node in graph.graph.nodes if node.op == "call_function"}
+    apart = {aten.dot, aten.vdot, aten.mv, aten.addmv, aten.addr, aten.trace, aten.linalg_cross}
+    assert not left & {each.default for each in apart | {aten.addbmm}}
+
+
+def test_functions_of_complex_numbers_and_of_integers_are_taken_apart():
+    z, n = torch.randn(3, 4, dtype=torch.complex128), torch.randint(3, 9, (3, 4))
+    check_program(lambda z: (z.logsumexp(1), torch.dist(z, z.flip(0))), [z], tolerance=1e-11)
+    check_program(lambda z: F.pairwise_distance(z, z.flip(0)), [z], tolerance=1e-11)
+    check_program(lambda z: torch.renorm(z, 2, 0, 0.5), [z], tolerance=1e-11)
+    check_program(lambda n: (n.mvlgamma(3), n.logsumexp(1), n.deg2rad(), n.nansum()), [n])
+
+
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", [(5,), (4, 5), (4, 5, 2, 3)], ids=str)
 def test_losses_of_targets_some_of_which_are_ignored(shape, reduction):

@@ -9,7 +9,12 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import rounded_once, unrounded
+from plait_fx_passes.decompositions.precision import (
+    of_all_numbers,
+    of_integers_too,
+    rounded_once,
+    unrounded,
+)
 from plait_fx_passes.record.numbers import is_number
 from plait_fx_passes.record.recorder import Rule
 
@@ -29,6 +34,13 @@ def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
 
 def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
     return x + _times(a, value) / b
+
+
+def _scales(x: Tensor, *factors: float) -> bool:
+    """Whether the products are of the tensor's type: those of integers and floats are not."""
+    return not any(isinstance(factor, float) for factor in factors) or (
+        x.is_floating_point() or x.is_complex()
+    )
 
 
 def _times(x: Tensor, factor: float) -> Tensor:
@@ -105,10 +117,10 @@ def vector_norm(
 
 
 def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> object:
-    if x.numel() == 0 or not x.dtype.is_floating_point:
+    if x.numel() == 0 or not (x.dtype.is_floating_point or x.dtype.is_complex):
         return NotImplemented
     axes = list(dim)
-    largest = x.amax(axes, keepdim=True)
+    largest = (x.real if x.dtype.is_complex else x).amax(axes, keepdim=True)
     # An infinite maximum would give inf - inf.
     shift = torch.where(largest.abs() == math.inf, 0.0, largest)
     summed = torch.exp(x - shift).sum(axes, keepdim=True).log() + shift
@@ -130,9 +142,10 @@ def nansum(
     *,
     dtype: torch.dtype | None = None,
 ) -> object:
-    if not x.dtype.is_floating_point:
+    if x.dtype.is_complex:
         return NotImplemented
-    return aten.sum.dim_IntList(torch.where(x != x, 0.0, x), dim, keepdim, dtype=dtype)
+    known = torch.where(x != x, 0.0, x) if x.dtype.is_floating_point else x
+    return aten.sum.dim_IntList(known, dim, keepdim, dtype=dtype)
 
 
 def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> object:
@@ -159,11 +172,15 @@ def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
-    return (x * y).sum()
+    return (x * y).sum(dtype=x.dtype)
+
+
+def vdot(x: Tensor, y: Tensor) -> Tensor:
+    return dot(x.conj_physical(), y)
 
 
 def mv(x: Tensor, vector: Tensor) -> object:
-    return (x * vector).sum(-1) if x.numel() else NotImplemented
+    return (x * vector).sum(-1, dtype=x.dtype) if x.numel() else NotImplemented
 
 
 def addmv(
@@ -171,12 +188,14 @@ def addmv(
 ) -> object:
     if not matrix.numel() or beta == 0:  # then NaN in `x` is not to be seen
         return NotImplemented
-    return _times(x, beta) + _times((matrix * vector).sum(-1), alpha)
+    if not _scales(x, beta, alpha):
+        return NotImplemented
+    return _times(x, beta) + _times((matrix * vector).sum(-1, dtype=x.dtype), alpha)
 
 
 def addr(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> object:
-    if not x.dtype == a.dtype == b.dtype:  # the kernel promotes numbers as tensors
-        return NotImplemented
+    if not x.dtype == a.dtype == b.dtype or not _scales(x, beta, alpha):
+        return NotImplemented  # the kernel promotes numbers as tensors
     outer = _times(a, alpha).unsqueeze(-1) * b
     if not is_number(beta) and beta == 0:  # then NaN in `x` is not to be seen
         return outer
@@ -246,25 +265,25 @@ TABLE: dict[OpOverload, Rule] = {
     aten.masked_fill.Scalar: masked_fill,
     aten.masked_fill.Tensor: masked_fill_tensor,
     aten.std.correction: rounded_once(std),
-    aten.std_mean.correction: rounded_once(std_mean),
+    aten.std_mean.correction: of_all_numbers(std_mean),
     aten.linalg_vector_norm.default: unrounded(vector_norm),
-    aten.logsumexp.default: logsumexp,
+    aten.logsumexp.default: of_integers_too(logsumexp),
     aten.max.default: largest,
     aten.min.default: smallest,
     aten.nansum.default: nansum,
     aten.aminmax.default: aminmax,
     aten.count_nonzero.dim_IntList: count_nonzero,
     aten.count_nonzero.default: count_all_nonzero,
-    aten.dist.default: rounded_once(dist),
-    aten.dot.default: rounded_once(dot),
-    aten.vdot.default: rounded_once(dot),
-    aten.mv.default: rounded_once(mv),
-    aten.addmv.default: rounded_once(addmv),
-    aten.addr.default: rounded_once(addr),
-    aten.trace.default: rounded_once(trace),
-    aten.special_entr.default: rounded_once(entr),
-    aten.rad2deg.default: rounded_once(degrees),
-    aten.deg2rad.default: rounded_once(radians),
+    aten.dist.default: of_all_numbers(dist),
+    aten.dot.default: of_all_numbers(dot),
+    aten.vdot.default: of_all_numbers(vdot),
+    aten.mv.default: of_all_numbers(mv),
+    aten.addmv.default: of_all_numbers(addmv),
+    aten.addr.default: of_all_numbers(addr),
+    aten.trace.default: of_all_numbers(trace),
+    aten.special_entr.default: of_integers_too(rounded_once(entr)),
+    aten.rad2deg.default: of_integers_too(rounded_once(degrees)),
+    aten.deg2rad.default: of_integers_too(rounded_once(radians)),
     aten.celu.default: celu,
     aten.ldexp.Tensor: ldexp,
     aten.nan_to_num.default: nan_to_num,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import rounded_once
+from plait_fx_passes.decompositions.precision import of_complex_numbers_too
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -63,7 +63,7 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> object:
 
 
 TABLE: dict[OpOverload, Rule] = {
-    op: rounded_once(rule)
+    op: of_complex_numbers_too(rule)
     for op, rule in (
         (aten.norm.Scalar, norm),
         (aten.norm.ScalarOpt_dim, norm_along),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
 
 import torch
@@ -44,6 +45,43 @@ def rounded_once(rule: Rule) -> Rule:
         return tree_map_only(Tensor, lambda each: _narrowed(each, narrow), found)
 
     return checked
+
+
+def of_all_numbers(rule: Rule) -> Rule:
+    """As `rounded_once`, and takes integers and complex numbers of one type."""
+    return _also(lambda x: x.dtype is not torch.bool, rule)
+
+
+def of_complex_numbers_too(rule: Rule) -> Rule:
+    """As `rounded_once`, and takes complex numbers of one type."""
+    return _also(torch.Tensor.is_complex, rule)
+
+
+def _also(takes: Callable[[Tensor], bool], rule: Rule) -> Rule:
+    of_floats = rounded_once(rule)
+
+    @wraps(rule)
+    def checked(x: Tensor, *args: object, **kwargs: object) -> object:
+        if x.is_floating_point():
+            return of_floats(x, *args, **kwargs)
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        if not takes(x) or any(each.dtype != x.dtype for each in tensors):
+            return NotImplemented
+        return rule(x, *args, **kwargs)
+
+    return checked
+
+
+def of_integers_too(rule: Rule) -> Rule:
+    """Of integers and bools as floats of the default type, which eager promotes them to."""
+
+    @wraps(rule)
+    def promoted(x: Tensor, *args: object, **kwargs: object) -> object:
+        if not (x.is_floating_point() or x.is_complex()):
+            x = x.to(torch.get_default_dtype())
+        return rule(x, *args, **kwargs)
+
+    return promoted
 
 
 def wide(x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import rounded_once
+from plait_fx_passes.decompositions.precision import of_all_numbers, of_integers_too, rounded_once
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -70,7 +70,7 @@ def block_diag(tensors: Sequence[Tensor]) -> object:
     matrices = [tensor.reshape(1, 1) if not tensor.dim() else tensor for tensor in tensors]
     matrices = [matrix if matrix.dim() == 2 else matrix.unsqueeze(0) for matrix in matrices]
     alike = all(matrix.dtype == matrices[0].dtype for matrix in matrices)
-    if not alike or matrices[0].dtype.is_complex or len(matrices) > 16:
+    if not alike or len(matrices) > 16:
         return NotImplemented
     wide, start, rows = sum(matrix.shape[1] for matrix in matrices), 0, []
     for matrix in matrices:
@@ -91,13 +91,13 @@ def is_among(
 
 
 TABLE: dict[OpOverload, Rule] = {
+    aten.mvlgamma.default: of_integers_too(rounded_once(mvlgamma)),
+    aten.linalg_cross.default: of_all_numbers(cross),
+    aten.addbmm.default: of_all_numbers(addbmm),
     **{
         op: rounded_once(rule)
         for op, rule in (
-            (aten.linalg_cross.default, cross),
-            (aten.addbmm.default, addbmm),
             (aten._trilinear.default, trilinear),
-            (aten.mvlgamma.default, mvlgamma),
             (aten.native_dropout_backward.default, dropout_backward),
         )
     },

@@ -24,8 +24,7 @@ def _inside(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
 
 def _fits(x: Tensor, mask: Tensor, indices: Sequence[Tensor | None]) -> bool:
     kinds = {index.dtype for index in indices if index is not None}
-    is_real = not x.is_complex() and mask.dtype is torch.bool
-    return is_real and bool(x.numel()) and kinds <= {torch.int64, torch.int32}
+    return mask.dtype is torch.bool and bool(x.numel()) and kinds <= {torch.int64, torch.int32}
 
 
 def masked_index(x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: float) -> object:

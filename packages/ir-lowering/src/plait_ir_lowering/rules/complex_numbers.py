@@ -1,29 +1,17 @@
 """Arithmetic of complex numbers, as that of their real and imaginary parts.
 
-Formulas are those of ATen's vectors. What has none here, a rule declines: ATen computes it.
+Formulas are ATen's, so that infinities and zeros become what they are in eager.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from plait_ir_lowering.ir.ops import TypeMismatchError
 from plait_ir_lowering.ir.values import Op, Value, part
 from plait_ir_lowering.rules.formulas import add, div, is_equal, mul, neg, number, sub, where
 
 Parts: TypeAlias = tuple[Value, Value]
-
-
-def op(name: str, args: Sequence[Value]) -> Value:
-    """An operation on numbers of any kind. Raises TypeMismatchError for one that is not defined."""
-    if not any(arg.dtype.kind == "complex" for arg in args):
-        return Op(name, args)
-    formula = _FORMULAS.get(name)
-    if formula is None:
-        raise TypeMismatchError(f"{name} of complex numbers is not written with their parts")
-    return formula(*args)
 
 
 def parts(value: Value) -> Parts:
@@ -59,37 +47,65 @@ def polar(size: Value, turn: Value) -> Value:
     return pair(mul(size, Op("cos", [turn])), mul(size, Op("sin", [turn])))
 
 
-def _by_parts(name: str) -> Callable[..., Value]:
-    def compute(*operands: Value) -> Value:
-        reals, imaginaries = zip(*map(parts, operands), strict=True)
-        return pair(Op(name, reals), Op(name, imaginaries))
-
-    return compute
+def is_finite(value: Value) -> Value:
+    """Whether a real number is neither an infinity nor NaN."""
+    return Op("lt", [Op("abs", [value]), number(value, math.inf)])
 
 
-def _product(x: Value, y: Value) -> Value:
+def both(a: Value, b: Value) -> Value:
+    return Op("logical_and", [a, b])
+
+
+def negative(value: Value) -> Value:
+    real, imaginary = parts(value)
+    return pair(neg(real), neg(imaginary))
+
+
+def total(x: Value, y: Value) -> Value:
+    (a, b), (c, d) = parts(x), parts(y)
+    return pair(add(a, c), add(b, d))
+
+
+def difference(x: Value, y: Value) -> Value:
+    (a, b), (c, d) = parts(x), parts(y)
+    return pair(sub(a, c), sub(b, d))
+
+
+def product(x: Value, y: Value) -> Value:
     (a, b), (c, d) = parts(x), parts(y)
     return pair(sub(mul(a, c), mul(b, d)), add(mul(a, d), mul(b, c)))
 
 
-def _quotient(x: Value, y: Value) -> Value:
-    """Both scaled by the larger part of the divisor, so that no square overflows."""
+def scaled(x: Value, factor: float) -> Value:
+    """The number times a real one."""
+    real, imaginary = parts(x)
+    return pair(mul(real, number(real, factor)), mul(imaginary, number(real, factor)))
+
+
+def quotient(x: Value, y: Value) -> Value:
+    """By R. L. Smith's algorithm (Communications of the ACM 5, 1962): no square overflows."""
     (a, b), (c, d) = parts(x), parts(y)
-    scale = Op("maximum", [Op("abs", [c]), Op("abs", [d])])
-    a, b, c, d = (div(each, scale) for each in (a, b, c, d))
-    below = add(mul(c, c), mul(d, d))
+    is_wide = Op("ge", [Op("abs", [c]), Op("abs", [d])])
+    large, small = where(is_wide, c, d), where(is_wide, d, c)
+    ratio = div(small, large)
+    scale = div(number(c, 1), add(large, mul(small, ratio)))
+    crossed = (where(is_wide, b, a), where(is_wide, a, b))
+    real = mul(add(mul(crossed[0], ratio), crossed[1]), scale)
+    turned = (where(is_wide, neg(a), b), where(is_wide, b, neg(a)))
+    imaginary = mul(add(mul(turned[0], ratio), turned[1]), scale)
+    by_zero = both(is_equal(c, 0), is_equal(d, 0))
     return pair(
-        div(add(mul(a, c), mul(b, d)), below),
-        div(sub(mul(b, c), mul(a, d)), below),
+        where(by_zero, div(a, Op("abs", [c])), real),
+        where(by_zero, div(b, Op("abs", [d])), imaginary),
     )
 
 
-def _reciprocal(x: Value) -> Value:
+def reciprocal(x: Value) -> Value:
     real, _ = parts(x)
-    return _quotient(pair(number(real, 1), number(real, 0)), x)
+    return quotient(pair(number(real, 1), number(real, 0)), x)
 
 
-def _sign(x: Value) -> Value:
+def direction(x: Value) -> Value:
     """The number of magnitude 1 in the same direction; 0 of 0."""
     real, imaginary = parts(x)
     size = magnitude(x)
@@ -101,103 +117,10 @@ def _sign(x: Value) -> Value:
     )
 
 
-def _exponential(x: Value) -> Value:
-    real, imaginary = parts(x)
-    return polar(Op("exp", [real]), imaginary)
-
-
-def _logarithm(base: float) -> Callable[[Value], Value]:
-    def compute(x: Value) -> Value:
-        real, imaginary = Op("log", [magnitude(x)]), angle(x)
-        if base == math.e:
-            return pair(real, imaginary)
-        scale = number(real, 1 / math.log(base))
-        return pair(mul(real, scale), mul(imaginary, scale))
-
-    return compute
-
-
-def _square_root(x: Value) -> Value:
-    """The one with a real part that is not negative; the larger part first, without differences."""
-    real, imaginary = parts(x)
-    half = mul(add(magnitude(x), Op("abs", [real])), number(real, 0.5))
-    large = Op("sqrt", [half])
-    small = div(mul(imaginary, number(real, 0.5)), large)
-    small = where(is_equal(large, 0), imaginary, small)
-    is_left = Op("lt", [real, number(real, 0)])
-    return pair(
-        where(is_left, Op("abs", [small]), large),
-        where(is_left, Op("copysign", [large, imaginary]), small),
-    )
-
-
-def _sine(x: Value) -> Value:
-    real, imaginary = parts(x)
-    return pair(
-        mul(Op("sin", [real]), Op("cosh", [imaginary])),
-        mul(Op("cos", [real]), Op("sinh", [imaginary])),
-    )
-
-
-def _cosine(x: Value) -> Value:
-    real, imaginary = parts(x)
-    return pair(
-        mul(Op("cos", [real]), Op("cosh", [imaginary])),
-        neg(mul(Op("sin", [real]), Op("sinh", [imaginary]))),
-    )
-
-
-def _hyperbolic_sine(x: Value) -> Value:
-    real, imaginary = parts(x)
-    return pair(
-        mul(Op("sinh", [real]), Op("cos", [imaginary])),
-        mul(Op("cosh", [real]), Op("sin", [imaginary])),
-    )
-
-
-def _hyperbolic_cosine(x: Value) -> Value:
-    real, imaginary = parts(x)
-    return pair(
-        mul(Op("cosh", [real]), Op("cos", [imaginary])),
-        mul(Op("sinh", [real]), Op("sin", [imaginary])),
-    )
-
-
-def _sigmoid(x: Value) -> Value:
-    real, imaginary = parts(x)
-    powers = parts(_exponential(pair(neg(real), neg(imaginary))))
-    return _reciprocal(pair(add(powers[0], number(real, 1)), powers[1]))
-
-
-def _equal(x: Value, y: Value) -> Value:
+def equal(x: Value, y: Value) -> Value:
     (a, b), (c, d) = parts(x), parts(y)
-    return Op("logical_and", [Op("eq", [a, c]), Op("eq", [b, d])])
+    return both(Op("eq", [a, c]), Op("eq", [b, d]))
 
 
-def _unequal(x: Value, y: Value) -> Value:
-    return Op("logical_not", [_equal(x, y)])
-
-
-_FORMULAS: dict[str, Callable[..., Value]] = {
-    **{name: _by_parts(name) for name in ("add", "sub", "neg")},
-    "mul": _product,
-    "div": _quotient,
-    "reciprocal": _reciprocal,
-    "square": lambda x: _product(x, x),
-    "abs": magnitude,
-    "sign": _sign,
-    "exp": _exponential,
-    "log": _logarithm(math.e),
-    "log2": _logarithm(2),
-    "log10": _logarithm(10),
-    "sqrt": _square_root,
-    "rsqrt": lambda x: _reciprocal(_square_root(x)),
-    "sin": _sine,
-    "cos": _cosine,
-    "sinh": _hyperbolic_sine,
-    "cosh": _hyperbolic_cosine,
-    "sigmoid": _sigmoid,
-    "eq": _equal,
-    "ne": _unequal,
-}
-"""Of the operations that loops compute with real numbers."""
+def unequal(x: Value, y: Value) -> Value:
+    return Op("logical_not", [equal(x, y)])

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from math import prod
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
+from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.index import IndexExpr, Var, as_index
-from plait_ir_lowering.ir.ops import ReductionKind
+from plait_ir_lowering.ir.ops import PARTS, ReductionKind
 from plait_ir_lowering.ir.values import IndexValue, Masked, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.complex_formulas import op
+from plait_ir_lowering.rules.complex_numbers import pair, parts
 from plait_ir_lowering.rules.gathering import integer, nothing
-from plait_ir_lowering.rules.reductions import accumulation_dtype
+from plait_ir_lowering.rules.reductions import products_dtype
 from plait_ir_lowering.rules.windows import Span, numbers_of, result_dims
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
@@ -33,7 +36,7 @@ def convolution(
     groups: int,
 ) -> Lowered:
     rank = len(weight.dims) - 2
-    if not x.dtype.is_float or x.dtype is not weight.dtype or len(x.dims) != rank + 2:
+    if x.dtype is DType.bool_ or x.dtype is not weight.dtype or len(x.dims) != rank + 2:
         return None
     if not ctx.result.numel():
         return nothing(ctx)
@@ -59,10 +62,12 @@ def convolution(
         places.append(span.place(0))
         checks += span.checks(span.place(0))
     element = _element(x, weight, dims, reduced, places, checks, groups, transposed)
-    total = ctx.combined(dims, reduced, ReductionKind.SUM, element, "sum")
-    value = total.at([dim.expr for dim in dims])
+    terms = parts(element) if element.dtype in PARTS else (element,)
+    totals = [ctx.combined(dims, reduced, ReductionKind.SUM, each, "sum") for each in terms]
+    sums = [total.at([dim.expr for dim in dims]) for total in totals]
+    value = pair(*sums) if element.dtype in PARTS else sums[0]
     if bias is not None:
-        value = Op("add", [value, cast(bias.at([dims[1].expr]), value.dtype)])
+        value = op("add", [value, cast(bias.at([dims[1].expr]), value.dtype)])
     return ctx.pointwise(dims, value)
 
 
@@ -77,7 +82,7 @@ def _element(
     transposed: bool,
 ) -> Value:
     """A tap times the element under it, which may be one of the padding's zeros."""
-    wide = accumulation_dtype(x.dtype)
+    wide = products_dtype(x.dtype)
     taps = [var.expr for var in reduced[1:]]
     channel, inside = dims[1].expr, reduced[0].expr
     count = reduced[0].extent
@@ -94,4 +99,4 @@ def _element(
         mask = check if mask is None else Op("logical_and", [mask, check])
     if mask is not None:
         found = Masked(mask, found, constant(0, x.dtype))
-    return Op("mul", [cast(found, wide), cast(tap, wide)])
+    return op("mul", [cast(found, wide), cast(tap, wide)])

@@ -11,7 +11,7 @@ from plait_ir_lowering.context import LoweringContext, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
-from plait_ir_lowering.rules.complex_numbers import op
+from plait_ir_lowering.rules.complex_formulas import op
 from plait_ir_lowering.rules.elementwise import elementwise, through
 from plait_ir_lowering.tensors import TensorExpr
 

@@ -14,7 +14,7 @@ from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ScatterKind
 from plait_ir_lowering.ir.values import Masked, Op, Value, carried
 from plait_ir_lowering.registry import Lowered, lowers
-from plait_ir_lowering.rules.complex_numbers import op
+from plait_ir_lowering.rules.complex_formulas import op
 from plait_ir_lowering.rules.gathering import checked_index, gathered, readable
 from plait_ir_lowering.rules.scattering import (
     Writes,

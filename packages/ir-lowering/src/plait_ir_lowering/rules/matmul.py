@@ -10,13 +10,15 @@ from torch import fx
 from torch._ops import OpOverload
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
+from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import ExternCall, TensorRef
 from plait_ir_lowering.ir.index import Var
 from plait_ir_lowering.ir.index_queries import product
-from plait_ir_lowering.ir.ops import ReductionKind
-from plait_ir_lowering.ir.values import Op, Value
+from plait_ir_lowering.ir.ops import PARTS, ReductionKind
+from plait_ir_lowering.ir.values import Value
 from plait_ir_lowering.registry import Lowered, kind_of, lowers, rule_of
-from plait_ir_lowering.rules.reductions import accumulation_dtype
+from plait_ir_lowering.rules.complex_formulas import op
+from plait_ir_lowering.rules.reductions import complex_sum, products_dtype
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 
@@ -34,8 +36,17 @@ def _ref(ctx: LoweringContext, x: TensorExpr, position: int) -> TensorRef:
 
 def _is_small(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> bool:
     work = product([*a.shape, b.shape[-1]])
-    small = work.is_constant and work.constant <= ctx.options.small_matmul_work
-    return a.dtype.is_float and small
+    return work.is_constant and work.constant <= ctx.options.small_matmul_work
+
+
+def _multiplies(a: TensorExpr) -> bool:
+    """Whether ATen multiplies matrices of such elements, and does not raise."""
+    return a.dtype is not DType.bool_
+
+
+def _scales(a: TensorExpr, *factors: Any) -> bool:
+    """Whether they multiply the elements as they are: integers by integers alone."""
+    return not a.dtype.is_integer or all(type(factor) is int for factor in factors)
 
 
 def _product(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> TensorExpr:
@@ -43,12 +54,14 @@ def _product(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> TensorExpr:
     batch = a.shape[:-2]
     dims = dimensions([*batch, a.shape[-2], b.shape[-1]])
     inner = Var("r0", a.shape[-1])
-    wide = accumulation_dtype(a.dtype)
+    wide = products_dtype(a.dtype)
     lead = [dim.expr for dim in dims[: len(batch)]]
     row, column = dims[-2].expr, dims[-1].expr
     left = cast(a.at([*lead, row, inner.expr]), wide)
     right = cast(b.at([*lead, inner.expr, column]), wide)
-    terms = TensorExpr((*dims, inner), Op("mul", [left, right]))
+    terms = TensorExpr((*dims, inner), op("mul", [left, right]))
+    if wide in PARTS:
+        return complex_sum(ctx, terms, [len(dims)], False)
     return ctx.reduce(terms, [len(dims)], ReductionKind.SUM, keepdim=False, name="product")
 
 
@@ -64,7 +77,7 @@ def _call(ctx: LoweringContext, op: str, args: tuple[Any, ...]) -> TensorExpr:
 
 @lowers("mm", kind="external call, loops if small")
 def mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
-    if a.dtype is not b.dtype:
+    if a.dtype is not b.dtype or not _multiplies(a):
         return None  # an error, which ATen raises
     if _is_small(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b))
@@ -73,7 +86,7 @@ def mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
 
 @lowers("bmm", kind="external call, loops if small")
 def bmm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
-    if a.dtype is not b.dtype:
+    if a.dtype is not b.dtype or not _multiplies(a):
         return None
     if _is_small(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b))
@@ -85,13 +98,13 @@ def _adding(bias: TensorExpr, beta: Any, alpha: Any) -> Callable[[Value, Sequenc
 
     def add_bias(value: Value, dims: Sequence[Var]) -> Value:
         places = [dim.expr for dim in dims]
-        scaled = value if alpha == 1 else Op("mul", [value, constant(alpha, value.dtype)])
+        scaled = value if alpha == 1 else op("mul", [value, constant(alpha, value.dtype)])
         if beta == 0:
             return scaled
         addend: Value = cast(bias.broadcast_at(places), value.dtype)
         if beta != 1:
-            addend = Op("mul", [addend, constant(beta, value.dtype)])
-        return Op("add", [scaled, addend])
+            addend = op("mul", [addend, constant(beta, value.dtype)])
+        return op("add", [scaled, addend])
 
     return add_bias
 
@@ -100,7 +113,9 @@ def _adding(bias: TensorExpr, beta: Any, alpha: Any) -> Callable[[Value, Sequenc
 def addmm(
     ctx: LoweringContext, bias: TensorExpr, a: TensorExpr, b: TensorExpr, beta: Any, alpha: Any
 ) -> Lowered:
-    if not a.dtype.is_float or not a.dtype is b.dtype is bias.dtype:
+    if not _multiplies(a) or not a.dtype is b.dtype is bias.dtype:
+        return None
+    if not _scales(a, beta, alpha):
         return None
     if _is_small(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b), _adding(bias, beta, alpha))
@@ -142,7 +157,9 @@ def _kind(node: fx.Node) -> str:
 def baddbmm(
     ctx: LoweringContext, x: TensorExpr, a: TensorExpr, b: TensorExpr, beta: Any, alpha: Any
 ) -> Lowered:
-    if not a.dtype.is_float or not a.dtype is b.dtype is x.dtype:
+    if not _multiplies(a) or not a.dtype is b.dtype is x.dtype:
+        return None
+    if not _scales(a, beta, alpha):
         return None
     if _is_small(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b), _adding(x, beta, alpha))

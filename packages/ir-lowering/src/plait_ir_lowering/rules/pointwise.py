@@ -14,7 +14,8 @@ from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.ops import PARTS
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, Rule, find_overload, lowers
-from plait_ir_lowering.rules.complex_numbers import op, parts
+from plait_ir_lowering.rules.complex_formulas import op
+from plait_ir_lowering.rules.complex_numbers import parts
 from plait_ir_lowering.rules.elementwise import elementwise, operand_values, through
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 
@@ -184,7 +185,7 @@ def pow_scalar(ctx: LoweringContext, x: TensorExpr, exponent: Any) -> Lowered:
 
     def compute(a: Value, b: Value) -> Value:
         if a.dtype in PARTS:
-            return _power_of_pairs(a, exponent)
+            return _power_of_pairs(a, b, exponent)
         if exponent == 2:
             return op("mul", [a, a])
         if x.dtype is DType.f16:
@@ -206,9 +207,13 @@ def pow_scalar(ctx: LoweringContext, x: TensorExpr, exponent: Any) -> Lowered:
     return elementwise(ctx, [x, exponent], compute, narrow_scalars=True, by_parts=True)
 
 
-def _power_of_pairs(base: Value, exponent: Any) -> Value:
+def _power_of_pairs(base: Value, power: Value, exponent: Any) -> Value:
     square = op("mul", [base, base])
     match exponent:
+        case 0:
+            return constant(1, base.dtype)
+        case 1:
+            return base
         case 2:
             return square
         case 3:
@@ -217,7 +222,7 @@ def _power_of_pairs(base: Value, exponent: Any) -> Value:
             return op("sqrt" if exponent > 0 else "rsqrt", [base])
         case -1 | -2:
             return op("reciprocal", [base if exponent == -1 else square])
-    return op("pow", [base])
+    return op("pow", [base, power])
 
 
 def _power_of_each_call(base: Value, exponent: Value) -> Value:
@@ -231,7 +236,12 @@ def _power_of_each_call(base: Value, exponent: Value) -> Value:
 
 @lowers("pow.Tensor_Tensor", "pow.Scalar")
 def pow_tensor(ctx: LoweringContext, x: Any, y: Any) -> Lowered:
-    return elementwise(ctx, [x, y], lambda a, b: Op("pow", [a, b]), narrow_scalars=True)
+    def compute(a: Value, b: Value) -> Value:
+        if a.dtype in PARTS and not isinstance(x, TensorExpr) and x == 1:
+            return a
+        return op("pow", [a, b])
+
+    return elementwise(ctx, [x, y], compute, narrow_scalars=True, by_parts=True)
 
 
 @lowers("isnan")
@@ -330,7 +340,9 @@ def lerp(ctx: LoweringContext, x: Any, y: Any, weight: Any) -> Lowered:
     return elementwise(ctx, [x, y, weight], compute, by_parts=True)
 
 
-def _activation(name: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+def _activation(
+    name: str, *, by_parts: bool = False
+) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
     """Register a function of the promoted operand and the op's scalar arguments."""
 
     def register(compute: Callable[..., Value]) -> Callable[..., Value]:
@@ -339,7 +351,7 @@ def _activation(name: str) -> Callable[[Callable[..., Value]], Callable[..., Val
         def unary(ctx: LoweringContext, x: TensorExpr, *scalars: Any) -> Lowered:
             if x.dtype is DType.bool_:
                 return None  # an error, which ATen raises
-            return elementwise(ctx, [x], lambda a: compute(a, *scalars))
+            return elementwise(ctx, [x], lambda a: compute(a, *scalars), by_parts=by_parts)
 
         rule = unary
         if arity == 1:
@@ -374,9 +386,9 @@ def gelu(a: Value, approximate: str = "none") -> Value:
     return Op("mul", [half, Op("add", [_number(a, 1), bent])])
 
 
-@_activation("silu")
+@_activation("silu", by_parts=True)
 def silu(a: Value) -> Value:
-    return Op("div", [a, Op("add", [_number(a, 1), Op("exp", [Op("neg", [a])])])])
+    return op("div", [a, op("add", [_number(a, 1), op("exp", [op("neg", [a])])])])
 
 
 @_activation("leaky_relu")

@@ -36,6 +36,11 @@ def accumulation_dtype(dtype: DType) -> DType:
     return DType.f32 if dtype.is_reduced_precision else dtype
 
 
+def products_dtype(dtype: DType) -> DType:
+    """What products are added in; integers in i64, whose low bits are those of narrower sums."""
+    return DType.i64 if dtype.is_integer else accumulation_dtype(dtype)
+
+
 def count(x: TensorExpr, axes: Sequence[int]) -> int | IndexExpr:
     """How many elements each result combines; where that is not a number, it is above 0.
 
@@ -70,12 +75,12 @@ def sum_dims(
     wide = accumulation_dtype(result)
     along = axes_of(axes, len(x.dims))
     if wide in PARTS:
-        return finish(ctx, _complex_sum(ctx, cast_elements(x, wide), along, keepdim))
+        return finish(ctx, complex_sum(ctx, cast_elements(x, wide), along, keepdim))
     total = ctx.reduce(x, along, ReductionKind.SUM, keepdim=keepdim, name="sum", dtype=wide)
     return total if wide is result else finish(ctx, total)
 
 
-def _complex_sum(
+def complex_sum(
     ctx: LoweringContext, x: TensorExpr, along: Sequence[int], keepdim: bool
 ) -> TensorExpr:
     """The sums of the parts, as complex numbers: an expression, not a buffer."""
@@ -104,7 +109,7 @@ def mean_dims(
     wide = accumulation_dtype(ctx.dtype_of(ctx.result))
     along = axes_of(axes, len(x.dims))
     if wide in PARTS:
-        total = _complex_sum(ctx, cast_elements(x, wide), along, keepdim)
+        total = complex_sum(ctx, cast_elements(x, wide), along, keepdim)
         length = constant(count(x, along), PARTS[wide])
         return finish(ctx, total, lambda value: pair(*(div(each, length) for each in parts(value))))
     total = ctx.reduce(x, along, ReductionKind.SUM, keepdim=keepdim, name="sum", dtype=wide)
@@ -121,9 +126,9 @@ def mean_all(ctx: LoweringContext, x: TensorExpr, dtype: torch.dtype | None) -> 
 def prod_dim(
     ctx: LoweringContext, x: TensorExpr, axis: int, keepdim: bool, dtype: torch.dtype | None
 ) -> Lowered:
-    if ctx.result.is_complex():
-        return None
     result = ctx.dtype_of(ctx.result)
+    if result in PARTS:
+        return None
     wide = accumulation_dtype(result)
     along = axes_of(axis, len(x.dims))
     total = ctx.reduce(x, along, ReductionKind.PROD, keepdim=keepdim, name="prod", dtype=wide)

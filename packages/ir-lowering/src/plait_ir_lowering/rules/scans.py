@@ -10,8 +10,11 @@ import torch
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import Pointwise, Scan
+from plait_ir_lowering.ir.ops import PARTS
 from plait_ir_lowering.ir.values import IndexValue, Op, Value, carried, packed
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.complex_formulas import op
+from plait_ir_lowering.rules.complex_numbers import pair, parts
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 _LONGEST_IN_REGISTERS = 4096
@@ -65,13 +68,15 @@ def _whole(ctx: LoweringContext, x: TensorExpr) -> TensorExpr:
 
 def _accumulated(ctx: LoweringContext, x: TensorExpr, axis: int, operation: str) -> Lowered:
     result = ctx.dtype_of(ctx.result)
-    if result.kind == "complex" or x.dtype.kind == "complex" or result is DType.bool_:
+    if result is DType.bool_ or (x.dtype in PARTS and result not in PARTS):
         return None
     if not x.dims:
         return _whole(ctx, x)
     along = _along(x, axis)
     if not fits(ctx, x, along):
         return None
+    if result in PARTS:
+        return _accumulated_parts(ctx, x, along, operation)
     wide = state_dtype(ctx, result)
     value = cast(cast(x.value, result), wide)
     if wide.is_float and operation == "add":  # ATen adds to 0, so that a first -0.0 becomes 0.0
@@ -82,6 +87,20 @@ def _accumulated(ctx: LoweringContext, x: TensorExpr, axis: int, operation: str)
         ctx, [TensorExpr(x.dims, value)], along, [combine], [(cast(a, result), ctx.result)]
     )
     return found[0]
+
+
+def _accumulated_parts(
+    ctx: LoweringContext, x: TensorExpr, axis: int, operation: str
+) -> TensorExpr:
+    """Of complex numbers, with both parts as ATen's: those of c64 carried along in f64."""
+    result = ctx.dtype_of(ctx.result)
+    kind = state_dtype(ctx, PARTS[result])
+    real, imaginary = parts(cast(x.value, result))
+    elements = [TensorExpr(x.dims, cast(each, kind)) for each in (real, imaginary)]
+    a, b = carried("a", [kind, kind]), carried("b", [kind, kind])
+    combine = parts(op(operation, [pair(*a), pair(*b)]))
+    found = cast(pair(*a), result)
+    return scan(ctx, elements, axis, combine, [(found, ctx.result)])[0]
 
 
 @lowers("cumsum")

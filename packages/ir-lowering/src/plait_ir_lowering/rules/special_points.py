@@ -12,6 +12,8 @@ from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.ops import PARTS
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.complex_exponentials import logarithm_of_sum
+from plait_ir_lowering.rules.complex_formulas import op
 from plait_ir_lowering.rules.complex_numbers import angle as complex_angle
 from plait_ir_lowering.rules.elementwise import elementwise
 from plait_ir_lowering.tensors import TensorExpr
@@ -120,6 +122,8 @@ def _times(ctx: LoweringContext, x: Any, y: Any, logarithm: str) -> Lowered:
 
 @lowers("logaddexp")
 def logaddexp(ctx: LoweringContext, x: TensorExpr, y: TensorExpr) -> Lowered:
+    if x.dtype in PARTS and y.dtype in PARTS:
+        return elementwise(ctx, [x, y], logarithm_of_sum, by_parts=True)
     return _log_of_sum(ctx, x, y, "exp", 1.0)
 
 
@@ -160,11 +164,11 @@ def logit(ctx: LoweringContext, x: TensorExpr, eps: float | None) -> Lowered:
 @lowers("sinc")
 def sinc(ctx: LoweringContext, x: TensorExpr) -> Lowered:
     def compute(a: Value) -> Value:
-        turned = Op("mul", [a, _like(a, math.pi)])
-        ratio = Op("div", [Op("sin", [turned]), turned])
-        return Op("where", [Op("eq", [a, _like(a, 0)]), _like(a, 1), ratio])
+        turned = op("mul", [a, _like(a, math.pi)])
+        ratio = op("div", [op("sin", [turned]), turned])
+        return Op("where", [op("eq", [a, _like(a, 0)]), _like(a, 1), ratio])
 
-    return elementwise(ctx, [x], compute, Promotion.INT_TO_FLOAT)
+    return elementwise(ctx, [x], compute, Promotion.INT_TO_FLOAT, by_parts=True)
 
 
 @lowers("round.decimals")
