@@ -14,7 +14,7 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from typing import Any, cast
 
@@ -30,6 +30,7 @@ from plait_utils.plain_writers import only_writes
 NAMESPACE = "plait_written"
 _ALIASES = re.compile(r"\bTensor\([^)]*\)")
 _PARTLY = "_plait_partly_written"
+_VERSIONS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 _lock = threading.Lock()
 _NOTHING: Mapping[str, torch.Tensor] = {}
 _Fresh = tuple[tuple[str, torch.dtype, torch.device], ...]
@@ -177,7 +178,8 @@ def _on_copies(
                 given[place] = _copied(value, copies)
             else:
                 named[place] = _copied(value, copies)
-        with journaled(None) as journal:  # what the operator calls itself is its own
+        below = _below_versions() if only_writes(func) else nullcontext()
+        with journaled(None) as journal, below:  # what the operator calls itself is its own
             try:
                 results = func(*given, **named)
             except Exception as error:
@@ -194,6 +196,12 @@ def _on_copies(
         return whole[0] if len(whole) == 1 else tuple(whole)
 
     return run
+
+
+def _below_versions() -> AbstractContextManager[object]:
+    """While it is entered, writes are not counted: nobody else holds the copies."""
+    guard: Any = torch._C._ExcludeDispatchKeyGuard
+    return cast(AbstractContextManager[object], guard(_VERSIONS))
 
 
 def _make(fresh: _Fresh, named: dict[str, object]) -> None:
