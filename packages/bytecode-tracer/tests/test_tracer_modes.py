@@ -90,3 +90,21 @@ def test_subclasses_compute_with_plain_tensors() -> None:
     assert torch.equal(made(torch.ones(2).as_subclass(Tagged)), torch.full((2,), 3.0))
     assert not made.breaks
     assert type(made(torch.ones(2).as_subclass(Tagged))) is Tagged
+
+
+def test_the_current_device_may_be_chosen_again(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+
+    def chosen(x, index):
+        before = torch.cuda._exchange_device(index)
+        y = x + before
+        return y * torch.cuda._maybe_exchange_device(before)
+
+    def of_the_cpu(x):
+        with torch.cuda.device_of(x):
+            return x + 1
+
+    assert tracer.trace(chosen, [torch.ones(3), 1]).graph_break is None
+    broken = tracer.trace(chosen, [torch.ones(3), 0]).graph_break
+    assert "cuda:0 as the current device" in str(broken)
+    assert tracer.trace(of_the_cpu, [torch.ones(3)]).graph_break is None

@@ -6,6 +6,7 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.tensors.ambient import DefaultDevice, DeviceMode
@@ -28,6 +29,21 @@ def device_method(frame: Frame, owner: Known, name: str) -> Variable:
         raise TraceBreakError("GB0002", "a device context that was entered before is left")
     modes.pop()
     return constant(None)
+
+
+@builtin(torch.cuda._exchange_device, torch.cuda._maybe_exchange_device)
+def exchange_device(frame: Frame, device: Variable) -> Variable:
+    """Enter or leave `with torch.cuda.device(...)`, of the device that is the current one."""
+    index = plain_value(device)
+    if type(index) is not int:
+        raise TraceBreakError("GB0002", f"{index!r} as the current device")
+    if index < 0:
+        return constant(-1)
+    if torch.cuda.current_device() != index:
+        raise TraceBreakError("GB0002", f"cuda:{index} as the current device")
+    is_current = Mode(torch.cuda.current_device, index)
+    frame.state.require(None, Kind.MODE, is_current, f"cuda:{index} is the current device")
+    return constant(index)
 
 
 @builtin(torch.get_default_device)
