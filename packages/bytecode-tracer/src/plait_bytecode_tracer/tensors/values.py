@@ -35,6 +35,8 @@ _UNDECIDED = (
     *("attention", "rrelu", "gumbel", "uniform", "exponential"),
 )
 """Parts of the names of functions whose results differ from call to call."""
+_DEVICES = ("cpu", "cuda")
+"""Where values are read: from a GPU as the program itself would, which waits for it there."""
 _UNMARKED = ("batch_norm", "instance_norm")
 """Parts of the names of functions that change arguments without a trace in their versions."""
 READERS: dict[str, Callable[[Any], Any]] = {
@@ -184,9 +186,9 @@ def _is_decided(node: fx.Node) -> bool:
         )
     if node.op not in ("call_function", "call_method"):
         return False
-    is_local = not isinstance(value, torch.Tensor) or value.device.type == "cpu"
+    is_here = not isinstance(value, torch.Tensor) or value.device.type in _DEVICES
     is_known = node.op == "call_method" or _is_torch(node.target)
-    return is_known and is_local and not any(part in _name(node) for part in _UNDECIDED)
+    return is_known and is_here and not any(part in _name(node) for part in _UNDECIDED)
 
 
 def _name(node: fx.Node) -> str:
