@@ -209,3 +209,15 @@ def test_what_all_points_of_a_row_have_in_common_is_scanned():
         torch.testing.assert_close(fast(x), program(x))
     (graph,) = plait.report(fast).graphs
     assert graph.reason is None
+
+
+def test_numbers_that_follow_from_counts_of_elements_stay_open():
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        quarter = (x.numel() + 3) // 4
+        return x.flatten()[:quarter] * 2, torch.arange(x.numel() % 7 + 1)
+
+    compiled = plait.compile(program, dynamic=True)
+    for rows in (4, 8, 6, 5):
+        x = torch.randn(rows, 6)
+        torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+    assert len(plait.report(compiled).graphs) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import types
 from collections.abc import Sequence
 
 import sympy  # type: ignore[import-untyped]  # it has no types
@@ -12,7 +11,13 @@ import torch
 from plait_bytecode_tracer.shapes.expressions import bare
 from plait_utils.size_text import python_of
 
-MODULES = types.SimpleNamespace(math=math, torch=torch)
+
+class _Modules:
+    math = math
+    torch = torch
+
+
+MODULES = _Modules()
 """What `{f}` names in a template: the modules whose functions it calls."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,6 +39,14 @@ if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState
 
 _KINDS: dict[type, Any] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "PythonMod": operator.mod,
+    "Mod": operator.mod,
+}
+"""What nodes of the graph call for the environment's operations on ints, by the names of these."""
 _SPECIAL_BELOW = 2
 """Sizes 0 and 1 behave as no other does: a symbolic size is none of these."""
 
@@ -62,6 +71,8 @@ class Symbols:
     """torch's ShapeEnv."""
     expressions: dict[Any, Expression] = field(default_factory=dict)
     """What each of the environment's symbols is."""
+    formulas: dict[tuple[str, tuple[Expression, ...]], Any] = field(default_factory=dict)
+    """Sums, products and quotients of the environment's symbols, by what they are of those."""
     numbers: dict[str, SymbolVariable] = field(default_factory=dict)
     """Ints and floats of the call, by the code of their source."""
     of_nodes: dict[fx.Node, SymbolVariable] = field(default_factory=dict)
@@ -192,7 +203,9 @@ class Symbols:
         symbols = sorted(expr.free_symbols, key=str)
         text = template(expr, symbols)
         arguments = tuple(self.expressions[symbol] for symbol in symbols)
-        return Applied(bracketed(text), arguments, None, MODULES)
+        made = Applied(bracketed(text), arguments, None, MODULES)
+        self.formulas[made.template, arguments] = expr
+        return made
 
     def _hint(self, value: Any) -> Any:
         if value.node.expr.free_symbols <= self.environment.backed_var_to_val.keys():
@@ -279,7 +292,27 @@ class Symbols:
                 )
                 self.state.mark(made)
                 return made
+            case Applied(template, arguments) if (template, arguments) in self.formulas:
+                made = self._computed(self.formulas[template, arguments])
+                if made is not None:
+                    return made
         raise TraceBreakError("GB0009", f"{shown(expression)} as an argument of a torch call")
+
+    def _computed(self, expr: Any) -> Any:
+        """The node that computes an expression of the environment; None where none does."""
+        if expr in self.expressions:
+            return self._node(self.expressions[expr])
+        if expr.is_Integer:
+            return int(expr)
+        function = _FUNCTIONS.get(type(expr).__name__)
+        values = [self._computed(each) for each in expr.args]
+        if function is None or any(each is None for each in values):
+            return None
+        made, *others = values
+        for other in others:
+            made = self.state.scope.root.graph.call_function(function, (made, other))
+            self.state.mark(made)
+        return made
 
     # What is decided.
 
