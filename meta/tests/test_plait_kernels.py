@@ -286,6 +286,28 @@ def test_a_function_with_a_backward_of_kernels_trains(program):
     assert not plait.report(compiled).eager_graphs
 
 
+def test_a_function_of_kernels_trains_in_all_sizes_by_one_program():
+    def program(x):
+        return (Product.apply(x.sin(), x) * x).sum()
+
+    compiled = plait.compile(program, dynamic=True)
+    for rows in (4, 6, 3):
+        results = []
+        for function in (program, compiled):
+            x = torch.linspace(0, 1, rows * 8).view(rows, 8).requires_grad_()
+            function(x).backward()
+            results.append(x.grad)
+        torch.testing.assert_close(*results)
+    assert graphs(compiled) == 2
+
+
+def test_launches_are_compared_with_eager():
+    compiled = plait.compile(sum_of, options={"verify": 2})
+    for _ in range(2):
+        check(sum_of, compiled, torch.randn(64), torch.randn(64))
+    assert not plait.report(compiled).eager_graphs
+
+
 def test_a_write_to_memory_that_another_argument_has_runs_as_it_is():
     def program(x, y):
         added[(2,)](x[1:], y, x[:-1], 32, BLOCK=16)

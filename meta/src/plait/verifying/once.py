@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from plait_fx_passes import is_written_variant, run_written_variant
 from plait_fx_passes.tools import difference
 from plait_utils import dataclass
+from plait_utils.plain_writers import only_writes
 
 _OWN_NAMESPACES = ("aten", "prims", "prim")
 
@@ -31,8 +32,10 @@ class CalledBackwardError(Exception):
 
 
 def is_custom(func: Any) -> bool:
-    """Whether an operator is not torch's own."""
-    return isinstance(func, OpOverload) and func.namespace not in _OWN_NAMESPACES
+    """Whether an operator is not torch's own, and may do more than to compute."""
+    if not isinstance(func, OpOverload) or func.namespace in _OWN_NAMESPACES:
+        return False
+    return not only_writes(func)
 
 
 @dataclass(slots=True)
