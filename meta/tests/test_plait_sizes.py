@@ -49,7 +49,24 @@ def last_and_first(x: torch.Tensor) -> list[torch.Tensor]:
     ]
 
 
-PROGRAMS = {"perceptron": Perceptron, "heads": Heads, "slices": lambda: last_and_first}
+def transforms(x: torch.Tensor) -> list[torch.Tensor]:
+    """Fourier transforms over open sizes, of parts that become complex numbers."""
+    spectrum = torch.fft.rfft(x, dim=1)
+    turned = torch.polar(spectrum.abs(), spectrum.angle() + 0.5)
+    return [
+        torch.view_as_real(spectrum),
+        torch.fft.irfft(turned, n=x.shape[1], dim=1),
+        torch.fft.fftn(torch.complex(x, x), dim=(0, 1)).abs(),
+        torch.unfold_copy(x, 2, 4, 3),
+    ]
+
+
+PROGRAMS = {
+    "perceptron": Perceptron,
+    "heads": Heads,
+    "slices": lambda: last_and_first,
+    "transforms": lambda: transforms,
+}
 
 
 def assert_right(fast, exact, *inputs):

@@ -15,6 +15,10 @@ OPERATORS = {
     "diagonal": (torch.ops.aten.diagonal_copy, [(5, 7)]),
     "chebyshev": (torch.special.chebyshev_polynomial_t, [(5, 7), (7,)]),
     "hermite": (lambda x: torch.special.hermite_polynomial_h(x, 3), [(5, 7)]),
+    "complex": (torch.complex, [(5, 7), (7,)]),
+    "polar": (lambda x, y: torch.polar(x.mT, y.mT), [(5, 7), (5, 7)]),
+    "windows": (lambda x: torch.unfold_copy(x, 0, 3, 1), [(5, 7)]),
+    "windows along a dimension from behind": (lambda x: torch.unfold_copy(x, -1, 3, 2), [(5, 7)]),
     "legendre of integers": (lambda x: torch.special.legendre_polynomial_p(2, x.long()), [(5, 7)]),
 }
 
@@ -39,6 +43,38 @@ def test_sizes_stay_symbolic(name):
     sizes = [size for fake in fakes for size in fake.shape if is_open(size)]
     assert len(sizes) == sum(size > 1 for tensor in tensors for size in tensor.shape)
     wanted = function(*tensors)  # comparing takes sizes for constants
+    assert (found.dtype, found.shape, found.stride()) == (
+        wanted.dtype,
+        wanted.shape,
+        wanted.stride(),
+    )
+
+
+TRANSFORMS = {
+    "fft": torch.fft.fft,
+    "fft of complex numbers": lambda x: torch.fft.fft(x.to(torch.complex64)),
+    "ifft2": lambda x: torch.fft.ifft2(x.to(torch.complex64)),
+    "fftn": lambda x: torch.fft.fftn(x, dim=(0, 2)),
+    "rfft along the first": lambda x: torch.fft.rfft(x, dim=0),
+    "rfft2": lambda x: torch.fft.rfft2(x, dim=(2, 0)),
+    "irfft": lambda x: torch.fft.irfft(x.to(torch.complex64)),
+    "irfftn": lambda x: torch.fft.irfftn(x.to(torch.complex64), dim=(1, 0)),
+    "hfft": lambda x: torch.fft.hfft(x.to(torch.complex64), dim=1),
+    "ihfft": lambda x: torch.fft.ihfft(x, dim=1),
+}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)], ids=str)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_fourier_transforms_have_open_sizes_and_the_strides_of_real_ones(name, order):
+    function = TRANSFORMS[name]
+    tensor = torch.ones(4, 5, 7)
+    mode = FakeMode(ShapeEnv())
+    fake = symbolic(mode, tensor, "x")
+    with mode:
+        found = function(fake.permute(order))
+    assert all(map(is_open, fake.shape))
+    wanted = function(tensor.permute(order))
     assert (found.dtype, found.shape, found.stride()) == (
         wanted.dtype,
         wanted.shape,

@@ -41,6 +41,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from plait_utils.fake_bare import BareArguments, takes_bare
 from plait_utils.fake_cache import call_key, is_describable, recall, remember
 from plait_utils.fake_kernels import OF_THE_SAME_SHAPE, OWN_KERNELS, number_as_tensor
+from plait_utils.fake_open_sizes import OPEN_KERNELS
 from plait_utils.fake_registered import registered_fake
 from plait_utils.lazy_symbols import symbols_when_needed
 from plait_utils.meta_kernels import call_meta_kernels_directly
@@ -307,6 +308,11 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             if func in OF_THE_SAME_SHAPE:
                 with self:
                     return OF_THE_SAME_SHAPE[func](*args, **kwargs)
+            if func in OPEN_KERNELS:
+                with self:
+                    made = OPEN_KERNELS[func](*args, **kwargs)
+                if made is not NotImplemented:
+                    return made
             if func in _DECOMPOSED and func in decomposition_table:
                 with self:
                     return decomposition_table[func](*args, **kwargs)
