@@ -13,14 +13,14 @@ import inspect
 import textwrap
 import types
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from plait_utils import dataclass
 
 _WRITERS = ("store", "atomic", "asm", "extern", "copy", "scatter")
 """Parts of names of Triton's functions that may write."""
-_HEARD = ("print", "assert", "breakpoint", "asm", "extern")
-"""Parts of names of those that may do more than to write."""
+_HEARD = ("device_print", "device_assert", "asm", "extern")
+"""Parts of names of those that may do more than to write, with `print` and `breakpoint`."""
 _READERS = ("load", "load_tensor_descriptor")
 """What they return is no address."""
 _POINTERS = ("pointer_type", "PointerType")
@@ -59,14 +59,21 @@ def _summary(function: types.FunctionType, callers: tuple[types.FunctionType, ..
     names = frozenset(inspect.signature(function).parameters)
     if function in callers:  # recursion, which Triton refuses
         return Summary(names, names, only_writes=False)
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-        (definition,) = ast.parse(source).body
-    except (OSError, TypeError, SyntaxError):
+    definition = _definition(function)
+    if definition is None:
         return Summary(names, names, only_writes=False)
-    assert isinstance(definition, ast.FunctionDef)
     body = _Body(function, (*callers, function), names)
     return body.read(definition)
+
+
+def _definition(function: types.FunctionType) -> ast.FunctionDef | None:
+    """A function as its source defines it; None where that is not there, or is something else."""
+    try:
+        found = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, TypeError, SyntaxError):
+        return None
+    is_one = len(found) == 1 and isinstance(found[0], ast.FunctionDef)
+    return cast(ast.FunctionDef, found[0]) if is_one else None
 
 
 class _Body:
@@ -166,7 +173,8 @@ class _Body:
         _refuse_pointers(name)
         if any(part in name for part in _WRITERS):
             self.written |= given
-        self.only_writes &= not any(part in name for part in _HEARD)
+        is_heard = name in ("print", "breakpoint") or any(part in name for part in _HEARD)
+        self.only_writes &= not is_heard
         return _NONE if name in _READERS else given
 
     def _inner(self, node: ast.Call, callee: Any, given: frozenset[str]) -> frozenset[str]:
