@@ -71,10 +71,28 @@ def test_complex_numbers_are_computed_by_their_parts(function, dtype):
     assert external_ops(graph) == {}
 
 
-@pytest.mark.parametrize("name", ["logcumsumexp", "prod"])
-def test_what_has_no_formula_is_a_call(name):
-    graph = check(lambda z: getattr(z, name)(0), torch.randn(4, 5, dtype=torch.complex64))
-    assert len(external_ops(graph)) == 1
+def test_products_of_all_elements_and_running_sums_of_exponentials_are_loops():
+    z = torch.randn(3, 5, 7, dtype=torch.complex64)
+    graph = check(
+        lambda z: (
+            z.prod(),
+            z.prod(1),
+            z.prod(2, keepdim=True),
+            z[:, :0].prod(1),
+            z[0, 0, 0].prod(),
+        ),
+        z,
+        tolerance=1e-5,
+    )
+    assert external_ops(graph) == {}
+    graph = check(lambda z: (z.logcumsumexp(1), z[0, 0, 0].logcumsumexp(0)), z, tolerance=1e-5)
+    assert external_ops(graph) == {}
+
+
+def test_what_has_no_formula_is_a_call():
+    z = torch.randn(4, 4, dtype=torch.complex128)
+    graph = check(lambda z: torch.linalg.inv_ex(z)[0], z)
+    assert external_ops(graph) == {"aten::linalg_inv_ex": 1}
 
 
 PRODUCTS = [

@@ -10,11 +10,12 @@ import torch
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
-from plait_ir_lowering.ir.index import IndexExpr, OpenSizeError, bounds
+from plait_ir_lowering.ir.index import IndexExpr, OpenSizeError, as_index, bounds
 from plait_ir_lowering.ir.index_queries import product
 from plait_ir_lowering.ir.ops import PARTS, ReductionKind
-from plait_ir_lowering.ir.values import Op, Value, part
+from plait_ir_lowering.ir.values import IndexValue, Op, Value, part
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.complex_formulas import op
 from plait_ir_lowering.rules.complex_numbers import magnitude as complex_magnitude
 from plait_ir_lowering.rules.complex_numbers import pair, parts
 from plait_ir_lowering.rules.formulas import add, div
@@ -127,23 +128,54 @@ def prod_dim(
     ctx: LoweringContext, x: TensorExpr, axis: int, keepdim: bool, dtype: torch.dtype | None
 ) -> Lowered:
     result = ctx.dtype_of(ctx.result)
-    if result in PARTS:
-        return None
-    wide = accumulation_dtype(result)
     along = axes_of(axis, len(x.dims))
+    if result in PARTS:
+        return _complex_product(ctx, cast_elements(x, result), along, keepdim)
+    wide = accumulation_dtype(result)
     total = ctx.reduce(x, along, ReductionKind.PROD, keepdim=keepdim, name="prod", dtype=wide)
     return total if wide is result else finish(ctx, total)
 
 
 @lowers("prod")
 def prod_all(ctx: LoweringContext, x: TensorExpr, dtype: torch.dtype | None) -> Lowered:
-    if ctx.result.is_complex():
-        return None
     result = ctx.dtype_of(ctx.result)
-    wide = accumulation_dtype(result)
     along = axes_of(None, len(x.dims))
+    if result in PARTS:
+        return _complex_product(ctx, cast_elements(x, result), along, False)
+    wide = accumulation_dtype(result)
     total = ctx.reduce(x, along, ReductionKind.PROD, keepdim=False, name="prod", dtype=wide)
     return total if wide is result else finish(ctx, total)
+
+
+def _complex_product(
+    ctx: LoweringContext, x: TensorExpr, along: Sequence[int], keepdim: bool
+) -> Lowered:
+    """By halves of each dimension, until one element is left of it."""
+    for axis in along:
+        if not x.shape[axis].is_constant:
+            raise OpenSizeError(f"a product of {x.shape[axis]} complex numbers")
+        while (extent := x.shape[axis].as_int()) > 1:
+            x = _halved(ctx, x, axis, extent)
+        if extent == 0:
+            dims = dimensions(ctx.result.shape)
+            return ctx.pointwise(dims, constant(1, x.dtype))
+    return finish(ctx, _drop(x, along, keepdim))
+
+
+def _halved(ctx: LoweringContext, x: TensorExpr, axis: int, extent: int) -> TensorExpr:
+    """The products of the first half's elements with the second's; what is left joins the first."""
+    half = extent // 2
+    dims = dimensions([half if n == axis else size for n, size in enumerate(x.shape)])
+    here = [dim.expr for dim in dims]
+
+    def at(place: IndexExpr) -> Value:
+        return x.at([place if n == axis else each for n, each in enumerate(here)])
+
+    value = op("mul", [at(here[axis]), at(here[axis] + half)])
+    if extent % 2:
+        is_first = Op("eq", [IndexValue(here[axis]), constant(0, DType.i64)])
+        value = Op("where", [is_first, op("mul", [value, at(as_index(extent - 1))]), value])
+    return ctx.intermediate(dims, value, "halves")
 
 
 def _extreme(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -13,6 +13,7 @@ from plait_ir_lowering.ir.graph import Pointwise, Scan
 from plait_ir_lowering.ir.ops import PARTS
 from plait_ir_lowering.ir.values import IndexValue, Op, Value, carried, packed
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.complex_exponentials import logarithm_of_sum
 from plait_ir_lowering.rules.complex_formulas import op
 from plait_ir_lowering.rules.complex_numbers import pair, parts
 from plait_ir_lowering.tensors import TensorExpr, dimensions
@@ -76,7 +77,7 @@ def _accumulated(ctx: LoweringContext, x: TensorExpr, axis: int, operation: str)
     if not fits(ctx, x, along):
         return None
     if result in PARTS:
-        return _accumulated_parts(ctx, x, along, operation)
+        return _scanned_parts(ctx, x, along, lambda a, b: op(operation, [a, b]))
     wide = state_dtype(ctx, result)
     value = cast(cast(x.value, result), wide)
     if wide.is_float and operation == "add":  # ATen adds to 0, so that a first -0.0 becomes 0.0
@@ -89,8 +90,8 @@ def _accumulated(ctx: LoweringContext, x: TensorExpr, axis: int, operation: str)
     return found[0]
 
 
-def _accumulated_parts(
-    ctx: LoweringContext, x: TensorExpr, axis: int, operation: str
+def _scanned_parts(
+    ctx: LoweringContext, x: TensorExpr, axis: int, combine: Callable[[Value, Value], Value]
 ) -> TensorExpr:
     """Of complex numbers, with both parts as ATen's: those of c64 carried along in f64."""
     result = ctx.dtype_of(ctx.result)
@@ -98,9 +99,9 @@ def _accumulated_parts(
     real, imaginary = parts(cast(x.value, result))
     elements = [TensorExpr(x.dims, cast(each, kind)) for each in (real, imaginary)]
     a, b = carried("a", [kind, kind]), carried("b", [kind, kind])
-    combine = parts(op(operation, [pair(*a), pair(*b)]))
+    state = parts(combine(pair(*a), pair(*b)))
     found = cast(pair(*a), result)
-    return scan(ctx, elements, axis, combine, [(found, ctx.result)])[0]
+    return scan(ctx, elements, axis, state, [(found, ctx.result)])[0]
 
 
 @lowers("cumsum")
@@ -151,13 +152,15 @@ def cummin(ctx: LoweringContext, x: TensorExpr, axis: int) -> Lowered:
 @lowers("logcumsumexp")
 def logcumsumexp(ctx: LoweringContext, x: TensorExpr, axis: int) -> Lowered:
     result = ctx.dtype_of(ctx.result)
-    if not result.is_float or x.dtype.kind == "complex":
+    if not (result.is_float or result in PARTS) or (x.dtype in PARTS) != (result in PARTS):
         return None
     if not x.dims:
         return _whole(ctx, x)
     along = _along(x, axis)
     if not fits(ctx, x, along):
         return None
+    if result in PARTS:
+        return _scanned_parts(ctx, x, along, lambda a, b: logarithm_of_sum(b, a))
     wide = state_dtype(ctx, result)
     element = Op("add", [cast(cast(x.value, result), wide), constant(0.0, wide)])
     (a,), (b,) = carried("a", [wide]), carried("b", [wide])
