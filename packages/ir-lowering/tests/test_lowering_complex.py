@@ -123,6 +123,11 @@ def test_small_products_and_running_sums_are_loops_of_all_kinds_of_numbers(funct
     assert external_ops(graph) == {}
 
 
+def test_products_that_only_cpus_compute_are_calls_elsewhere():
+    matrices = [torch.ones(3, 3, dtype=torch.int64, device="meta")] * 2
+    assert external_ops(lower(record(torch.mm, matrices))) == {"aten::mm": 1}
+
+
 PARTS = [0.0, -0.0, 1.0, -2.0, 0.5, 60.0, 1e-30, math.inf, -math.inf, math.nan]
 FUNCTIONS = [
     *("exp", "exp2", "expm1", "log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "sigmoid"),

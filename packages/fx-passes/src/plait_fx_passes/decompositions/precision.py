@@ -48,12 +48,13 @@ def rounded_once(rule: Rule) -> Rule:
 
 
 def of_all_numbers(rule: Rule) -> Rule:
-    """As `rounded_once`, and takes integers and complex numbers of one type."""
+    """As `rounded_once`, and takes integers and complex numbers of one type on a CPU: kernels of
+    other devices refuse some of them."""
     return _also(lambda x: x.dtype is not torch.bool, rule)
 
 
 def of_complex_numbers_too(rule: Rule) -> Rule:
-    """As `rounded_once`, and takes complex numbers of one type."""
+    """As `rounded_once`, and takes complex numbers of one type on a CPU."""
     return _also(torch.Tensor.is_complex, rule)
 
 
@@ -65,7 +66,7 @@ def _also(takes: Callable[[Tensor], bool], rule: Rule) -> Rule:
         if x.is_floating_point():
             return of_floats(x, *args, **kwargs)
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
-        if not takes(x) or any(each.dtype != x.dtype for each in tensors):
+        if x.device.type != "cpu" or not takes(x) or any(each.dtype != x.dtype for each in tensors):
             return NotImplemented
         return rule(x, *args, **kwargs)
 

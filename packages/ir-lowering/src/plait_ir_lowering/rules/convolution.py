@@ -36,7 +36,9 @@ def convolution(
     groups: int,
 ) -> Lowered:
     rank = len(weight.dims) - 2
-    if x.dtype is DType.bool_ or x.dtype is not weight.dtype or len(x.dims) != rank + 2:
+    if not x.dtype.is_float and (x.dtype is DType.bool_ or ctx.result.device.type != "cpu"):
+        return None  # an error, which ATen raises
+    if x.dtype is not weight.dtype or len(x.dims) != rank + 2:
         return None
     if not ctx.result.numel():
         return nothing(ctx)

@@ -39,9 +39,10 @@ def _is_small(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> bool:
     return work.is_constant and work.constant <= ctx.options.small_matmul_work
 
 
-def _multiplies(a: TensorExpr) -> bool:
-    """Whether ATen multiplies matrices of such elements, and does not raise."""
-    return a.dtype is not DType.bool_
+def _multiplies(ctx: LoweringContext, a: TensorExpr) -> bool:
+    """Whether ATen multiplies matrices of such elements on this device, and does not raise."""
+    is_on_cpu = ctx.result.device.type == "cpu"
+    return a.dtype.is_float or (is_on_cpu and a.dtype is not DType.bool_)
 
 
 def _scales(a: TensorExpr, *factors: Any) -> bool:
@@ -77,7 +78,7 @@ def _call(ctx: LoweringContext, op: str, args: tuple[Any, ...]) -> TensorExpr:
 
 @lowers("mm", kind="external call, loops if small")
 def mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
-    if a.dtype is not b.dtype or not _multiplies(a):
+    if a.dtype is not b.dtype or not _multiplies(ctx, a):
         return None  # an error, which ATen raises
     if _is_small(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b))
@@ -86,7 +87,7 @@ def mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
 
 @lowers("bmm", kind="external call, loops if small")
 def bmm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
-    if a.dtype is not b.dtype or not _multiplies(a):
+    if a.dtype is not b.dtype or not _multiplies(ctx, a):
         return None
     if _is_small(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b))
@@ -113,7 +114,7 @@ def _adding(bias: TensorExpr, beta: Any, alpha: Any) -> Callable[[Value, Sequenc
 def addmm(
     ctx: LoweringContext, bias: TensorExpr, a: TensorExpr, b: TensorExpr, beta: Any, alpha: Any
 ) -> Lowered:
-    if not _multiplies(a) or not a.dtype is b.dtype is bias.dtype:
+    if not _multiplies(ctx, a) or not a.dtype is b.dtype is bias.dtype:
         return None
     if not _scales(a, beta, alpha):
         return None
@@ -157,7 +158,7 @@ def _kind(node: fx.Node) -> str:
 def baddbmm(
     ctx: LoweringContext, x: TensorExpr, a: TensorExpr, b: TensorExpr, beta: Any, alpha: Any
 ) -> Lowered:
-    if not _multiplies(a) or not a.dtype is b.dtype is x.dtype:
+    if not _multiplies(ctx, a) or not a.dtype is b.dtype is x.dtype:
         return None
     if not _scales(a, beta, alpha):
         return None
