@@ -28,6 +28,7 @@ from plait_fx_passes import (
     verify,
     wrap_training,
 )
+from plait_fx_passes.op_info import op_info
 from plait_fx_passes.training.cuts import INFINITE, Network
 from plait_fx_passes.training.joint_graph import is_random
 from plait_fx_passes.training.partition import SavedInput
@@ -421,3 +422,9 @@ def test_a_module_trains_with_less_memory_by_a_compiler_of_ones_own():
             torch.optim.SGD(each.parameters(), 0.1).step()
     assert len(compiled) == 2
     torch.testing.assert_close(other.state_dict(), model.state_dict())
+
+
+def test_backwards_of_attention_draw_nothing_that_they_are_not_given():
+    aten = torch.ops.aten
+    assert op_info(aten._scaled_dot_product_efficient_attention.default).random
+    assert not op_info(aten._scaled_dot_product_efficient_attention_backward.default).random

@@ -41,6 +41,10 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _HIDDEN_WRITES = frozenset({"aten::native_batch_norm"})
 
 
+# Tagged as drawing numbers; they draw those again whose seed and offset they are given.
+_REPEATED = frozenset({"aten::_scaled_dot_product_efficient_attention_backward"})
+
+
 def has_composite_kernel(func: OpOverload) -> bool:
     """Whether the operator is made of other operators for every backend, in C++.
 
@@ -80,7 +84,7 @@ def op_info(func: OpOverload) -> OpInfo:
     return OpInfo(
         kind=kind,
         composite=composite or schema.name in _HIDDEN_WRITES,
-        random=torch.Tag.nondeterministic_seeded in func.tags,
+        random=torch.Tag.nondeterministic_seeded in func.tags and schema.name not in _REPEATED,
         written=tuple(written),
         positions=tuple(positions),
     )
