@@ -424,7 +424,9 @@ def test_a_module_trains_with_less_memory_by_a_compiler_of_ones_own():
     torch.testing.assert_close(other.state_dict(), model.state_dict())
 
 
-def test_backwards_of_attention_draw_nothing_that_they_are_not_given():
-    aten = torch.ops.aten
-    assert op_info(aten._scaled_dot_product_efficient_attention.default).random
-    assert not op_info(aten._scaled_dot_product_efficient_attention_backward.default).random
+@pytest.mark.parametrize("kind", ["efficient", "flash", "cudnn"])
+def test_backwards_of_attention_draw_nothing_that_they_are_not_given(kind):
+    forward = getattr(torch.ops.aten, f"_scaled_dot_product_{kind}_attention").default
+    backward = getattr(torch.ops.aten, f"_scaled_dot_product_{kind}_attention_backward").default
+    assert op_info(forward).random
+    assert not op_info(backward).random

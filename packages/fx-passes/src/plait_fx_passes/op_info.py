@@ -41,8 +41,8 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _HIDDEN_WRITES = frozenset({"aten::native_batch_norm"})
 
 
-# Tagged as drawing numbers; they draw those again whose seed and offset they are given.
-_REPEATED = frozenset({"aten::_scaled_dot_product_efficient_attention_backward"})
+# Arguments that say which numbers to draw: those of the forward again, though the tag is there.
+_SEEDS = frozenset({"philox_seed", "rng_state"})
 
 
 def has_composite_kernel(func: OpOverload) -> bool:
@@ -81,10 +81,12 @@ def op_info(func: OpOverload) -> OpInfo:
     else:
         kind = OpKind.FUNCTIONAL
     composite = has_composite_kernel(func)
+    draws = torch.Tag.nondeterministic_seeded in func.tags
+    draws = draws and _SEEDS.isdisjoint(argument.name for argument in schema.arguments)
     return OpInfo(
         kind=kind,
         composite=composite or schema.name in _HIDDEN_WRITES,
-        random=torch.Tag.nondeterministic_seeded in func.tags and schema.name not in _REPEATED,
+        random=draws,
         written=tuple(written),
         positions=tuple(positions),
     )
