@@ -227,3 +227,19 @@ def test_modules_without_a_forward_raise_as_eager_does():
     for net in (nn.Module(), nn.ModuleList([nn.ReLU()])):
         with pytest.raises(NotImplementedError, match='missing the required "forward"'):
             plait.compile(net)(torch.ones(1))
+
+
+def test_operators_may_return_numbers_beside_tensors():
+    with torch.library._scoped_library("plait_kinds", "DEF") as library:
+        library.define("halves(Tensor x) -> (Tensor, int, Tensor)")
+        library.impl("halves", lambda x: (x / 2, x.dim(), -x / 2), "CPU")
+        library.impl("halves", lambda x: (x / 2, x.dim(), -x / 2), "Meta")
+
+        def program(x):
+            first, count, second = torch.ops.plait_kinds.halves(x.sin())
+            return first.cos() * count + second
+
+        x = torch.randn(3, 4)
+        fast = plait.compile(program, fullgraph=True)
+        torch.testing.assert_close(fast(x), program(x))
+        assert [graph.outcome for graph in plait.report(fast).graphs] == ["compiled"]

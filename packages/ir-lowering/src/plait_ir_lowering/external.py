@@ -44,7 +44,7 @@ def lower_external(ctx: LoweringContext, tensors: Environment) -> Lowered:
     schema = op._schema
     args = tuple(_argument(ctx, value, tensors) for value in arguments)
     single = isinstance(results, torch.Tensor)
-    fakes = [results] if single else [_or_nothing(each, node) for each in results]
+    fakes = [results] if single else [_or_empty(each, node) for each in results]
     if not all(isinstance(fake, torch.Tensor) for fake in fakes):
         raise ctx.error("a result that is not a tensor has no external form here")
     call = ExternCall(schema.name, schema.overload_name, args)
@@ -63,9 +63,10 @@ def _as_torch_checks(op: OpOverload, arguments: list[Any]) -> tuple[OpOverload, 
     return torch.ops.aten._functional_assert_async.msg, [condition, MESSAGE, condition]
 
 
-def _or_nothing(result: Any, node: fx.Node) -> Any:
-    """A tensor without elements for one that the call does not compute, and nobody reads."""
-    if result is not None:
+def _or_empty(result: Any, node: fx.Node) -> Any:
+    """A tensor without elements for what nobody reads: one that the call does not compute, or a
+    number, which the trace knows."""
+    if not (result is None or isinstance(result, int | torch.SymInt)):
         return result
     tensors = [argument.meta["val"] for argument in node.all_input_nodes]
     return torch.empty(0, dtype=tensors[0].dtype, device=tensors[0].device)

@@ -104,11 +104,12 @@ def _constant(arg: ExternArg, kind: str) -> object:
 
 
 def _flat(made: object) -> Iterator[Tensor | None]:
-    if made is None or isinstance(made, Tensor):
-        yield made
-    else:
-        for item in cast("list[object]", made):
+    """Each result, None for numbers: the program knows them."""
+    if isinstance(made, list | tuple):
+        for item in made:
             yield from _flat(item)
+    else:
+        yield made if isinstance(made, Tensor) else None
 
 
 def _plain(result: Tensor | None) -> Tensor | None:
