@@ -28,6 +28,8 @@ PUBLIC_SUBMODULES = frozenset(
             "plait_utils.checks",
             "plait_utils.draws",
             "plait_utils.interrupts",
+            "plait_utils.meeting",
+            "plait_utils.plain_writers",
         ),
         *("plait_utils.fake_kernels", "plait_utils.shape_environment", "plait_utils.size_text"),
     }

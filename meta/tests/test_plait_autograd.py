@@ -349,3 +349,71 @@ def test_a_backward_that_no_stage_takes_runs_by_atens_kernels(monkeypatch, caplo
     strict = plait.compile(lambda x: torch.sin(x) * 2, options={"strict": True})
     with pytest.raises(plait.StageError, match="not this one"):
         strict(x).sum().backward()
+
+
+@pytest.mark.parametrize(
+    "view", [lambda x: x.view_as(x), lambda x: x[1:], lambda x: x.t()], ids=["whole", "part", "t"]
+)
+@pytest.mark.parametrize(
+    "alias", [lambda x: x[:1].expand(3, 4), lambda x: x[:, :1].expand(3, 4), lambda x: x.t()]
+)
+def test_hooks_on_what_a_view_looks_at_see_what_comes_through_it(view, alias):
+    def outcome_of(run):
+        leaf = torch.ones(3, 4, requires_grad=True)
+        x = alias(leaf)
+        seen, came = run(x), []
+        seen.register_hook(lambda given: came.append(given.clone()) or given * 2)
+        x.register_hook(lambda given: came.append(given.clone()) or given * 3)
+        weights = torch.arange(12.0)[: seen.numel()].view(seen.shape)
+        loss = (seen * weights).sum() + (x * 2).sum()
+        return came, torch.autograd.grad(loss, leaf)
+
+    for one, other in zip(outcome_of(plait.compile(view)), outcome_of(view), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def transposed(x):
+    whole = (x * 2).t()
+    return whole, whole[1:]
+
+
+def views_of_views(x):
+    rows = (x * 2).view(4, 3)
+    part = rows[1:]
+    return part[:, 0], rows, part
+
+
+def views_of_the_input(x):
+    whole = x.t()
+    return whole[1:], whole
+
+
+def transposed_in_place(x):
+    made = x * 2
+    made.t_()
+    return made, made[1:]
+
+
+def parts_of_several(x):
+    first, second = (x * 2).split(2, dim=1)
+    return first, first[1:], second
+
+
+@pytest.mark.parametrize(
+    "program",
+    [transposed, views_of_views, views_of_the_input, transposed_in_place, parts_of_several],
+)
+def test_an_output_that_is_a_view_lies_on_the_way_to_views_of_it(program):
+    def outcome_of(run):
+        torch.manual_seed(0)
+        x = (leaf(3, 4) * 1).requires_grad_()
+        outputs = run(x)
+        came = []
+        for output in outputs:
+            output.register_hook(lambda given: came.append(given.clone()) or given * 2)
+        loss = sum((n + 1) * (each * each).sum() for n, each in enumerate(outputs))
+        asked = torch.autograd.grad(loss, [*outputs, x], allow_unused=True)
+        return sorted(came, key=torch.Tensor.sum), asked
+
+    for one, other in zip(outcome_of(plait.compile(program)), outcome_of(program), strict=True):
+        torch.testing.assert_close(one, other)

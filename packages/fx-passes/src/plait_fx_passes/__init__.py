@@ -21,6 +21,7 @@ from plait_fx_passes.aten_graph import (
     SyntheticBase,
     UserInput,
     ViewStep,
+    WithinOutput,
 )
 from plait_fx_passes.decompose import decompose
 from plait_fx_passes.decompositions import (
@@ -149,6 +150,7 @@ __all__ = [
     "VerificationError",
     "ViewStep",
     "WaypointError",
+    "WithinOutput",
     "__version__",
     "bind_inputs",
     "consumed_by",

@@ -130,6 +130,15 @@ class InputItself:
 
 
 @dataclass(frozen=True, slots=True)
+class WithinOutput:
+    """Of which output an output is a view itself, and where in it: gradients pass that output."""
+
+    output: int
+    geometry: Geometry
+    steps: tuple[ViewStep, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class InputView:
     """User output that is a view of the tensor fed to placeholder ``input``.
 
@@ -146,6 +155,7 @@ class InputView:
     detached: Detached = Detached.NOT
     followed: Followed = Followed.ALWAYS
     of_many: bool = False
+    within: WithinOutput | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +173,7 @@ class ResultView:
     detached: bool = False
     is_whole: bool = False
     followed: Followed = Followed.ALWAYS
+    within: WithinOutput | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from plait_fx_passes.aten_graph import (
     SyntheticBase,
     UserInput,
     ViewStep,
+    WithinOutput,
 )
 from plait_fx_passes.open_sizes import Sized, has_open_sizes, places_in
 from plait_fx_passes.training.adrift import set_adrift
@@ -222,6 +223,7 @@ def _binder(graph: AtenGraph) -> Bind:
 
 def _rebuilder(graph: AtenGraph) -> Rebuild:
     builders = tuple(output_builder(source, graph) for source in graph.outputs)
+    inner = _inner_views(graph)
     spec = graph.output_spec
 
     repeated = tuple(
@@ -238,6 +240,8 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
 
     def build_all(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[object]:
         built: list[Any] = [build(inputs, results) for build in builders]
+        for index, look in inner:
+            built[index] = look(inputs, built)
         for index in made_leaves:
             built[index].requires_grad_()
         for index in spent:
@@ -262,6 +266,34 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
         return tree_unflatten(build_all(inputs, results), spec)
 
     return nested
+
+
+def _inner_views(graph: AtenGraph) -> list[tuple[int, Rebuild]]:
+    """The outputs that are views of others, each after the one that it is a view of; and what makes
+    each, of the inputs and the outputs."""
+    within = {
+        index: source.within
+        for index, source in enumerate(graph.outputs)
+        if isinstance(source, (InputView, ResultView)) and source.within is not None
+    }
+
+    def depth(index: int) -> int:
+        above = within.get(index)
+        return 0 if above is None else 1 + depth(above.output)
+
+    return [(index, _inner_view(within[index], graph)) for index in sorted(within, key=depth)]
+
+
+def _inner_view(place: WithinOutput, graph: AtenGraph) -> Rebuild:
+    if not has_open_sizes(place):
+        return lambda inputs, built: view_of(built[place.output], place.geometry, place.steps)
+    sized = Sized(place, places_in(graph))
+
+    def look(inputs: Sequence[torch.Tensor], built: Sequence[torch.Tensor]) -> torch.Tensor:
+        here = sized.at(inputs)
+        return view_of(built[here.output], here.geometry, here.steps)
+
+    return look
 
 
 def output_builder(source: OutputSource, graph: AtenGraph) -> Rebuild:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import fx
@@ -26,6 +26,7 @@ from plait_fx_passes.aten_graph import (
     Repeated,
     ResultView,
     ViewStep,
+    WithinOutput,
 )
 from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.layouts import has_static_sizes, is_dense, may_overlap, same_strides
@@ -115,6 +116,7 @@ def _add_outputs(
                 bases.setdefault(id(storage), position)
     seen: dict[int, int] = {}
     held = {id(each) for each in recorder.held}
+    views = _plain_views(recorder, leaves)
     for position, output in enumerate(leaves):
         if not isinstance(output, torch.Tensor):
             results.outputs.append(Literal(output))
@@ -124,7 +126,44 @@ def _add_outputs(
             results.outputs.append(Repeated(seen[id(output)]))
         else:
             seen[id(output)] = position
-            results.outputs.append(_view_output(recorder, table, output, bases, results))
+            results.outputs.append(_view_output(recorder, table, output, bases, results, views))
+
+
+_Views: TypeAlias = "dict[int, tuple[int, Lineage]]"
+
+
+def _plain_views(recorder: Recorder, leaves: Sequence[object]) -> _Views:
+    """The outputs that may lie on the way of gradients of views of theirs, by their aliases."""
+    found: _Views = {}
+    for position, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor) and _is_plain(lineage := recorder.lineage_of(leaf)):
+            found.setdefault(id(recorder.alias_of(leaf)), (position, lineage))
+    return found
+
+
+def _is_plain(lineage: Lineage) -> bool:
+    is_followed = lineage.detached is Detached.NOT and lineage.followed is Followed.ALWAYS
+    return is_followed and not lineage.restrided
+
+
+def _within(
+    recorder: Recorder, tensor: torch.Tensor, start: Alias, views: _Views
+) -> WithinOutput | None:
+    """The nearest output, between ``start`` and the tensor, of which that is a view; none where
+    what they look at was written to, which autograd follows in other ways."""
+    alias, lineage = recorder.alias_of(tensor), recorder.lineage_of(tensor)
+    if alias.storage.version or not _is_plain(lineage):
+        return None
+    above = alias.parent
+    while above is not None and above is not start:
+        output, other = views.get(id(above), (None, lineage))
+        if output is not None and (other.of_many or not lineage.of_many):
+            steps = _replayed(alias, above)
+            if not has_static_sizes(above.value) or may_overlap(above.value):
+                steps = alias.steps_from(above)
+            return WithinOutput(output, _geometry(tensor, above.value), steps)
+        above = above.parent
+    return None
 
 
 def _shared_storages(recorder: Recorder, tensors: Sequence[torch.Tensor]) -> set[int]:
@@ -151,12 +190,17 @@ def _laid_out(recorder: Recorder, alias: Alias) -> fx.Node:
         return with_layout(recorder, read(recorder, alias), alias.value)
 
 
+_SAME = ViewStep(torch.ops.aten.alias.default)
+"""A view of everything."""
+
+
 def _view_output(
     recorder: Recorder,
     table: InputTable,
     tensor: torch.Tensor,
     bases: dict[int, int],
     results: Results,
+    views: _Views,
 ) -> OutputSource:
     itself = table.index_of(tensor)
     if itself is not None:
@@ -186,11 +230,12 @@ def _view_output(
         assert start is not None
         geometry, steps = _geometry(tensor, start.value), _replayed(alias, start)
         shape_known = has_static_sizes(start.value)
-        if tensor.requires_grad and shape_known and may_overlap(start.value):
+        if shape_known and may_overlap(start.value):
             # By as_strided, elements that share memory would get their gradients' mean.
-            steps = alias.steps_from(start)
+            steps = alias.steps_from(start) or (_SAME,)
         many = lineage.of_many and lineage.detached is Detached.NOT
-        return InputView(owner, geometry, steps, lineage.detached, lineage.followed, many)
+        within = _within(recorder, tensor, start, views)
+        return InputView(owner, geometry, steps, lineage.detached, lineage.followed, many, within)
     storage = alias.storage
     base = _base(storage)
     if id(storage) not in bases:
@@ -208,6 +253,7 @@ def _view_output(
         detached,
         is_whole=alias is base,
         followed=lineage.followed,
+        within=None if detached else _within(recorder, tensor, base, views),
     )
 
 

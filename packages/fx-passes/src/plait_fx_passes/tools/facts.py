@@ -28,6 +28,7 @@ _CLASSES: dict[str, type[Any]] = {
         *(aten_graph.SyntheticBase, aten_graph.ViewStep, aten_graph.Geometry),
         *(aten_graph.Computed, aten_graph.InputItself, aten_graph.InputView),
         *(aten_graph.ResultView, aten_graph.Literal, aten_graph.Repeated),
+        aten_graph.WithinOutput,
         *(aten_graph.Mutation, aten_graph.MetadataMutation),
         *(Flow, Step, Passed, SavedInput, SavedResult, SavedSize, SavedTensor, Cost),
     )
