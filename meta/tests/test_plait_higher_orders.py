@@ -311,3 +311,37 @@ def test_a_result_of_a_leaf_that_the_program_keeps_needs_gradients():
 
     fast, _ = assert_as_eager(program, code)
     assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}
+
+
+def sliced_before_a_break(x, other):
+    part = x[:1, :2]
+    inner = part.sin()
+    outer = inner.exp()
+    other.squeeze_()
+    return outer, inner
+
+
+def softmax_before_a_break(x, other):
+    part = x.narrow(0, 0, 2)
+    inner = part.softmax(-1)
+    outer = inner.softmax(-1)
+    other.squeeze_()
+    return outer * 2, inner
+
+
+@pytest.mark.parametrize("program", [sliced_before_a_break, softmax_before_a_break])
+def test_third_derivatives_follow_values_that_nobody_holds_any_more(program):
+    def outcome_of(run):
+        torch.manual_seed(0)
+        source = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+        outputs = run(source * 1.3, torch.randn(3, 4))
+        found, loss = [], sum((each**3).sum() for each in outputs)
+        for order in range(3):
+            (gradient,) = torch.autograd.grad(loss, source, create_graph=order < 2)
+            found.append(gradient.detach())
+            loss = (gradient**2 * torch.arange(1.0, 13.0).view(3, 4)).sum()
+        return found
+
+    torch.testing.assert_close(
+        outcome_of(plait.compile(program)), outcome_of(program), rtol=1e-9, atol=1e-9
+    )

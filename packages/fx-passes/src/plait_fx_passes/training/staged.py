@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import fx
@@ -60,5 +61,25 @@ def cut_at(
 
 
 def cut_off(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values, of which gradients are asked for, and from which none go on."""
-    return own_view(tensor.detach())
+    """The same values, of which gradients are asked for, and from which none go on; those of the
+    gradients themselves do."""
+    if not tensor.requires_grad:
+        return own_view(tensor)
+    apply: Callable[[torch.Tensor], torch.Tensor] = _Cut.apply
+    return apply(tensor)
+
+
+class _Cut(torch.autograd.Function):
+    """Keeps back the gradient of the first backward that comes by, as a leaf would: what this gives
+    depends on the values here, and a backward from it goes on."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        ctx.is_passed = False
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, given: torch.Tensor) -> torch.Tensor | None:
+        found = given if ctx.is_passed else None
+        ctx.is_passed = True
+        return found
