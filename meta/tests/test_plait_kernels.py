@@ -7,7 +7,7 @@ import torch
 
 import plait
 
-triton = pytest.importorskip("triton")
+triton = pytest.importorskip("triton", reason="programs launch kernels of Triton's")
 import triton.language as tl  # noqa: E402  # there is one
 
 with triton.knobs.runtime.scope():

@@ -5,7 +5,8 @@ fail, so when it raises nothing has happened yet: the captured graph is run in i
 raises what eager raises, after the changes that eager makes. Should it not raise, the program was
 at fault, and the call has its right result nevertheless. Where the graph calls operators that are
 not torch's own, which may do anything, none of these is run twice: what one that raised had written
-is known (`plait.partly`), and else the program's error is raised as it is. The tracer does better
+is known (`plait.partly`), and else the program's error is raised as it is; so is that of a backward
+which computes in memory that it frees (`plait.late`). The tracer does better
 where it can make the whole call anew as Python: it calls `unchanged_on_error` of what runs the
 graph, which raises before anything has happened.
 """

@@ -9,7 +9,7 @@ import torch
 from plait_bytecode_tracer import trace
 from plait_bytecode_tracer.kernels.writes import UnknownMemoryError, summary_of
 
-triton = pytest.importorskip("triton")
+triton = pytest.importorskip("triton", reason="programs launch kernels of Triton's")
 import triton.language as tl  # noqa: E402  # there is one
 
 
