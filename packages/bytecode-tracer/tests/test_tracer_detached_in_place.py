@@ -56,3 +56,16 @@ def test_a_view_is_not_detached_in_place():
     for run in (program, trace(program)):
         with pytest.raises(RuntimeError, match="Can't detach views in-place"):
             run(torch.ones(2, 3))
+
+
+def test_detaching_in_place_is_no_change_that_autograd_counts():
+    def program(x):
+        plain = x.detach()
+        x.sigmoid_()
+        plain.detach_()
+        return x
+
+    for run in (program, trace(program)):
+        leaf = torch.linspace(-1, 1, 4).requires_grad_()
+        run(leaf * 2).sum().backward()
+        assert leaf.grad is not None

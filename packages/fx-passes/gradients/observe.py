@@ -83,7 +83,7 @@ def observe_backwards(
         for end in ends[:2]:
             end.register_hook(lambda given: came.append(given.clone()) or given * 2)
         first = _grad(weighted(ends), wanted)
-        return Seen(kinds, values, first, tuple(sorted(came, key=lambda each: each.sum().item())))
+        return Seen(kinds, values, first, tuple(sorted(came, key=_rank)))
     if kind == "one by one":
         parts = [
             _gradients([end], wanted, retain_graph=number + 1 < len(ends))
@@ -99,6 +99,11 @@ def observe_backwards(
             raise
         return Seen((*kinds, (False, False, (), (-1,))), values, first, ())
     return Seen(kinds, values, first, again)
+
+
+def _rank(tensor: Tensor) -> tuple[tuple[int, ...], float]:
+    """Orders tensors by what they are, also where they hold NaN."""
+    return tuple(tensor.shape), tensor.nan_to_num().sum().item()
 
 
 def _grad(loss: Tensor, wanted: Sequence[Tensor], **options: bool) -> Gradients:

@@ -228,7 +228,7 @@ class AtenGraph:
     caller that reuses the graph must check that exactly these share storage whenever
     ``mutations`` is not empty. ``spent`` lists the outputs of which
     the program has used up autograd's graph: they require gradients, and going backward from them
-    raises. ``made_leaves`` lists the outputs that the program makes as leaves of autograd, which
+    raises. ``made_leaves`` lists the results that the program makes as leaves of autograd, which
     require gradients. ``adrift`` lists outputs whose gradients reach only leaves that the program
     has made, each with the numbers of what a backward from it runs and frees. ``differentiates``
     says that gradients are part of what the graph computes, from inputs that require them: it runs

@@ -147,7 +147,8 @@ def _without(graph: AtenGraph, written: Mapping[int, int]) -> AtenGraph:
         for each in graph.mutations
         if each.result not in written
     )
-    return replace(graph, outputs=outputs, mutations=mutations)
+    made = tuple(places[index] for index in graph.made_leaves)
+    return replace(graph, outputs=outputs, mutations=mutations, made_leaves=made)
 
 
 def _counted(changed: Sequence[int], note: Note) -> Note:
@@ -233,17 +234,16 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
     )
 
     first = set(range(len(builders))) - {index for index, _ in repeated}
-    made_leaves = [index for index in graph.made_leaves if index in first]
     spent = [index for index in graph.spent if index in first]
     adrift = [index for index, _ in graph.adrift]
     steps = tuple(each for _, each in graph.adrift)
 
     def build_all(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[object]:
+        for index in graph.made_leaves:
+            results[index].requires_grad_()
         built: list[Any] = [build(inputs, results) for build in builders]
         for index, look in inner:
             built[index] = look(inputs, built)
-        for index in made_leaves:
-            built[index].requires_grad_()
         for index in spent:
             built[index] = as_spent(built[index])
         if adrift:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Sequence
 from dis import Instruction
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from plait_bytecode_tracer.breaking.origins import origin_of
 from plait_bytecode_tracer.breaking.places import (
@@ -15,12 +17,13 @@ from plait_bytecode_tracer.breaking.places import (
     VALUE,
     Place,
 )
+from plait_bytecode_tracer.breaking.reads import reads_from
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.effects import LOOP_END
 from plait_bytecode_tracer.frames.frame import NULL, Frame, Handled, instructions_of
 from plait_bytecode_tracer.residual.steps import Thunk
 from plait_bytecode_tracer.values.sources import Access
-from plait_bytecode_tracer.values.variables import CellVariable, Variable
+from plait_bytecode_tracer.values.variables import CellVariable, TensorVariable, Variable
 from plait_utils import dataclass
 
 if TYPE_CHECKING:
@@ -69,8 +72,27 @@ class Live:
 
 
 def live_frame(frame: Frame, rebuilder: Rebuilder, *, is_innermost: bool) -> Live:
-    """A frame that waits at its instruction. Raises TraceBreakError if it cannot be made real."""
-    return standing(frame, rebuilder, frame.instruction, frame.stack, is_innermost=is_innermost)
+    """A frame that waits at its instruction. Raises TraceBreakError if it cannot be made real.
+
+    Tensors that the trace has made, in variables that nothing reads any more, are left out: they
+    need not be computed for them.
+    """
+    read = reads_from(frame.code, frame.instruction.offset)
+
+    def wanted(name: str, value: Variable) -> bool:
+        return read is None or name in read or not _is_made_tensor(value)
+
+    values = frame.stack
+    return standing(
+        frame, rebuilder, frame.instruction, values, is_innermost=is_innermost, wanted=wanted
+    )
+
+
+def _is_made_tensor(value: Variable) -> bool:
+    """Whether a value is a plain tensor that nobody outside of the trace has seen."""
+    if not isinstance(value, TensorVariable) or value.cls is not torch.Tensor:
+        return False
+    return value.source is None and value.original is None and value.attributes is None
 
 
 def standing(
@@ -80,11 +102,11 @@ def standing(
     values: Sequence[Variable],
     *,
     is_innermost: bool,
-    wanted: Container[str] | None = None,
+    wanted: Callable[[str, Variable], bool] | None = None,
 ) -> Live:
     """A frame that stands at an instruction with a stack.
 
-    `wanted` are the local variables that it must have, and the cells; None for all.
+    `wanted` says of local variables and cells whether it must have them; None for all.
     """
     code, offset = frame.code, instruction.offset
     origin = origin_of(code)
@@ -110,14 +132,14 @@ def standing(
         name: rebuilder.value(value)
         for name, value in frame.locals.items()
         if not name.startswith((STACK_PREFIX, CELL_PREFIX)) and value is not NULL
-        if wanted is None or name in wanted
+        if wanted is None or wanted(name, value)
     }
     cells = {name: frame.cells[name] for name in code.co_cellvars if name in frame.cells}
     closure = _closure(frame, code.co_freevars)
     if closure is None:
         cells |= {name: _free_cell(frame, name) for name in code.co_freevars}
     if wanted is not None:
-        cells = {name: cell for name, cell in cells.items() if name in wanted}
+        cells = {name: cell for name, cell in cells.items() if wanted(name, cell)}
     called = None
     if is_innermost and origin is not None and instruction.offset in origin.calls:
         del kinds[-2:]

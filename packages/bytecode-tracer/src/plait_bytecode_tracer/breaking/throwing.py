@@ -6,7 +6,6 @@ leaves, nothing can be told but their entries in its traceback.
 
 from __future__ import annotations
 
-import dis
 import itertools
 import types
 from collections.abc import Container, Sequence
@@ -17,6 +16,7 @@ from plait_bytecode_tracer.breaking.breaks import Continuation, Target, passes_o
 from plait_bytecode_tracer.breaking.live import Live, standing
 from plait_bytecode_tracer.breaking.origins import is_chain, origin_of
 from plait_bytecode_tracer.breaking.places import VALUE, Place
+from plait_bytecode_tracer.breaking.reads import reads_after_error
 from plait_bytecode_tracer.breaking.resume import chain, raising_function, resume_call
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.table import handler_at
@@ -25,6 +25,7 @@ from plait_bytecode_tracer.frames.frame import Frame, instructions_of
 from plait_bytecode_tracer.frames.handlers import Handler, handler_kind, is_of_torch
 from plait_bytecode_tracer.residual.effects import replay_effects
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
+from plait_bytecode_tracer.values.variables import Variable
 from plait_utils import dataclass
 
 
@@ -134,10 +135,13 @@ def _live(frame: Frame, rebuilder: Rebuilder, need: _Need, *, is_innermost: bool
         handler = handler_at(frame.code, frame.instruction.offset)
         values = values[: 0 if handler is None else handler.depth]
     if need is _Need.ALL or frame.handled or _handlers(frame):
+        read: Container[str] | None = ()
+        if need is _Need.ALL:
+            offset = frame.instruction.offset
+            read = reads_after_error(frame.code, offset, may_return=not is_innermost)
+        wanted = None if read is None else partial(_is_read, read)
         return standing(
-            *(frame, rebuilder, frame.instruction, values),
-            is_innermost=False,
-            wanted=_read_later(frame, is_innermost) if need is _Need.ALL else (),
+            frame, rebuilder, frame.instruction, values, is_innermost=False, wanted=wanted
         )
     code, offset = _origin(frame)
     instructions, by_offset = instructions_of(code)
@@ -146,42 +150,8 @@ def _live(frame: Frame, rebuilder: Rebuilder, need: _Need, *, is_innermost: bool
     return Live(place, instructions[by_offset[offset]], ["None"] * count, [])
 
 
-def _read_later(frame: Frame, is_innermost: bool) -> Container[str] | None:
-    """The variables that a frame may read once its instruction has raised, or, of one that calls
-    the innermost, returned; None where that may be any."""
-    code = frame.code
-    if not {"locals", "vars", "eval", "exec", "dir"}.isdisjoint(code.co_names):
-        return None
-    instructions, by_offset = instructions_of(code)
-    waiting = [frame.index + 1] * (not is_innermost)
-    handler = handler_at(code, frame.instruction.offset)
-    if handler is not None:
-        waiting.append(by_offset[handler.target])
-    names: set[str] = set()
-    seen: set[int] = set()
-    while waiting:
-        index = waiting.pop()
-        if index in seen or index >= len(instructions):
-            continue
-        seen.add(index)
-        instruction = instructions[index]
-        found = (
-            instruction.argval if isinstance(instruction.argval, tuple) else [instruction.argval]
-        )
-        names.update(name for name in found if isinstance(name, str))
-        if instruction.opname not in _ENDS:
-            waiting.append(index + 1)
-        if instruction.opcode in _JUMPS:
-            waiting.append(by_offset[instruction.argval])
-        handler = handler_at(code, instruction.offset)
-        if handler is not None:
-            waiting.append(by_offset[handler.target])
-    return names
-
-
-_ENDS = ("RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS", "JUMP_FORWARD",
-         "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")  # fmt: skip
-_JUMPS = frozenset([*dis.hasjrel, *dis.hasjabs])
+def _is_read(read: Container[str], name: str, _: Variable) -> bool:
+    return name in read
 
 
 def _origin(frame: Frame) -> tuple[types.CodeType, int]:

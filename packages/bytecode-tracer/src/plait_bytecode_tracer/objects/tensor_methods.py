@@ -230,7 +230,10 @@ def _change_metadata(
         state.mutates_tensors = True  # autograd may refuse it, or a pass through who has used it
         state.emit("call_method", name, [owner], {})
         return owner
-    _tell_autograd(state, owner, name)
+    if name == "detach_" and not owner.fake.requires_grad:
+        return owner
+    if name != "detach_":
+        _tell_autograd(state, owner, name)
     node, result = state.emit("call_method", name.removesuffix("_"), [owner, *args], kwargs)
     node.meta[_IN_PLACE] = True
     owner.node, owner.fake = node, result

@@ -28,6 +28,7 @@ from plait_fx_passes.training.costs import (
 from plait_fx_passes.training.cuts import INFINITE, Network
 from plait_fx_passes.training.held import held_by_caller, readable, whole_results
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
+from plait_fx_passes.training.reading import ancestors
 from plait_utils import dataclass
 
 _BERNOULLI = (torch.ops.aten.bernoulli.p, torch.ops.aten.bernoulli.default)
@@ -328,18 +329,6 @@ class Values:
             and (node in self.needed or side[there[node]])
             and not (node in again and side[again[node]])
         }
-
-
-def ancestors(nodes: Sequence[fx.Node] | set[fx.Node]) -> set[fx.Node]:
-    """The nodes and all that they are computed from."""
-    found: set[fx.Node] = set()
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting += node.all_input_nodes
-    return found
 
 
 def _stored(graph: fx.Graph, forward: set[fx.Node]) -> set[fx.Node]:

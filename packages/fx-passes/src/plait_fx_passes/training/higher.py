@@ -163,9 +163,8 @@ class Higher:
         return tuple(gradients)
 
     def _moved(self, before: Before, place: int, source: torch.Tensor) -> torch.Tensor:
-        if self._again.kept[place] in before.stands:
-            return source.clone()
-        return changed_since(source, self._examples[place], before.versions[place])
+        stands = self._again.kept[place] in before.stands
+        return changed_since(source, self._examples[place], before.versions[place], stands=stands)
 
     def _shared_with(self, wanted: Wanted) -> Shared | None:
         with self._lock:

@@ -43,6 +43,7 @@ from plait_fx_passes.training.returned import (
     adrift_results,
     is_made_leaf,
     made_leaves,
+    refuse_unfollowed,
     spent_outputs,
     spent_results,
 )
@@ -175,7 +176,7 @@ def _record(
     if _detaches(table, results, leaves):
         raise AtenTraceError("the program detaches an input in place, which outlasts the call")
     spent = spent_results(mode, table, results) if uses_up(gm) else frozenset()
-    made = made_leaves(table, flat)
+    made = made_leaves(table, results, flat)
     adrift = adrift_results(mode, table, results, made, spent)
     if adrift is not None:
         spent |= adrift[1]
@@ -183,6 +184,8 @@ def _record(
     tangents = _add_tangents(recorder, table, results, silent) if for_training else []
     if made and tangents:
         raise AtenTraceError("the program returns a leaf that it has made, and what may use it")
+    if for_training:
+        refuse_unfollowed(results, flat, silent.union(made, (each.result for each in tangents)))
     reshaped = recorder.reshaped | recorder.counted
     if reshaped and (tangents or reshaped & set(table.leaves)):
         raise AtenTraceError("the program changes the geometry of an input, under gradients")

@@ -9,31 +9,45 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
+import torch
 from torch import fx
 
 from plait_fx_passes.aten_graph import AtenGraph, UserInput
 
+aten = torch.ops.aten
 Run = TypeVar("Run", bound="Callable[..., object]")
 
 _READS = "reads"
 
 
-def ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    """The nodes and what they are computed from."""
+_ASK_GEOMETRY = frozenset(
+    {
+        *(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default),
+        *(aten.full_like.default, aten.rand_like.default, aten.randn_like.default),
+        *(aten.new_empty.default, aten.new_zeros.default, aten.new_ones.default),
+        *(aten.new_full.default, aten.new_empty_strided.default, aten.sym_size.int),
+    }
+)
+"""Operators that read no element of what they are given."""
+
+
+def ancestors(nodes: Iterable[fx.Node], *, values: bool = False) -> set[fx.Node]:
+    """The nodes and what they are computed from; with ``values``, from whose elements."""
     waiting = list(nodes)
     found: set[fx.Node] = set()
     while waiting:
         node = waiting.pop()
         if node not in found:
             found.add(node)
-            waiting += node.all_input_nodes
+            if not (values and node.target in _ASK_GEOMETRY):
+                waiting += node.all_input_nodes
     return found
 
 
 def arguments_read(graph: AtenGraph) -> frozenset[int]:
     """The program's arguments on whose values results of the graph depend."""
     placeholders = graph.graph.find_nodes(op="placeholder")
-    read = ancestors(graph.results)
+    read = ancestors(graph.results, values=True)
     return frozenset(
         source.index
         for node, source in zip(placeholders, graph.inputs, strict=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -64,17 +64,23 @@ def adrift_outputs(
     )
 
 
-def made_leaves(table: InputTable, flat: Sequence[object]) -> tuple[int, ...]:
-    """The outputs that are leaves of autograd, and no inputs. Raises AtenTraceError for
+def made_leaves(table: InputTable, results: Results, flat: Sequence[object]) -> tuple[int, ...]:
+    """The results that are leaves of autograd, and no inputs. Raises AtenTraceError for
     parameters, which are of a class of their own."""
-    found = tuple(
-        position
-        for position, leaf in enumerate(flat)
-        if isinstance(leaf, torch.Tensor) and is_made_leaf(table, leaf)
-    )
-    if any(isinstance(flat[position], torch.nn.Parameter) for position in found):
+    if any(isinstance(leaf, torch.nn.Parameter) and is_made_leaf(table, leaf) for leaf in flat):
         raise AtenTraceError("the program returns a parameter that it has made")
-    return found
+    tensors = enumerate(results.tensors)
+    return tuple(position for position, tensor in tensors if is_made_leaf(table, tensor))
+
+
+def refuse_unfollowed(results: Results, flat: Sequence[object], followed: Set[int]) -> None:
+    """Raise AtenTraceError where an output needs gradients, but the result that it is, or looks
+    at, is not among those that autograd is told of."""
+    for output, leaf in zip(results.outputs, flat, strict=True):
+        if not isinstance(output, (Computed, ResultView)) or output.result in followed:
+            continue
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+            raise AtenTraceError("it returns a tensor whose gradients nothing is told of")
 
 
 def is_made_leaf(table: InputTable, tensor: torch.Tensor) -> bool:

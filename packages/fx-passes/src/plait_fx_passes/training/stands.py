@@ -14,6 +14,7 @@ import torch
 
 from plait_fx_passes.layouts import has_static_sizes, same_strides
 from plait_fx_passes.training.freeing import check_versions
+from plait_fx_passes.training.gradient_program import stand_in
 
 Stands: TypeAlias = "Mapping[int, torch.Tensor]"
 """Stand-ins, by placeholder."""
@@ -41,22 +42,25 @@ def stands_for(places: Sequence[int], inputs: Sequence[torch.Tensor]) -> dict[in
     return {n: _stand(inputs[n], None) for n in places if not inputs[n].is_leaf}
 
 
-def changed_since(now: torch.Tensor, then: torch.Tensor, version: int) -> torch.Tensor:
+def changed_since(
+    now: torch.Tensor, then: torch.Tensor, version: int, *, stands: bool
+) -> torch.Tensor:
     """What gradients flow to in the place of an input that was changed since, of which no values
     are read.
 
     Args:
-        now: the input, for which nothing stands.
+        now: the input, or what ``stands`` for it.
         then: a fake tensor of its geometry when the program ran.
         version: how often it had been changed.
 
     Raises:
-        RuntimeError: it has got a history since.
+        RuntimeError: it has got a history since, and nothing stands for it.
     """
-    if not now.is_leaf:
+    if not stands and not now.is_leaf:
         check_versions([now], [version])
-    if has_static_sizes(then) and not same_strides(now, then):
-        size, stride = tuple(then.shape), tuple(then.stride())
-        like = torch.empty_strided(size, stride, dtype=now.dtype, device=now.device).zero_()
-        return _stand(now, like)
-    return now.clone()
+    copy = now.clone()
+    geometry = then if has_static_sizes(then) else now
+    if same_strides(copy, geometry):
+        return copy
+    size, stride = tuple(geometry.shape), tuple(geometry.stride())
+    return _stand(now, stand_in(size, stride, now.dtype, now.device, requires_grad=False))
