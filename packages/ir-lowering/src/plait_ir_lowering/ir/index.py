@@ -56,7 +56,7 @@ class Var(Atom):
     @property
     def expr(self) -> IndexExpr:
         """The variable as an expression; 0 where it can take no other value."""
-        return ZERO if self.extent is ONE else IndexExpr.of({(self,): 1})
+        return ZERO if self.extent is ONE else _alone(self)
 
     def __repr__(self) -> str:
         return f"Var({self.name}: {self.extent})"
@@ -78,7 +78,7 @@ class Sym(Atom):
 
     @property
     def expr(self) -> IndexExpr:
-        return IndexExpr.of({(self,): 1})
+        return _alone(self)
 
     def __repr__(self) -> str:
         return f"Sym({self.name})"
@@ -158,10 +158,7 @@ class IndexExpr(Interned):
         right = as_index(other)
         if not right.terms:
             return self
-        terms = dict(self.terms)
-        for monomial, coefficient in right.terms:
-            terms[monomial] = terms.get(monomial, 0) + coefficient
-        return IndexExpr.of(terms)
+        return _sum(self, right) if self.terms else right
 
     __radd__ = __add__
 
@@ -176,12 +173,9 @@ class IndexExpr(Interned):
 
     def __mul__(self, other: IndexExpr | int) -> IndexExpr:
         right = as_index(other)
-        terms: dict[Monomial, int] = {}
-        for m1, c1 in self.terms:
-            for m2, c2 in right.terms:
-                product = tuple(sorted(m1 + m2, key=lambda atom: atom.text))
-                terms[product] = terms.get(product, 0) + c1 * c2
-        return IndexExpr.of(terms)
+        if right is ONE:
+            return self
+        return right if self is ONE else _product(self, right)
 
     __rmul__ = __mul__
 
@@ -209,7 +203,35 @@ def as_index(value: IndexExpr | int | torch.SymInt) -> IndexExpr:
         from plait_ir_lowering.ir.open_sizes import index_of_size
 
         return index_of_size(value)
-    return IndexExpr((((), int(value)),)) if value else ZERO
+    return _constant(int(value))
+
+
+@lru_cache(maxsize=4096)
+def _constant(value: int) -> IndexExpr:
+    return IndexExpr((((), value),)) if value else ZERO
+
+
+@lru_cache(maxsize=16384)
+def _alone(atom: Atom) -> IndexExpr:
+    return IndexExpr((((atom,), 1),))
+
+
+@lru_cache(maxsize=65536)
+def _sum(left: IndexExpr, right: IndexExpr) -> IndexExpr:
+    terms = dict(left.terms)
+    for monomial, coefficient in right.terms:
+        terms[monomial] = terms.get(monomial, 0) + coefficient
+    return IndexExpr.of(terms)
+
+
+@lru_cache(maxsize=65536)
+def _product(left: IndexExpr, right: IndexExpr) -> IndexExpr:
+    terms: dict[Monomial, int] = {}
+    for m1, c1 in left.terms:
+        for m2, c2 in right.terms:
+            product = tuple(sorted(m1 + m2, key=lambda atom: atom.text))
+            terms[product] = terms.get(product, 0) + c1 * c2
+    return IndexExpr.of(terms)
 
 
 def _recombine(terms: dict[Monomial, int]) -> list[tuple[Monomial, int]]:
