@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field
+from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from plait_ir_lowering.errors import LoweringError
 from plait_ir_lowering.ir.dtypes import DType
@@ -25,6 +27,7 @@ from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import PARTS, ReductionKind, TypeMismatchError
 from plait_ir_lowering.ir.values import Const, IndexValue, Load, Op, Scalar, Value, part
 from plait_ir_lowering.open_numbers import number_of
+from plait_ir_lowering.registry import full_arguments
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_device, from_torch_dtype, to_torch_dtype
 from plait_utils import dataclass
@@ -43,14 +46,22 @@ class LoweringOptions:
 
 @dataclass(slots=True)
 class LoweringContext:
-    """The graph that is being built, and the ATen node that is being lowered."""
+    """What is being built, and the ATen node that is being lowered.
+
+    Rules ask it for what they may depend on besides their arguments. Calls that agree in that are
+    lowered once (`alike.py`), so rules must not look at the node itself.
+    """
 
     options: LoweringOptions
     definitions: list[Definition] = field(default_factory=list)
     buffers: dict[str, Buffer] = field(default_factory=dict)
+    suffixes: dict[str, str] = field(default_factory=dict)
+    """What the name of each buffer that is defined says after the node's; "" for a result."""
     storage_offsets: dict[str, IndexExpr] = field(default_factory=dict)
     """Storage offset of each buffer's fake value, which its views' offsets include."""
     node: fx.Node | None = None
+    ahead: bool | None = None
+    """`feeds_loops`, for rules that are registered with `looks_ahead`."""
 
     @property
     def result(self) -> torch.Tensor:
@@ -62,6 +73,41 @@ class LoweringContext:
         return first
 
     @property
+    def results(self) -> Sequence[torch.Tensor]:
+        """The fake values of a node that has several."""
+        values: Sequence[torch.Tensor] = self.current.meta["val"]
+        return values
+
+    @property
+    def target(self) -> OpOverload:
+        """The node's operator."""
+        target = self.current.target
+        if not isinstance(target, OpOverload):
+            raise self.error("it is not an ATen operator")
+        return target
+
+    def argument(self, position: int) -> Any:
+        """An argument by its position in the schema, as it was traced: the fake value of a
+        tensor, numbers as they are."""
+        node = self.current
+        found = full_arguments(self.target, node.args, dict(node.kwargs))[position]
+        return found.meta["val"] if isinstance(found, fx.Node) else found
+
+    def traced(self, position: int) -> torch.Tensor:
+        """The fake value of an argument that is a tensor."""
+        found = self.argument(position)
+        if not isinstance(found, torch.Tensor):
+            raise self.error(f"argument {position} is not a tensor")
+        return found
+
+    @property
+    def feeds_loops(self) -> bool:
+        """Whether every use of the result, looking through views, is a loop."""
+        if self.ahead is None:
+            raise RuntimeError(f"the rule of {self.target} is not registered to look ahead")
+        return self.ahead
+
+    @property
     def current(self) -> fx.Node:
         if self.node is None:
             raise RuntimeError("no node is being lowered")
@@ -70,11 +116,7 @@ class LoweringContext:
     def traced_size(self, argument: int, axis: int) -> int:
         """A size of an argument of the node as it was traced: where it is symbolic, what is
         decided by it is noted as a condition."""
-        node = self.current.args[argument]
-        if not isinstance(node, fx.Node):
-            raise self.error(f"argument {argument} is not a tensor")
-        size: int = node.meta["val"].shape[axis]
-        return size
+        return self.traced(argument).shape[axis]
 
     def error(self, reason: str, hint: str | None = None) -> LoweringError:
         """An error about the current node, at the user's line."""
@@ -98,6 +140,16 @@ class LoweringContext:
             name = f"{stem}_{number}"
         return name
 
+    def add_buffer(self, buffer: Buffer, suffix: str, offset: IndexExpr) -> Buffer:
+        """Take in a buffer of the current node, under a name of its own."""
+        stem = f"{self.current.name}_{suffix}" if suffix else self.current.name
+        fresh = self.fresh_name(stem)
+        named = Buffer(fresh, buffer.dtype, buffer.device, buffer.layout)
+        self.buffers[fresh] = named
+        self.suffixes[fresh] = suffix
+        self.storage_offsets[fresh] = offset
+        return named
+
     def mark(self) -> int:
         """How much is defined, for `rewind`."""
         return len(self.definitions)
@@ -106,31 +158,29 @@ class LoweringContext:
         """Take back what was defined since `mark`, where a rule gave up half-way."""
         for definition in self.definitions[mark:]:
             for buffer in definition.buffers:
-                del self.buffers[buffer.name], self.storage_offsets[buffer.name]
+                for known in (self.buffers, self.suffixes, self.storage_offsets):
+                    del known[buffer.name]
         del self.definitions[mark:]
 
-    def define(self, body: Body, like: torch.Tensor, name: str | None = None) -> TensorExpr:
+    def define(self, body: Body, like: torch.Tensor, suffix: str = "") -> TensorExpr:
         """A new buffer with the shape, strides and device of `like`, computed by `body`."""
-        return self.define_buffers(body, [like], name)[0]
+        return self.define_buffers(body, [like], suffix)[0]
 
     def define_buffers(
-        self, body: Body, likes: Sequence[torch.Tensor], name: str | None = None
+        self, body: Body, likes: Sequence[torch.Tensor], suffix: str = ""
     ) -> tuple[TensorExpr, ...]:
         """New buffers, one for each fake tensor of `likes`, computed by one body."""
-        buffers = tuple(self._buffer(like, name) for like in likes)
+        buffers = tuple(self._buffer(like, suffix) for like in likes)
         self.definitions.append(Definition(buffers, body, self.origin()))
         return tuple(self.load(buffer) for buffer in buffers)
 
-    def _buffer(self, like: torch.Tensor, name: str | None) -> Buffer:
+    def _buffer(self, like: torch.Tensor, suffix: str) -> Buffer:
         size = list(map(as_index, like.shape))
         stride = like.stride() if _is_dense(like) else None
         layout = Layout.of(size, stride)
-        fresh = self.fresh_name(name or self.current.name)
         device = from_torch_device(like.device)
-        buffer = Buffer(fresh, self.dtype_of(like), device, layout)
-        self.buffers[fresh] = buffer
-        self.storage_offsets[fresh] = as_index(like.storage_offset())
-        return buffer
+        buffer = Buffer("", self.dtype_of(like), device, layout)
+        return self.add_buffer(buffer, suffix, as_index(like.storage_offset()))
 
     def dtype_of(self, tensor: torch.Tensor) -> DType:
         try:
@@ -192,11 +242,9 @@ class LoweringContext:
         return self._new_buffer(body, dims, kind.result_dtype(value.dtype), name)
 
     def _new_buffer(self, body: Body, dims: Sequence[Var], dtype: DType, name: str) -> TensorExpr:
-        fresh = self.fresh_name(f"{self.current.name}_{name}")
         device = from_torch_device(self.result.device)
-        buffer = Buffer(fresh, dtype, device, Layout.of([dim.extent for dim in dims]))
-        self.buffers[fresh] = buffer
-        self.storage_offsets[fresh] = ZERO
+        buffer = Buffer("", dtype, device, Layout.of([dim.extent for dim in dims]))
+        buffer = self.add_buffer(buffer, name, ZERO)
         self.definitions.append(Definition((buffer,), body, self.origin()))
         return self.load(buffer)
 

@@ -11,6 +11,8 @@ from torch import fx
 from torch._ops import OpOverload
 
 import plait_ir_lowering.rules  # noqa: F401  # registers the rules
+from plait_ir_lowering.ahead import feeds_loops
+from plait_ir_lowering.alike import Lowering
 from plait_ir_lowering.context import LoweringContext, LoweringOptions, constant
 from plait_ir_lowering.exact import is_exact, tensors_of
 from plait_ir_lowering.external import lower_external
@@ -27,7 +29,13 @@ from plait_ir_lowering.ir.graph import (
 from plait_ir_lowering.ir.index import OpenSizeError, as_index
 from plait_ir_lowering.ir.ops import TypeMismatchError
 from plait_ir_lowering.ir.values import Load, Op, Value
-from plait_ir_lowering.registry import Lowered, full_arguments, kind_of, rule_of
+from plait_ir_lowering.registry import (
+    Lowered,
+    asks_ahead,
+    full_arguments,
+    kind_of,
+    rule_of,
+)
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_device
 
@@ -61,18 +69,18 @@ def lower(
     """
     graph = aten_graph.graph if isinstance(aten_graph, fx.GraphModule) else aten_graph
     ctx = LoweringContext(options or LoweringOptions())
-    known: dict[fx.Node, Lowered] = {}
+    calls = Lowering(ctx, _lower_call, _looking_ahead)
     inputs: list[Buffer] = []
     outputs: tuple[OutputRef, ...] = ()
     written: tuple[tuple[str, TensorRef], ...] = ()
     for node in graph.nodes:
         ctx.node = node
         if node.op == "placeholder":
-            known[node] = _input(ctx, node, inputs)
+            calls.place(node, _input(ctx, node, inputs))
         elif node.op == "call_function":
-            known[node] = _lower_call(ctx, node, known)
+            calls.lower(node)
         elif node.op == "output":
-            results = [_output(ctx, result, known, inputs) for result in node.args[0]]
+            results = [_output(ctx, result, calls, inputs) for result in node.args[0]]
             outputs, written = _without_written(results, mutations or {}, inputs)
         else:
             raise ctx.error(f"a {node.op} node has no place in an ATen graph")
@@ -93,7 +101,7 @@ def _without_written(
     return outputs, tuple(written)
 
 
-def _input(ctx: LoweringContext, node: fx.Node, inputs: list[Buffer]) -> Lowered:
+def _input(ctx: LoweringContext, node: fx.Node, inputs: list[Buffer]) -> TensorExpr | NumberExpr:
     fake = node.meta["val"]
     if isinstance(fake, torch.SymFloat):
         number = Buffer(ctx.fresh_name(node.name), DType.f64, Device("cpu"), Layout.of([]))
@@ -111,12 +119,15 @@ def _input(ctx: LoweringContext, node: fx.Node, inputs: list[Buffer]) -> Lowered
     return ctx.load(buffer)
 
 
-def _lower_call(ctx: LoweringContext, node: fx.Node, known: dict[fx.Node, Lowered]) -> Lowered:
-    if node.target is operator.getitem:
-        whole, position = known[node.args[0]], node.args[1]  # type: ignore[index]  # a node
-        if not isinstance(whole, tuple) or not isinstance(position, int):
-            raise ctx.error("it takes an element of what is not a tuple")
-        return whole[position]
+def _looking_ahead(node: fx.Node) -> bool | None:
+    """What the rule of a node asks of the uses of its result."""
+    if not isinstance(node.target, OpOverload) or not asks_ahead(node.target):
+        return None
+    return feeds_loops(node)
+
+
+def _lower_call(ctx: LoweringContext, node: fx.Node, known: Mapping[fx.Node, Lowered]) -> Lowered:
+    """What one call gives, of what its arguments were lowered to."""
     if node.target in _ARITHMETIC:
         operands = [_number(ctx, each, known) for each in node.args]
         return NumberExpr(Op(_ARITHMETIC[node.target], operands))
@@ -153,14 +164,14 @@ def _is_complex_elsewhere(node: fx.Node) -> bool:
     return any(each.is_complex() and each.device.type != "cpu" for each in tensors_of(node))
 
 
-def _number(ctx: LoweringContext, operand: Any, known: dict[fx.Node, Lowered]) -> Value:
+def _number(ctx: LoweringContext, operand: Any, known: Mapping[fx.Node, Lowered]) -> Value:
     found = known[operand] if isinstance(operand, fx.Node) else operand
     if not isinstance(found, NumberExpr | int | float):
         raise ctx.error("it computes with what is no number")
     return constant(found, DType.f64)
 
 
-def _resolve(argument: Any, known: dict[fx.Node, Lowered]) -> Any:
+def _resolve(argument: Any, known: Mapping[fx.Node, Lowered]) -> Any:
     if isinstance(argument, fx.Node):
         return known[argument]
     if isinstance(argument, list | tuple):
@@ -168,14 +179,12 @@ def _resolve(argument: Any, known: dict[fx.Node, Lowered]) -> Any:
     return argument
 
 
-def _output(
-    ctx: LoweringContext, result: Any, known: dict[fx.Node, Lowered], inputs: list[Buffer]
-) -> OutputRef:
+def _output(ctx: LoweringContext, result: Any, calls: Lowering, inputs: list[Buffer]) -> OutputRef:
     if not isinstance(result, fx.Node):
         if result is None or isinstance(result, bool | int | float):
             return result
         raise ctx.error(f"an output of type {type(result).__name__} is not lowered")
-    tensor = known[result]
+    tensor = calls.tensor(result)
     fake = result.meta["val"]
     if not isinstance(tensor, TensorExpr):
         raise ctx.error(f"output {result.name} is not a tensor")

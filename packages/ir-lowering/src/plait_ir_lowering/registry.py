@@ -19,15 +19,17 @@ Rule: TypeAlias = Callable[..., Lowered]
 
 _rules: dict[OpOverload, Rule] = {}
 _kinds: dict[OpOverload, str] = {}
+_looking_ahead: set[OpOverload] = set()
 
 
-def lowers(*names: str, kind: str = "loops") -> Callable[[Rule], Rule]:
+def lowers(*names: str, kind: str = "loops", looks_ahead: bool = False) -> Callable[[Rule], Rule]:
     """Register a rule for ATen overloads such as "add.Tensor" ("exp" means "exp.default").
 
     The rule takes the context and then the op's arguments by position, defaults filled
     in. It returns None for a call that it does not cover, which then becomes an external
-    call. Raises ValueError for an op that torch lacks, one that has a rule already, or a
-    rule that takes another number of arguments than the op.
+    call. With `looks_ahead` it may ask the context for `feeds_loops`. Raises ValueError for an
+    op that torch lacks, one that has a rule already, or a rule that takes another number of
+    arguments than the op.
     """
 
     def register(rule: Rule) -> Rule:
@@ -38,6 +40,8 @@ def lowers(*names: str, kind: str = "loops") -> Callable[[Rule], Rule]:
             _check_arity(op, rule)
             _rules[op] = rule
             _kinds[op] = kind
+            if looks_ahead:
+                _looking_ahead.add(op)
         return rule
 
     return register
@@ -72,6 +76,11 @@ def rule_of(op: OpOverload) -> Rule | None:
 def kind_of(op: OpOverload) -> str:
     """How an op with a rule compiles, such as "loops" or "view"."""
     return _kinds[op]
+
+
+def asks_ahead(op: OpOverload) -> bool:
+    """Whether the rule of an op depends on how its result is used."""
+    return op in _looking_ahead
 
 
 def coverage() -> list[tuple[str, str]]:

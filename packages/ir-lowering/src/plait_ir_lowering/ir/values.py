@@ -19,7 +19,7 @@ Values form a directed acyclic graph of interned nodes; a node used twice is one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import ClassVar, TypeAlias, cast
 
@@ -262,6 +262,32 @@ def rewrite(
             rebuilt = _rebuild(value, done, index)
             done[value] = leaf(rebuilt) or rebuilt
     return done[root]
+
+
+def renamed(root: Value, names: Mapping[str, str]) -> Value:
+    """`root` with loads of other buffers; `names` has those of all buffers that it loads from."""
+    done: dict[Value, Value] = {}
+    for value in post_order([root]):
+        done[value] = _with_names(value, names, done)
+    return done[root]
+
+
+def _with_names(value: Value, names: Mapping[str, str], done: dict[Value, Value]) -> Value:
+    if isinstance(value, Load):
+        index = tuple(done[at] if isinstance(at, Value) else at for at in value.index)
+        return Load(names[value.buffer], index, value.dtype)
+    if all(done[operand] is operand for operand in value.operands):
+        return value
+    match value:
+        case Op(name, args, dtype):  # not checked again: types stay
+            return Op._intern((name, tuple(done[arg] for arg in args), dtype))
+        case Masked(mask, inner, other):
+            return Masked._intern((done[mask], done[inner], done[other]))
+        case CheckedIndex(inner, size):
+            return CheckedIndex(done[inner], size)
+        case Pack(items):
+            return Pack([done[item] for item in items])
+    raise TypeError(f"{type(value).__name__} has operands that are not known")
 
 
 def _rebuild(

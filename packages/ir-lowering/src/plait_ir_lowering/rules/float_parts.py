@@ -57,6 +57,6 @@ def frexp(ctx: LoweringContext, x: TensorExpr) -> Lowered:
         return None  # an error, which ATen raises
     dims = dimensions(x.shape)
     mantissa, exponent = _parts(cast(x.at([dim.expr for dim in dims]), DType.f64))
-    first, second = ctx.current.meta["val"]
+    first, second = ctx.results
     found = ctx.define(Pointwise(dims, cast(mantissa, x.dtype)), first)
     return found, ctx.define(Pointwise(dims, exponent), second)

@@ -191,7 +191,7 @@ def flip(ctx: LoweringContext, x: TensorExpr, axes: Sequence[int]) -> Lowered:
 def triangle(ctx: LoweringContext, x: TensorExpr, diagonal: int) -> Lowered:
     dims = dimensions(x.shape)
     row, column = IndexValue(dims[-2].expr + diagonal), IndexValue(dims[-1].expr)
-    lower = str(ctx.current.target).startswith("aten.tril")
+    lower = str(ctx.target).startswith("aten.tril")
     keep = Op("le" if lower else "ge", [column, row])
     zero = constant(0, x.dtype)
     return ctx.pointwise(dims, Op("where", [keep, x.at([d.expr for d in dims]), zero]))

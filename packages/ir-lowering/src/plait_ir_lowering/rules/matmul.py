@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from torch import fx
-from torch._ops import OpOverload
-
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import ExternCall, TensorRef
@@ -16,22 +12,14 @@ from plait_ir_lowering.ir.index import Var
 from plait_ir_lowering.ir.index_queries import product
 from plait_ir_lowering.ir.ops import PARTS, ReductionKind
 from plait_ir_lowering.ir.values import Value
-from plait_ir_lowering.registry import Lowered, kind_of, lowers, rule_of
+from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.complex_formulas import op
 from plait_ir_lowering.rules.reductions import complex_sum, products_dtype
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 
-def _fake(ctx: LoweringContext, position: int) -> torch.Tensor:
-    argument = ctx.current.args[position]
-    if not isinstance(argument, fx.Node):
-        raise ctx.error(f"argument {position} is not a tensor")
-    value: torch.Tensor = argument.meta["val"]
-    return value
-
-
 def _ref(ctx: LoweringContext, x: TensorExpr, position: int) -> TensorRef:
-    return ctx.realize(x, _fake(ctx, position))
+    return ctx.realize(x, ctx.traced(position))
 
 
 def _is_small(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> bool:
@@ -110,7 +98,7 @@ def _adding(bias: TensorExpr, beta: Any, alpha: Any) -> Callable[[Value, Sequenc
     return add_bias
 
 
-@lowers("addmm", kind="external call with fused addition, loops if small")
+@lowers("addmm", kind="external call with fused addition, loops if small", looks_ahead=True)
 def addmm(
     ctx: LoweringContext, bias: TensorExpr, a: TensorExpr, b: TensorExpr, beta: Any, alpha: Any
 ) -> Lowered:
@@ -121,37 +109,11 @@ def addmm(
     if _is_small(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b), _adding(bias, beta, alpha))
     refs = (_ref(ctx, a, 1), _ref(ctx, b, 2))
-    if a.dtype.is_reduced_precision or not _feeds_loops(ctx.current):
+    if a.dtype.is_reduced_precision or not ctx.feeds_loops:
         return _call(ctx, "addmm", (_ref(ctx, bias, 0), *refs, beta, alpha))
     call = ExternCall("aten::mm", "out", refs, out_variant=True)
-    product = ctx.define(call, ctx.result, f"{ctx.current.name}_mm")
+    product = ctx.define(call, ctx.result, "mm")
     return _finish(ctx, product, _adding(bias, beta, alpha))
-
-
-def _feeds_loops(node: fx.Node) -> bool:
-    """Whether every use, looking through views, is a loop that can add the bias as it reads."""
-    pending, seen = [node], {node}
-    found = False
-    while pending:
-        for user in pending.pop().users:
-            if user in seen:
-                continue
-            seen.add(user)
-            kind = _kind(user)
-            if kind == "view":
-                pending.append(user)
-            elif kind == "loops":
-                found = True
-            else:
-                return False
-    return found
-
-
-def _kind(node: fx.Node) -> str:
-    target = node.target
-    if not isinstance(target, OpOverload) or rule_of(target) is None:
-        return "other"
-    return kind_of(target)
 
 
 @lowers("baddbmm", kind="external call, loops if small")

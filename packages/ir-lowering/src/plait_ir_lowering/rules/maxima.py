@@ -66,7 +66,7 @@ def _largest(
     ctx: LoweringContext, x: TensorExpr, dims: tuple[Var, ...], spans: Sequence[Span]
 ) -> Lowered:
     """The first of the largest in each window, or the last NaN, and its place in the image."""
-    fakes = ctx.current.meta["val"]
+    fakes = ctx.results
     if not ctx.result.numel() or x.dtype.kind == "complex" or x.dtype is DType.bool_:
         return None
     if math.prod(span.size for span in spans) <= _FEW:
@@ -165,7 +165,7 @@ def _combined(
         key = Op("where", [mask, key, nowhere])
     found = ctx.combined(dims, reduced, ReductionKind.MIN, key, "place")
     where = found.at([dim.expr for dim in dims])
-    fakes = ctx.current.meta["val"]
+    fakes = ctx.results
     return (
         ctx.define(Pointwise(dims, best), fakes[0]),
         ctx.define(Pointwise(dims, Op("abs", [where])), fakes[1]),

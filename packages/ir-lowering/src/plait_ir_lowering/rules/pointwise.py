@@ -446,8 +446,7 @@ def to_copy(
 
 
 def _argument_device(ctx: LoweringContext) -> torch.device:
-    first = ctx.current.args[0]
-    value = getattr(first, "meta", {}).get("val")
+    value = ctx.argument(0)
     return value.device if isinstance(value, torch.Tensor) else torch.device("cpu")
 
 

@@ -369,7 +369,7 @@ def var_mean(
     variance, mean = _variance(ctx, x, axes, correction, keepdim, root=False)
     dims = dimensions(mean.shape)
     value = mean.at([dim.expr for dim in dims])
-    return variance, ctx.pointwise(dims, value, ctx.current.meta["val"][1])
+    return variance, ctx.pointwise(dims, value, ctx.results[1])
 
 
 @lowers("linalg_vector_norm")

@@ -116,7 +116,7 @@ def cumprod(ctx: LoweringContext, x: TensorExpr, axis: int, dtype: torch.dtype |
 
 def _running_extreme(ctx: LoweringContext, x: TensorExpr, axis: int, comparison: str) -> Lowered:
     """The extreme so far and the position of the last element that equals it, or of a NaN."""
-    values, positions = ctx.current.meta["val"]
+    values, positions = ctx.results
     if x.dtype.kind == "complex":
         return None
     if not x.dims:

@@ -11,7 +11,7 @@ from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.index import IndexExpr
 from plait_ir_lowering.ir.values import Op, Value
-from plait_ir_lowering.registry import Lowered, full_arguments, lowers
+from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.gathering import gathered, narrow, readable
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_dtype
@@ -63,15 +63,7 @@ def _searched(
 
 def _common(ctx: LoweringContext, boundaries: int, x: int) -> torch.dtype:
     """The type in which arguments at these positions are compared."""
-    node = ctx.current
-    assert isinstance(node.target, torch._ops.OpOverload), "rules lower operators"
-    arguments = full_arguments(node.target, node.args, dict(node.kwargs))
-    first, second = (_fake(arguments[position]) for position in (boundaries, x))
-    return torch.result_type(first, second)
-
-
-def _fake(argument: Any) -> Any:
-    return argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument
+    return torch.result_type(ctx.argument(boundaries), ctx.argument(x))
 
 
 def _is_right(right: bool, side: str | None) -> bool | None:

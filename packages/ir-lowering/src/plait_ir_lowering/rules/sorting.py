@@ -64,7 +64,7 @@ def sort(ctx: LoweringContext, x: TensorExpr, axis: int, descending: bool) -> Lo
 def stable_sort(
     ctx: LoweringContext, x: TensorExpr, stable: bool | None, axis: int, descending: bool
 ) -> Lowered:
-    values, positions = ctx.current.meta["val"]
+    values, positions = ctx.results
     if x.dtype.kind == "complex":
         return None
     if not x.dims:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import fx
-
 from plait_ir_lowering.context import LoweringContext, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import Layout, Pointwise, TensorRef
@@ -46,9 +43,8 @@ def _coordinates(place: IndexExpr, layout: Layout) -> list[IndexExpr] | None:
 def as_strided(
     ctx: LoweringContext, x: TensorExpr, size: Any, stride: Any, storage_offset: int | None
 ) -> Lowered:
-    node = ctx.current.args[0]
-    if isinstance(node, fx.Node) and (x.ref is None or not _begins_as_traced(ctx, x.ref)):
-        x = ctx.define(Pointwise(x.dims, x.value), node.meta["val"])
+    if x.ref is None or not _begins_as_traced(ctx, x.ref):
+        x = ctx.define(Pointwise(x.dims, x.value), ctx.traced(0))
     if x.ref is None or not _begins_as_traced(ctx, x.ref):
         raise ctx.error("it reads memory that is laid out otherwise than its result")
     buffer = ctx.buffers[x.ref.buffer]
@@ -75,7 +71,7 @@ def _begins_as_traced(ctx: LoweringContext, operand: TensorRef) -> bool:
     """Whether the first operand lies in memory as the trace says, and begins there."""
     if not lies_as_traced(ctx, operand):
         return False
-    traced: torch.Tensor = ctx.current.args[0].meta["val"]  # type: ignore[union-attr]  # a node
+    traced = ctx.traced(0)
     layout = operand.view or ctx.buffers[operand.buffer].layout
     begin = layout.offset + ctx.storage_offsets[operand.buffer]
     return as_index(traced.storage_offset()) is begin or not traced.numel()
@@ -90,10 +86,9 @@ def as_strided_scatter(
     stride: Any,
     storage_offset: int | None,
 ) -> Lowered:
-    node = ctx.current.args[0]
-    if not isinstance(node, fx.Node) or not source.dims:
+    if not source.dims:
         return None
-    memory: torch.Tensor = node.meta["val"]
+    memory = ctx.traced(0)
     first = int(memory.storage_offset())
     start = first if storage_offset is None else storage_offset
     dims = dimensions(ctx.result.shape)

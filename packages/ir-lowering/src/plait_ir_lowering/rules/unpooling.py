@@ -83,7 +83,7 @@ def adaptive_max_pool_backward(
 
 
 def _rank_of(ctx: LoweringContext) -> int:
-    return 3 if "3d" in str(ctx.current.target) else 2
+    return 3 if "3d" in str(ctx.target) else 2
 
 
 @lowers("max_unpool2d")

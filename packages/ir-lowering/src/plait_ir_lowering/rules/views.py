@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import fx
 
 from plait_ir_lowering.context import LoweringContext
 from plait_ir_lowering.ir.graph import Layout, TensorRef, row_major
@@ -51,10 +50,7 @@ def _strided(
 def lies_as_traced(ctx: LoweringContext, operand: TensorRef) -> bool:
     """Whether the first operand lies in memory as the trace says, so that strides of its views can
     be taken from there; a copy of a view with holes does not."""
-    node = ctx.current.args[0]
-    if not isinstance(node, fx.Node):
-        return False
-    traced: torch.Tensor = node.meta["val"]
+    traced = ctx.traced(0)
     layout = operand.view or ctx.buffers[operand.buffer].layout
     strides = zip(traced.shape, traced.stride(), layout.stride, strict=True)
     return all(as_index(step) is own or size == 1 for size, step, own in strides)
@@ -188,7 +184,7 @@ def _pieces(ctx: LoweringContext, x: TensorExpr, axis: int) -> Lowered:
     pieces: list[TensorExpr] = []
     start = ZERO
     at = _axis(axis, len(x.dims))
-    for fake in ctx.current.meta["val"]:
+    for fake in ctx.results:
         dims = dimensions(fake.shape)
         places = [d.expr for d in dims]
         places[at] = places[at] + start
@@ -201,7 +197,7 @@ def _pieces(ctx: LoweringContext, x: TensorExpr, axis: int) -> Lowered:
 def unbind(ctx: LoweringContext, x: TensorExpr, axis: int) -> Lowered:
     at = _axis(axis, len(x.dims))
     pieces: list[TensorExpr] = []
-    for number, fake in enumerate(ctx.current.meta["val"]):
+    for number, fake in enumerate(ctx.results):
         dims = dimensions(fake.shape)
         left = iter(dims)
         places = [as_index(number) if n == at else next(left).expr for n in range(len(x.dims))]

@@ -1,0 +1,55 @@
+"""The same computation of other buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from plait_ir_lowering.ir.graph import (
+    Attention,
+    Body,
+    ExternArg,
+    ExternCall,
+    ExternList,
+    Pointwise,
+    Reduction,
+    Scan,
+    Scatter,
+    TensorRef,
+)
+from plait_ir_lowering.ir.values import Value, renamed
+
+
+def renamed_body(body: Body, names: Mapping[str, str]) -> Body:
+    """`body` over other buffers; `names` has those of all that it reads."""
+    match body:
+        case Pointwise(ranges, value):
+            return Pointwise(ranges, renamed(value, names))
+        case Reduction(ranges, reduced, kind, value):
+            return Reduction(ranges, reduced, kind, renamed(value, names))
+        case Scan():
+            return replace(body, value=renamed(body.value, names))
+        case Scatter():
+            index = tuple(renamed(at, names) if isinstance(at, Value) else at for at in body.index)
+            value = renamed(body.value, names)
+            return replace(body, target=names[body.target], index=index, value=value)
+        case Attention():
+            queries, keys, values = (renamed_ref(ref, names) for ref in body.refs)
+            score = renamed(body.score, names)
+            return replace(body, queries=queries, keys=keys, values=values, score=score)
+        case ExternCall(op, overload, args, out_variant):
+            moved = tuple(_renamed_argument(arg, names) for arg in args)
+            return ExternCall(op, overload, moved, out_variant)
+
+
+def renamed_ref(ref: TensorRef, names: Mapping[str, str]) -> TensorRef:
+    """The same view of another buffer."""
+    return TensorRef(names[ref.buffer], ref.view, ref.dtype)
+
+
+def _renamed_argument(arg: ExternArg, names: Mapping[str, str]) -> ExternArg:
+    if isinstance(arg, TensorRef):
+        return renamed_ref(arg, names)
+    if isinstance(arg, ExternList):
+        return ExternList(tuple(_renamed_argument(item, names) for item in arg.items))
+    return arg
