@@ -6,7 +6,7 @@ import pytest
 import torch
 from fx_oracle import trace
 
-from plait_fx_passes import run_passes, to_joint, verify, wrap_runtime
+from plait_fx_passes import AtenTraceError, run_passes, to_joint, verify, wrap_runtime
 
 
 def windows(x):
@@ -63,3 +63,14 @@ def test_gradients_of_a_view_arrive_at_the_leaf():
         gradients.append(made.grad)
     assert gradients[0] is not None
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_view_that_was_taken_before_its_base_became_a_leaf_is_refused():
+    def program(x):
+        made = x.abs()
+        part = made.split([1, 2])[1]
+        made.requires_grad_()
+        return part, made
+
+    with pytest.raises(AtenTraceError, match="made a leaf after"):
+        to_joint(trace(program), [torch.ones(3, 4)])

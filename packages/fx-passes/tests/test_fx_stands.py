@@ -113,3 +113,19 @@ def test_what_asks_for_an_inputs_shape_alone_does_not_read_it():
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
     run = wrapped(module, [torch.zeros(6, dtype=torch.float64, requires_grad=True)])
     torch.testing.assert_close(second(run), second(program))
+
+
+def test_second_gradients_of_a_view_that_is_returned_beside_what_is_detached():
+    def program(x):
+        made = x.sin()
+        return made.detach(), made.movedim(0, -1)
+
+    def second(run):
+        leaf = torch.linspace(-1, 1, 6, dtype=torch.float64).view(2, 3).requires_grad_()
+        _, y = run(leaf)
+        (first,) = torch.autograd.grad((y * y).sum(), leaf, create_graph=True)
+        return torch.autograd.grad((first * first).sum(), leaf)[0]
+
+    example = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    run = wrapped(torch.fx.symbolic_trace(program), [example])
+    torch.testing.assert_close(second(run), second(program))

@@ -17,14 +17,12 @@ from torch.utils._pytree import tree_leaves
 
 from plait_fx_passes.aten_graph import (
     AttributeInput,
-    Computed,
     ConstantInput,
-    ResultView,
     UserInput,
 )
 from plait_fx_passes.layouts import has_static_sizes
 from plait_fx_passes.training.freeing import check_versions, versions_of
-from plait_fx_passes.training.gradient_program import Uses
+from plait_fx_passes.training.gradient_program import Uses, base_of, shown_results
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.known import COMPUTED_FROM
 from plait_fx_passes.training.partition import Saved, SavedInput
@@ -209,12 +207,8 @@ class Again:
             leaves = tree_leaves(self._call(program_from, inputs, cuts.given))
         count = len(program.outputs)
         found: dict[int, torch.Tensor] = {}
-        for output, leaf in zip(program.outputs, leaves[:count], strict=True):
-            if isinstance(output, Computed):
-                found[output.result] = leaf
-            elif isinstance(output, ResultView):
-                base = leaf._base
-                found.setdefault(output.result, leaf if base is None else base)
+        for result, (position, is_view) in shown_results(program.outputs).items():
+            found[result] = base_of(leaves[position]) if is_view else leaves[position]
         for mutation in program.mutations:
             found[mutation.result] = inputs[mutation.input]
         return found, leaves[count:]

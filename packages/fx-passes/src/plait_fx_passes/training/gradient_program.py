@@ -22,6 +22,7 @@ from plait_fx_passes.aten_graph import (
     AttributeInput,
     Computed,
     ConstantInput,
+    OutputSource,
     ResultView,
     SyntheticBase,
     UserInput,
@@ -157,6 +158,18 @@ def own_view(tensor: torch.Tensor) -> torch.Tensor:
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
     """What autograd takes the tensor for a view of; itself if of nothing."""
     return tensor if tensor._base is None else tensor._base
+
+
+def shown_results(outputs: Sequence[OutputSource]) -> dict[int, tuple[int, bool]]:
+    """For each result, an output that is it, or else is a view of it (then True) through which
+    gradients flow: a detached one says nothing of what it was cut off from."""
+    found: dict[int, tuple[int, bool]] = {}
+    for position, output in enumerate(outputs):
+        if isinstance(output, Computed):
+            found[output.result] = position, False
+        elif isinstance(output, ResultView) and not output.detached:
+            found.setdefault(output.result, (position, True))
+    return found
 
 
 def _can_be_inlined(joint: JointGraph, program: fx.GraphModule) -> bool:
@@ -310,11 +323,10 @@ class _Writer:
         """The program's tensor for each result of the joint graph."""
         program = self._joint.program
         found: dict[int, fx.Node] = {}
-        for output, leaf in zip(program.outputs, self._leaves(returned), strict=True):
-            if isinstance(output, Computed):
-                found[output.result] = leaf
-            elif isinstance(output, ResultView) and output.result not in found:
-                found[output.result] = self._graph.call_function(base_of, (leaf,))
+        leaves = self._leaves(returned)
+        for result, (position, is_view) in shown_results(program.outputs).items():
+            leaf = leaves[position]
+            found[result] = self._graph.call_function(base_of, (leaf,)) if is_view else leaf
         for mutation in program.mutations:
             found[mutation.result] = given[mutation.input]
         return found

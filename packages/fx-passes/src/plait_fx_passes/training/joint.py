@@ -43,6 +43,7 @@ from plait_fx_passes.training.returned import (
     adrift_results,
     is_made_leaf,
     made_leaves,
+    refuse_early_views,
     refuse_unfollowed,
     spent_outputs,
     spent_results,
@@ -184,6 +185,7 @@ def _record(
     tangents = _add_tangents(recorder, table, results, silent) if for_training else []
     if made and tangents:
         raise AtenTraceError("the program returns a leaf that it has made, and what may use it")
+    refuse_early_views(results, flat, made)
     if for_training:
         refuse_unfollowed(results, flat, silent.union(made, (each.result for each in tangents)))
     reshaped = recorder.reshaped | recorder.counted

@@ -73,6 +73,15 @@ def made_leaves(table: InputTable, results: Results, flat: Sequence[object]) -> 
     return tuple(position for position, tensor in tensors if is_made_leaf(table, tensor))
 
 
+def refuse_early_views(results: Results, flat: Sequence[object], made: Sequence[int]) -> None:
+    """Raise AtenTraceError for a view of a leaf that is one itself: it was taken before its base
+    was one, and autograd knows nothing between them."""
+    for output, leaf in zip(results.outputs, flat, strict=True):
+        is_view = isinstance(output, ResultView) and output.result in made and not output.detached
+        if is_view and isinstance(leaf, torch.Tensor) and leaf.is_leaf:
+            raise AtenTraceError("it returns a view of a tensor that it made a leaf after that")
+
+
 def refuse_unfollowed(results: Results, flat: Sequence[object], followed: Set[int]) -> None:
     """Raise AtenTraceError where an output needs gradients, but the result that it is, or looks
     at, is not among those that autograd is told of."""
