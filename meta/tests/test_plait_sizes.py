@@ -61,7 +61,29 @@ def transforms(x: torch.Tensor) -> list[torch.Tensor]:
     ]
 
 
+def compositions(x: torch.Tensor) -> list[torch.Tensor]:
+    """Functions of torch that are made of others, and sizes that are rounded floats."""
+    image, length = x[:, None], x.shape[1]
+    functional = nn.functional
+    table = torch.linspace(-1, 1, 3 * 16 * 8).to(x.dtype).view(3, 16, 8)
+    return [
+        functional.interpolate(image, scale_factor=2.0),
+        functional.interpolate(image, scale_factor=(1.7, 0.6), mode="bilinear"),
+        functional.interpolate(image, size=(length + 1, 9), mode="bicubic", align_corners=True),
+        functional.interpolate(x, size=length * 2, mode="linear"),
+        functional.pad(x, (1, 2), mode="circular"),
+        torch.kron(x[0], x[:, 0, :2]),
+        torch.stack(torch.gradient(torch.cat([x, x], 1), spacing=0.5, dim=(1, 2))),
+        torch.linalg.multi_dot([x[0], table[0], table[1].T]),
+        functional.bilinear(x[:, 0], x[:, 1, :8], table),
+        functional.pdist(x[0]),
+        x[:, : int(length * 0.7) + 1].sum(1),
+        torch.masked_scatter(x, x[0] > 0, x * 2),
+    ]
+
+
 PROGRAMS = {
+    "compositions": lambda: compositions,
     "perceptron": Perceptron,
     "heads": Heads,
     "slices": lambda: last_and_first,

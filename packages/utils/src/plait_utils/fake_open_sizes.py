@@ -78,10 +78,38 @@ def _transformed(x: Tensor, sizes: Sequence[int], dim: Sequence[int], dtype: tor
     return torch.empty_strided(sizes, strides, dtype=dtype, device=x.device)
 
 
+def trilinear(
+    x: Tensor,
+    y: Tensor,
+    z: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    """A sum over products of three tensors, each with dimensions of size one put in."""
+    spread = []
+    for tensor, axes in ((x, expand1), (y, expand2), (z, expand3)):
+        for axis in axes:
+            tensor = tensor.unsqueeze(axis)
+        spread.append(tensor.shape)
+    sizes = torch.broadcast_shapes(*spread)  # type: ignore[no-untyped-call]  # torch's
+    return x.new_empty([size for axis, size in enumerate(sizes) if axis not in sumdim])
+
+
+def pinv(
+    x: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
+) -> Tensor:
+    return x.new_empty(x.mT.shape)
+
+
 OPEN_KERNELS: dict[OpOverload, Callable[..., Any]] = {
     aten.complex.default: complex_of,
     aten.polar.default: complex_of,
     aten.unfold_copy.default: unfold_copy,
+    aten._trilinear.default: trilinear,
+    aten.linalg_pinv.atol_rtol_tensor: pinv,
     aten._fft_c2c.default: fft_of_complex,
     aten._fft_r2c.default: fft_of_real,
     aten._fft_c2r.default: fft_to_real,

@@ -32,6 +32,7 @@ from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operat
 from plait_bytecode_tracer.tensors.scalars import with_stand_ins
 from plait_bytecode_tracer.tensors.wrappers import watched
 from plait_bytecode_tracer.values.variables import Known, TensorVariable
+from plait_utils.open_functions import open_call
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState
@@ -153,6 +154,9 @@ def run(state: TraceState, kind: str, target: Any, args: Any, kwargs: Any) -> An
         torch.set_grad_enabled(state.grad_enabled),
     ):
         try:
+            made = open_call(kind, target, args, kwargs)
+            if made is not NotImplemented:
+                return made
             if state.class_codes:
                 return watched(state.class_codes.values(), kind, target, args, kwargs)
             if kind == "call_method":

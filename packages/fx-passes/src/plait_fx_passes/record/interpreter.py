@@ -26,6 +26,7 @@ from plait_fx_passes.record.recorder import Recorder
 from plait_fx_passes.record.scaling import scaling_rule
 from plait_utils.fake import FakeMode
 from plait_utils.interrupts import stop_if_interrupted
+from plait_utils.open_functions import open_call
 
 Look: TypeAlias = "Callable[[fx.Node, Mapping[fx.Node, object]], None]"
 
@@ -129,14 +130,17 @@ class Interpreter:
             scaled = scaling_rule(node.target, args, kwargs) if self._scales else None
             if scaled is not None:
                 return scaled()
+            made = open_call(node.op, node.target, args, kwargs)
+            if made is not NotImplemented:
+                return made
             if node.op == "call_function":
                 assert callable(node.target)
                 number = computed(node.target, args)
                 if number is not None:
                     return number
-                made = as_tensor(node.target, args, kwargs)
-                if made is not None:
-                    return made
+                held = as_tensor(node.target, args, kwargs)
+                if held is not None:
+                    return held
                 rule = rule_of(node.target) if any(map(is_number, kwargs.values())) else None
                 if rule is not None and rule(*args, **kwargs) is not NotImplemented:
                     return None

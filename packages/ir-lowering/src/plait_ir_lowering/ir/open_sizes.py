@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from plait_ir_lowering.errors import LoweringError
+from plait_ir_lowering.ir.float_sizes import ROUNDINGS, by_division
 from plait_ir_lowering.ir.index import ONE, ZERO, IndexExpr, Sym, as_index, bounds
 
 LEAST_SIZE = 2
@@ -17,16 +18,22 @@ LEAST_SIZE = 2
 
 
 def index_of_size(size: Any) -> IndexExpr:
-    """An index expression for a `SymInt`.
+    """An index expression for a `SymInt`. Raises LoweringError for what they cannot say."""
+    return index_in(size.node.expr, size.node.shape_env)
 
-    Which of several sizes is the largest or the least is asked of their environment where it does
-    not follow from their bounds. Raises LoweringError for what index expressions cannot say.
+
+def index_in(expr: Any, environment: Any) -> IndexExpr:
+    """An index expression for a sympy expression of an environment.
+
+    Which of several sizes is the largest or the least is asked of the environment where it does
+    not follow from their bounds, and so is whether products with floats, rounded to integers, are
+    small enough to be quotients of integers. Raises LoweringError for what index expressions cannot
+    say.
     """
-    expr = size.node.expr
     try:
         return index_of(expr)
     except LoweringError:
-        decided = _decided(expr, size.node.shape_env)
+        decided = _decided(expr, environment)
         if decided == expr:
             raise
         return index_of(decided)
@@ -36,8 +43,10 @@ def _decided(expr: Any, environment: Any) -> Any:
     """An expression with one operand in the place of each maximum and minimum."""
     if not expr.args:
         return expr
-    operands = [_decided(each, environment) for each in expr.args]
     kind = expr.func.__name__
+    if kind in ROUNDINGS:
+        return by_division(expr, environment)
+    operands = [_decided(each, environment) for each in expr.args]
     if kind not in ("Max", "Min"):
         return expr.func(*operands)
     found = operands[0]

@@ -10,7 +10,7 @@ import torch
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import Scan, row_major
-from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
+from plait_ir_lowering.ir.index import ONE, ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ScatterKind
 from plait_ir_lowering.ir.values import Masked, Op, Value, carried
 from plait_ir_lowering.registry import Lowered, lowers
@@ -251,22 +251,24 @@ def masked_scatter(
 ) -> Lowered:
     """Where a mask holds, the elements of `source` in order: a running count says which one."""
     result = ctx.result
-    count = int(result.numel())
-    if not x.dims or source.dtype is not x.dtype or not count:
+    shape = [as_index(size) for size in result.shape]
+    if not x.dims or source.dtype is not x.dtype or any(size is ZERO for size in shape):
         return None
     if result.device.type != "cpu" or any(size is ZERO for size in source.shape):
         return None
+    count = ONE
+    for size in shape:
+        count = count * size
     along = Var("i0", count)
-    shape = [as_index(size) for size in result.shape]
     places = [
-        along.expr // step % size if size is not as_index(1) else ZERO
+        along.expr // step % size if size is not ONE else ZERO
         for step, size in zip(row_major(shape), shape, strict=True)
     ]
     (a,), (b,) = carried("a", [DType.i64]), carried("b", [DType.i64])
     chosen = cast(mask.broadcast_at(places), DType.i64)
     counts = ctx.define(
         Scan((along,), along, chosen, Op("add", [a, b]), a),
-        result.new_empty((count,), dtype=torch.int64),
+        result.new_empty((result.numel(),), dtype=torch.int64),
     )
     dims = dimensions(shape)
     points = [dim.expr for dim in dims]
@@ -274,7 +276,7 @@ def masked_scatter(
     for point, step in zip(points, row_major(shape), strict=True):
         here = here + point * step
     number = Op("sub", [counts.at([here]), constant(1, DType.i64)])
-    total = as_index(1)
+    total = ONE
     for size in source.shape:
         total = total * size
     element = row_of(source)

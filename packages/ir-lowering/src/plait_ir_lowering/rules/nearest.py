@@ -15,11 +15,14 @@ from torch import Tensor
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
-from plait_ir_lowering.ir.values import IndexValue, Op
+from plait_ir_lowering.ir.values import IndexValue, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
-from plait_ir_lowering.rules.gathering import Place, gathered, narrow, nothing, readable
+from plait_ir_lowering.rules.gathering import Place, as_value, gathered, narrow, nothing, readable
 from plait_ir_lowering.rules.image_axes import ImageAxis, image_axes
 from plait_ir_lowering.tensors import TensorExpr
+
+_MOST_OPEN = 1 << 14
+"""Up to which size of an open axis kernels are compared."""
 
 
 @lowers("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
@@ -40,8 +43,8 @@ def _nearest(
         return nothing(ctx)
     dims, axes = image_axes(ctx, x, scales)
     places: list[Place] = [dim.expr for dim in dims[: len(dims) - len(axes)]]
-    for axis in axes:
-        place = _place(axis, centre)
+    for axis, size in zip(axes, ctx.result.shape[len(places) :], strict=True):
+        place = _place_of_open(axis, size, centre) if axis.is_open else _place(axis, centre)
         if place is None:
             return None
         places.append(place)
@@ -50,25 +53,47 @@ def _nearest(
 
 def _place(axis: ImageAxis, centre: float) -> Place | None:
     """Where the nearest element is; None where kernels differ."""
-    counted = torch.arange(axis.after)
-    first, *others = _sources(axis, counted, centre)
+    before, after = axis.before.as_int(), axis.after.as_int()
+    counted = torch.arange(after)
+    first, *others = (each.clamp_max(before - 1) for each in _sources(axis, counted, centre))
     if not all(torch.equal(first, other) for other in others):
         return None
-    if torch.equal(first, counted * axis.before // axis.after):
-        return axis.place * axis.before // axis.after  # no floats, and often no division
+    if torch.equal(first, counted * before // after):
+        return axis.place * before // after  # no floats, and often no division
+    return _computed(axis, centre)
+
+
+def _place_of_open(axis: ImageAxis, size: int | torch.SymInt, centre: float) -> Place | None:
+    """The same where sizes are open: kernels agree up to a size, which is noted."""
+    if axis.scale is None or not axis.scale > 0:
+        return None
+    counted = torch.arange(_MOST_OPEN)
+    first, *others = _sources(axis, counted, centre)
+    if not all(torch.equal(first, other) for other in others) or not size <= _MOST_OPEN:
+        return None
+    times = max(1, int(axis.scale))
+    if axis.after is axis.before * times and torch.equal(first, counted // times):
+        return axis.place // times
+    return _computed(axis, centre)
+
+
+def _computed(axis: ImageAxis, centre: float) -> Value:
     position = Op("to", [IndexValue(axis.place)], DType.f32)
     if centre:
         position = Op("add", [position, constant(centre, DType.f32)])
     scaled = Op("mul", [position, constant(axis.step(), DType.f32)])
     floor = narrow(Op("floor", [scaled]))
-    return cast(Op("minimum", [floor, narrow(axis.before - 1)]), DType.i64)
+    return cast(Op("minimum", [floor, narrow(as_value(axis.before - 1))]), DType.i64)
 
 
 def _sources(axis: ImageAxis, counted: Tensor, centre: float) -> list[Tensor]:
-    """The element of each place in f32, in f64 and with the products of f32 not rounded."""
+    """The element of each place in f32, in f64 and with the products of f32 not rounded.
+
+    They may lie behind the last one.
+    """
     step = torch.tensor(axis.step(), dtype=torch.float64)
     middle = counted + torch.tensor(centre, dtype=torch.float64)
     exact = middle * step.float().double()
     found = [middle.float() * step.float(), middle * step, (middle * step).float(), exact]
     found.append(((exact - centre).float() + centre).double())
-    return [each.floor().long().clamp_max(axis.before - 1) for each in found]
+    return [each.floor().long() for each in found]

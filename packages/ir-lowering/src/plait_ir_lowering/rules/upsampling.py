@@ -24,7 +24,7 @@ _Taps = Sequence[tuple[Place, Value]]
 
 def _real_place(axis: ImageAxis, align_corners: bool, dtype: DType) -> Value:
     position = Op("to", [IndexValue(axis.place)], dtype)
-    step = constant(axis.step(align_corners), dtype)
+    step = axis.step_value(align_corners, dtype)
     if align_corners:
         return Op("mul", [position, step])
     half = constant(0.5, dtype)
@@ -44,7 +44,7 @@ def _linear_taps(axis: ImageAxis, align_corners: bool, dtype: DType) -> _Taps:
         return [(axis.place, one), (axis.place, constant(0, dtype))]
     real = _real_place(axis, align_corners, dtype)
     real = Op("maximum", [real, constant(0, dtype)])
-    last = narrow(axis.before - 1)
+    last = narrow(as_value(axis.before - 1))
     whole = Op("minimum", [narrow(real), last])
     following = Op("minimum", [Op("add", [whole, narrow(1)]), last])
     share = _fraction(real, whole)
@@ -55,7 +55,7 @@ def _linear_taps(axis: ImageAxis, align_corners: bool, dtype: DType) -> _Taps:
 
 
 def _cubic_taps(axis: ImageAxis, align_corners: bool, dtype: DType) -> _Taps:
-    last = narrow(axis.before - 1)
+    last = narrow(as_value(axis.before - 1))
     if axis.before == axis.after:
         whole = narrow(as_value(axis.place))
         share: Value = constant(0, dtype)

@@ -1,0 +1,71 @@
+"""Functions of torch that compute with sizes in C++, written in Python for symbolic sizes.
+
+Torch's own are made of other operators and ask for sizes as numbers, which a tensor with symbolic
+sizes answers by being of that size alone. Those here call the same operators in the same order, and
+give `NotImplemented` for what torch's refuse and for arguments that they do not know.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from plait_utils.open_differences import gradient
+from plait_utils.open_images import interpolate
+from plait_utils.open_products import bilinear, kron, multi_dot
+
+
+def open_call(kind: str, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a node of a torch-level graph gives, by its function here.
+
+    Args:
+        kind: the node's `op`.
+
+    Returns:
+        `NotImplemented` where it has none, or nothing that it is given has symbolic sizes.
+    """
+    function = (_METHODS if kind == "call_method" else _FUNCTIONS).get(target)
+    if function is None or not any(map(_is_symbolic, tree_leaves([list(args), dict(kwargs)]))):
+        return NotImplemented
+    try:
+        _signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return NotImplemented
+    return function(*args, **kwargs)
+
+
+def _is_symbolic(value: object) -> bool:
+    if isinstance(value, Tensor):
+        return bool(value._has_symbolic_sizes_strides)
+    return isinstance(value, torch.SymInt | torch.SymFloat)
+
+
+@cache
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Any:
+    """`torch.masked_scatter`, whose kernel is given tensors of one shape."""
+    same = torch.broadcast_tensors(input, mask)  # type: ignore[no-untyped-call]  # torch's
+    return torch.ops.aten.masked_scatter(*same, source)
+
+
+_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
+    int: torch.sym_int,
+    float: torch.sym_float,
+    torch.nn.functional.interpolate: interpolate,
+    torch.nn.functional.bilinear: bilinear,
+    torch.kron: kron,
+    torch.gradient: gradient,
+    torch.linalg.multi_dot: multi_dot,
+    torch.masked_scatter: masked_scatter,
+}
+
+_METHODS: Mapping[Any, Callable[..., Any]] = {"kron": kron, "masked_scatter": masked_scatter}

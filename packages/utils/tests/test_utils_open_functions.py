@@ -1,0 +1,187 @@
+"""Functions of torch that are written in Python for symbolic sizes: values, strides, open sizes."""
+
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional
+
+from plait_utils.fake import FakeMode
+from plait_utils.open_differences import gradient
+from plait_utils.open_functions import open_call
+from plait_utils.open_images import interpolate
+from plait_utils.open_products import bilinear, kron, multi_dot
+from plait_utils.shape_environment import Place, make_environment
+
+
+def assert_same(got, wanted):
+    pairs = zip(got, wanted, strict=True) if isinstance(wanted, tuple | list) else [(got, wanted)]
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+        assert one.stride() == other.stride()
+
+
+IMAGES = [
+    *(
+        ({"scale_factor": scale, "mode": mode}, dims)
+        for scale in (2, 2.0, 1.7, 0.5)
+        for mode, dims in (
+            ("nearest", 1),
+            ("nearest", 2),
+            ("nearest", 3),
+            ("nearest-exact", 2),
+            ("linear", 1),
+            ("bilinear", 2),
+            ("bicubic", 2),
+            ("trilinear", 3),
+            ("area", 1),
+            ("area", 2),
+            ("area", 3),
+        )
+    ),
+    ({"size": 5}, 2),
+    ({"size": (5, 6), "mode": "bilinear", "align_corners": True}, 2),
+    ({"scale_factor": (1.5, 0.7), "mode": "bicubic", "recompute_scale_factor": True}, 2),
+    ({"scale_factor": 0.6, "mode": "bilinear", "antialias": True}, 2),
+    ({"size": 4, "mode": "bicubic", "antialias": True}, 2),
+]
+
+
+@pytest.mark.parametrize(("options", "dims"), IMAGES, ids=str)
+def test_images_are_as_torch_makes_them(options, dims):
+    image = torch.randn(2, 3, *(7, 8, 6)[:dims])
+    assert_same(interpolate(image, **options), functional.interpolate(image, **options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"size": 3, "scale_factor": 2},
+        {"size": (3, 4, 5)},
+        {"size": 3, "align_corners": True},
+        {"size": 3, "mode": "trilinear"},
+        {"size": 3, "antialias": True},
+        {"size": 3, "recompute_scale_factor": True},
+        {"size": "3"},
+    ],
+    ids=str,
+)
+def test_what_torch_refuses_of_images_is_left_to_it(options):
+    image = torch.randn(2, 3, 7, 8)
+    assert interpolate(image, **options) is NotImplemented
+    with pytest.raises(Exception):  # whatever torch raises
+        functional.interpolate(image, **options)
+
+
+def test_products_are_as_torch_makes_them():
+    torch.manual_seed(0)
+    for one, other in itertools.product([(), (2,), (2, 3), (2, 1, 3)], repeat=2):
+        x, y = torch.randn(one), torch.randn(other)
+        assert_same(kron(x, y), torch.kron(x, y))
+    x, y, weight, bias = (torch.randn(s) for s in [(2, 3, 4), (2, 3, 5), (6, 4, 5), (6,)])
+    torch.testing.assert_close(bilinear(x, y, weight, bias), torch.bilinear(x, y, weight, bias))
+    torch.testing.assert_close(bilinear(x, y, weight), torch.bilinear(x, y, weight, None))
+    assert bilinear(x, y[:1], weight) is NotImplemented
+    assert bilinear(x, y, weight[0]) is NotImplemented
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 6])
+def test_chains_of_products_are_in_the_order_of_torch(count):
+    generator = torch.Generator().manual_seed(count)
+    for _ in range(20):
+        sizes = torch.randint(1, 9, (count + 1,), generator=generator).tolist()
+        chain = [torch.randn(m, n, generator=generator) for m, n in itertools.pairwise(sizes)]
+        assert_same(multi_dot(chain), torch.linalg.multi_dot(chain))
+        ends = [chain[0][0], *chain[1:-1], chain[-1][:, 0]]
+        assert_same(multi_dot(ends), torch.linalg.multi_dot(ends))
+    assert multi_dot([torch.ones(2, 3), torch.ones(2, 3)]) is NotImplemented
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"spacing": 0.5},
+        {"dim": 1},
+        {"dim": (2, -3), "spacing": (0.25, 3.0)},
+        {"spacing": (torch.tensor([0.0, 1, 3, 4]), torch.arange(5) ** 2, torch.arange(6) / 7)},
+        {"dim": -1, "spacing": (torch.arange(6) / 7,)},
+    ],
+    ids=str,
+)
+def test_gradients_are_as_torch_makes_them(options, edge_order):
+    x = torch.randn(4, 5, 6)
+    for each in (x, x.transpose(0, 2).contiguous().transpose(0, 2), (x * 9).long()):
+        wanted = torch.gradient(each, edge_order=edge_order, **options)
+        assert_same(gradient(each, edge_order=edge_order, **options), wanted)
+
+
+def test_what_torch_refuses_of_gradients_is_left_to_it():
+    x = torch.randn(4, 5)
+    refused = [{"dim": 2}, {"dim": (0, 0)}, {"spacing": (1, 2, 3)}]
+    for options in refused:
+        assert gradient(x, **options) is NotImplemented
+        with pytest.raises(Exception):  # whatever torch raises
+            torch.gradient(x, **options)
+    assert gradient(x, spacing=(torch.arange(3), torch.arange(5))) is NotImplemented
+    assert gradient(x[:1]) is NotImplemented
+
+
+def open_tensor(mode, name, sizes):
+    """A fake row-major tensor all of whose sizes are symbols."""
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+    environment, made = mode.shape_env, []
+    for number, size in enumerate(sizes):
+        symbol = environment.create_symbol(
+            size,
+            Place(f"{name}{number}"),
+            dynamic_dim=DimDynamic.DYNAMIC,
+            constraint_dim=None,
+            positive=True,
+        )
+        made.append(environment.create_symintnode(symbol, hint=size, source=Place(str(symbol))))
+    strides, step = [], 1
+    for size in reversed(made):
+        strides.insert(0, step)
+        step = size * step
+    return mode.with_sizes(torch.empty(sizes), made, strides)
+
+
+CALLS = {
+    "images": (functional.interpolate, [(2, 3, 5, 7)], {"scale_factor": 1.7}),
+    "smooth images": (functional.interpolate, [(2, 3, 5)], {"scale_factor": 2, "mode": "linear"}),
+    "products": (torch.kron, [(2, 3), (4, 5)], {}),
+    "matrices": (functional.bilinear, [(4, 5), (4, 6), (3, 5, 6)], {}),
+    "differences": (torch.gradient, [(4, 5)], {"edge_order": 2}),
+    "scattered": (torch.masked_scatter, [(4, 5), (5,), (4, 5)], {}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_sizes_stay_open(name):
+    function, shapes, options = CALLS[name]
+    mode = FakeMode(make_environment(lambda guard: None))
+    with mode:
+        tensors = [open_tensor(mode, f"x{n}_", shape) for n, shape in enumerate(shapes)]
+        if function is torch.masked_scatter:
+            tensors[1] = tensors[1] > 0
+        found = open_call("call_function", function, tensors, options)
+    first = found[0] if isinstance(found, tuple) else found
+    assert all(isinstance(size, torch.SymInt) for size in first.shape)
+    fixed = [g for g in mode.shape_env.guards if g.expr.is_Relational and g.expr.rhs.is_number]
+    assert not [g for g in fixed if g.expr.func.__name__ == "Equality"]
+
+
+def test_known_sizes_and_unknown_arguments_are_left_to_torch():
+    x = torch.randn(2, 3)
+    assert open_call("call_function", torch.kron, [x, x], {}) is NotImplemented
+    mode = FakeMode(make_environment(lambda guard: None))
+    with mode:
+        fake = open_tensor(mode, "x", (2, 3))
+        assert open_call("call_function", torch.add, [fake, fake], {}) is NotImplemented
+        assert open_call("call_method", "add", [fake, fake], {}) is NotImplemented
+        assert open_call("call_function", torch.kron, [fake, fake], {"out": x}) is NotImplemented
+        assert open_call("call_method", "kron", [fake, fake], {}) is not NotImplemented
