@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from fx_oracle import check_program
+from fx_oracle import check_program, trace
 
 from plait_fx_passes import default_decompositions, to_aten
 
@@ -81,7 +81,22 @@ def batch_norm(train, mask):
     return program
 
 
+def group_norm(g, x, w):
+    _, mean, inverse = aten.native_group_norm(x, w, None, 2, 6, 5, 3, 1e-5)
+    made = aten.native_group_norm_backward(g, x, mean, inverse, w, 2, 6, 5, 3, [True] * 3)
+    return made[0], made[1], made[2]
+
+
+def group_norm_x(g, x):
+    _, mean, inverse = aten.native_group_norm(x, None, None, 2, 6, 5, 3, 1e-5)
+    return aten.native_group_norm_backward(
+        g, x, mean, inverse, None, 2, 6, 5, 3, [True, False, False]
+    )[0]
+
+
 PROGRAMS = {
+    "group_norm": (group_norm, [(2, 6, 5), (2, 6, 5), (6,)]),
+    "group_norm_x": (group_norm_x, [(2, 6, 5), (2, 6, 5)]),
     "softmax": (lambda g, y: aten._softmax_backward_data(g, y, 1, torch.float64), [(3, 4, 5)] * 2),
     "log_softmax": (
         lambda g, y: aten._log_softmax_backward_data(g, y, -1, torch.float64),
@@ -107,6 +122,73 @@ PROGRAMS = {
 def test_derivatives_of_normalizations(name):
     program, shapes = PROGRAMS[name]
     recorded(program, data(*shapes), 1e-10)
+
+
+def batch_of_itself(g, x, w, m, v):
+    made = aten._native_batch_norm_legit_functional(x, w, m, m, v, True, 0.1, 1e-5)
+    out, mean, inverse, moved_mean, moved_var = (made[n] for n in range(5))
+    back = aten.native_batch_norm_backward(
+        g, x, w, m, v, mean, inverse, True, 1e-5, [True, True, True]
+    )
+    return out, mean, inverse, moved_mean, moved_var, back[0], back[1], back[2]
+
+
+def batch_of_statistics(g, x, w, m, v):
+    out = aten._native_batch_norm_legit_no_training(x, w, m, m, v, 0.1, 1e-5)[0]
+    back = aten.native_batch_norm_backward(
+        g, x, w, m, v, None, None, False, 1e-5, [True, True, True]
+    )
+    return out, back[0], back[1], back[2]
+
+
+def groups(g, x, w, m, v):
+    made = aten.native_group_norm(x, w, m, 4, 6, 35, 3, 1e-5)
+    out, mean, inverse = made[0], made[1], made[2]
+    back = aten.native_group_norm_backward(g, x, mean, inverse, w, 4, 6, 35, 3, [True, True, True])
+    return out, mean, inverse, back[0], back[1], back[2]
+
+
+NORMS = {"batch": batch_of_itself, "batch of statistics": batch_of_statistics, "group": groups}
+
+
+@pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("kept", [None, torch.float32], ids=["all narrow", "parameters wide"])
+@pytest.mark.parametrize("norm", NORMS)
+def test_half_precision_is_computed_in_float32_and_rounded_once(norm, kept, narrow):
+    """As near to float64 as eager's own kernels are, and in their types."""
+
+    program = NORMS[norm]
+    g, x = (each.to(narrow) for each in data((4, 6, 5, 7), (4, 6, 5, 7)))
+    w, m, v = (each.abs().to(kept or narrow) for each in data((6,), (6,), (6,)))
+    inputs = [g, x, w, m, v]
+    graph = to_aten(trace(program), inputs)
+    assert not [n for n in graph.graph.nodes if "norm" in str(n.target)]
+    got, wanted = graph.module()(*inputs), program(*inputs)
+    exact = program(*[each.double() for each in inputs])
+    for ours, eager, true in zip(got, wanted, exact, strict=True):
+        assert (ours.dtype, ours.shape) == (eager.dtype, eager.shape)
+        if true.numel():
+            ours_off, eager_off = ((each - true).abs().max() for each in (ours, eager))
+            step = torch.finfo(ours.dtype).eps * true.abs().max()
+            assert ours_off <= 2 * eager_off + step
+
+
+PADS = {
+    "reflection": [(3, 2), (1, 2, 3, 0), (2, 1, 0, 1, 1, 2), (-1, 2), (2, -1, -1, 1)],
+    "replication": [(3, 4), (1, 9, 3, 0), (2, 1, 0, 1, 1, 2), (-1, 2), (2, -3, -1, 4)],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "pad"), [(kind, pad) for kind, pads in PADS.items() for pad in pads], ids=str
+)
+def test_derivatives_of_pads(kind, pad):
+    rank = len(pad) // 2
+    x = data((2, 3, *(4, 5, 6)[:rank]))[0]
+    grown = getattr(aten, f"{kind}_pad{rank}d")(x, pad)
+    gradient = data(tuple(grown.shape))[0]
+    back = getattr(aten, f"{kind}_pad{rank}d_backward")
+    recorded(lambda g, x: back(g, x, pad), [gradient, x], 1e-12)
 
 
 @pytest.mark.parametrize("reduction", [0, 1, 2])

@@ -149,3 +149,30 @@ def test_filling_by_index_gives_a_copy():
             base.index_fill(*arguments)
         with mode, pytest.raises(real_error.type):
             mode.from_tensor(base).index_fill(*arguments)
+
+
+@pytest.mark.parametrize("kept", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("parameters", ["weight", "bias", "both", "none"])
+def test_statistics_of_norms_have_the_types_of_the_real_ones(kept, parameters):
+    """bfloat16 may have parameters in float32, whose type the statistics take."""
+    aten = torch.ops.aten
+
+    def program():
+        x, given = torch.rand(2, 6, 5, dtype=torch.bfloat16), torch.rand(6, dtype=kept)
+        w = given if parameters in ("weight", "both") else None
+        b = given if parameters in ("bias", "both") else None
+        grouped = aten.native_group_norm(x, w, b, 2, 6, 5, 3, 1e-5)
+        made = [
+            *aten._native_batch_norm_legit_no_training(x, w, b, given, given, 0.1, 1e-5),
+            *aten._native_batch_norm_legit_functional(x, w, b, given, given, True, 0.1, 1e-5),
+            *aten._native_batch_norm_legit.no_stats(x, w, b, True, 0.1, 1e-5),
+            *grouped,
+        ]
+        if w is not None:
+            made += aten.native_group_norm_backward(x, x, *grouped[1:], w, 2, 6, 5, 3, [True] * 3)
+        return made
+
+    real = program()
+    with FakeMode():
+        fake = program()
+    assert [(x.dtype, x.shape) for x in fake] == [(x.dtype, x.shape) for x in real]

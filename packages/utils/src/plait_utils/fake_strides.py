@@ -7,7 +7,7 @@ the same promotion whose result is laid out in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -99,16 +99,64 @@ def channel_shuffle(input: torch.Tensor, groups: int) -> torch.Tensor:
 
 
 def normalized(name: str) -> Kernel:
-    """A batch norm, whose result is laid out row by row or with channels last."""
+    """A batch norm, whose result is laid out row by row or with channels last.
+
+    On CPUs statistics have the type of the parameters, and those that are given are not returned.
+    """
 
     def kernel(input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         packet, _, overload = name.removeprefix("aten.").partition(".")
         found = decomposition_table[getattr(getattr(torch.ops.aten, packet), overload)](
             input, *args, **kwargs
         )
-        return (_in_format_of(found[0], input), *found[1:])
+        statistics = found[1:]
+        if input.device.type == "cpu":
+            kept = _parameter_dtype(input, args)
+            shape = (0,) if "no_training" in name else input.shape[1:2]
+            statistics = [input.new_empty(shape, dtype=kept) for _ in statistics]
+        return (_in_format_of(found[0], input), *statistics)
 
     return kernel
+
+
+def _parameter_dtype(input: torch.Tensor, parameters: Sequence[Any]) -> torch.dtype:
+    given = [each.dtype for each in parameters if isinstance(each, torch.Tensor)]
+    return given[0] if given else input.dtype
+
+
+def group_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    batch: int,
+    channels: int,
+    pixels: int,
+    groups: int,
+    eps: float,
+) -> Any:
+    """`aten.native_group_norm`: on CPUs statistics have the type of the parameters."""
+    found = decomposition_table[torch.ops.aten.native_group_norm.default](
+        input, weight, bias, batch, channels, pixels, groups, eps
+    )
+    if input.device.type != "cpu":
+        return found
+    kept = _parameter_dtype(input, (weight, bias))
+    return (found[0], *(each.to(kept) for each in found[1:]))
+
+
+def group_norm_backward(
+    grad: torch.Tensor, input: torch.Tensor, mean: torch.Tensor, *rest: Any
+) -> Any:
+    """`aten.native_group_norm_backward`: the gradient of the input has the input's type."""
+    found = decomposition_table[torch.ops.aten.native_group_norm_backward.default](
+        grad, input, mean, *rest
+    )
+    if input.device.type != "cpu":
+        return found
+    kinds = (input.dtype, mean.dtype, mean.dtype)
+    return tuple(
+        None if each is None else each.to(kind) for each, kind in zip(found, kinds, strict=True)
+    )
 
 
 def _in_format_of(result: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
@@ -134,5 +182,7 @@ KERNELS: dict[str, Kernel] = {
     **dict.fromkeys((f"aten.isin.{of}" for of in ("Tensor_Tensor", "Tensor_Scalar")), is_in),
     "aten.channel_shuffle.default": channel_shuffle,
     **{name: normalized(name) for name in _BATCH_NORMS},
+    "aten.native_group_norm.default": group_norm,
+    "aten.native_group_norm_backward.default": group_norm_backward,
 }
 """By the operator's name."""

@@ -21,7 +21,9 @@ from plait_fx_passes.decompositions import (
     copies,
     distances,
     losses,
+    norm_backwards,
     norms,
+    pad_backwards,
     pooling,
     products,
     selecting,
@@ -40,8 +42,8 @@ def _all() -> MappingProxyType[OpOverload, Rule]:
     tables = (
         activation_backwards.TABLE,
         *(activations.TABLE, arithmetic.TABLE, backwards.TABLE, copies.TABLE, distances.TABLE),
-        *(losses.TABLE, norms.TABLE, pooling.TABLE, products.TABLE, selecting.TABLE),
-        *(structure.TABLE,),
+        *(losses.TABLE, norms.TABLE, norm_backwards.TABLE, pad_backwards.TABLE, pooling.TABLE),
+        *(products.TABLE, selecting.TABLE, structure.TABLE),
     )
     for table in tables:
         for op, rule in table.items():

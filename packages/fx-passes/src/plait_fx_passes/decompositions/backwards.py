@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import rounded_once, wide
+from plait_fx_passes.decompositions.precision import rounded_once
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -92,85 +91,6 @@ def nll_loss_backward(
     return torch.where((rows == places) & (rows != ignore_index), -each, 0.0)
 
 
-def layer_norm_backward(
-    grad: Tensor,
-    x: Tensor,
-    shape: Sequence[int],
-    mean: Tensor,
-    inverse: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    wanted: Sequence[bool],
-) -> object:
-    """Half precision is computed in float32, whatever the statistics and weights are kept in."""
-    if x.numel() == 0 or x.dim() == len(shape) or not x.dtype.is_floating_point:
-        return NotImplemented
-    rows = list(range(x.dim() - len(shape)))
-    columns = list(range(x.dim() - len(shape), x.dim()))
-    grad, inverse = wide(grad), wide(inverse)
-    normal = (wide(x) - wide(mean)) * inverse
-    to_x = to_weight = to_bias = None
-    if wanted[0]:
-        scaled = grad if weight is None else grad * wide(weight)
-        along = (scaled * normal).mean(columns, keepdim=True)
-        to_x = (scaled - scaled.mean(columns, keepdim=True) - normal * along) * inverse
-        to_x = to_x.to(x.dtype)
-    if wanted[1] and weight is not None:
-        to_weight = (grad * normal).sum(rows).to(weight.dtype)
-    if wanted[2] and bias is not None:
-        to_bias = grad.sum(rows).to(bias.dtype)
-    return to_x, to_weight, to_bias
-
-
-def batch_norm_backward(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    saved_mean: Tensor | None,
-    saved_inverse: Tensor | None,
-    train: bool,
-    eps: float,
-    wanted: Sequence[bool],
-) -> object:
-    mean = saved_mean if train else running_mean
-    if x.dim() < 2 or x.numel() == 0 or mean is None or mean.dtype != x.dtype:
-        return NotImplemented
-    inverse = saved_inverse
-    # The running statistics count as they are when the backward runs: later calls in training
-    # change them, which autograd does not notice. So nothing of them is computed before.
-    again: AbstractContextManager[object] = nullcontext() if train else torch.enable_grad()
-    if not train:
-        assert running_var is not None
-        with again:
-            inverse = torch.rsqrt(running_var + eps)
-    assert inverse is not None
-    axes = [axis for axis in range(x.dim()) if axis != 1]
-
-    def spread(statistic: Tensor) -> Tensor:
-        return statistic.view([1, -1] + [1] * (x.dim() - 2))
-
-    with again:
-        centred = x - spread(mean)
-    total = grad.sum(axes)
-    along = (grad * centred).sum(axes)
-    to_x = to_weight = to_bias = None
-    if wanted[0]:
-        scale = inverse if weight is None else inverse * weight
-        to_x = grad
-        if train:
-            count = x.numel() // x.shape[1]
-            slope = along * inverse * inverse / count
-            to_x = grad - spread(total / count) - centred * spread(slope)
-        to_x = to_x * spread(scale)
-    if wanted[1] and weight is not None:
-        to_weight = along * inverse
-    if wanted[2]:
-        to_bias = total
-    return to_x, to_weight, to_bias
-
-
 def convolution_backward(
     grad: Tensor,
     x: Tensor,
@@ -218,9 +138,7 @@ TABLE: dict[OpOverload, Rule] = {
         (aten._softmax_backward_data.default, softmax_backward),
         (aten._log_softmax_backward_data.default, log_softmax_backward),
         (aten.nll_loss_backward.default, nll_loss_backward),
-        (aten.native_batch_norm_backward.default, batch_norm_backward),
     )
 } | {
-    aten.native_layer_norm_backward.default: layer_norm_backward,
     aten.convolution_backward.default: convolution_backward,
 }

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import wide
+from plait_fx_passes.decompositions.precision import parameter_dtype, wide
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -16,11 +16,6 @@ aten = torch.ops.aten
 
 def _per_channel(statistic: Tensor, like: Tensor) -> Tensor:
     return statistic.view([1, -1] + [1] * (like.dim() - 2))
-
-
-def _is_plain(x: Tensor) -> bool:
-    """Not half precision, where eager computes in float32, and with a channel dimension."""
-    return x.dtype in (torch.float32, torch.float64) and x.dim() >= 2
 
 
 def batch_norm_inference(
@@ -33,20 +28,18 @@ def batch_norm_inference(
     eps: float,
 ) -> object:
     """One multiply and one add for each element, by coefficients for each channel."""
-    if (
-        x.dtype not in (torch.float32, torch.float64)
-        or x.dtype != running_mean.dtype
-        or x.dim() < 2
-    ):
+    kept = parameter_dtype(x, weight, bias, running_mean, running_var)
+    if kept is None or x.dim() < 2:
         return NotImplemented
-    scale = 1 / torch.sqrt(running_var + eps)
+    scale = 1 / torch.sqrt(wide(running_var) + eps)
     if weight is not None:
-        scale = scale * weight
-    shift = -(running_mean * scale)
+        scale = scale * wide(weight)
+    shift = -(wide(running_mean) * scale)
     if bias is not None:
-        shift = shift + bias
-    out = x * _per_channel(scale, x) + _per_channel(shift, x)
-    return out, x.new_empty(0), x.new_empty(0)
+        shift = shift + wide(bias)
+    out = (wide(x) * _per_channel(scale, x) + _per_channel(shift, x)).to(x.dtype)
+    none = x.new_empty(0, dtype=kept)
+    return out, none, none.clone()
 
 
 def batch_norm_training(
@@ -60,18 +53,17 @@ def batch_norm_training(
     eps: float,
 ) -> object:
     """Batch statistics, and the running ones moved toward them."""
-    if not _is_plain(x) or not training:
+    kept = parameter_dtype(x, weight, bias, running_mean, running_var)
+    if kept is None or x.dim() < 2 or not training:
         return NotImplemented
     out, mean, inverse, var = _normalized(x, weight, bias, eps)
     count = x.numel() / x.shape[1]
     unbiased = var * (count / (count - 1)) if count > 1 else var
-    return (
-        out,
-        mean,
-        inverse,
-        mean * momentum + running_mean * (1 - momentum),
-        unbiased * momentum + running_var * (1 - momentum),
+    moved = (
+        (now * momentum + wide(before) * (1 - momentum)).to(before.dtype)
+        for now, before in ((mean, running_mean), (unbiased, running_var))
     )
+    return (out, mean.to(kept), inverse.to(kept), *moved)
 
 
 def batch_norm_with_update(
@@ -100,23 +92,26 @@ def batch_norm_without_statistics(
     momentum: float,
     eps: float,
 ) -> object:
-    if not _is_plain(x) or not training:
+    kept = parameter_dtype(x, weight, bias)
+    if kept is None or x.dim() < 2 or not training:
         return NotImplemented
-    return _normalized(x, weight, bias, eps)[:3]
+    out, mean, inverse, _ = _normalized(x, weight, bias, eps)
+    return out, mean.to(kept), inverse.to(kept)
 
 
 def _normalized(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Statistics of half precision are float32."""
     axes = [axis for axis in range(x.dim()) if axis != 1]
-    var, mean = aten.var_mean.correction(x, axes, correction=0)
+    var, mean = aten.var_mean.correction(wide(x), axes, correction=0)
     inverse = torch.rsqrt(var + eps)
-    out = (x - _per_channel(mean, x)) * _per_channel(inverse, x)
+    out = (wide(x) - _per_channel(mean, x)) * _per_channel(inverse, x)
     if weight is not None:
-        out = out * _per_channel(weight, x)
+        out = out * _per_channel(wide(weight), x)
     if bias is not None:
-        out = out + _per_channel(bias, x)
-    return out, mean, inverse, var
+        out = out + _per_channel(wide(bias), x)
+    return out.to(x.dtype), mean, inverse, var
 
 
 def group_norm(
@@ -140,7 +135,9 @@ def group_norm(
         out = out * _per_channel(wide(weight), x)
     if bias is not None:
         out = out + _per_channel(wide(bias), x)
-    kept = x.dtype if weight is None else weight.dtype
+    kept = parameter_dtype(x, weight, bias)
+    if kept is None:
+        kept = x.dtype if weight is None else weight.dtype
     statistics = (each.view(batch, groups).to(kept) for each in (mean, inverse))
     return out.to(x.dtype), *statistics
 

@@ -90,6 +90,19 @@ def wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in _HALF else x
 
 
+def parameter_dtype(x: Tensor, *parameters: Tensor | None) -> torch.dtype | None:
+    """What eager's kernels of the CPU keep the statistics of `x` in: the type of the parameters.
+
+    None where they refuse these parameters, or their results have other types elsewhere.
+    """
+    given = {each.dtype for each in parameters if each is not None} or {x.dtype}
+    dtype = given.pop()
+    is_wider = x.dtype in _HALF and dtype is torch.float32
+    if given or not x.is_floating_point() or not (is_wider or dtype is x.dtype):
+        return None
+    return dtype if x.dtype in _SINGLE or x.device.type == "cpu" else None
+
+
 def _in_float32(value: object, narrow: torch.dtype) -> object:
     if isinstance(value, Tensor):
         return wide(value)
