@@ -64,6 +64,7 @@ from plait_ir_lowering.ir.values import (
     loads_of,
     packed,
     post_order,
+    renamed,
     rewrite,
 )
 from plait_ir_lowering.lower import lower
@@ -185,6 +186,7 @@ __all__ = [
     "print_origin",
     "print_value",
     "product",
+    "renamed",
     "result_dtype",
     "rewrite",
     "row_major",

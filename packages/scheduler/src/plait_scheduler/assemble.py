@@ -24,12 +24,11 @@ from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import points
 from plait_scheduler.fusion import Unit
 from plait_scheduler.groups import Group
-from plait_scheduler.inplace import overwrite, overwritten_by
-from plait_scheduler.kernels import BuiltKernel, attention_kernel, build_kernel, kernel_name
+from plait_scheduler.inplace import overwritten_by
+from plait_scheduler.kernels import BuiltKernel, attention_kernel
 from plait_scheduler.memory import Lifetime, plan_arena
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
-from plait_scheduler.params import compact_params
 from plait_scheduler.program import (
     Allocate,
     ArenaStorage,
@@ -38,7 +37,6 @@ from plait_scheduler.program import (
     ExternStorage,
     Free,
     InputStorage,
-    Kernel,
     Launch,
     OutputStorage,
     Program,
@@ -48,8 +46,8 @@ from plait_scheduler.program import (
     Step,
     Storage,
 )
+from plait_scheduler.shared_kernels import SharedKernels
 from plait_scheduler.sizes import buffer_bytes
-from plait_scheduler.text.print import print_kernel
 from plait_scheduler.together import stages_of
 from plait_scheduler.writeback import copied_whole, written_in_place
 from plait_utils import dataclass
@@ -88,8 +86,7 @@ class _Assembly:
     arena_device: Device = field(init=False)
     last_use: dict[str, int] = field(default_factory=dict)
     """The last stage that reads or computes each buffer."""
-    kernels: dict[Kernel, Kernel] = field(default_factory=dict)
-    """Kernels without name, to the same with their names."""
+    kernels: SharedKernels = field(init=False)
     storage: dict[str, Storage] = field(default_factory=dict)
     stages: list[list[Unit]] = field(init=False)
     """The units; those in one stage run at the same time."""
@@ -105,6 +102,7 @@ class _Assembly:
         for definition in self.graph.definitions:
             self.buffers.update((b.name, b) for b in definition.buffers)
             self.makers.update((b.name, definition) for b in definition.buffers)
+        self.kernels = SharedKernels(self.buffers, self.options, self.wide)
         self.kept = frozenset(final_reads(self.graph))
         devices = Counter(b.device for d in self.graph.definitions for b in d.buffers)
         self.arena_device = max(devices, key=devices.__getitem__, default=Device("cpu"))
@@ -161,7 +159,7 @@ class _Assembly:
         )
         inputs = tuple(b.name for b in self.graph.inputs)
         symbols = tuple(_symbols([b.layout for b in self.graph.inputs]))
-        kernels = tuple(self.kernels.values())
+        kernels = tuple(self.kernels.named.values())
         return Program(self.graph.name, symbols, inputs, buffers, kernels, tuple(steps), arena)
 
     def _unit(self, number: int, unit: Unit) -> tuple[list[str], Launch | CallExtern | None]:
@@ -193,21 +191,12 @@ class _Assembly:
             for name in stored:
                 self._copy_instead(name)
             return stored, None
-        built = build_kernel(group, stored, self.buffers, self.options, self.wide)
+        built = self.kernels.build(group, stored)
         built = self._write_inputs(built, stored)
         if self.options.reuse_in_place and len(self.stages[number]) == 1:
             built = self._reuse_in_place(built, stored, number)
-        content = compact_params(built.kernel) if self.options.simplify_loops else built.kernel
-        launch = Launch(self._named(content), built.buffers, built.symbols, group.origin)
-        return stored, launch
-
-    def _named(self, content: Kernel) -> str:
-        """The name of the kernel that is this one but for its name."""
-        kernel = self.kernels.get(content)
-        if kernel is None:
-            name = kernel_name(content, print_kernel(content))
-            kernel = self.kernels[content] = replace(content, name=name)
-        return kernel.name
+        name = self.kernels.name(built.kernel)
+        return stored, Launch(name, built.buffers, built.symbols, group.origin)
 
     def _attend(self, definition: Definition, body: Attention) -> tuple[list[str], Launch | None]:
         """A kernel of its own."""
@@ -217,7 +206,7 @@ class _Assembly:
         if points(body.ranges) is as_index(0):
             return [buffer.name], None
         built = attention_kernel(body, buffer.name, self.buffers)
-        name = self._named(built.kernel)
+        name = self.kernels.name(built.kernel)
         return [buffer.name], Launch(name, built.buffers, built.symbols, definition.origin)
 
     def _write_inputs(self, built: BuiltKernel, stored: Sequence[str]) -> BuiltKernel:
@@ -228,7 +217,7 @@ class _Assembly:
                 continue
             changed: BuiltKernel | None = built
             if target in built.buffers:
-                changed = overwrite(built, target, source, self.buffers)
+                changed = self.kernels.overwrite(built, target, source)
             reason = f"nothing reads {target} after it"
             obstacle = None if changed is not None else f"it reads other elements of {target}"
             nbytes = 2 * buffer_bytes(self.buffers[source])
@@ -268,7 +257,7 @@ class _Assembly:
             if isinstance(self.storage[target], SharedStorage):
                 continue  # an input that it is written back to
             for source in self._replaceable(dying, target):
-                changed = overwrite(built, source, target, self.buffers)
+                changed = self.kernels.overwrite(built, source, target)
                 if changed is None or not self._may_overwrite(source, target):
                     continue
                 built = changed

@@ -16,8 +16,7 @@ from plait_ir_lowering import (
     rewrite,
 )
 from plait_scheduler.domains import plain
-from plait_scheduler.kernels import BuiltKernel
-from plait_scheduler.program import Access, Statement, Store
+from plait_scheduler.program import Access, Kernel, Statement, Store
 from plait_scheduler.statements import domain_of
 
 OVERWRITING = {("aten::index_add", "out"): 0}
@@ -49,26 +48,19 @@ def overwritten_by(call: ExternCall, target: str, buffers: Mapping[str, Buffer])
     return None if reads else given.buffer
 
 
-def overwrite(
-    built: BuiltKernel, source: str, target: str, buffers: dict[str, Buffer]
-) -> BuiltKernel | None:
-    """The kernel with `target` stored in the memory of `source`; None where that is unsafe.
+def overwrite(kernel: Kernel, source: int, target: int) -> tuple[Kernel, tuple[int, ...]] | None:
+    """The kernel with one parameter, `target`, stored in the memory of another, `source`.
 
-    It is safe if both lie in memory alike, the kernel stores `target` once, and all
-    reads of `source` are of the very element that the same point stores, not later
-    than the store.
+    With it come the places of its parameters' buffers among those of `kernel`. None where that is
+    unsafe. It is safe if both lie in memory alike, the kernel stores `target` once, and all reads
+    of `source` are of the very element that the same point stores, not later than the store.
     """
-    if source not in built.buffers or target not in built.buffers:
+    read, written = kernel.params[source], kernel.params[target]
+    if read.dtype is not written.dtype or read.layout != written.layout:
         return None
-    if buffers[source].dtype is not buffers[target].dtype:
-        return None
-    if buffers[source].layout != buffers[target].layout:
-        return None
-    read = built.kernel.params[built.buffers.index(source)]
-    written = built.kernel.params[built.buffers.index(target)]
     if read.access is not Access.READ:
         return None
-    statements = built.kernel.statements
+    statements = kernel.statements
     stores = [n for n, s in enumerate(statements) if _stores(s, written.name)]
     if len(stores) != 1:
         return None
@@ -82,18 +74,19 @@ def overwrite(
             return None
         if any(plain(load.index) != store.index for load in loads):
             return None
-    return _merged(built, read.name, written.name, target)
+    places = range(len(kernel.params))
+    kept = tuple(target if place == source else place for place in places if place != target)
+    return _merged(kernel, read.name, written.name), kept
 
 
 def _stores(statement: Statement, param: str) -> bool:
     return isinstance(statement, Store) and statement.param == param
 
 
-def _merged(built: BuiltKernel, read: str, written: str, target: str) -> BuiltKernel:
+def _merged(kernel: Kernel, read: str, written: str) -> Kernel:
     """One parameter in place of two; those behind the dropped one move up."""
-    kept = [(p, b) for p, b in zip(built.kernel.params, built.buffers, strict=True)]
-    kept = [(p, target if p.name == read else b) for p, b in kept if p.name != written]
-    names = {param.name: f"p{number}" for number, (param, _) in enumerate(kept)}
+    kept = [param for param in kernel.params if param.name != written]
+    names = {param.name: f"p{number}" for number, param in enumerate(kept)}
     names[written] = names[read]
 
     def leaf(value: Value) -> Value | None:
@@ -102,7 +95,7 @@ def _merged(built: BuiltKernel, read: str, written: str, target: str) -> BuiltKe
         return None
 
     statements: list[Statement] = []
-    for statement in built.kernel.statements:
+    for statement in kernel.statements:
         value = rewrite(statement.value, leaf, lambda expr: expr)
         if isinstance(statement, Store):
             statements.append(replace(statement, param=names[statement.param], value=value))
@@ -114,7 +107,6 @@ def _merged(built: BuiltKernel, read: str, written: str, target: str) -> BuiltKe
             name=names[param.name],
             access=Access.READ_WRITE if param.name == read else param.access,
         )
-        for param, _ in kept
+        for param in kept
     )
-    kernel = replace(built.kernel, params=params, statements=tuple(statements))
-    return BuiltKernel(kernel, tuple(buffer for _, buffer in kept), built.symbols)
+    return replace(kernel, params=params, statements=tuple(statements))

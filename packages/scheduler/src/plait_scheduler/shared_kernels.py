@@ -1,0 +1,139 @@
+"""Kernels of groups that are alike are made once, as those of equal layers are.
+
+A kernel depends on what its group computes over which loops, on the types and layouts of buffers,
+and on which of them are stored; not on names. It is built from the group over buffers "0", "1", ...
+in order of their first use, and kept by all of that for one program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import field, replace
+
+from plait_ir_lowering import Buffer, Origin, Value, renamed
+from plait_scheduler.groups import Group, Member
+from plait_scheduler.inplace import overwrite
+from plait_scheduler.kernels import BuiltKernel, build_kernel, kernel_name
+from plait_scheduler.nodes import Node
+from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.params import compact_params
+from plait_scheduler.program import Kernel
+from plait_scheduler.text.print import print_kernel
+from plait_utils import dataclass
+
+
+@dataclass(slots=True)
+class SharedKernels:
+    """The kernels of one program."""
+
+    buffers: Mapping[str, Buffer]
+    options: SchedulerOptions
+    wide: frozenset[str]
+    """What is not rounded but where it is stored."""
+    named: dict[Kernel, Kernel] = field(default_factory=dict)
+    """Kernels without name, to the same with their names."""
+    built: dict[Hashable, BuiltKernel] = field(default_factory=dict)
+    """By what a group is without names, its kernel over the numbers of buffers."""
+    overwriting: dict[tuple[int, int, int], tuple[Kernel, tuple[int, ...]] | None] = field(
+        default_factory=dict
+    )
+    """By the identity of a kernel and two of its parameters, what `overwrite` gives."""
+    launched: dict[int, tuple[Kernel, str]] = field(default_factory=dict)
+    """By the identity of a kernel, that kernel and the name under which it is launched."""
+
+    def build(self, group: Group, stored: Sequence[str]) -> BuiltKernel:
+        """The kernel of `group`; of what it computes only `stored` goes to memory."""
+        numbers = _numbered(group)
+        members = tuple([_without_names(each, numbers) for each in group.members])
+        kept = tuple([numbers[name] for name in stored])
+        wide = tuple([numbers[name] for name in group.writes if name in self.wide])
+        kinds = tuple([_kind(self.buffers[name]) for name in numbers])
+        key = group.outer, group.inner, members, kept, wide, kinds
+        built = self.built.get(key)
+        if built is None:
+            built = self._build(group, members, kept, frozenset(wide), numbers)
+            self.built[key] = built
+        names = list(numbers)
+        return replace(built, buffers=tuple([names[int(number)] for number in built.buffers]))
+
+    def _build(
+        self,
+        group: Group,
+        members: tuple[Member, ...],
+        stored: Sequence[str],
+        wide: frozenset[str],
+        numbers: Mapping[str, str],
+    ) -> BuiltKernel:
+        """The kernel over the numbers of buffers."""
+        return build_kernel(
+            Group(
+                group.outer,
+                group.inner,
+                members,
+                {numbers[name]: places for name, places in group.reads.items()},
+                {numbers[name]: place for name, place in group.writes.items()},
+                group.operations,
+            ),
+            stored,
+            {number: replace(self.buffers[name], name=number) for name, number in numbers.items()},
+            self.options,
+            wide,
+        )
+
+    def overwrite(self, built: BuiltKernel, source: str, target: str) -> BuiltKernel | None:
+        """The kernel with `target` stored in the memory of `source`; None where that is unsafe."""
+        if source not in built.buffers or target not in built.buffers:
+            return None
+        read, written = built.buffers.index(source), built.buffers.index(target)
+        key = id(built.kernel), read, written
+        if key not in self.overwriting:
+            self.overwriting[key] = overwrite(built.kernel, read, written)
+        found = self.overwriting[key]
+        if found is None:
+            return None
+        kernel, kept = found
+        return BuiltKernel(kernel, tuple([built.buffers[place] for place in kept]), built.symbols)
+
+    def name(self, kernel: Kernel) -> str:
+        """The name under which a kernel is launched, its parameters compact."""
+        if id(kernel) not in self.launched:
+            content = compact_params(kernel) if self.options.simplify_loops else kernel
+            self.launched[id(kernel)] = kernel, self._named(content)
+        return self.launched[id(kernel)][1]
+
+    def _named(self, content: Kernel) -> str:
+        """The name of the kernel that is this one but for its name."""
+        kernel = self.named.get(content)
+        if kernel is None:
+            name = kernel_name(content, print_kernel(content))
+            kernel = self.named[content] = replace(content, name=name)
+        return kernel.name
+
+
+def _numbered(group: Group) -> dict[str, str]:
+    """The buffers that a group reads and computes, numbered in order of their first use."""
+    found: dict[str, str] = {}
+    for member in group.members:
+        for load in member.node.loads:
+            found.setdefault(load.buffer, str(len(found)))
+        if member.node.scatter is not None:
+            found.setdefault(member.node.scatter.target, str(len(found)))
+        found.setdefault(member.node.name, str(len(found)))
+    return found
+
+
+def _without_names(member: Member, numbers: Mapping[str, str]) -> Member:
+    node = member.node
+    value = renamed(node.value, numbers)
+    scatter = node.scatter
+    if scatter is not None:
+        index = tuple(renamed(at, numbers) if isinstance(at, Value) else at for at in scatter.index)
+        target = numbers[scatter.target]
+        scatter = replace(scatter, target=target, index=index, value=value)
+    buffer = replace(node.buffer, name=numbers[node.name])
+    own = Node(0, buffer, node.ranges, node.reduced, node.kind, value, Origin(), scatter)
+    return Member(own, member.values)
+
+
+def _kind(buffer: Buffer) -> Hashable:
+    return buffer.dtype, buffer.device, buffer.layout
