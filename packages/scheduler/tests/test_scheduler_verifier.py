@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from scheduler_graphs import Builder
+from scheduler_graphs import CPU, Builder
 
 from plait_ir_lowering import (
     Const,
@@ -33,9 +34,11 @@ from plait_scheduler import (
     Let,
     Param,
     Program,
+    ProgramBuffer,
     ProgramError,
     Reduce,
     Return,
+    Step,
     Store,
     parse_kernel,
     plan,
@@ -310,3 +313,42 @@ def test_broken_scatter(case: str) -> None:
     kernel, message = BROKEN_SCATTERS[case]
     with pytest.raises(ProgramError, match=message):
         verify_kernel(kernel)
+
+
+def _stacked(places: list[tuple[int, int, bool]]) -> Program:
+    """Temporaries of so many floats from such bytes on, each alone or freed before the next."""
+    names = [f"t{number}" for number in range(len(places))]
+    buffers = tuple(
+        ProgramBuffer(name, DType.f32, CPU, Layout.of([size]), ArenaStorage(as_index(offset)))
+        for name, (offset, size, _) in zip(names, places, strict=True)
+    )
+    steps: list[Step] = []
+    for name, (_, _, freed) in zip(names, places, strict=True):
+        steps.append(Allocate(name))
+        steps += [Free(name)] if freed else []
+    steps += [Free(name) for name, (_, _, freed) in zip(names, places, strict=True) if not freed]
+    return Program("stacked", (), (), buffers, (), (*steps, Return(())), as_index(1 << 20))
+
+
+def test_parts_of_the_arena_overlap_as_intervals_do() -> None:
+    """Against each pair that is alive together."""
+    generator = random.Random(0)
+    refused = 0
+    for _ in range(400):
+        places = [
+            (64 * generator.randrange(12), generator.choice((0, 1, 16, 17, 40)), bool(freed))
+            for freed in generator.choices((0, 1), k=generator.randint(1, 6))
+        ]
+        spans = [(offset, offset + 4 * size, freed) for offset, size, freed in places]
+        alone = all(
+            freed or stop <= begin or end <= start
+            for number, (begin, end, _) in enumerate(spans)
+            for start, stop, freed in spans[:number]
+        )
+        if alone:
+            verify_program(_stacked(places))
+            continue
+        refused += 1
+        with pytest.raises(ProgramError, match="does not overlap"):
+            verify_program(_stacked(places))
+    assert 100 < refused < 300

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import field
+from itertools import islice
 
 from plait_ir_lowering import IndexExpr, TensorRef, as_index
 from plait_scheduler.errors import ProgramError
@@ -27,7 +30,6 @@ from plait_scheduler.program import (
     Return,
     SharedStorage,
     Step,
-    memory_of,
 )
 from plait_scheduler.sizes import collapsed, extent_of
 from plait_scheduler.text.print import print_step
@@ -57,6 +59,15 @@ class _ProgramCheck:
     written: set[str] = field(default_factory=set)
     """Buffers whose elements are computed and not yet overwritten by others."""
     gone: set[str] = field(default_factory=set)
+    roots: dict[str, str] = field(default_factory=dict)
+    """The buffer whose memory each is in."""
+    users: Counter[str] = field(default_factory=Counter)
+    """How many buffers that are alive are in the memory of each."""
+    holds: dict[str, str] = field(default_factory=dict)
+    """The buffer whose elements are in the memory of each."""
+    spans: list[tuple[int, int, str]] = field(default_factory=list)
+    """The bytes of the arena that are in use, in order, each with the buffer whose memory they are;
+    of known sizes only."""
     run_written: dict[str, None] = field(default_factory=dict)
     """The memory that the launches write which may run at the same time as the last one."""
     run_touched: dict[str, None] = field(default_factory=dict)
@@ -73,8 +84,8 @@ class _ProgramCheck:
         for position, name in enumerate(program.inputs):
             buffer = self._buffer(name)
             self._require(buffer.storage == InputStorage(position), f"{name} is input {position}")
-            self.alive[name] = None
-            self.written.add(name)
+            self._begin(name)
+            self._write(name)
         for at, step in enumerate(program.steps):
             self.at = at
             self._step(step)
@@ -105,12 +116,7 @@ class _ProgramCheck:
                 self._require(name in self.alive, f"{name} is alive when it is freed")
                 given = isinstance(self.buffers[name].storage, InputStorage | OutputStorage)
                 self._require(not given, f"{name} is not an input or an output")
-                del self.alive[name]
-                if isinstance(self.buffers[name].storage, ExternStorage):
-                    users = [other for other in self.alive if self._root(other) == name]
-                    self._require(not users, f"nothing alive is in the memory of {name}")
-                self.written.discard(name)
-                self.gone.add(name)
+                self._end(name)
             case Return(outputs):
                 self._require(self.at == len(self.program.steps) - 1, "returning is the last step")
                 for out in outputs:
@@ -141,7 +147,7 @@ class _ProgramCheck:
             case storage:
                 allocated = isinstance(storage, OutputStorage)
                 self._require(allocated, f"{name} is allocated by the program")
-        self.alive[name] = None
+        self._begin(name)
         if buffer.layout.numel is as_index(0):  # there is nothing to write
             self.written.add(name)
 
@@ -152,20 +158,36 @@ class _ProgramCheck:
         whole = self.program.arena_nbytes
         if whole.is_constant and end is not None:
             self._require(end <= whole.as_int(), f"{buffer.name} lies within the arena")
-        for other in self.alive:
-            place = self._place(other)
-            if place is None:
-                continue
-            start, stop = _span(place, self.buffers[other].nbytes)
-            apart = end is None or stop is None or end <= start or stop <= begin
-            self._require(apart, f"{buffer.name} does not overlap {other}, which is alive")
+        if end is None:
+            return
+        place = bisect_left(self.spans, (begin,))
+        for start, stop, root in islice(self.spans, max(place - 1, 0), None):
+            if start >= end:
+                break
+            rule = f"{buffer.name} does not overlap {self.holds.get(root, root)}, which is alive"
+            self._require(end <= start or stop <= begin, rule)
+        insort(self.spans, (begin, end, buffer.name))
 
-    def _place(self, name: str) -> IndexExpr | None:
-        """The arena offset of a buffer, through those whose memory it shares."""
+    def _begin(self, name: str) -> None:
+        """`name` has memory from now on."""
+        self.alive[name] = None
+        self.users[self._root(name)] += 1
+
+    def _end(self, name: str) -> None:
+        """`name` is freed."""
+        root = self._root(name)
+        del self.alive[name]
+        self.users[root] -= 1
         storage = self.buffers[name].storage
-        while isinstance(storage, SharedStorage):
-            storage = self.buffers[storage.buffer].storage
-        return storage.offset if isinstance(storage, ArenaStorage) else None
+        if isinstance(storage, ExternStorage):
+            self._require(not self.users[name], f"nothing alive is in the memory of {name}")
+        self.written.discard(name)
+        self.gone.add(name)
+        memory = self.buffers[root].storage
+        if isinstance(memory, ArenaStorage) and not self.users[root]:
+            begin, end = _span(memory.offset, self.buffers[root].nbytes)
+            if end is not None:
+                del self.spans[bisect_left(self.spans, (begin, end, root))]
 
     def _launch(self, launch: Launch) -> None:
         self._require(launch.kernel in self.kernels, f"there is a kernel {launch.kernel}")
@@ -211,15 +233,19 @@ class _ProgramCheck:
 
     def _root(self, name: str) -> str:
         """The buffer whose memory this one is in; the arena's parts do not overlap while alive."""
-        return memory_of(self.buffers, name)
+        storage = self.buffers[name].storage
+        if not isinstance(storage, SharedStorage):
+            return name
+        if name not in self.roots:
+            self.roots[name] = self._root(storage.buffer)
+        return self.roots[name]
 
     def _write(self, name: str) -> None:
         """`name` is computed; what shared its memory before is lost."""
+        root = self._root(name)
+        self.written.discard(self.holds.get(root, name))
+        self.holds[root] = name
         self.written.add(name)
-        storage = self.buffers[name].storage
-        while isinstance(storage, SharedStorage):
-            self.written.discard(storage.buffer)
-            storage = self.buffers[storage.buffer].storage
 
     def _call(self, call: CallExtern) -> None:
         for ref in tensor_refs(call.args):
@@ -239,7 +265,7 @@ class _ProgramCheck:
                 self._require(external, f"{name} is allocated by the call")
                 fresh = name not in self.alive and name not in self.gone
                 self._require(fresh, f"{name} is defined once")
-                self.alive[name] = None
+                self._begin(name)
             self._write(name)
 
     def _changes(self, call: CallExtern, name: str) -> None:
