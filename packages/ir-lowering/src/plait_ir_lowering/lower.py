@@ -80,7 +80,8 @@ def lower(
         elif node.op == "call_function":
             calls.lower(node)
         elif node.op == "output":
-            results = [_output(ctx, result, calls, inputs) for result in node.args[0]]
+            given = frozenset(buffer.name for buffer in inputs)
+            results = [_output(ctx, result, calls, given) for result in node.args[0]]
             outputs, written = _without_written(results, mutations or {}, inputs)
         else:
             raise ctx.error(f"a {node.op} node has no place in an ATen graph")
@@ -179,7 +180,8 @@ def _resolve(argument: Any, known: Mapping[fx.Node, Lowered]) -> Any:
     return argument
 
 
-def _output(ctx: LoweringContext, result: Any, calls: Lowering, inputs: list[Buffer]) -> OutputRef:
+def _output(ctx: LoweringContext, result: Any, calls: Lowering, given: frozenset[str]) -> OutputRef:
+    """What is handed out for a result; never the memory of an input, whose names are `given`."""
     if not isinstance(result, fx.Node):
         if result is None or isinstance(result, bool | int | float):
             return result
@@ -191,7 +193,7 @@ def _output(ctx: LoweringContext, result: Any, calls: Lowering, inputs: list[Buf
     ctx.node = result
     wanted = Layout.of(list(fake.shape), list(fake.stride()))
     ref = tensor.ref
-    if ref is not None and ref.buffer not in {buffer.name for buffer in inputs}:
+    if ref is not None and ref.buffer not in given:
         layout = ref.view or ctx.buffers[ref.buffer].layout
         if layout.size == wanted.size and layout.stride == wanted.stride:
             return ref

@@ -38,7 +38,8 @@ _CACHE_SIZE = 16384
 
 def reset_caches() -> None:
     """Forget all answers; they are kept for speed only."""
-    for cache in (_points, _position, _row_major_mapping, _is_bijection, _solve, _move, normalise):
+    caches = (_points, _position, _row_major_mapping, _is_bijection, _solve, _move, normalise)
+    for cache in (*caches, is_affine):
         cache.cache_clear()
 
 
@@ -356,6 +357,7 @@ def _divisions(expr: IndexExpr) -> Iterator[Quotient | Remainder]:
                 yield atom
 
 
+@lru_cache(_CACHE_SIZE)
 def is_affine(expr: IndexExpr) -> bool:
     """True for an expression without `//` and `%`."""
     return not any(

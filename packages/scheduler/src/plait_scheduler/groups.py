@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from plait_ir_lowering import Buffer, IndexExpr, Origin, Var
 from plait_scheduler.domains import (
@@ -57,19 +58,13 @@ class Group:
     writes: dict[str, Coordinates | None]
     """Where each buffer is written; None: at computed coordinates."""
     operations: int
+    is_reduction: bool
+    """Whether rows are combined or scanned, so that there are inner variables."""
+    is_scatter: bool
 
     @property
     def places(self) -> tuple[int, ...]:
-        return tuple(member.node.place for member in self.members)
-
-    @property
-    def is_reduction(self) -> bool:
-        """Whether rows are combined or scanned, so that there are inner variables."""
-        return any(member.node.kind is not None for member in self.members)
-
-    @property
-    def is_scatter(self) -> bool:
-        return any(member.node.scatter is not None for member in self.members)
+        return tuple([member.node.place for member in self.members])
 
     @property
     def origin(self) -> Origin:
@@ -103,6 +98,8 @@ def group_of(node: Node) -> Group:
         {name: tuple(places) for name, places in reads.items()},
         {node.name: member.coordinates if node.scatter is None else None},
         sum(work_of(root).operations for root in node.roots),
+        node.kind is not None,
+        node.scatter is not None,
     )
 
 
@@ -121,6 +118,8 @@ def merge(host: Group, guest: Group, mapping: Substitution) -> Group:
         {name: tuple(places) for name, places in reads.items()},
         {**host.writes, **guest.writes},
         host.operations + guest.operations,
+        host.is_reduction or guest.is_reduction,
+        host.is_scatter or guest.is_scatter,
     )
 
 
@@ -135,7 +134,7 @@ def _moved(group: Group, mapping: Substitution) -> Group:
     writes = {
         name: None if at is None else _substituted(at, mapping) for name, at in group.writes.items()
     }
-    return Group(group.outer, group.inner, members, reads, writes, group.operations)
+    return replace(group, members=members, reads=reads, writes=writes)
 
 
 def _substituted(coordinates: Coordinates, mapping: Substitution) -> Coordinates:

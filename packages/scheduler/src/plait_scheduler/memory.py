@@ -93,20 +93,25 @@ def memory_report(program: Program) -> MemoryReport:
 
 
 def _place_known(lifetimes: Sequence[Lifetime], reuse: bool) -> tuple[dict[str, IndexExpr], int]:
-    placed: list[tuple[int, int, Lifetime]] = []
+    placed: list[tuple[int, int, int, int]] = []
     offsets: dict[str, IndexExpr] = {}
     end = 0
     for life in sorted(lifetimes, key=lambda life: (-life.nbytes.as_int(), life.first, life.name)):
         size = _aligned(life.nbytes).as_int()
+        begin, last = life.first, life.last
         taken = sorted(
-            (start, stop) for start, stop, other in placed if not reuse or life.meets(other)
+            [
+                (start, stop)
+                for start, stop, first, until in placed
+                if not reuse or (first <= last and begin <= until)
+            ]
         )
         at = 0
         for start, stop in taken:
             if at + size <= start:
                 break
             at = max(at, stop)
-        placed.append((at, at + size, life))
+        placed.append((at, at + size, begin, last))
         offsets[life.name] = as_index(at)
         end = max(end, at + size)
     return offsets, end

@@ -29,6 +29,7 @@ from plait_ir_lowering import (
     TensorRef,
     Value,
     Var,
+    buffers_in,
     loads_of,
     post_order,
     rewrite,
@@ -132,6 +133,7 @@ def _scatter_node(place: int, definition: Definition, body: Scatter) -> Node:
     return Node(place, buffer, ranges, ordered, None, body.value, definition.origin, body)
 
 
+@lru_cache(1 << 13)
 def _normal(value: Value) -> Value:
     """`value` with index expressions in their simplest form, and decided conditions folded."""
     if not any(_may_simplify(part) for part in post_order([value])):
@@ -176,14 +178,14 @@ def tensor_refs(args: tuple[ExternArg, ...]) -> Iterator[TensorRef]:
 def reads_of(definition: Definition) -> list[str]:
     """The buffers that a definition reads, each once, in order of first use."""
     body = definition.body
+    if isinstance(body, Pointwise | Reduction | Scan):
+        return list(buffers_in(body.value))
     if isinstance(body, ExternCall):
         return list(dict.fromkeys(ref.buffer for ref in tensor_refs(body.args)))
     if isinstance(body, Attention):
-        loaded = (load.buffer for load in loads_of([body.score]))
+        loaded = buffers_in(body.score)
         return list(dict.fromkeys([*(ref.buffer for ref in body.refs), *loaded]))
-    if isinstance(body, Scatter):
-        return list(dict.fromkeys([body.target, *(load.buffer for load in loads_of(body.roots))]))
-    return list(dict.fromkeys(load.buffer for load in loads_of([body.value])))
+    return list(dict.fromkeys([body.target, *(load.buffer for load in loads_of(body.roots))]))
 
 
 def draws_random_numbers(definition: Definition) -> bool:

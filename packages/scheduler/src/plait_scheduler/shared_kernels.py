@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field, replace
+from typing import TypeAlias
 
 from plait_ir_lowering import Buffer, Origin, Value, renamed
 from plait_scheduler.groups import Group, Member
@@ -20,6 +21,8 @@ from plait_scheduler.params import compact_params
 from plait_scheduler.program import Kernel
 from plait_scheduler.text.print import print_kernel
 from plait_utils import dataclass
+
+_Overwriting: TypeAlias = tuple[Kernel, tuple[int, ...]] | None
 
 
 @dataclass(slots=True)
@@ -34,10 +37,11 @@ class SharedKernels:
     """Kernels without name, to the same with their names."""
     built: dict[Hashable, BuiltKernel] = field(default_factory=dict)
     """By what a group is without names, its kernel over the numbers of buffers."""
-    overwriting: dict[tuple[int, int, int], tuple[Kernel, tuple[int, ...]] | None] = field(
+    overwriting: dict[tuple[int, int, int], tuple[Kernel, _Overwriting]] = field(
         default_factory=dict
     )
-    """By the identity of a kernel and two of its parameters, what `overwrite` gives."""
+    """By the identity of a kernel and two of its parameters, that kernel and what `overwrite`
+    gives for them."""
     launched: dict[int, tuple[Kernel, str]] = field(default_factory=dict)
     """By the identity of a kernel, that kernel and the name under which it is launched."""
 
@@ -66,13 +70,11 @@ class SharedKernels:
     ) -> BuiltKernel:
         """The kernel over the numbers of buffers."""
         return build_kernel(
-            Group(
-                group.outer,
-                group.inner,
-                members,
-                {numbers[name]: places for name, places in group.reads.items()},
-                {numbers[name]: place for name, place in group.writes.items()},
-                group.operations,
+            replace(
+                group,
+                members=members,
+                reads={numbers[name]: places for name, places in group.reads.items()},
+                writes={numbers[name]: place for name, place in group.writes.items()},
             ),
             stored,
             {number: replace(self.buffers[name], name=number) for name, number in numbers.items()},
@@ -87,8 +89,8 @@ class SharedKernels:
         read, written = built.buffers.index(source), built.buffers.index(target)
         key = id(built.kernel), read, written
         if key not in self.overwriting:
-            self.overwriting[key] = overwrite(built.kernel, read, written)
-        found = self.overwriting[key]
+            self.overwriting[key] = built.kernel, overwrite(built.kernel, read, written)
+        _, found = self.overwriting[key]
         if found is None:
             return None
         kernel, kept = found

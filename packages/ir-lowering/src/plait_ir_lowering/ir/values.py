@@ -244,6 +244,12 @@ def _loads_in(root: Value) -> tuple[Load, ...]:
     return tuple(value for value in _order_of(root) if isinstance(value, Load))
 
 
+@lru_cache(1 << 13)
+def buffers_in(root: Value) -> tuple[str, ...]:
+    """The buffers that `root` loads from, each once, in order of first use."""
+    return tuple(dict.fromkeys(load.buffer for load in _loads_in(root)))
+
+
 def rewrite(
     root: Value,
     leaf: Callable[[Value], Value | None],
