@@ -30,6 +30,12 @@ _CYCLES = {
     "pow": 70.0,
 }
 """Of the operations whose vectors of float32 take long."""
+_DOUBLES = frozenset(
+    ("exp", "exp2", "expm1", "log", "log1p", "sigmoid", "tanh", "erf", "sin", "cos")
+)
+"""The operations that have a form for vectors of float64 too."""
+_OF_DOUBLE = 5
+"""How many lanes of float64 take as long as a vector of float32."""
 _CYCLES_A_LANE = {
     **dict.fromkeys(("div", "reciprocal", "sqrt"), 2.0),
     **dict.fromkeys(("rsqrt", "floordiv", "truncdiv", "rem", "fmod"), 8.0),
@@ -68,5 +74,7 @@ def _cycles(value: Value, lanes: int) -> float:
         case Op(name, args, _):
             if name in _CYCLES and args[0].dtype is DType.f32:
                 return _CYCLES[name]
+            if name in _DOUBLES and args[0].dtype is DType.f64:
+                return _CYCLES[name] * lanes / _OF_DOUBLE
             return max(_CYCLES_A_LANE.get(name, 0.0) * lanes, 1.0)
     return 0.0

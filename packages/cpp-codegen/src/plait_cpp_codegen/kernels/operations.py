@@ -113,14 +113,12 @@ def _function(name: str, args: list[str], register: str, source: DType) -> str:
 
 
 def _absolute(first: str, register: str, source: DType) -> str:
-    if register == "float":
+    if register in ("float", "double"):
         return f"magnitude<L>({first})"
     if not source.is_signed:
         return first
     zero = f"splat<{register}, L>(0)"
     negated = f"{zero} - {first}"
-    if source.is_float:
-        return f"v_copysign<L, {register}>({first}, splat<{register}, L>(1))"
     return f"select<{register}, L>(as_mask<L>({first} < {zero}), {negated}, {first})"
 
 

@@ -171,10 +171,6 @@ template <int L> INLINE vec<float, L> sigmoid_f32(vec<float, L> x) {
   vec<float, L> r = reciprocal<L>(1.0f + e);
   return pick<L>(x < 0.0f, e * r, r);
 }
-INLINE double sigmoid_f64(double x) {
-  double e = __builtin_exp(-__builtin_fabs(x)), r = 1.0 / (1.0 + e);
-  return x < 0.0 ? e * r : r;
-}
 // erf x: N. Juffa's polynomials, in x^2 near 0, of log(1 - erf |x|) further out.
 template <int L> INLINE vec<float, L> erf_f32(vec<float, L> x) {
   vec<float, L> a = magnitude<L>(x), z = x * x;
@@ -236,18 +232,3 @@ template <int L, bool COSINE> INLINE vec<float, L> circular_f32(vec<float, L> x)
   }
   return y;
 }
-#define VECTOR_F32(name, vector, scalar) \
-  template <int L, class T> INLINE vec<T, L> v_##name(vec<T, L> x) { \
-    if constexpr (sizeof(T) == 4) return vector; \
-    else { vec<T, L> r; for (int l = 0; l < L; ++l) { double a = x[l]; r[l] = scalar; } return r; } }
-VECTOR_F32(exp, exp_f32<L>(x), __builtin_exp(a))
-VECTOR_F32(log, log_f32<L>(x), __builtin_log(a))
-VECTOR_F32(exp2, exp2_f32<L>(x), __builtin_exp2(a))
-VECTOR_F32(expm1, expm1_f32<L>(x), __builtin_expm1(a))
-VECTOR_F32(log1p, log1p_f32<L>(x), __builtin_log1p(a))
-VECTOR_F32(tanh, tanh_f32<L>(x), __builtin_tanh(a))
-VECTOR_F32(sigmoid, sigmoid_f32<L>(x), sigmoid_f64(a))
-VECTOR_F32(erf, erf_f32<L>(x), __builtin_erf(a))
-VECTOR_F32(sin, (circular_f32<L, false>(x)), __builtin_sin(a))
-VECTOR_F32(cos, (circular_f32<L, true>(x)), __builtin_cos(a))
-#undef VECTOR_F32
