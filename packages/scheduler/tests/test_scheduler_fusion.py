@@ -36,6 +36,7 @@ from plait_scheduler import (
     render_python,
     verify_program,
 )
+from plait_scheduler.inline import _Inliner
 
 UNFUSED = SchedulerOptions(
     fuse_attention=False,
@@ -514,3 +515,34 @@ def test_a_place_from_data_is_checked_though_nothing_is_read_there(b: Builder) -
     source = render_python(plan(b.graph(taken)).program)
     with pytest.raises(IndexError):
         load_python(source)(b.given)
+
+
+def _sharing(layers: int) -> tuple[Builder, list[T]]:
+    """Layers that read one computed mask, each through a value that is read by two rows at once."""
+    torch.manual_seed(0)
+    b = Builder()
+    mask = b.unary("exp", b.input(torch.rand(16, 16)))
+    results = []
+    for _ in range(layers):
+        shifted = b.binary("add", mask, b.input(torch.rand(16, 16)))
+        results.append(b.binary("mul", b.input(torch.rand(2, 16, 16)), shifted))
+    return b, results
+
+
+def test_what_many_layers_read_is_not_considered_for_each_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    uses = _Inliner._uses
+
+    def counted(self, producer):
+        for use in uses(self, producer):
+            found[-1] += 1
+            yield use
+
+    monkeypatch.setattr(_Inliner, "_uses", counted)
+    for layers in (50, 100):
+        b, results = _sharing(layers)
+        found.append(0)
+        run(b, *results)
+    assert found[1] <= 2.2 * found[0]

@@ -49,6 +49,8 @@ _SMALL_REPEAT = 4096
 """So many expensive operations may be repeated whatever the ratio."""
 _MODERATE_RATIO = 4
 """At how many times as many points divisions may be repeated."""
+_MANY_READERS = 32
+"""Of more, a definition is not considered again each time that one changes."""
 _IN_CACHE = 1 << 15
 """So many bytes stay in a core's cache, where storing them costs little."""
 
@@ -62,6 +64,8 @@ def inline_producers(
     inliner = _Inliner(graph, options, log, wide)
     for place in range(len(graph.definitions)):
         inliner.consider_chain(place)
+    while inliner.postponed:
+        inliner.consider_chain(inliner.postponed.popitem()[0])
     changed = replace(graph, definitions=tuple(inliner.definitions))
     return prune(changed)
 
@@ -92,6 +96,8 @@ class _Inliner:
     kept: frozenset[str] = field(init=False)
     producer: dict[str, int] = field(init=False)
     """The place of the definition of each buffer."""
+    postponed: dict[int, None] = field(default_factory=dict)
+    """Definitions with many readers, as layers are of one mask, that are to be considered again."""
 
     def __post_init__(self) -> None:
         self.definitions = list(self.graph.definitions)
@@ -112,7 +118,11 @@ class _Inliner:
 
     def consider_chain(self, place: int) -> None:
         """Inline one definition into its readers, if that pays, and then what it reads, which
-        is read at other coordinates now."""
+        is read at other coordinates now.
+
+        What many read is considered again once, after all else: each time takes as long as there
+        are readers.
+        """
         waiting = [place]
         while waiting:
             place = waiting.pop()
@@ -122,7 +132,12 @@ class _Inliner:
                 if producer.name not in self.kept and not self.readers[producer.name]:
                     for name in names:  # nobody needs it any more, and so what it reads
                         del self.readers[name][place]
-                waiting += [self.producer[name] for name in names if name in self.producer]
+                read = [name for name in names if name in self.producer]
+                for name in read:
+                    if len(self.readers[name]) > _MANY_READERS:
+                        self.postponed[self.producer[name]] = None
+                    else:
+                        waiting.append(self.producer[name])
 
     def consider(self, place: int) -> bool:
         """Inline one definition into its readers, if that pays; whether it was."""
@@ -231,10 +246,12 @@ class _Inliner:
 
     def _bytes_to_store(self, name: str) -> int:
         """The bytes of a buffer that is stored only if a reader at other coordinates reads it:
-        now its readers can share a kernel with it."""
+        now its readers can share a kernel with it, unless they are too many."""
         place = self.producer.get(name)
         node = None if place is None else self.nodes[place]
         if node is None or not node.is_pointwise or name in self.kept:
+            return 0
+        if len(self.readers[name]) > _MANY_READERS:
             return 0
         uses = list(self._uses(node))
         inside = len({use.reader.place for use in uses}) == len(self.readers[name])
