@@ -84,6 +84,50 @@ def test_the_nearest_element_is_eagers(mode, dtype):
             check(lambda x, n=after: F.interpolate(x, (n, 9), mode=mode), each)
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("rank", "mode"), [(rank, mode) for rank in MODES for mode in MODES[rank]])
+def test_gradients_of_other_sizes(rank, mode, seed):
+    """Also where an axis grows or shrinks much, has one element or stays as it is."""
+    random.seed(seed), torch.manual_seed(seed)
+    before = [random.choice([1, 2, 5, 7, 11]) for _ in range(rank)]
+    factors = [random.choice([0.4, 1.0, 1.7, 2.0, 3.0, 9.0]) for _ in range(rank)]
+    after = [max(1, int(n * factor)) for n, factor in zip(before, factors, strict=True)]
+    aligned = [] if mode.startswith("nearest") else [seed % 2 == 0]
+    scales = factors if seed > 2 and min(before) > 2 else [None] * rank
+    name = f"upsample_{mode}{rank}d".replace("upsample_nearest-", "_upsample_nearest_")
+    back = getattr(aten, f"{name}_backward")
+    gradient = torch.randn(2, 3, *after, dtype=torch.float64 if seed % 3 == 1 else torch.float32)
+    size = [2, 3, *before]
+    graph = check(lambda g: back(g, after, size, *aligned, *scales), gradient, tolerance=2e-5)
+    assert not external_ops(graph) or mode.startswith("nearest")
+
+
+def test_gradients_of_other_sizes_leave_infinities_where_they_are():
+    for name, aligned in (("bilinear", [False]), ("bilinear", [True]), ("nearest", [])):
+        back = getattr(aten, f"upsample_{name}2d_backward")
+        gradient = torch.randn(1, 1, 10, 14)
+        gradient[0, 0, 4, 7] = math.inf
+        _loops(lambda g, b=back, a=aligned: b(g, [10, 14], [1, 1, 5, 7], *a), gradient)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("rank", [2, 3])
+def test_gradients_of_averages_of_windows(rank, seed):
+    random.seed(seed), torch.manual_seed(seed)
+    dtype = torch.float64 if seed % 2 else torch.float32
+    image = torch.randn(2, 3, *[random.randint(2, 9) for _ in range(rank)], dtype=dtype)
+    options = _window(image.shape, rank)
+    given = [options[name] or [] for name in ("kernel_size", "stride", "padding")]
+    rest = [options["ceil_mode"], seed % 4 > 1, random.choice([None, None, 3])]
+    back = aten.avg_pool2d_backward if rank == 2 else aten.avg_pool3d_backward
+    forward = aten.avg_pool2d if rank == 2 else aten.avg_pool3d
+    gradient = torch.randn_like(forward(image, *given, *rest))
+    _loops(lambda g, x: back(g, x, *given, *rest), gradient, image)
+    size = [random.choice([1, 2, 3, 5, 12]) for _ in range(rank)]
+    back = aten._adaptive_avg_pool2d_backward if rank == 2 else aten._adaptive_avg_pool3d_backward
+    _loops(lambda g, x: back(g, x), torch.randn(2, 3, *size, dtype=dtype), image)
+
+
 def test_bytes_are_picked_by_loops_and_added_up_by_torch():
     image = torch.randint(0, 256, (1, 3, 5, 6), dtype=torch.uint8)
     _loops(lambda x: F.interpolate(x, (8, 4)), image)

@@ -27,6 +27,12 @@ OPERATORS = {
     "log_sigmoid": lambda a, b: torch.nn.functional.logsigmoid(a),
 }
 IMAGES = {
+    "mirrored": lambda x, w: torch.ops.aten.reflection_pad2d_backward(
+        x.new_ones(x.shape[0], x.shape[1], x.shape[2] + 1, x.shape[3] + 1), x, [1, 0, 0, 1]
+    ),
+    "repeated": lambda x, w: torch.ops.aten.replication_pad2d_backward(
+        x.new_ones(x.shape[0], x.shape[1], x.shape[2] + 1, x.shape[3] + 1), x, [1, 0, 0, 1]
+    ),
     "channel_shuffle": lambda x, w: torch.nn.functional.channel_shuffle(x, 2),
     "batch norm": lambda x, w: torch.ops.aten._native_batch_norm_legit_no_training(
         x, w, w, w, w, 0.1, 1e-5

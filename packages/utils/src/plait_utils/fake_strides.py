@@ -159,6 +159,12 @@ def group_norm_backward(
     )
 
 
+def pad_backward(grad: torch.Tensor, input: torch.Tensor, padding: Any) -> torch.Tensor:
+    """Gradients of images that were padded with elements of theirs: on CPUs they lie as these."""
+    found = input.new_empty(input.shape, dtype=grad.dtype)
+    return _in_format_of(found, input) if input.device.type == "cpu" else found
+
+
 def _in_format_of(result: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
     """A tensor like `result` in the memory format that is told of `input`."""
     told = suggest_memory_format(input)
@@ -169,6 +175,11 @@ _BATCH_NORMS = (
     "aten._native_batch_norm_legit_no_training.default",
     "aten._native_batch_norm_legit_functional.default",
     "aten._native_batch_norm_legit.no_stats",
+)
+_PADS = tuple(
+    f"aten.{kind}_pad{rank}d_backward.default"
+    for kind in ("reflection", "replication")
+    for rank in (2, 3)
 )
 KERNELS: dict[str, Kernel] = {
     **dict.fromkeys(("aten.copysign.Tensor", "aten.xlogy.Tensor"), torch.atan2),
@@ -182,6 +193,7 @@ KERNELS: dict[str, Kernel] = {
     **dict.fromkeys((f"aten.isin.{of}" for of in ("Tensor_Tensor", "Tensor_Scalar")), is_in),
     "aten.channel_shuffle.default": channel_shuffle,
     **{name: normalized(name) for name in _BATCH_NORMS},
+    **dict.fromkeys(_PADS, pad_backward),
     "aten.native_group_norm.default": group_norm,
     "aten.native_group_norm_backward.default": group_norm_backward,
 }

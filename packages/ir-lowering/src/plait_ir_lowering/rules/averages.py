@@ -58,15 +58,19 @@ def _avg_pool(
             dims[-rank:], x.shape[-rank:], steps, pads, sizes, strict=True
         )
     ]
+    counts = pool_counts(spans, pads, count_include_pad, divisor)
+    return averaged(ctx, x, dims, spans, [counts])
+
+
+def pool_counts(
+    spans: Sequence[Span], pads: Sequence[int], count_include_pad: bool, divisor: int | None
+) -> list[Value | int]:
+    """What the sums of windows are divided by: the product of these."""
     if divisor is not None:
-        counts: list[Value | int] = [divisor]
-    elif count_include_pad:
-        counts = [
-            _count(span, span.extent + pad, pad) for span, pad in zip(spans, pads, strict=True)
-        ]
-    else:
-        counts = [_count(span, span.extent, 0) for span in spans]
-    return _averaged(ctx, x, dims, spans, [counts])
+        return [divisor]
+    if count_include_pad:
+        return [_count(span, span.extent + pad, pad) for span, pad in zip(spans, pads, strict=True)]
+    return [_count(span, span.extent, 0) for span in spans]
 
 
 def _count(span: Span, limit: int, before: int) -> Value | int:
@@ -85,12 +89,12 @@ def adaptive_avg_pool(ctx: LoweringContext, x: TensorExpr, size: Sequence[int]) 
         return nothing(ctx)
     dims = result_dims(ctx)
     spans = shares(x.shape[-len(size) :], dims[-len(size) :])
-    counts = [_share_count(span) for span in spans]
+    counts = [share_count(span) for span in spans]
     # ATen divides once for each axis.
-    return _averaged(ctx, x, dims, spans, [[count] for count in counts])
+    return averaged(ctx, x, dims, spans, [[count] for count in counts])
 
 
-def _share_count(span: Span) -> Value | int:
+def share_count(span: Span) -> Value | int:
     return span.size if span.stop is None else count_along(span)
 
 
@@ -115,7 +119,7 @@ _FEW = 4
 vectors, and what overlaps is added up once."""
 
 
-def _averaged(
+def averaged(
     ctx: LoweringContext,
     x: TensorExpr,
     dims: tuple[Var, ...],

@@ -55,12 +55,12 @@ def _place(axis: ImageAxis, centre: float) -> Place | None:
     """Where the nearest element is; None where kernels differ."""
     before, after = axis.before.as_int(), axis.after.as_int()
     counted = torch.arange(after)
-    first, *others = (each.clamp_max(before - 1) for each in _sources(axis, counted, centre))
-    if not all(torch.equal(first, other) for other in others):
+    first = sources(axis, counted, centre)[0].clamp_max(before - 1)
+    if not kernels_agree(axis, centre):
         return None
     if torch.equal(first, counted * before // after):
         return axis.place * before // after  # no floats, and often no division
-    return _computed(axis, centre)
+    return computed_place(axis, centre)
 
 
 def _place_of_open(axis: ImageAxis, size: int | torch.SymInt, centre: float) -> Place | None:
@@ -68,16 +68,24 @@ def _place_of_open(axis: ImageAxis, size: int | torch.SymInt, centre: float) -> 
     if axis.scale is None or not axis.scale > 0:
         return None
     counted = torch.arange(_MOST_OPEN)
-    first, *others = _sources(axis, counted, centre)
+    first, *others = sources(axis, counted, centre)
     if not all(torch.equal(first, other) for other in others) or not size <= _MOST_OPEN:
         return None
     times = max(1, int(axis.scale))
     if axis.after is axis.before * times and torch.equal(first, counted // times):
         return axis.place // times
-    return _computed(axis, centre)
+    return computed_place(axis, centre)
 
 
-def _computed(axis: ImageAxis, centre: float) -> Value:
+def kernels_agree(axis: ImageAxis, centre: float) -> bool:
+    """Whether all kernels name the same elements of an axis."""
+    counted, last = torch.arange(axis.after.as_int()), axis.before.as_int() - 1
+    first, *others = (each.clamp_max(last) for each in sources(axis, counted, centre))
+    return all(torch.equal(first, other) for other in others)
+
+
+def computed_place(axis: ImageAxis, centre: float) -> Value:
+    """Where the nearest element is, as kernels that agree compute it."""
     position = Op("to", [IndexValue(axis.place)], DType.f32)
     if centre:
         position = Op("add", [position, constant(centre, DType.f32)])
@@ -86,7 +94,7 @@ def _computed(axis: ImageAxis, centre: float) -> Value:
     return cast(Op("minimum", [floor, narrow(as_value(axis.before - 1))]), DType.i64)
 
 
-def _sources(axis: ImageAxis, counted: Tensor, centre: float) -> list[Tensor]:
+def sources(axis: ImageAxis, counted: Tensor, centre: float) -> list[Tensor]:
     """The element of each place in f32, in f64 and with the products of f32 not rounded.
 
     They may lie behind the last one.

@@ -18,7 +18,7 @@ from plait_ir_lowering.rules.interpolation import cubic_weights
 from plait_ir_lowering.rules.reductions import accumulation_dtype
 from plait_ir_lowering.tensors import TensorExpr
 
-_Taps = Sequence[tuple[Place, Value]]
+Taps = Sequence[tuple[Place, Value]]
 """The elements of one axis that make up a result, each with its weight."""
 
 
@@ -38,7 +38,7 @@ def _fraction(real: Value, whole: Value) -> Value:
     return Op("minimum", [above, constant(1, real.dtype)])
 
 
-def _linear_taps(axis: ImageAxis, align_corners: bool, dtype: DType) -> _Taps:
+def linear_taps(axis: ImageAxis, align_corners: bool, dtype: DType) -> Taps:
     one = constant(1, dtype)
     if axis.before == axis.after:
         return [(axis.place, one), (axis.place, constant(0, dtype))]
@@ -54,7 +54,7 @@ def _linear_taps(axis: ImageAxis, align_corners: bool, dtype: DType) -> _Taps:
     ]
 
 
-def _cubic_taps(axis: ImageAxis, align_corners: bool, dtype: DType) -> _Taps:
+def cubic_taps(axis: ImageAxis, align_corners: bool, dtype: DType) -> Taps:
     last = narrow(as_value(axis.before - 1))
     if axis.before == axis.after:
         whole = narrow(as_value(axis.place))
@@ -76,7 +76,7 @@ def _weighted(
     x: TensorExpr,
     align_corners: bool,
     scales: Sequence[float | None],
-    taps_of: Callable[[ImageAxis, bool, DType], _Taps],
+    taps_of: Callable[[ImageAxis, bool, DType], Taps],
 ) -> Lowered:
     if not x.dtype.is_float:
         return None  # bytes are added up in fixed point
@@ -106,11 +106,11 @@ def _weighted(
 def linear(
     ctx: LoweringContext, x: TensorExpr, size: Any, align_corners: bool, *scales: float | None
 ) -> Lowered:
-    return _weighted(ctx, x, align_corners, scales, _linear_taps)
+    return _weighted(ctx, x, align_corners, scales, linear_taps)
 
 
 @lowers("upsample_bicubic2d")
 def cubic(
     ctx: LoweringContext, x: TensorExpr, size: Any, align_corners: bool, *scales: float | None
 ) -> Lowered:
-    return _weighted(ctx, x, align_corners, scales, _cubic_taps)
+    return _weighted(ctx, x, align_corners, scales, cubic_taps)
