@@ -25,6 +25,17 @@ def test_sorts_of_short_rows(dtype, descending):
     check(lambda x: torch.sort(x + x, 0, descending), torch.zeros(3, 0).to(dtype))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("descending", [False, True])
+def test_stable_sorts_of_longer_rows(dtype, descending):
+    torch.manual_seed(0)
+    for shape, axis in (((32,), 0), ((20, 3), 0), ((3, 17), 1)):
+        x = torch.randint(-3, 4, shape).to(dtype)
+        graph = check(lambda x, a=axis: torch.sort(x, dim=a, descending=descending, stable=True), x)
+        assert not external_ops(graph)
+        check(lambda x, a=axis: torch.sort(x, a, descending), x)
+
+
 @pytest.mark.parametrize("descending", [False, True])
 def test_numbers_that_are_none_and_zeros_with_signs(descending):
     nan, inf = float("nan"), float("inf")

@@ -16,8 +16,10 @@ from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.gathering import Place, gathered, readable
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
-_LONGEST = 16
+_LONGEST = 32
 """Elements of a row up to which comparing all pairs, by vectors, costs less than ATen's sort."""
+_IN_ORDER = 16
+"""Up to which ATen's sort that need not be stable is."""
 
 
 def _precedes(a: Value, b: Value, *, descending: bool) -> Value:
@@ -57,7 +59,7 @@ def _comparable(value: Value) -> Value:
 
 @lowers("sort")
 def sort(ctx: LoweringContext, x: TensorExpr, axis: int, descending: bool) -> Lowered:
-    return stable_sort(ctx, x, True, axis, descending)
+    return stable_sort(ctx, x, False, axis, descending)
 
 
 @lowers("sort.stable")
@@ -72,7 +74,8 @@ def stable_sort(
         return ctx.define(Pointwise((), x.value), values), ctx.define(nowhere, positions)
     along = axis + len(x.dims) if axis < 0 else axis
     extent = x.shape[along]
-    if not extent.is_constant or not 0 < extent.as_int() <= _LONGEST:
+    longest = _LONGEST if stable else _IN_ORDER
+    if not extent.is_constant or not 0 < extent.as_int() <= longest:
         return None
     elements = readable(ctx, x)
     ranks = _ranks(ctx, elements, along, descending=descending)
