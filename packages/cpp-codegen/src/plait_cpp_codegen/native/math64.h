@@ -27,6 +27,18 @@ template <int L> INLINE vec<double, L> scaled(vec<double, L> p, vec<double, L> n
     return p * double_of<L>((bits_of<L>(n - half + ROUNDING) - zero) << 52);
   }
 }
+// The same, but 0 where x is below a limit: nothing is computed there.
+template <int L> INLINE vec<double, L> scaled_above(vec<double, L> p, vec<double, L> n, vec<double, L> x, double limit) {
+  const vec<double, L> zero{};
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+  const vec<double, L> least = splat<double, L>(limit);
+  if constexpr (L == 8) return __builtin_ia32_scalefpd512_mask(p, n, zero, __builtin_ia32_cmppd512_mask(x, least, 5, -1, 4), 4);
+  else if constexpr (L == 4) return __builtin_ia32_scalefpd256_mask(p, n, zero, __builtin_ia32_cmppd256_mask(x, least, 5, -1));
+  else if constexpr (L == 2) return __builtin_ia32_scalefpd128_mask(p, n, zero, __builtin_ia32_cmppd128_mask(x, least, 5, -1));
+  else
+#endif
+  return choose<L>(x < limit, zero, scaled<L>(p, choose<L>(x < limit, zero, n)));
+}
 // e^r - 1 - r for |r| <= ln2/2: Taylor's series, of which the next term is below 2^-57 of e^r. The
 // terms of even and of odd powers are summed side by side.
 template <int L> INLINE vec<double, L> exp_remainder(vec<double, L> r) {
@@ -38,24 +50,22 @@ template <int L> INLINE vec<double, L> exp_remainder(vec<double, L> r) {
   p = p * z + 0.5; q = q * z + 1.0 / 6;
   return (q * r + p) * z;
 }
-// x - n ln2 where n is the nearest integer to x / ln2; n times the first part of ln2 is exact.
-template <int L> INLINE vec<double, L> less_ln2(vec<double, L> x, vec<double, L> n) {
-  return (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
-}
 template <int L> INLINE vec<double, L> exp_f64(vec<double, L> x) {
-  vec<double, L> c = at_least<L, double>(at_most<L, double>(x, splat<double, L>(710.0)), splat<double, L>(-746.0));
-  vec<double, L> n = nearest<L>(c * 1.44269504088896340736), r = less_ln2<L>(c, n);
-  return scaled<L>(exp_remainder<L>(r) + r + 1.0, n);
+  vec<double, L> c = at_most<L, double>(x, splat<double, L>(710.0)), n = nearest<L>(c * 1.44269504088896340736);
+  // x - n ln2; n times the first part of ln2 is exact
+  vec<double, L> r = (c - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
+  return scaled_above<L>(exp_remainder<L>(r) + r + 1.0, n, x, -746.0);
 }
 template <int L> INLINE vec<double, L> exp2_f64(vec<double, L> x) {
-  vec<double, L> c = at_least<L, double>(at_most<L, double>(x, splat<double, L>(1025.0)), splat<double, L>(-1076.0));
+  vec<double, L> c = at_most<L, double>(x, splat<double, L>(1025.0));
   vec<double, L> n = nearest<L>(c), r = (c - n) * 0.693147180559945309417;
-  return scaled<L>(exp_remainder<L>(r) + r + 1.0, n);
+  return scaled_above<L>(exp_remainder<L>(r) + r + 1.0, n, x, -1075.0);
 }
 // 2^n (e^r - 1) + (2^n - 1), by halves, so that 2^n does not overflow before the result; `low` is what
 // r has lost by rounding, and terms that may cancel are added first.
 template <int L> INLINE vec<double, L> expm1_f64(vec<double, L> x) {
-  vec<double, L> c = at_least<L, double>(at_most<L, double>(x, splat<double, L>(710.0)), splat<double, L>(-746.0));
+  // e^-40 - 1 rounds to -1
+  vec<double, L> c = at_least<L, double>(at_most<L, double>(x, splat<double, L>(710.0)), splat<double, L>(-40.0));
   vec<double, L> n = nearest<L>(c * 1.44269504088896340736), first = c - n * 6.93147180369123816490e-01;
   vec<double, L> taken = n * 1.90821492927058770002e-10, r = first - taken, low = (first - r) - taken;
   vec<double, L> half = scaled<L>(splat<double, L>(1.0), n - 1.0);
