@@ -236,3 +236,39 @@ def test_what_the_backward_asks_of_sizes_is_checked_when_it_runs():
             lambda result, inputs: torch.autograd.grad(result, inputs),
         )
         torch.testing.assert_close(got, wanted)
+
+
+RESULTS = {
+    "averages": lambda x: functional.avg_pool2d(x, 2),
+    "mirrored": lambda x: functional.pad(x, (1, 1, 2, 1), "reflect"),
+    "groups": lambda x: functional.group_norm(x, 3),
+    "larger": lambda x: functional.interpolate(x, scale_factor=2.0),
+    "larger, channels last": lambda x: functional.interpolate(
+        x.contiguous(memory_format=torch.channels_last), scale_factor=2.0, mode="bilinear"
+    ),
+    "products": lambda x: torch.kron(x[0, 0], x[0, 1]),
+    "transposed": lambda x: functional.avg_pool2d(x, 2).exp().mT,
+    "cut": lambda x: x[:, :, : int(x.shape[2] * 0.5)].exp(),
+    "every second": lambda x: x.exp()[..., ::2],
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_may_have_sizes_that_no_input_has(name):
+    """Gradients of results lie in memory as these, whose strides follow from their own sizes."""
+    program = RESULTS[name]
+    fast = plait.compile(program, dynamic=True)
+    torch.manual_seed(0)
+    for more in range(4):
+        x = torch.randn(2, 6, 5 + more, 6 + 2 * more, requires_grad=True)
+        wanted = program(x)
+        seed = torch.randn_like(wanted)
+        got = fast(x)
+        torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            torch.autograd.grad(got, x, seed),
+            torch.autograd.grad(wanted, x, seed),
+            rtol=1e-5,
+            atol=1e-5,
+        )
+    assert_compiled(fast)

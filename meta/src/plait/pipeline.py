@@ -192,22 +192,23 @@ def compile_training_graph(
         ),
         keeper,
     )
-    run = protect(
-        forward.run,
-        lambda program: fx_passes.wrap_training(
-            joint,
-            parts,
-            program,
-            None,
+    with stages.stage("partition"):
+        run = protect(
+            forward.run,
+            lambda program: fx_passes.wrap_training(
+                joint,
+                parts,
+                program,
+                None,
+                captured,
+                compile_part=late.compile,
+                compile_gradients=None if is_open else late.gradients,
+                eager=in_user_frames(captured),
+                written=written,
+            ),
             captured,
-            compile_part=late.compile,
-            compile_gradients=None if is_open else late.gradients,
-            eager=in_user_frames(captured),
-            written=written,
-        ),
-        captured,
-        stages.name,
-    )
+            stages.name,
+        )
     run = _compared(run, captured, recorded, stages, options)
     late.begin(parts.backward)
     return stages.finish(captured, Outcome.COMPILED, run)

@@ -196,6 +196,45 @@ def _reader(expressions: Sequence[Any], places: Places) -> Callable[..., tuple[i
     return made
 
 
+def dense_strides(value: torch.Tensor) -> Callable[..., tuple[int, ...]] | None:
+    """What computes the strides of tensors that lie in memory as this one does, from their sizes.
+
+    Its argument is a sequence whose first element is the tensor. None where elements of the value
+    have gaps between them, or the order of its dimensions does not follow from its symbols.
+    """
+    sizes, strides = (
+        [_plain(each) for each in numbers] for numbers in (value.shape, value.stride())
+    )
+    left, order, expected = list(range(len(sizes))), [], 1
+    while left:
+        inner = [d for d in left if _is_same(strides[d], expected)]
+        if not inner:
+            return None
+        found = max(inner, key=lambda d: (sizes[d] == 1, d))
+        order.append(found)
+        left.remove(found)
+        expected = expected * sizes[found]
+
+    def read(inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
+        shape = inputs[0].shape
+        made, step = [0] * len(order), 1
+        for dim in order:
+            made[dim] = step
+            step *= shape[dim]
+        return tuple(made)
+
+    return read
+
+
+def _plain(size: int | torch.SymInt) -> Any:
+    return _expression(size) if isinstance(size, torch.SymInt) else size
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    difference = one - other
+    return bool((difference if isinstance(difference, int) else difference.expand()) == 0)
+
+
 class AtSizes:
     """Runs a graph by ATen's kernels, whatever the sizes of its inputs.
 

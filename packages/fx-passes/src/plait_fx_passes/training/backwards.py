@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 
 from plait_fx_passes.aten_graph import AtenGraph
-from plait_fx_passes.open_sizes import reader, runner, size_places
+from plait_fx_passes.open_sizes import dense_strides, reader, runner, size_places
 from plait_fx_passes.training.freeing import Pattern
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
@@ -223,7 +223,7 @@ class Tangent:
         self._dtype, self._device = value.dtype, value.device
         self._strides: Callable[..., tuple[int, ...]] | None = None
         if any(isinstance(each, torch.SymInt) for each in self._stride):
-            self._strides = reader(self._stride, size_places([value]))
+            self._strides = dense_strides(value) or reader(self._stride, size_places([value]))
 
     def conform(self, given: torch.Tensor) -> torch.Tensor:
         """The gradient; a copy where it lies otherwise in memory than the result."""
