@@ -178,8 +178,10 @@ class Lowering:
                 ctx.storage_offsets[str(number)] = self.ctx.storage_offsets[name]
 
         def numbered(placed: Placed) -> TensorExpr | NumberExpr:
-            own = {str(n): str(names[name]) for n, name in enumerate(placed.names)}
-            return _over(placed.form, own)
+            own = [names[name] for name in placed.names]
+            if own == list(range(len(own))):
+                return placed.form
+            return _over(placed.form, {str(n): str(number) for n, number in enumerate(own)})
 
         known = {each: _each(self.known[each], numbered) for each in node.all_input_nodes}
         result = _each(self.lower_call(ctx, node, known), self._placed)

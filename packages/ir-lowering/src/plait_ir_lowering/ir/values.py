@@ -273,6 +273,8 @@ def rewrite(
 def renamed(root: Value, names: Mapping[str, str]) -> Value:
     """`root` with loads of other buffers; `names` has those of all buffers that it loads from."""
     done: dict[Value, Value] = {}
+    if not root.operands:
+        return _with_names(root, names, done)
     for value in post_order([root]):
         done[value] = _with_names(value, names, done)
     return done[root]
