@@ -12,6 +12,7 @@ from plait_cpp_codegen.kernels.sizes import RenderedCppKernel
 from plait_cpp_codegen.kernels.streamed import StreamedWriter, is_streamed
 from plait_cpp_codegen.kernels.tasks import grain_of, scatter_tasks, tasks_of
 from plait_cpp_codegen.kernels.tiled import TiledWriter, tiling
+from plait_cpp_codegen.kernels.truths import truths_as_bytes
 from plait_ir_lowering import CheckedIndex, Const, Op, Value, post_order
 from plait_scheduler import Accumulate, Kernel, Statement
 
@@ -21,7 +22,7 @@ def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
     attend = attention_of(kernel)
     if attend is not None:
         return render_attention(kernel, attend, vector_bytes)
-    plan = plan_loops(kernel, vector_bytes)
+    plan = plan_loops(truths_as_bytes(kernel), vector_bytes)
     tiles = None if plan.is_scatter else tiling(plan)
     tasks = scatter_tasks(plan) if plan.is_scatter else tasks_of(plan)
     writer: ScatterWriter | RowWriter | ColumnWriter

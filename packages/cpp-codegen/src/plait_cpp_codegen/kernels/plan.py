@@ -48,6 +48,12 @@ _COMPUTED_COST = 6.0
 _SCATTER_COST = 12.0
 """Of storing elements that lie apart: those that are read so can be read in tiles."""
 _UNIFORM_COST = 0.5
+_LONG_ROW = 1024
+"""Bytes that a row has at least where a vector holds as many as it can."""
+_OF_BYTES = frozenset(
+    ("add", "sub", "neg", "minimum", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor")
+)
+"""Operations that machines do on vectors of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +78,8 @@ class LoopPlan:
 def plan_loops(kernel: Kernel, vector_bytes: int) -> LoopPlan:
     """Merge loops and choose the vector variable by what its accesses cost."""
     kernel = _merge(_merge(kernel, "outer"), "inner")
-    lanes = _lanes(kernel, vector_bytes)
     vector, along_rows = _choose(kernel)
+    lanes = vector_bytes if _is_of_bytes(kernel, vector) else _lanes(kernel, vector_bytes)
     if vector is not None and scatters_lanes(kernel, vector) and not _is_heavy(kernel):
         lanes = 1  # coordinates would be taken out of vectors again, one by one
     if along_rows and _carries(kernel) and not _is_heavy(kernel):
@@ -121,6 +127,26 @@ def _lanes(kernel: Kernel, vector_bytes: int) -> int:
             ):
                 width = 8
     return max(vector_bytes // width, 1)
+
+
+def _is_of_bytes(kernel: Kernel, vector: Var | None) -> bool:
+    """Whether it only moves and combines bytes that lie side by side, in rows so long that what is
+    left over behind the last vector does not count."""
+    if vector is None or estimate(vector.extent) < _LONG_ROW:
+        return False
+    strides = [stride_of(at, vector) for at, _ in offsets(kernel, kernel.statements)]
+    if not all(each is not None and each in (as_index(0), as_index(1)) for each in strides):
+        return False
+    return all(
+        isinstance(statement, Let | Store) and all(map(_is_byte, post_order([statement.value])))
+        for statement in kernel.statements
+    )
+
+
+def _is_byte(value: Value) -> bool:
+    if value.dtype not in (DType.u8, DType.i8) or isinstance(value, IndexValue | Masked):
+        return False
+    return not isinstance(value, Op) or value.name in _OF_BYTES
 
 
 def is_number(value: Value) -> bool:
