@@ -79,6 +79,8 @@ def compositions(x: torch.Tensor) -> list[torch.Tensor]:
         functional.pdist(x[0]),
         x[:, : int(length * 0.7) + 1].sum(1),
         torch.masked_scatter(x, x[0] > 0, x * 2),
+        torch.take_along_dim(x, x[:1].argmax(2, keepdim=True), 2),
+        torch.narrow_copy(x, 1, 1, 2) + torch.expand_copy(x[:1, :1], (x.shape[0], 2, -1)),
     ]
 
 

@@ -18,6 +18,8 @@ OPERATORS = {
     "complex": (torch.complex, [(5, 7), (7,)]),
     "polar": (lambda x, y: torch.polar(x.mT, y.mT), [(5, 7), (5, 7)]),
     "windows": (lambda x: torch.unfold_copy(x, 0, 3, 1), [(5, 7)]),
+    "a part": (lambda x: torch.narrow_copy(x, 1, 2, 3), [(5, 7)]),
+    "spread": (lambda x: torch.expand_copy(x.T, (3, -1, -1)), [(5, 7)]),
     "windows along a dimension from behind": (lambda x: torch.unfold_copy(x, -1, 3, 2), [(5, 7)]),
     "legendre of integers": (lambda x: torch.special.legendre_polynomial_p(2, x.long()), [(5, 7)]),
 }

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from plait_utils.fake import FakeMode
 from plait_utils.open_differences import gradient
-from plait_utils.open_functions import open_call
+from plait_utils.open_functions import open_call, take_along_dim
 from plait_utils.open_images import interpolate
 from plait_utils.open_products import bilinear, kron, multi_dot
 from plait_utils.shape_environment import Place, make_environment
@@ -129,6 +129,20 @@ def test_what_torch_refuses_of_gradients_is_left_to_it():
     assert gradient(x[:1]) is NotImplemented
 
 
+def test_elements_along_a_dimension_are_as_torch_takes_them():
+    x = torch.randn(4, 5, 6)
+    for shape, dim in (((4, 2, 6), 1), ((1, 3, 6), 1), ((4, 5, 9), -1), ((7, 1, 1), 0)):
+        places = torch.randint(0, x.shape[dim], shape)
+        assert_same(take_along_dim(x, places, dim), torch.take_along_dim(x, places, dim))
+    narrow = x[:, :1]
+    places = torch.randint(0, 4, (2, 5, 6))
+    assert_same(take_along_dim(narrow, places, 0), torch.take_along_dim(narrow, places, 0))
+    places = torch.randint(0, 120, (3, 2))
+    assert_same(take_along_dim(x, places), torch.take_along_dim(x, places))
+    for wrong in ((x, places, 1), (x, places.int(), None), (x, x.long(), 3)):
+        assert take_along_dim(*wrong) is NotImplemented
+
+
 def open_tensor(mode, name, sizes):
     """A fake row-major tensor all of whose sizes are symbols."""
     from torch.fx.experimental.symbolic_shapes import DimDynamic
@@ -156,6 +170,7 @@ CALLS = {
     "products": (torch.kron, [(2, 3), (4, 5)], {}),
     "matrices": (functional.bilinear, [(4, 5), (4, 6), (3, 5, 6)], {}),
     "differences": (torch.gradient, [(4, 5)], {"edge_order": 2}),
+    "taken": (torch.take_along_dim, [(4, 5), (3, 5)], {"dim": 0}),
     "scattered": (torch.masked_scatter, [(4, 5), (5,), (4, 5)], {}),
 }
 
@@ -168,6 +183,8 @@ def test_sizes_stay_open(name):
         tensors = [open_tensor(mode, f"x{n}_", shape) for n, shape in enumerate(shapes)]
         if function is torch.masked_scatter:
             tensors[1] = tensors[1] > 0
+        if function is torch.take_along_dim:
+            tensors[1] = tensors[1].long()
         found = open_call("call_function", function, tensors, options)
     first = found[0] if isinstance(found, tuple) else found
     assert all(isinstance(size, torch.SymInt) for size in first.shape)

@@ -29,6 +29,14 @@ def unfold_copy(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return x.new_empty(windows.shape)
 
 
+def narrow_copy(x: Tensor, dim: int, start: int, length: int) -> Tensor:
+    return x.new_empty(x.narrow(dim, start, length).shape)
+
+
+def expand_copy(x: Tensor, size: Sequence[int], *, implicit: bool = False) -> Tensor:
+    return x.new_empty(x.expand(size).shape)
+
+
 def fft_of_complex(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Any:
     if not dim or not _is_by_mkl(x):
         return NotImplemented
@@ -108,6 +116,8 @@ OPEN_KERNELS: dict[OpOverload, Callable[..., Any]] = {
     aten.complex.default: complex_of,
     aten.polar.default: complex_of,
     aten.unfold_copy.default: unfold_copy,
+    aten.narrow_copy.default: narrow_copy,
+    aten.expand_copy.default: expand_copy,
     aten._trilinear.default: trilinear,
     aten.linalg_pinv.atol_rtol_tensor: pinv,
     aten._fft_c2c.default: fft_of_complex,

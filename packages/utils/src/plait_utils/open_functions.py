@@ -57,6 +57,23 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Any:
     return torch.ops.aten.masked_scatter(*same, source)
 
 
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Any:
+    """`torch.take_along_dim`: a gather of what is spread over the other dimensions."""
+    if indices.dtype is not torch.int64:
+        return NotImplemented
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    if input.dim() != indices.dim() or not -input.dim() <= dim < input.dim():
+        return NotImplemented
+    axis = dim % input.dim()
+    places, elements = list(indices.shape), list(input.shape)
+    along, count = places[axis], elements[axis]
+    places[axis] = elements[axis] = 1
+    spread = list(torch.broadcast_shapes(places, elements))  # type: ignore[no-untyped-call]  # torch's
+    sizes = [[*spread[:axis], size, *spread[axis + 1 :]] for size in (count, along)]
+    return input.expand(sizes[0]).gather(axis, indices.expand(sizes[1]))
+
+
 _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     int: torch.sym_int,
     float: torch.sym_float,
@@ -66,6 +83,11 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.gradient: gradient,
     torch.linalg.multi_dot: multi_dot,
     torch.masked_scatter: masked_scatter,
+    torch.take_along_dim: take_along_dim,
 }
 
-_METHODS: Mapping[Any, Callable[..., Any]] = {"kron": kron, "masked_scatter": masked_scatter}
+_METHODS: Mapping[Any, Callable[..., Any]] = {
+    "kron": kron,
+    "masked_scatter": masked_scatter,
+    "take_along_dim": take_along_dim,
+}
