@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -144,7 +145,7 @@ def test_environment_sets_log_levels():
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={"PLAIT_LOG": "cpp:info"},
+        env={**os.environ, "PLAIT_LOG": "cpp:info"},
         capture_output=True,
         text=True,
         check=True,
@@ -165,7 +166,7 @@ def test_unknown_log_levels_are_named_once(text, wrong):
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={"PLAIT_LOG": text},
+        env={**os.environ, "PLAIT_LOG": text},
         capture_output=True,
         text=True,
         check=True,
@@ -222,7 +223,7 @@ def test_dumps_are_whole_or_not_there(tmp_path, monkeypatch, caplog):
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={"PLAIT_DUMP_DIR": str(tmp_path)},
+        env={**os.environ, "PLAIT_DUMP_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=True,
@@ -257,7 +258,7 @@ def test_dumps_go_into_home_folders(tmp_path, monkeypatch, caplog):
 def test_dumps_are_utf_8_whatever_the_locale_and_take_any_text(tmp_path):
     program = "from plait_utils import dump_folder as d; d('g').write('a', '\\xfc\\udc80')"
     environment = {"PLAIT_DUMP_DIR": str(tmp_path), "LC_ALL": "POSIX", "PYTHONUTF8": "0"}
-    environment |= {"PYTHONCOERCECLOCALE": "0"}
+    environment = {**os.environ, **environment, "PYTHONCOERCECLOCALE": "0"}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
     assert (tmp_path / "g" / "a").read_text("utf-8") == "ü\\udc80"
 
