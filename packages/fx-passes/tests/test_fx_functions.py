@@ -113,3 +113,69 @@ def test_writes_to_inputs_that_share_memory_are_refused():
     program = torch.fx.GraphModule(torch.nn.Module(), graph)
     with pytest.raises(fx_passes.AtenTraceError, match="tell which gradients"):
         fx_passes.to_joint(program, [x, y, whole, whole[1:]])
+
+
+class Clipped(torch.autograd.Function):
+    """Lets no gradient through that is above 1."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+        return given.clamp(max=1)
+
+
+class Weighed(torch.autograd.Function):
+    """Does with gradients what formulas do."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        kept = torch.where(x > 0, given * x, torch.zeros_like(given))
+        return -(kept + given.flip(0) / 3).sum(0, keepdim=True).expand_as(x)
+
+
+def clipped(x: torch.Tensor) -> Any:
+    return Clipped.apply(x)
+
+
+def weighed(x: torch.Tensor) -> Any:
+    return Weighed.apply(x)
+
+
+def returning_between(function: Any) -> torch.fx.GraphModule:
+    """Returns a value, and one that is computed from it and from what the function returned."""
+    graph = torch.fx.Graph()
+    made = graph.call_function(function, (graph.placeholder("x"),))
+    between = graph.call_function(operator.mul, (made, 3))
+    graph.output((between, graph.call_function(operator.mul, (made, between))))
+    return torch.fx.GraphModule(torch.nn.Module(), graph)
+
+
+def test_clipped_gradients_do_not_come_in_parts() -> None:
+    """What comes to the function through the first result would be clipped apart from the rest."""
+    x = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(fx_passes.AtenTraceError, match="more with gradients than weigh them"):
+        fx_passes.to_joint(returning_between(clipped), [x])
+
+
+def test_weighed_gradients_may_come_in_parts() -> None:
+    x = torch.linspace(-1, 1, 6, dtype=torch.float64).view(2, 3).requires_grad_()
+    program = returning_between(weighed)
+    joint = fx_passes.to_joint(program, [x])
+    parts = fx_passes.partition(joint)
+    forward, backward = parts.forward.module(), parts.backward.module()
+    run = fx_passes.wrap_training(joint, parts, forward, backward, program)
+    found = []
+    for each in (run, program):
+        between, product = each(x)
+        loss = between.sin().sum() + product.square().sum()
+        found.append(torch.autograd.grad(loss, x)[0])
+    torch.testing.assert_close(found[0], found[1])

@@ -29,7 +29,7 @@ def tells_gradients_apart(gm: fx.GraphModule, results: Sequence[torch.Tensor]) -
         return True
     if not any(map(_is_unknown, gm.graph.nodes)):
         return False
-    return any(map(_has_several_gradients, _nodes(results)))
+    return any(map(_has_several_gradients, nodes_behind(results)))
 
 
 def _is_unknown(node: fx.Node) -> bool:
@@ -45,7 +45,8 @@ def _has_several_gradients(node: Any) -> bool:
     return isinstance(node, BackwardCFunction) and len(node._input_metadata) > 1  # type: ignore[attr-defined]  # of nodes
 
 
-def _nodes(results: Sequence[torch.Tensor]) -> set[Node]:
+def nodes_behind(results: Sequence[torch.Tensor]) -> set[Node]:
+    """All nodes of autograd that the gradients of results go through."""
     waiting = [get_gradient_edge(each).node for each in results if each.grad_fn is not None]
     found: set[Node] = set()
     while waiting:

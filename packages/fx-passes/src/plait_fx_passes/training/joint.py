@@ -35,6 +35,7 @@ from plait_fx_passes.training.flow import flow_of, may_raise, saved_memory
 from plait_fx_passes.training.functions import tells_gradients_apart
 from plait_fx_passes.training.inside import saved_inside
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
+from plait_fx_passes.training.linear import are_linear, has_own_backwards
 from plait_fx_passes.training.modes import turns_gradients_on
 from plait_fx_passes.training.passed import passed_outputs
 from plait_fx_passes.training.provenance import Provenance
@@ -217,6 +218,8 @@ def _record(
         raise AtenTraceError("its backward may raise", hint="run it eagerly: it raises the same")
     forward = set(recorder.graph.nodes)
     gradients = _add_gradients(recorder, table, results, tangents)
+    if passed and has_own_backwards(outputs, provenance.values):
+        _refuse_parts(recorder, table, gradients.nodes)
     if reads_numbers(set(recorder.graph.nodes) - forward):
         raise AtenTraceError("its backward reads a number from a gradient")
     read = _inputs_read(recorder, table, forward, gradients.nodes)
@@ -261,6 +264,16 @@ def _record(
         read=read,
         passed=passed,
     )
+
+
+def _refuse_parts(recorder: Recorder, table: InputTable, gradients: Sequence[fx.Node]) -> None:
+    """Raise AtenTraceError where gradients that come in parts are not those that come at once."""
+    tangents = recorder.graph.find_nodes(op="placeholder")[len(table.sources) :]
+    if not are_linear(tangents, gradients, recorder.graph):
+        raise AtenTraceError(
+            "it returns what other results are computed from, and a hook or function of its own "
+            "does more with gradients than weigh them"
+        )
 
 
 def _refuse_waypoints(results: Results, tangents: Sequence[_Tangent]) -> None:
