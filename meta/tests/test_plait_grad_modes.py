@@ -96,3 +96,17 @@ def test_autocast_ends_where_its_block_does_after_a_break_inside(with_gradients)
         assert found[0].dtype == wanted[0].dtype == torch.bfloat16
         torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
     assert not any("autocast" in each.reason for each in plait.report(compiled).recompiles)
+
+
+def test_views_of_what_begins_to_need_gradients_need_some_too():
+    def program(x, y):
+        x.requires_grad_()
+        return x.softmax(-1), y.cumsum(0)
+
+    run = plait.compile(program, dynamic=False)
+    for view in (lambda x: x.t(), lambda x: torch.ones(3, 4), lambda x: x[1:], lambda x: x + 1):
+        found = []
+        for each in (program, run):
+            x = torch.ones(3, 4)
+            found.append([one.requires_grad for one in (*each(x, view(x)), x)])
+        assert found[1] == found[0]

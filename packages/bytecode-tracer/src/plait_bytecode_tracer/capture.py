@@ -178,11 +178,12 @@ def captured(
     if state.mutates_tensors:
         guard_histories(state)
         note_requirements(state)
-        if changes_shared_history(state):
-            text = "an input that shares memory is changed where gradients are recorded"
-            raise whole_call(function, "GB0009", text, state)
+    if (state.mutates_tensors or state.derivatives.required) and changes_shared_history(state):
+        text = "an input that shares memory is changed where gradients are recorded"
+        raise whole_call(function, "GB0009", text, state)
+    if state.mutates_tensors or state.derivatives.required:
         guard_shared_storage(state)
-    else:
+    if not state.mutates_tensors:
         drop_dead_nodes(graph)
     module = fx.GraphModule(state.scope.holder, graph, function.__name__)
     reads, prepare = rebuilder.writer, preparation(state)

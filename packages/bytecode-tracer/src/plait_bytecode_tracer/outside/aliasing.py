@@ -31,7 +31,7 @@ from plait_bytecode_tracer.values.variables import (
 
 
 def guard_shared_storage(state: TraceState) -> None:
-    """With in-place operations, the same inputs must share storage as when traced."""
+    """With changes of tensors, the same inputs must share storage as when traced."""
     inputs = _memory(state)
     if inputs:
         pattern = storage_pattern(tuple(real for _, real, _ in inputs))
@@ -109,16 +109,20 @@ def refuse_shared(named: Sequence[Variable]) -> None:
 
 
 def changes_shared_history(state: TraceState) -> bool:
-    """Whether a tensor is changed that shares memory with another input, and gradients flow there.
+    """Whether a tensor is changed that shares memory with another input, and gradients flow there,
+    or one is set to need gradients or not.
 
     Then both get another history and may come to require gradients, which fake tensors that
     share nothing do not show.
     """
+    required = state.derivatives.required
     inputs = _memory(state)
     pattern = storage_pattern(tuple(real for _, real, _ in inputs))
     groups = collections.Counter(first for first, _ in pattern)
     shared = [node for (_, _, node), (first, _) in zip(inputs, pattern, strict=True)
               if groups[first] > 1]  # fmt: skip
+    if any(node in required for node in shared):
+        return True
     if not any(is_changed(state, node) for node in shared):
         return False
     return any(node.meta["val"].requires_grad for node in shared)
