@@ -29,6 +29,7 @@ PUBLIC_SUBMODULES = frozenset(
             "plait_utils.draws",
             "plait_utils.interrupts",
             "plait_utils.meeting",
+            "plait_utils.open_functions",
             "plait_utils.plain_writers",
         ),
         *("plait_utils.fake_kernels", "plait_utils.shape_environment", "plait_utils.size_text"),
