@@ -113,12 +113,7 @@ SINGLE = (
     Row("where", torch.where, lambda n, m: (_mask(n, m), *_TWO(n, m))),
     Row("masked_fill", lambda x, mask: x.masked_fill(mask, 0.0), _with(_mask)),
     Row("lt", lambda x, y: x < y, _TWO),
-    Row(
-        "logical_and",
-        torch.logical_and,
-        lambda n, m: (_mask(n, m), _mask(n, m)),
-        slower="cached 0.50: bools are computed as 16 masks of 32 bits a vector, not 64 bytes",
-    ),
+    Row("logical_and", torch.logical_and, lambda n, m: (_mask(n, m), _mask(n, m))),
     Row("clamp", lambda x: x.clamp(-1, 1), _ONE),
     Row("lerp", lambda x, y: torch.lerp(x, y, 0.3), _TWO),
     Row("addcmul", lambda x, y, z: torch.addcmul(x, y, z, value=0.1), _THREE),
