@@ -110,3 +110,20 @@ def test_views_of_what_begins_to_need_gradients_need_some_too():
             x = torch.ones(3, 4)
             found.append([one.requires_grad for one in (*each(x, view(x)), x)])
         assert found[1] == found[0]
+
+
+def test_what_is_detached_in_place_may_be_written_to_with_gradients():
+    def program(x, y):
+        x.detach_()
+        x.mul_(y)
+        return x.sin()
+
+    run = plait.compile(program, dynamic=False)
+    found = []
+    for each in (program, run, run):
+        x, y = (torch.full((3,), float(n + 2)).requires_grad_() for n in range(2))
+        each(x, y).sum().backward()
+        found.append((x.detach().clone(), x.is_leaf, y.grad))
+    for one in found[1:]:
+        assert one[1] is found[0][1]
+        torch.testing.assert_close((one[0], one[2]), (found[0][0], found[0][2]))

@@ -40,8 +40,10 @@ def replay_effects(rebuilder: Rebuilder) -> None:
         begun = coroutine.frame.index > 0 or coroutine.frame.result is not None
         if not begun and id(coroutine) not in rebuilder.names:  # Python warns of it
             raise TraceBreakError("GB0011", "a coroutine that is never awaited")
-    for tensor, wanted in rebuilder.state.derivatives.required.values():  # there may be no graph
-        rebuilder.lines.append(f"{rebuilder.value(tensor)}.requires_grad_({wanted})")
+    # There may be no graph; where there is one, it may have given the tensor a history since.
+    for tensor, wanted in rebuilder.state.derivatives.required.values():
+        value = rebuilder.value(tensor)
+        rebuilder.lines.append(f"if {value}.is_leaf: {value}.requires_grad_({wanted})")
     seeds = rebuilder.state.seeds
     seeds.require_unchanged(rebuilder.state)
     for setting in [] if seeds.has_drawn else seeds.before:
