@@ -122,6 +122,21 @@ def test_one_program_serves_all_sizes(name, backend):
     assert graph.reason is None
 
 
+def near_the_end(x: torch.Tensor) -> list[torch.Tensor]:
+    """What there is for sizes of more than a few alone."""
+    return [x[-3:-2], x[:, -4:-1] * x[:, 3:4], *torch.gradient(x, edge_order=2)]
+
+
+@pytest.mark.parametrize("backend", ["plait", "python"])
+def test_elements_near_an_end_are_one_program(backend):
+    torch.manual_seed(0)
+    fast = plait.compile(near_the_end, dynamic=True, backend=backend)
+    for rows, columns in [(4, 5), (5, 7), (9, 6), (30, 33)]:
+        assert_right(fast, near_the_end, torch.randn(rows, columns))
+    (graph,) = plait.report(fast).graphs
+    assert graph.outcome == "compiled"
+
+
 def test_sizes_of_one_and_zero_have_programs_of_their_own():
     torch.manual_seed(0)
     model = Heads()

@@ -6,8 +6,8 @@ not imported where all sizes are known.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from plait_ir_lowering.errors import LoweringError
 from plait_ir_lowering.ir.float_sizes import ROUNDINGS, by_division
@@ -15,6 +15,23 @@ from plait_ir_lowering.ir.index import ONE, ZERO, IndexExpr, Sym, as_index, boun
 
 LEAST_SIZE = 2
 """Symbolic sizes are at least this: 0 and 1 behave as no other, and are numbers."""
+
+
+class _Known:
+    """What was made of an environment's expressions so far.
+
+    The least value of a symbol is what the environment knew when the symbol was first met: one that
+    it learns of later would make another atom of the same size.
+    """
+
+    __slots__ = ("found", "symbols")
+
+    def __init__(self) -> None:
+        self.symbols: dict[Any, IndexExpr] = {}
+        self.found: dict[Any, IndexExpr] = {}
+
+
+_known: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
 
 
 def index_of_size(size: Any) -> IndexExpr:
@@ -30,13 +47,34 @@ def index_in(expr: Any, environment: Any) -> IndexExpr:
     small enough to be quotients of integers. Raises LoweringError for what index expressions cannot
     say.
     """
+    known = _known.get(environment)
+    if known is None:
+        known = _known[environment] = _Known()
+    found = known.found.get(expr)
+    if found is None:
+        found = known.found[expr] = _made(expr, environment, known)
+    return found
+
+
+def _made(expr: Any, environment: Any, known: _Known) -> IndexExpr:
     try:
-        return index_of(expr)
+        return _index_of(expr, environment, known)
     except LoweringError:
         decided = _decided(expr, environment)
         if decided == expr:
             raise
-        return index_of(decided)
+        return _index_of(decided, environment, known)
+
+
+def _size(symbol: Any, environment: Any, known: _Known) -> IndexExpr:
+    """A symbol, with the least value that the environment has noted a condition for."""
+    found = known.symbols.get(symbol)
+    if found is None:
+        span = environment.var_to_range.get(symbol)
+        is_noted = span is not None and span.lower.is_Integer
+        least = max(LEAST_SIZE, int(span.lower)) if is_noted else LEAST_SIZE
+        found = known.symbols[symbol] = Sym(symbol.name, least).expr
+    return found
 
 
 def _decided(expr: Any, environment: Any) -> Any:
@@ -56,8 +94,7 @@ def _decided(expr: Any, environment: Any) -> Any:
     return found
 
 
-@lru_cache(maxsize=16384)
-def index_of(expr: Any) -> IndexExpr:
+def _index_of(expr: Any, environment: Any, known: _Known) -> IndexExpr:
     """An index expression for a sympy expression over integers.
 
     Raises LoweringError for functions that index expressions do not have.
@@ -65,8 +102,8 @@ def index_of(expr: Any) -> IndexExpr:
     if expr.is_Integer:
         return as_index(int(expr))
     if expr.is_Symbol:
-        return Sym(expr.name, LEAST_SIZE).expr
-    operands = [index_of(each) for each in expr.args]
+        return _size(expr, environment, known)
+    operands = [_index_of(each, environment, known) for each in expr.args]
     if expr.is_Add:
         return sum(operands, ZERO)
     if expr.is_Mul:
