@@ -8,7 +8,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packages" / "ir-lowering"))
 
-from operators import errors, judge, samples, sizes
+from operators import errors, judge, samples, sizes, trained
 from operators.score import Outcome
 
 CASES = [
@@ -37,6 +37,18 @@ def test_operators_in_three_sizes_are_one_program(name):
     op = next(samples.operators(name))
     verdict = sizes.check(op, torch.float32, 2)
     assert (verdict.outcome, verdict.detail) == (Outcome.LOOPS, "")
+
+
+TRAINED_IN_THREE_SIZES = [
+    *("logit", "cumsum", "gather", "linalg.vector_norm", "matmul", "std", "tril"),
+    *("nn.functional.glu", "nn.functional.max_pool2d", "nn.functional.channel_shuffle"),
+]
+
+
+@pytest.mark.parametrize("name", TRAINED_IN_THREE_SIZES)
+def test_gradients_in_three_sizes_are_one_program(name):
+    verdict = trained.check(next(samples.operators(name)), torch.float32, 2)
+    assert verdict.outcome in (Outcome.LOOPS, Outcome.EXTERNAL), verdict.detail
 
 
 def test_what_eager_refuses_is_refused():

@@ -1,7 +1,8 @@
 """`python -m operators`: all operators in all dtypes against eager; exits 1 if any differ.
 
-With `--sizes` each in three sizes through one program, with `--errors` what eager refuses, with
-`--bits` the elementwise ones under `numerics="strict"`, bit by bit.
+With `--sizes` each in three sizes through one program, with `--trained` that with gradients, with
+`--errors` what eager refuses, with `--bits` the elementwise ones under `numerics="strict"`, bit by
+bit.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from operators import bits, bits_page, errors, judge, samples, sizes
+from operators import bits, bits_page, errors, judge, samples, sizes, trained
 from operators.score import Outcome, Verdict, report
 
 
@@ -93,7 +95,11 @@ def _check(only: str | None, place: int, kind: str, count: int, way: str) -> lis
         return errors.check(op)
     if way == "bits":
         return bits.check(op, count)
-    return [(sizes if way == "sizes" else judge).check(op, dtype, count)]
+    return [_ONE_DTYPE[way].check(op, dtype, count)]
+
+
+_ONE_DTYPE: dict[str, Any] = {"": judge, "sizes": sizes, "trained": trained}
+"""What takes an operator in each of its dtypes as a case of its own."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -106,6 +112,13 @@ def _parser() -> argparse.ArgumentParser:
         const="sizes",
         default="",
         help="each sample in three sizes through one program",
+    )
+    parser.add_argument(
+        "--trained",
+        dest="way",
+        action="store_const",
+        const="trained",
+        help="the same with gradients",
     )
     parser.add_argument(
         "--errors", dest="way", action="store_const", const="errors", help="what eager refuses"

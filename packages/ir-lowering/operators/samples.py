@@ -106,9 +106,11 @@ def one_program(op: Any, samples: Iterable[tuple[Any, Any, Any]]) -> Program:
     return Program(tuple(calls), op.op, tuple(tensors))
 
 
-def dense_samples(op: Any, dtype: torch.dtype) -> Iterator[tuple[Any, Any, Any]]:
+def dense_samples(
+    op: Any, dtype: torch.dtype, *, requires_grad: bool = False
+) -> Iterator[tuple[Any, Any, Any]]:
     """The samples of dense tensors that eager computes."""
-    for sample in op.sample_inputs("cpu", dtype, requires_grad=False):
+    for sample in op.sample_inputs("cpu", dtype, requires_grad=requires_grad):
         parts = (sample.input, sample.args, sample.kwargs)
         found = [each for each in tree_flatten(parts)[0] if isinstance(each, Tensor)]
         if any(each.layout is not torch.strided or each.is_nested for each in found):

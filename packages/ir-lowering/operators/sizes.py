@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import torch
@@ -30,7 +30,7 @@ def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
     Each size is compared with eager; how often the samples were compiled is part of the verdict.
     """
     name, kind = name_of(op), str(dtype).removeprefix("torch.")
-    series = list(zip(*itertools.islice(_resized(op, dtype), count), strict=True))
+    series = list(zip(*itertools.islice(resized(op, dense_samples(op, dtype)), count), strict=True))
     if not series:
         return Verdict(name, kind, Outcome.EAGER_RAISES)
     programs = [one_program(op, calls) for calls in series]
@@ -41,7 +41,7 @@ def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
         if wrong is not None:
             return Verdict(name, kind, Outcome.WRONG, f"size {number}: {wrong}")
         counts.append(len(plait.report(run).graphs))
-    return Verdict(name, kind, *_how(run, counts))
+    return Verdict(name, kind, *how(run, counts))
 
 
 def _wrong(program: Program, run: Any) -> str | None:
@@ -57,7 +57,7 @@ def _wrong(program: Program, run: Any) -> str | None:
     return difference(program, got, wanted)
 
 
-def _how(run: Any, counts: list[int]) -> tuple[Outcome, str]:
+def how(run: Any, counts: list[int]) -> tuple[Outcome, str]:
     """How it was run, by the compiler's report; `counts` are graphs after each size."""
     report = plait.report(run)
     refused = [str(each.reason) for each in report.graphs if each.reason is not None]
@@ -70,9 +70,9 @@ def _how(run: Any, counts: list[int]) -> tuple[Outcome, str]:
     return (Outcome.EXTERNAL, ", ".join(calls)) if calls else (Outcome.LOOPS, "")
 
 
-def _resized(op: Any, dtype: torch.dtype) -> Iterator[tuple[Parts, ...]]:
+def resized(op: Any, samples: Iterable[Parts]) -> Iterator[tuple[Parts, ...]]:
     """Samples in several sizes, as eager computes them."""
-    for parts in dense_samples(op, dtype):
+    for parts in samples:
         tensors = [each for each in tree_leaves(parts) if isinstance(each, Tensor)]
         sizes = Counter(size for each in tensors for size in each.shape if size > 1)
         for size, _ in sizes.most_common():
@@ -99,7 +99,10 @@ def _grown(parts: Parts, size: int, more: int) -> Parts:
         if size not in tensor.shape:
             return tensor
         flat, count = tensor.detach().reshape(-1), torch.Size(shape).numel()
-        return flat[torch.arange(count) % len(flat)].reshape(shape) if len(flat) else tensor
+        if not len(flat):
+            return tensor
+        grown = flat[torch.arange(count) % len(flat)].reshape(shape)
+        return grown.requires_grad_(tensor.requires_grad)
 
     made: Parts = tree_map_only(Tensor, grown, parts)
     return made

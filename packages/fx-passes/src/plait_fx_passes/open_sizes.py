@@ -203,7 +203,7 @@ def dense_strides(value: torch.Tensor) -> Callable[..., tuple[int, ...]] | None:
     have gaps between them, or the order of its dimensions does not follow from its symbols.
     """
     sizes, strides = (
-        [_plain(each) for each in numbers] for numbers in (value.shape, value.stride())
+        [_counted(_plain(each)) for each in numbers] for numbers in (value.shape, value.stride())
     )
     left, order, expected = list(range(len(sizes))), [], 1
     while left:
@@ -220,7 +220,7 @@ def dense_strides(value: torch.Tensor) -> Callable[..., tuple[int, ...]] | None:
         made, step = [0] * len(order), 1
         for dim in order:
             made[dim] = step
-            step *= shape[dim]
+            step *= max(shape[dim], 1)
         return tuple(made)
 
     return read
@@ -228,6 +228,16 @@ def dense_strides(value: torch.Tensor) -> Callable[..., tuple[int, ...]] | None:
 
 def _plain(size: int | torch.SymInt) -> Any:
     return _expression(size) if isinstance(size, torch.SymInt) else size
+
+
+def _counted(number: Any) -> Any:
+    """An expression as it is where no size is 0: strides count such as one of 1."""
+    if isinstance(number, int) or not number.args:
+        return number
+    operands = [_counted(each) for each in number.args]
+    if number.func.__name__ == "Max" and len(operands) == 2 and 1 in operands:
+        return operands[1 - operands.index(1)]
+    return number.func(*operands)
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -1,0 +1,98 @@
+"""`python -m operators --trained`: gradients in three sizes through one program."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+import plait
+from operators.judge import difference
+from operators.samples import Program, dense_samples, name_of, one_program
+from operators.score import Outcome, Verdict
+from operators.sizes import how, resized
+from operators.texts import check_report
+
+
+def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
+    """The first samples whose sizes can change, each in three sizes, with all their gradients.
+
+    How often the samples' forwards were compiled is part of the verdict, and whether a backward
+    is run by torch's kernels for some size.
+    """
+    name, kind = name_of(op), str(dtype).removeprefix("torch.")
+    if not op.supports_autograd:
+        return Verdict(name, kind, Outcome.EAGER_RAISES)
+    found = resized(op, dense_samples(op, dtype, requires_grad=True))
+    series = list(zip(*itertools.islice(found, count), strict=True))
+    if not series:
+        return Verdict(name, kind, Outcome.EAGER_RAISES)
+    programs = [one_program(op, calls) for calls in series]
+    run = plait.compile(programs[0].__call__, dynamic=True)
+    counts = []
+    for number, program in enumerate(programs):
+        try:
+            wanted = _observed(program, program)
+        except Exception:  # some operators refuse to be differentiated
+            return Verdict(name, kind, Outcome.EAGER_RAISES)
+        try:
+            got = _observed(program, run)
+            check_report(plait.report(run))
+        except Exception as error:  # whatever comes here is the compiler's fault, and the score's
+            return Verdict(name, kind, Outcome.WRONG, f"{type(error).__name__}: {error}"[:300])
+        wrong = difference(Observed(program), got, wanted)
+        if wrong is not None:
+            return Verdict(name, kind, Outcome.WRONG, f"size {number}: {wrong}")
+        counts.append(_forwards(run))
+    return Verdict(name, kind, *how(run, counts))
+
+
+def _forwards(run: Any) -> int:
+    return sum(".backward" not in graph.name for graph in plait.report(run).graphs)
+
+
+class Observed:
+    """A program as one that gives its results and the gradients of its tensors."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    @property
+    def inputs(self) -> Any:
+        return self._program.inputs
+
+    def __call__(self, *tensors: Tensor) -> list[Tensor | None]:
+        return _gradients(self._program, tensors, self._program.tensors)
+
+
+def _observed(program: Program, run: Any) -> list[Tensor | None]:
+    torch.manual_seed(1)
+    return _gradients(run, program.inputs(), program.tensors)
+
+
+def _gradients(run: Any, tensors: Sequence[Tensor], like: Sequence[Tensor]) -> list[Tensor | None]:
+    """The results, and the gradients of those tensors that need them in `like`.
+
+    How gradients lie in memory is not compared.
+    """
+    given = [
+        each.detach().requires_grad_(model.requires_grad)
+        for each, model in zip(tensors, like, strict=True)
+    ]
+    results = [each for each in tree_leaves(run(*given)) if isinstance(each, Tensor)]
+    ends = [each for each in results if each.requires_grad]
+    wanted = [each for each in given if each.requires_grad]
+    seeds = [_seed(each) for each in ends]
+    made = torch.autograd.grad(ends, wanted, seeds, allow_unused=True)
+    dense = [None if each is None else each.contiguous() for each in made]
+    return [*[each.detach() for each in results], *dense]
+
+
+def _seed(result: Tensor) -> Tensor:
+    """What differs from element to element."""
+    weights = torch.arange(result.numel(), dtype=torch.float64) % 7 / 4 - 1
+    return weights.reshape(result.shape).to(result.dtype)
