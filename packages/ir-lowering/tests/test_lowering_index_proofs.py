@@ -183,6 +183,7 @@ def test_places_of_strided_memory_divide_rightly(strides, divisor):
 # Symbolic sizes, by evaluation: m, n, s are at least 1, so that there is something to divide by.
 M, N, S = Sym("m", 1), Sym("n", 1), Sym("s", 1)
 OPEN = {"p": Var("p", M.expr), "q": Var("q", N.expr), "r": Var("r", M.expr * N.expr)}
+FACTORS = (as_index(1), as_index(3), N.expr, M.expr, N.expr * 4, as_index(-1), -N.expr)
 DIVISORS = (M.expr, N.expr, M.expr * N.expr, N.expr * 4, S.expr, as_index(4), N.expr + 1)
 
 
@@ -191,7 +192,7 @@ def open_expressions(draw: st.DrawFn) -> tuple[IndexExpr, Callable[[dict[str, in
     """An expression over symbolic sizes, and what it means."""
     terms = []
     for name in draw(st.lists(st.sampled_from(list(OPEN)), min_size=1, max_size=3)):
-        factor = draw(st.sampled_from((as_index(1), as_index(3), N.expr, M.expr, N.expr * 4)))
+        factor = draw(st.sampled_from(FACTORS))
         terms.append((OPEN[name], factor))
     start = draw(st.integers(-3, 9))
     expr = sum((var.expr * factor for var, factor in terms), as_index(start))

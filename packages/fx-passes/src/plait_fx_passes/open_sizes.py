@@ -306,11 +306,22 @@ class Conditions:
 
         Raises AtenTraceError where something was noted of a size that no input has.
         """
-        noted = [guard.expr for guard in self._noted()[self._known :]]
+        noted = self._noted_of(graph)
         if not noted:
             return None
         holds = _reader(noted, size_places([node.meta["val"] for node in graph.placeholders]))
         return lambda inputs: all(holds(inputs))
+
+    def _noted_of(self, graph: AtenGraph) -> list[Any]:
+        """What was noted that may have answered something of the sizes of a graph: of these, or of
+        sizes that conditions tie to them. Others are those of other parts alone."""
+        every = [guard.expr for guard in self._noted()]
+        near = {symbol for node in graph.graph.nodes for symbol in _symbols_of(node)}
+        reached: set[Any] = set()
+        while near - reached:
+            reached |= near
+            near |= {s for each in every if each.free_symbols & reached for s in each.free_symbols}
+        return [each for each in every[self._known :] if each.free_symbols & reached]
 
 
 def is_open(graph: AtenGraph) -> bool:

@@ -76,6 +76,7 @@ from plait_ir_lowering.text.print_values import (
     print_origin,
     print_value,
 )
+from plait_ir_lowering.text.sizes import parse_size, print_size
 from plait_ir_lowering.torch_types import from_torch_dtype, to_torch_dtype
 from plait_utils import late_exports
 
@@ -181,11 +182,13 @@ __all__ = [
     "parse_layout",
     "parse_origin",
     "parse_output",
+    "parse_size",
     "post_order",
     "print_argument",
     "print_graph",
     "print_layout",
     "print_origin",
+    "print_size",
     "print_value",
     "product",
     "renamed",

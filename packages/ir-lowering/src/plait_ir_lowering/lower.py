@@ -14,6 +14,7 @@ import plait_ir_lowering.rules  # noqa: F401  # registers the rules
 from plait_ir_lowering.ahead import feeds_loops
 from plait_ir_lowering.alike import Lowering
 from plait_ir_lowering.context import LoweringContext, LoweringOptions, constant
+from plait_ir_lowering.errors import LoweringError
 from plait_ir_lowering.exact import is_exact, tensors_of
 from plait_ir_lowering.external import lower_external
 from plait_ir_lowering.ir.dtypes import DType
@@ -27,6 +28,7 @@ from plait_ir_lowering.ir.graph import (
     TensorRef,
 )
 from plait_ir_lowering.ir.index import OpenSizeError, as_index
+from plait_ir_lowering.ir.open_sizes import has_learned, settle
 from plait_ir_lowering.ir.ops import TypeMismatchError
 from plait_ir_lowering.ir.values import Load, Op, Value
 from plait_ir_lowering.registry import (
@@ -38,6 +40,9 @@ from plait_ir_lowering.registry import (
 )
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 from plait_ir_lowering.torch_types import from_torch_device
+
+_ROUNDS = 8
+"""How often a graph is lowered at most."""
 
 _ARITHMETIC: dict[Any, str] = {
     operator.add: "add",
@@ -66,8 +71,38 @@ def lower(
     call gives: a buffer of one f64 in memory of the CPU. `mutations` are results, by position,
     that are not handed out but written over an input at the end, each with the position of that
     input. Raises LoweringError, naming the node and the user's line.
+
+    Rules may ask the environment of symbolic sizes for more than it knew: the graph is then lowered
+    again, for sizes that are what it knows now from the first node to the last.
     """
     graph = aten_graph.graph if isinstance(aten_graph, fx.GraphModule) else aten_graph
+    environment = _environment(graph)
+    for _ in range(_ROUNDS):
+        if environment is not None:
+            settle(environment)
+        made = _lowered(graph, options, name, mutations)
+        if environment is None or not has_learned(environment):
+            return made
+    raise LoweringError(f"more is asked of its sizes each time that {name} is lowered")
+
+
+def _environment(graph: fx.Graph) -> Any:
+    """The environment of a graph's symbolic sizes; None where all are numbers."""
+    for node in graph.find_nodes(op="placeholder"):
+        value = node.meta["val"]
+        if isinstance(value, torch.Tensor) and value._has_symbolic_sizes_strides:
+            for number in (*value.shape, *value.stride()):
+                if isinstance(number, torch.SymInt):
+                    return number.node.shape_env
+    return None
+
+
+def _lowered(
+    graph: fx.Graph,
+    options: LoweringOptions | None,
+    name: str,
+    mutations: Mapping[int, int] | None,
+) -> Graph:
     ctx = LoweringContext(options or LoweringOptions())
     calls = Lowering(ctx, _lower_call, _looking_ahead)
     inputs: list[Buffer] = []

@@ -40,10 +40,13 @@ def estimate(expr: IndexExpr) -> int:
     """The value of `expr`, with a guess for each size that is not known yet."""
     if expr.is_constant:
         return expr.as_int()
-    guesses = {
-        atom.name: max(SYMBOL_ESTIMATE, atom.lower) for atom in atoms(expr) if isinstance(atom, Sym)
-    }
+    guesses = {atom.name: _guess(atom) for atom in atoms(expr) if isinstance(atom, Sym)}
     return evaluate(expr, guesses)
+
+
+def _guess(size: Sym) -> int:
+    most = SYMBOL_ESTIMATE if size.upper is None else min(SYMBOL_ESTIMATE, size.upper)
+    return max(most, size.lower)
 
 
 def buffer_bytes(buffer: Buffer) -> int:

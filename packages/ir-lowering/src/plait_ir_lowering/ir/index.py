@@ -63,15 +63,17 @@ class Var(Atom):
 
 
 class Sym(Atom):
-    """A size that is known when the program runs; at least `lower`."""
+    """A size that is known when the program runs; at least `lower`, at most `upper`."""
 
-    __slots__ = ("lower", "name")
-    __match_args__: ClassVar[tuple[str, ...]] = ("name", "lower")
+    __slots__ = ("lower", "name", "upper")
+    __match_args__: ClassVar[tuple[str, ...]] = ("name", "lower", "upper")
     name: str
     lower: int
+    upper: int | None
+    """None where nothing is known."""
 
-    def __new__(cls, name: str, lower: int = 0) -> Sym:
-        return cls._intern((name, lower))
+    def __new__(cls, name: str, lower: int = 0, upper: int | None = None) -> Sym:
+        return cls._intern((name, lower, upper))
 
     def _finish(self) -> None:
         object.__setattr__(self, "text", self.name)
@@ -366,8 +368,8 @@ def _atom_bounds(atom: Atom) -> Bounds:
         case Var(_, extent):
             high = bounds(extent)[1]
             return 0, None if high is None else max(high - 1, 0)
-        case Sym(_, lower):
-            return lower, None
+        case Sym(_, lower, upper):
+            return lower, upper
         case Quotient(numerator, denominator):
             low, high = bounds(numerator)
             if not denominator.is_constant:

@@ -45,6 +45,10 @@ def divide_open(numerator: IndexExpr, denominator: IndexExpr) -> tuple[IndexExpr
         return quotient, remaining
     if is_below(remaining + denominator, denominator):
         return quotient - 1, remaining + denominator
+    mirrored = -remaining - 1
+    if _is_natural(mirrored):  # (-x - 1) // d is -(x // d) - 1
+        above, left_over = divide_open(mirrored, denominator)
+        return quotient - 1 - above, denominator - 1 - left_over
     for factor, high, low in _splits(remaining, denominator):
         if is_below(low, factor):
             (divisor, _) = divide_open(denominator, factor)

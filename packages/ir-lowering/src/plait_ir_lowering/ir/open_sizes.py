@@ -6,7 +6,7 @@ not imported where all sizes are known.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from plait_ir_lowering.errors import LoweringError
@@ -17,16 +17,22 @@ LEAST_SIZE = 2
 """Symbolic sizes are at least this: 0 and 1 behave as no other, and are numbers."""
 
 
-class _Known:
-    """What was made of an environment's expressions so far.
+_Span: TypeAlias = tuple[int, int | None]
+"""The least and the largest value; None where there is none."""
 
-    The least value of a symbol is what the environment knew when the symbol was first met: one that
-    it learns of later would make another atom of the same size.
+
+class _Known:
+    """What an environment is taken to know of its symbols, and what was made of expressions.
+
+    That stays as it was when a symbol was first met: a size that is found to be another's in the
+    middle of a lowering would have two names in one graph.
     """
 
-    __slots__ = ("found", "symbols")
+    __slots__ = ("found", "replaced", "spans", "symbols")
 
     def __init__(self) -> None:
+        self.replaced: dict[Any, Any] = {}
+        self.spans: dict[Any, _Span] = {}
         self.symbols: dict[Any, IndexExpr] = {}
         self.found: dict[Any, IndexExpr] = {}
 
@@ -34,9 +40,22 @@ class _Known:
 _known: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
 
 
+def settle(environment: Any) -> None:
+    """Take sizes for what an environment knows of them from now on."""
+    _known[environment] = _Known()
+
+
+def has_learned(environment: Any) -> bool:
+    """Whether it knows more than sizes are taken for: that one is another, or is larger."""
+    known = _known[environment]
+    return any(environment.replace(each) != was for each, was in known.replaced.items()) or any(
+        _span(each, environment) != was for each, was in known.spans.items()
+    )
+
+
 def index_of_size(size: Any) -> IndexExpr:
     """An index expression for a `SymInt`. Raises LoweringError for what they cannot say."""
-    return index_in(size.node.expr, size.node.shape_env)
+    return index_in(size.node._expr, size.node.shape_env)
 
 
 def index_in(expr: Any, environment: Any) -> IndexExpr:
@@ -57,6 +76,10 @@ def index_in(expr: Any, environment: Any) -> IndexExpr:
 
 
 def _made(expr: Any, environment: Any, known: _Known) -> IndexExpr:
+    for symbol in expr.free_symbols - known.replaced.keys():
+        known.replaced[symbol] = environment.replace(symbol)
+    changed = {each: known.replaced[each] for each in expr.free_symbols}
+    expr = expr.xreplace(changed)
     try:
         return _index_of(expr, environment, known)
     except LoweringError:
@@ -67,14 +90,20 @@ def _made(expr: Any, environment: Any, known: _Known) -> IndexExpr:
 
 
 def _size(symbol: Any, environment: Any, known: _Known) -> IndexExpr:
-    """A symbol, with the least value that the environment has noted a condition for."""
+    """A symbol, with the bounds that the environment has noted conditions for."""
     found = known.symbols.get(symbol)
     if found is None:
-        span = environment.var_to_range.get(symbol)
-        is_noted = span is not None and span.lower.is_Integer
-        least = max(LEAST_SIZE, int(span.lower)) if is_noted else LEAST_SIZE
-        found = known.symbols[symbol] = Sym(symbol.name, least).expr
+        known.spans[symbol] = _span(symbol, environment)
+        found = known.symbols[symbol] = Sym(symbol.name, *known.spans[symbol]).expr
     return found
+
+
+def _span(symbol: Any, environment: Any) -> _Span:
+    noted = environment.var_to_range.get(symbol)
+    if noted is None:
+        return LEAST_SIZE, None
+    least = max(LEAST_SIZE, int(noted.lower)) if noted.lower.is_Integer else LEAST_SIZE
+    return least, int(noted.upper) if noted.upper.is_Integer else None
 
 
 def _decided(expr: Any, environment: Any) -> Any:

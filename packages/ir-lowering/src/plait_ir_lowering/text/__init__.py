@@ -8,6 +8,7 @@ from plait_ir_lowering.text.print_values import (
     print_origin,
     print_value,
 )
+from plait_ir_lowering.text.sizes import parse_size, print_size
 from plait_utils import late_exports
 
 if TYPE_CHECKING:
@@ -49,10 +50,12 @@ __all__ = [
     "parse_layout",
     "parse_origin",
     "parse_output",
+    "parse_size",
     "print_argument",
     "print_graph",
     "print_layout",
     "print_origin",
+    "print_size",
     "print_value",
     "split_commas",
 ]

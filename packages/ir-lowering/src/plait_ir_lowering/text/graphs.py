@@ -59,6 +59,7 @@ from plait_ir_lowering.text.print_values import (
     print_value,
     print_values,
 )
+from plait_ir_lowering.text.sizes import parse_size, print_size
 from plait_utils import dataclass
 
 
@@ -78,15 +79,15 @@ def print_graph(graph: Graph) -> str:
 
 
 def _sizes(graph: Graph) -> Iterator[str]:
-    """The symbolic sizes, with what they are at least where that is more than 0."""
-    found: dict[str, int] = {}
+    """The symbolic sizes, with their bounds."""
+    found: dict[str, Sym] = {}
     for buffer in graph.inputs:
         for expr in (*buffer.layout.size, *buffer.layout.stride):
             for atom in atoms(expr):
                 if isinstance(atom, Sym):
-                    found[atom.name] = atom.lower
-    for name, lower in sorted(found.items()):
-        yield f"{name} >= {lower}" if lower else name
+                    found[atom.name] = atom
+    for _, size in sorted(found.items()):
+        yield print_size(size)
 
 
 def _buffer(buffer: Buffer) -> str:
@@ -174,8 +175,8 @@ class _GraphReader:
     def read(self) -> Graph:
         head = self._match(r"graph ([\w.-]+)\((.*)\)")
         for part in split_commas(head[2]):
-            name, _, lower = part.partition(" >= ")
-            self.index.names[name] = Sym(name, int(lower or 0))
+            size = parse_size(part)
+            self.index.names[size.name] = size
         inputs: list[Buffer] = []
         definitions: list[Definition] = []
         mutations: list[tuple[str, TensorRef]] = []

@@ -24,6 +24,7 @@ from plait_ir_lowering import (
     parse_layout,
     parse_origin,
     parse_output,
+    parse_size,
     split_commas,
 )
 from plait_scheduler.errors import ProgramSyntaxError
@@ -136,8 +137,8 @@ def _program(lines: _Lines) -> Program:
 def _symbols(text: str) -> dict[str, Sym]:
     found: dict[str, Sym] = {}
     for part in split_commas(text):
-        name, _, lower = part.partition(" >= ")
-        found[name] = Sym(name, int(lower or 0))
+        size = parse_size(part)
+        found[size.name] = size
     return found
 
 

@@ -30,6 +30,7 @@ from plait_ir_lowering import (
     print_argument,
     print_layout,
     print_origin,
+    print_size,
     print_value,
 )
 from plait_scheduler.program import (
@@ -103,11 +104,10 @@ def _numbers(layouts: Iterable[Layout]) -> Iterator[IndexExpr]:
 
 
 def _symbols(names: Sequence[str], exprs: Iterable[IndexExpr]) -> str:
-    """Sizes with what they are at least, where that is known to be more than 0."""
-    found = [atom for expr in exprs for atom in atoms(expr) if isinstance(atom, Sym)]
-    lower = {atom.name: atom.lower for atom in found}
-    known = [(name, lower.get(name, 0)) for name in names]
-    return ", ".join(f"{name} >= {low}" if low else name for name, low in known)
+    """Sizes with their bounds."""
+    every = [atom for expr in exprs for atom in atoms(expr) if isinstance(atom, Sym)]
+    found = {atom.name: atom for atom in every}
+    return ", ".join(print_size(found.get(name, Sym(name))) for name in names)
 
 
 def print_statement(statement: Statement) -> Iterator[str]:
