@@ -183,6 +183,9 @@ template <int L> INLINE vec<double, L> erf_f64(vec<double, L> x) {
   vec<double, L> tail = 1.0 - exp_f64<L>(-far * far) * (b * t + c);
   return choose<L>(a > 1.0, with_sign<L>(tail, x), near);
 }
+template <int L> INLINE vec<double, L> sqrt_f64(vec<double, L> x) {
+  vec<double, L> r; for (int l = 0; l < L; ++l) r[l] = __builtin_sqrt(x[l]); return r;
+}
 #undef ROUNDING
 
 #define BOTH(name, narrow, wide) \
@@ -191,6 +194,7 @@ template <int L> INLINE vec<double, L> erf_f64(vec<double, L> x) {
 BOTH(exp, exp_f32<L>(x), exp_f64<L>(x))
 BOTH(exp2, exp2_f32<L>(x), exp2_f64<L>(x))
 BOTH(expm1, expm1_f32<L>(x), expm1_f64<L>(x))
+BOTH(sqrt, sqrt_f32<L>(x), sqrt_f64<L>(x))
 BOTH(log, log_f32<L>(x), log_f64<L>(x))
 BOTH(log1p, log1p_f32<L>(x), log1p_f64<L>(x))
 BOTH(sigmoid, sigmoid_f32<L>(x), sigmoid_f64<L>(x))

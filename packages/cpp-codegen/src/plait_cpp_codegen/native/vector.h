@@ -6,6 +6,11 @@
 #include <string.h>
 
 #define INLINE __attribute__((always_inline)) inline
+#if defined(__AVX512F__)
+#define WIDE true
+#else
+#define WIDE false
+#endif
 
 template <int N> struct Lanes { static constexpr int value = N; };
 template <class T, int L> struct VecOf { typedef T type __attribute__((vector_size(sizeof(T) * L))); };
@@ -69,11 +74,16 @@ template <class V> INLINE V opaque(V x) {
 #endif
   return x;
 }
+// GCC takes some conversions lane by lane: of floats to and from less than 32 bits, and without
+// AVX-512 those of integers to and from a quarter of their bits. They are made in two steps.
 template <class R, class T, int L> INLINE vec<R, L> convert(vec<T, L> x) {
-  constexpr bool to_float = (R)0.5 != (R)0;
-  if constexpr (L > 1 && sizeof(T) == 1 && to_float) return convert<R, int32_t, L>(convert<int32_t, T, L>(x));
-  else if constexpr (L > 1 && (sizeof(R) >= 4 * sizeof(T) || sizeof(T) >= 4 * sizeof(R)))
-    return __builtin_convertvector(opaque(x), vec<R, L>);
+  constexpr bool to_float = (R)0.5 != (R)0, from_float = (T)0.5 != (T)0;
+  constexpr bool quarter = sizeof(R) >= 4 * sizeof(T) || sizeof(T) >= 4 * sizeof(R);
+  if constexpr (L > 1 && ((to_float && sizeof(T) < 4) || (from_float && sizeof(R) < 4)))
+    return convert<R, int32_t, L>(convert<int32_t, T, L>(x));
+  else if constexpr (L > 1 && quarter && WIDE && L * (sizeof(R) > sizeof(T) ? sizeof(R) : sizeof(T)) <= 64) return __builtin_convertvector(opaque(x), vec<R, L>);
+  else if constexpr (L > 1 && quarter && sizeof(T) + sizeof(R) > 8) return convert<R, int32_t, L>(convert<int32_t, T, L>(x));
+  else if constexpr (L > 1 && quarter) return convert<R, int16_t, L>(convert<int16_t, T, L>(x));
   else return __builtin_convertvector(x, vec<R, L>);
 }
 
@@ -106,20 +116,48 @@ template <int L> struct Memory<bf16, L> {
     vec<uint32_t, L> w = convert<uint32_t, uint16_t, L>(b) << 16;
     vec<float, L> r; memcpy(&r, &w, sizeof r); return r;
   }
-  static INLINE vec<uint16_t, L> narrow(vec<float, L> x) {
+  // The bits of the nearest bfloat16, and behind them some that do not matter.
+  static INLINE vec<uint32_t, L> rounded(vec<float, L> x) {
     vec<uint32_t, L> w; memcpy(&w, &x, sizeof w);
-    vec<uint32_t, L> rounded = (w + 0x7fff + ((w >> 16) & 1)) >> 16;
-    vec<uint32_t, L> nan = (vec<uint32_t, L>)(x != x);
-    return convert<uint16_t, uint32_t, L>((rounded & ~nan) | (nan & 0x7fc0));
+    return x == x ? w + 0x7fff + ((w >> 16) & 1) : vec<uint32_t, L>{} + 0x7fc00000;
   }
+  static INLINE vec<uint16_t, L> narrow(vec<float, L> x) { return convert<uint16_t, uint32_t, L>(rounded(x) >> 16); }
   static INLINE void store(bf16* p, vec<float, L> x) {
     vec<uint16_t, L> b = narrow(x); memcpy(p, &b, sizeof b);
   }
 };
-// Not every compiler has a type of 16-bit floats: the bits are moved, and what is subnormal is
-// made or taken apart by an addition.
+// Not every compiler has a type of 16-bit floats. Machines without conversions for them move the
+// bits, and make or take apart what is subnormal by an addition.
 template <int L> struct Memory<half, L> {
   typedef float R;
+#if defined(__F16C__)
+  static INLINE vec<float, L> widen(vec<uint16_t, L> b) {
+    vec<float, L> x;
+    if constexpr (L == 8 || (L == 16 && WIDE)) asm("vcvtph2ps %1, %0" : "=v"(x) : "v"(b));
+    else if constexpr (L < 8) {
+      vec<uint16_t, 8> more{}; memcpy(&more, &b, sizeof b);
+      const vec<float, 8> found = Memory<half, 8>::widen(more); memcpy(&x, &found, sizeof x);
+    } else {
+      vec<uint16_t, L / 2> low, high; memcpy(&low, &b, sizeof low); memcpy(&high, (char*)&b + sizeof low, sizeof high);
+      const vec<float, L / 2> y = Memory<half, L / 2>::widen(low), z = Memory<half, L / 2>::widen(high);
+      memcpy(&x, &y, sizeof y); memcpy((char*)&x + sizeof y, &z, sizeof z);
+    }
+    return x;
+  }
+  static INLINE vec<uint16_t, L> narrow(vec<float, L> x) {
+    vec<uint16_t, L> b;
+    if constexpr (L == 8 || (L == 16 && WIDE)) asm("vcvtps2ph $0, %1, %0" : "=v"(b) : "v"(x));
+    else if constexpr (L < 8) {
+      vec<float, 8> more{}; memcpy(&more, &x, sizeof x);
+      const vec<uint16_t, 8> found = Memory<half, 8>::narrow(more); memcpy(&b, &found, sizeof b);
+    } else {
+      vec<float, L / 2> low, high; memcpy(&low, &x, sizeof low); memcpy(&high, (char*)&x + sizeof low, sizeof high);
+      const vec<uint16_t, L / 2> y = Memory<half, L / 2>::narrow(low), z = Memory<half, L / 2>::narrow(high);
+      memcpy(&b, &y, sizeof y); memcpy((char*)&b + sizeof y, &z, sizeof z);
+    }
+    return b;
+  }
+#else
   static INLINE vec<float, L> widen(vec<uint16_t, L> b) {
     vec<uint32_t, L> h = convert<uint32_t, uint16_t, L>(b), o = (h & 0x7fff) << 13, e = o & 0x0f800000;
     o += 0x38000000;
@@ -144,6 +182,7 @@ template <int L> struct Memory<half, L> {
     r = (r & ~large) | (large & 0x7c00) | (nan & 0x0200);
     return convert<uint16_t, uint32_t, L>(r | sign);
   }
+#endif
   static INLINE vec<float, L> load(const half* p) {
     vec<uint16_t, L> b; memcpy(&b, p, sizeof b);
     return widen(b);
@@ -314,11 +353,6 @@ template <int L, class O, class M> INLINE auto gather_at(const M* p, vec<O, L> o
     return r;
   }
 }
-#if defined(__AVX512F__)
-#define WIDE_PERMUTES true
-#else
-#define WIDE_PERMUTES false
-#endif
 #if defined(__AVX2__)
 // Lanes by number, each of which is one of the vector's.
 template <int L, class V> INLINE V permuted(V x, vec<int32_t, L> from) {
@@ -334,7 +368,7 @@ template <int L, class V> INLINE V permuted(V x, vec<int32_t, L> from) {
 // positions does: that is loaded and permuted. `behind` is the offset behind the last element.
 template <int L, class M> INLINE auto gather_near(const M* p, int64_t start, vec<int32_t, L> offsets, int64_t behind) {
 #if defined(__AVX2__)
-  if constexpr (sizeof(M) == 4 && sizeof(typename Memory<M, 1>::R) == 4 && (L == 8 || (L == 16 && WIDE_PERMUTES))) {
+  if constexpr (sizeof(M) == 4 && sizeof(typename Memory<M, 1>::R) == 4 && (L == 8 || (L == 16 && WIDE))) {
     const int64_t first = start + offsets[0];
     const vec<int32_t, L> from = offsets - offsets[0];
     if (!any<L>(as_mask<L>((vec<uint32_t, L>)from >= (uint32_t)L)) && first + L <= behind)
@@ -349,7 +383,7 @@ template <int L, class M, class V, class F> INLINE void scatter(M* p, F offset, 
 }
 
 template <int L> INLINE vec<float, L> round_bf16(vec<float, L> x) {
-  vec<uint32_t, L> w = convert<uint32_t, uint16_t, L>(Memory<bf16, L>::narrow(x)) << 16;
+  vec<uint32_t, L> w = Memory<bf16, L>::rounded(x) & 0xffff0000;
   vec<float, L> r; memcpy(&r, &w, sizeof r); return r;
 }
 template <int L> INLINE vec<float, L> round_f16(vec<float, L> x) {
