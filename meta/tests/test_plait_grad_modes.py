@@ -127,3 +127,35 @@ def test_what_is_detached_in_place_may_be_written_to_with_gradients():
     for one in found[1:]:
         assert one[1] is found[0][1]
         torch.testing.assert_close((one[0], one[2]), (found[0][0], found[0][2]))
+
+
+def view_of_an_input_that_becomes_a_leaf(x):
+    with torch.no_grad():
+        rows = x[:2]
+    rows.requires_grad_()
+    return x * 2, rows.t()
+
+
+def view_of_a_result_that_becomes_a_leaf(x):
+    y = x * 2
+    with torch.no_grad():
+        rows = y[:2]
+    rows.requires_grad_()
+    return y, rows.t() * 3
+
+
+@pytest.mark.parametrize("needs", [False, True])
+@pytest.mark.parametrize(
+    "program", [view_of_an_input_that_becomes_a_leaf, view_of_a_result_that_becomes_a_leaf]
+)
+def test_gradients_end_at_a_view_that_becomes_a_leaf(program, needs):
+    found = []
+    for run in (program, plait.compile(program, dynamic=False)):
+        x = torch.ones(3, 4, requires_grad=needs)
+        results = run(x)
+        sum(each.sum() for each in results if each.requires_grad).backward()
+        found.append(([each.requires_grad for each in results], x.grad))
+    assert found[1][0] == found[0][0]
+    assert (found[1][1] is None) is (found[0][1] is None)
+    if found[0][1] is not None:
+        torch.testing.assert_close(found[1][1], found[0][1])

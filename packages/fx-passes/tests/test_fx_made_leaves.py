@@ -65,6 +65,17 @@ def test_gradients_of_a_view_arrive_at_the_leaf():
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
+def test_a_view_of_a_view_that_became_a_leaf_is_refused():
+    # Its gradients end at that leaf, which the caller does not see.
+    def program(x):
+        rows = x[:2]
+        rows.requires_grad_()
+        return rows.t()
+
+    with pytest.raises(AtenTraceError, match="need gradients of its own"):
+        to_joint(trace(program), [torch.ones(3, 4)])
+
+
 def test_a_view_that_was_taken_before_its_base_became_a_leaf_is_refused():
     def program(x):
         made = x.abs()

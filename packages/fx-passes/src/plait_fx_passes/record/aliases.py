@@ -34,7 +34,8 @@ class Lineage:
     whether gradients were enabled wherever a view was taken on the way, ``of_many`` whether one
     of them was taken together with others (``unbind``), ``restrided`` whether one of them was
     ``as_strided`` of a view, to whose elements its gradient is confined, ``uncounted`` whether
-    ``.data`` lies between, whose changes autograd does not count as ones of the root.
+    ``.data`` lies between, whose changes autograd does not count as ones of the root, ``of_leaf``
+    whether one on the way is a leaf with gradients of its own.
     """
 
     root: torch.Tensor
@@ -43,6 +44,7 @@ class Lineage:
     of_many: bool = False
     restrided: bool = False
     uncounted: bool = False
+    of_leaf: bool = False
 
 
 class Storage:

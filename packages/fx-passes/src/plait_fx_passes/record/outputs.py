@@ -213,8 +213,8 @@ def _view_output(
         raise AtenTraceError(
             "it returns a view that autograd lets nobody use, since what it looks at was written to"
         )
-    if owner is not None and tensor.requires_grad and tensor.is_leaf:
-        raise AtenTraceError("the program lets a view of an input need gradients of its own")
+    if tensor.requires_grad and (lineage.of_leaf or (owner is not None and tensor.is_leaf)):
+        raise AtenTraceError("the program lets a view need gradients of its own")
     if tensor.requires_grad and lineage.detached is not Detached.NOT:
         raise AtenTraceError(
             "it returns a detached view that was written to and has gradients of its own, apart"

@@ -75,7 +75,8 @@ def _inherit(
     else:
         detached = Detached.NOT if above.detached is Detached.NOT else Detached.FIRST
     followed = above.followed.then(torch.is_grad_enabled())
-    of_view = op is aten.as_strided.default and above.root is not base
+    is_view = above.root is not base
+    of_view = op is aten.as_strided.default and is_view
     lineage = Lineage(
         above.root,
         detached,
@@ -83,6 +84,7 @@ def _inherit(
         of_many=of_many or above.of_many,
         restrided=of_view or above.restrided,
         uncounted=above.uncounted,
+        of_leaf=above.of_leaf or (is_view and base.requires_grad and base.is_leaf),
     )
     recorder.bind_lineage(view, lineage)
 
