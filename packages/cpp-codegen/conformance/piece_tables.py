@@ -30,7 +30,7 @@ QUARTER = 21
 TABLE = 32
 
 HEAD = """\
-// Odd functions by pieces, for avx512.h: 32 polynomials in registers, of which each lane takes its own.
+// Odd functions by pieces, for avx512.h: 32 polynomials in registers; each lane takes its own.
 // Written by conformance/piece_tables.py.
 #if defined(__AVX512F__) && defined(__AVX512VL__)
 #define FIRST_PIECE %(first)sf
@@ -53,7 +53,9 @@ def nearest(
 ) -> Polynomial:
     """The polynomial whose greatest weighted distance from a function is the least."""
     points = 401
-    x = 0.5 * (start + end) + 0.5 * (end - start) * np.cos(np.pi * (np.arange(points) + 0.5) / points)
+    x = 0.5 * (start + end) + 0.5 * (end - start) * np.cos(
+        np.pi * (np.arange(points) + 0.5) / points
+    )
     values = np.array([float(function(mpmath.mpf(v))) for v in x])
     weights = np.array([float(weight(mpmath.mpf(v))) for v in x])
     basis = chebvander(2 * (x - start) / (end - start) - 1, degree)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+
 import pytest
 import torch
 from cpp_graphs import CPU, both, buffer, pointwise_graph, reduction_graph
@@ -93,6 +96,32 @@ def test_strided_inputs(make):
     graph = pointwise_graph([x], {"y": lambda a: Op("exp", [Op("neg", [Op("abs", [a])])])})
     actual, _ = both(graph, [x])
     torch.testing.assert_close(actual[0], torch.exp(-x.abs()).contiguous(), rtol=1e-6, atol=1e-7)
+
+
+DTYPES = [
+    *(torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64),
+    *(torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_second_element_and_nothing_behind_them(dtype):
+    """The page behind the elements can not be read."""
+    libc, page, unreadable = ctypes.CDLL(None), mmap.PAGESIZE, 0
+    memory = mmap.mmap(-1, 2 * page)
+    view = ctypes.c_char.from_buffer(memory)
+    behind = ctypes.c_void_p(ctypes.addressof(view) + page)
+    assert libc.mprotect(behind, ctypes.c_size_t(page), unreadable) == 0
+    whole = torch.frombuffer(memory, dtype=dtype, count=page // dtype.itemsize)
+    for first in (0, 1):
+        x = whole[first::2]
+        if dtype is torch.bool:
+            x.copy_(torch.arange(x.numel()) % 3 == 0)
+        else:
+            x.copy_(torch.arange(x.numel()) % 100)
+        actual, _ = both(pointwise_graph([x], {"y": lambda a: a}), [x])
+        assert torch.equal(actual[0], x)
+    del view
 
 
 def embedding_graph(weight: torch.Tensor, indices: torch.Tensor) -> Graph:

@@ -272,6 +272,8 @@ class ValueEmitter:
             return f"load_uniform<L>({name} + {kernel_index(offset)}{fixed})"
         if not moving and kind == "unit":
             return f"load<L>({name} + {kernel_index(offset)}{fixed})"
+        if not moving and step == "2":
+            return f"load_second<L>({name} + {kernel_index(offset)}{fixed})"
         if moving and kind != "irregular":
             if kind != "uniform":
                 lanes.insert(0, f"iota<L, {of}>() * ({of})({step})")

@@ -1,4 +1,4 @@
-// Odd functions by pieces, for avx512.h: 32 polynomials in registers, of which each lane takes its own.
+// Odd functions by pieces, for avx512.h: 32 polynomials in registers; each lane takes its own.
 // Written by conformance/piece_tables.py.
 #if defined(__AVX512F__) && defined(__AVX512VL__)
 #define FIRST_PIECE 0.0625f

@@ -329,6 +329,34 @@ template <int L, class M, class F> INLINE auto gather(const M* p, F offset) {
   for (int l = 0; l < L; ++l) r[l] = Memory<M, 1>::load(p + offset(l))[0];
   return r;
 }
+// Every second element: nothing behind the last of them is read.
+template <int Bytes> struct Word {};
+template <> struct Word<1> { typedef int8_t type; };
+template <> struct Word<2> { typedef int16_t type; };
+template <> struct Word<4> { typedef int32_t type; };
+template <> struct Word<8> { typedef int64_t type; };
+#if defined(__clang__)
+template <class T, T... l> struct Numbers {};
+template <class V, int... l> INLINE V every_second(V low, V high, Numbers<int, l...>) {
+  constexpr int L = sizeof...(l);
+  return __builtin_shufflevector(low, high, 2 * l + (2 * l >= L)...);
+}
+#endif
+template <int L, class M> INLINE auto load_second(const M* p) {
+  if constexpr (L == 1 || sizeof(M) > 8) return gather<L>(p, [&](int64_t l) { return 2 * l; });
+  else {
+    typedef vec<typename Word<sizeof(M)>::type, L> words;
+    words low, high; memcpy(&low, p, sizeof low); memcpy(&high, p + (L - 1), sizeof high);
+#if defined(__clang__)
+    const words found = every_second(low, high, __make_integer_seq<Numbers, int, L>{});
+#else
+    words from; for (int l = 0; l < L; ++l) from[l] = 2 * l + (2 * l >= L);
+    const words found = __builtin_shuffle(low, high, from);
+#endif
+    M elements[L]; memcpy(elements, &found, sizeof elements);
+    return Memory<M, L>::load(elements);
+  }
+}
 // Elements at offsets that a vector of O holds.
 template <int L, class O, class M> INLINE auto gather_at(const M* p, vec<O, L> offsets) {
   typedef typename Memory<M, 1>::R R;
