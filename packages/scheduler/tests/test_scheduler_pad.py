@@ -94,3 +94,23 @@ def test_products_of_batches_are_padded_too():
 """)
     verify(graph)
     assert strides(run(graph).program) == [80 * 264, 264, 1]
+
+
+@pytest.mark.parametrize("rows", [2, 5, 80])
+def test_rows_whose_number_is_open_are_padded_too(rows):
+    graph = parse_graph("""graph main(n >= 2, m >= 2)
+  input a: f32[n, m, 24] on cpu
+  input b: f32[n, 24, 258] on cpu
+  define p: f32[n, m, 258] on cpu
+    call out aten::bmm.out(a, b)
+  define y: f32[n, m] on cpu
+    reduce sum for i0: n, i1: m over r0: 258 = exp(p[i0, i1, r0])
+  return y
+""")
+    verify(graph)
+    program = plan(graph, options=SchedulerOptions()).program
+    (made,) = [buffer for buffer in program.buffers if buffer.name == "p"]
+    assert list(map(str, made.layout.stride)) == ["m*264", "264", "1"]
+    a, b = torch.randn(3, rows, 24), torch.randn(3, 24, 258)
+    (found,) = load_python(render_python(program))([a, b])
+    torch.testing.assert_close(found, (a @ b).exp().sum(-1))

@@ -19,17 +19,19 @@ from plait_ir_lowering import (
     IndexExpr,
     Layout,
     Scatter,
+    as_index,
 )
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.sizes import estimate
 
 _PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))
 _BEGIN = 8
 """Rows then begin at multiples of 32 bytes, which vectors of AVX2 have."""
 _LEAST_COLUMNS = 256
 _LEAST_ROWS = 64
-"""Smaller products gain nothing."""
+"""Smaller products gain nothing; of rows whose number is open there are taken to be many."""
 
 
 def pad_products(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> Graph:
@@ -58,20 +60,20 @@ def _padded(definition: Definition) -> Buffer | None:
     size = buffer.layout.size
     if buffer.dtype is not DType.f32 or buffer.device.type != "cpu":
         return None
-    if not buffer.layout.is_row_major or not all(each.is_constant for each in size):
+    if not buffer.layout.is_row_major or not size[-1].is_constant:
         return None
-    rows, columns = (each.as_int() for each in size[-2:])
+    columns = size[-1].as_int()
     room = -columns % _BEGIN
-    if not room or rows < _LEAST_ROWS or columns < _LEAST_COLUMNS:
+    if not room or estimate(size[-2]) < _LEAST_ROWS or columns < _LEAST_COLUMNS:
         return None
     return replace(buffer, layout=Layout.of(size, _strides(size, columns + room)))
 
 
-def _strides(size: tuple[IndexExpr, ...], row: int) -> list[int]:
+def _strides(size: tuple[IndexExpr, ...], row: int) -> list[IndexExpr]:
     """Row-major strides, from one row to the next `row` elements."""
-    strides = [row, 1]
+    strides = [as_index(row), as_index(1)]
     for extent in reversed(size[1:-1]):
-        strides.insert(0, strides[0] * extent.as_int())
+        strides.insert(0, strides[0] * extent)
     return strides
 
 
