@@ -316,6 +316,12 @@ def test_the_source_tells_where_each_step_comes_from() -> None:
     assert "# node_buf0 | line of buf0" in render_python(schedule(b.graph(y)))
 
 
+def _paths() -> str:
+    """Where a process of its own finds these tests, and the packages that this one found."""
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(filter(None, paths))
+
+
 def test_programs_and_sources_do_not_depend_on_the_hash_seed() -> None:
     code = (
         "from scheduler_graphs import transformer\n"
@@ -324,11 +330,10 @@ def test_programs_and_sources_do_not_depend_on_the_hash_seed() -> None:
         "s = plan(b.graph(y))\n"
         "print(print_program(s.program), render_python(s.program), s.explain())\n"
     )
-    here = str(Path(__file__).parent)
     texts = [
         subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": here},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": _paths()},
             capture_output=True,
             text=True,
             check=True,
@@ -350,10 +355,9 @@ def test_torchs_own_compilers_are_not_imported() -> None:
         "load_python(render_python(schedule(b.graph(y))))(b.given)\n"
         "print([m for m in sys.modules if m in ('torch._dynamo', 'torch._inductor')])\n"
     )
-    here = str(Path(__file__).parent)
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": here},
+        env={**os.environ, "PYTHONPATH": _paths()},
         capture_output=True,
         text=True,
         check=True,
