@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,4 +65,42 @@ def test_a_wrong_value_is_told():
     wanted = program(*program.inputs())
     assert judge.difference(program, wanted, wanted) is None
     off = [each * 1.001 for each in wanted]
+    assert "not close" in judge.difference(program, off, wanted)
+
+
+def results_of(function, *tensors):
+    """A program of one call, its results and, in the type of these, those in float64."""
+    program = samples.one_program(SimpleNamespace(op=function), [(tensors[0], tensors[1:], {})])
+    exact = program(*program.inputs(lambda each: each.double()))
+    return program, program(*program.inputs()), [each.to(tensors[0].dtype) for each in exact]
+
+
+def test_digits_that_cancel_are_judged_by_how_far_roundings_move_them():
+    x = torch.randn(4000, generator=torch.Generator().manual_seed(0)).half()
+    program, wanted, exact = results_of(lambda x, y: x * 1.1 + y, x, (-1.0999 * x.double()).half())
+    assert judge.difference(program, exact, wanted) is None
+    assert judge.difference(program, wanted, exact) is None
+    grain = torch.finfo(torch.float16).eps * x.abs()
+    assert "not close" in judge.difference(program, [exact[0] + 3 * grain], wanted)
+
+
+def test_sums_in_another_order_are_right_and_sums_that_lack_a_term_are_not():
+    x = torch.randn(16, 3000, generator=torch.Generator().manual_seed(0))
+    x[:, -1] = -x[:, :-1].sum(1)
+    program, wanted, _ = results_of(lambda x: x.sum(1), x)
+    assert judge.difference(program, [x.flip(1).sum(1)], wanted) is None
+    without = torch.cat([x[:, :7], x[:, 8:]], 1)
+    assert "not close" in judge.difference(program, [without.sum(1)], wanted)
+
+
+def test_random_numbers_are_judged_as_they_are_drawn():
+    x = torch.randn(2000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    torch.manual_seed(1)
+    program, wanted, _ = results_of(lambda x: torch.randn_like(x) * 1.1 + x, x)
+    torch.manual_seed(1)
+    wanted = program(*program.inputs())
+    torch.manual_seed(1)
+    ours = [(torch.randn_like(x).float() * 1.1 + x).bfloat16()]
+    assert judge.difference(program, ours, wanted) is None
+    off = [ours[0] + x * 0.1]
     assert "not close" in judge.difference(program, off, wanted)
