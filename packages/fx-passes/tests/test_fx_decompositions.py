@@ -340,3 +340,16 @@ def test_losses_of_targets_some_of_which_are_ignored(shape, reduction):
 
 def _nll(rest):
     return lambda x, t: F.nll_loss(x, t, **rest), lambda x, t, w: F.nll_loss(x, t, w, **rest)
+
+
+@pytest.mark.parametrize("invert", [False, True])
+@pytest.mark.parametrize("number", [3, 2.5, -1, math.nan])
+def test_whether_numbers_are_among_others(number, invert):
+    for x in (torch.tensor([[3, -1, 4], [3, 2, 255]]), torch.tensor([2.5, math.nan, -1.0]).half()):
+        for program in (
+            lambda x: torch.isin(x, number, invert=invert),
+            lambda x: torch.isin(number, x, invert=invert),
+        ):
+            graph = check_program(program, [x])
+            assert not [n for n in graph.graph.nodes if "isin" in str(n.target)]
+    check_program(lambda x: torch.isin(number, x, invert=invert), [torch.zeros(0, 3)])

@@ -193,6 +193,26 @@ def test_windows_as_columns(seed):
     _loops(lambda x: x.unfold(-1, 3, 2).unfold(0, 2, 1) * 2, image)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_sums_of_windows(seed):
+    random.seed(seed), torch.manual_seed(seed)
+    size, kernel = [random.randint(3, 7) for _ in "hw"], [random.randint(1, 3) for _ in "hw"]
+    pad, step = [random.randint(0, 2) for _ in "hw"], [random.choice([1, each]) for each in kernel]
+    batch = (2,) if seed % 2 else ()
+    dtype = (torch.float64, torch.float32, torch.bfloat16)[seed % 3]
+    columns = F.unfold(torch.randn(*batch, 3, *size, dtype=dtype), kernel, 1, pad, step)
+    columns = columns + torch.randn_like(columns)
+    _loops(lambda x: F.fold(x, size, kernel, 1, pad, step), columns)
+    _loops(lambda x: F.fold(x, size, kernel, 1, pad, step), columns.mT.contiguous().mT)
+
+
+def test_windows_that_are_some_steps_apart_stay_external():
+    for kernel, spread, step in ((3, 1, 2), (2, 1, 3), (2, 2, 1)):
+        columns = F.unfold(torch.randn(2, 3, 9, 9), kernel, spread, 0, step)
+        graph = check(lambda x, k=kernel, s=step, d=spread: F.fold(x, 9, k, d, 0, s), columns)
+        assert external_ops(graph)
+
+
 @pytest.mark.parametrize("align_corners", [True, False])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])

@@ -263,3 +263,36 @@ def test_coverage_lists_every_rule():
     names = dict(coverage())
     assert names["aten.add.Tensor"] == "loops"
     assert names["aten.view.default"] == "view"
+
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_shifts_by_any_number_of_bits(dtype):
+    info = torch.iinfo(dtype)
+    x = torch.tensor([0, 1, -1, 5, info.max, info.min, -77, 100], dtype=torch.int64).to(dtype)
+    bits = [0, 1, 3, 7, 8, 15, 31, 63, 64, 100] + ([-1, -9] if info.min else [])
+    amounts = torch.tensor(bits, dtype=dtype).unsqueeze(1)
+    for program in (
+        lambda x, n: (torch.bitwise_left_shift(x, n), torch.bitwise_right_shift(x, n)),
+        lambda x, n: (x << 3, x >> 3, aten.__lshift__.Tensor(x, n), aten.__rshift__.Tensor(x, n)),
+        lambda x, n: (torch.bitwise_left_shift(3, n), torch.bitwise_right_shift(100, n)),
+    ):
+        assert not external_ops(check(program, x, amounts))
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, torch.bool], ids=str)
+def test_bits_of_numbers_that_come_first(dtype):
+    x = torch.randint(-128, 128, (5, 7)).to(dtype)
+    for operator in (torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor):
+        assert not external_ops(check(lambda x, f=operator: f(5, x), x))
+        assert not external_ops(check(lambda x, f=operator: f(True, x), x))
+
+
+def test_numbers_as_operands():
+    x = torch.tensor([3.0, -2.5, 0.0, -0.0, float("nan"), float("inf")])
+    assert not external_ops(check(lambda x: (torch.copysign(x, -2.0), torch.copysign(x, 0.0)), x))
+    assert not external_ops(check(lambda x: torch.remainder(-7.5, x), x))
+    whole = torch.tensor([3, -2, 5, 9])
+    assert not external_ops(check(lambda x: (torch.remainder(7, x), torch.copysign(x, -1)), whole))

@@ -81,10 +81,25 @@ def chunked(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> object:
     return torch.cat(parts, dim + 1)
 
 
+def is_number(
+    x: Tensor, number: float, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    return x != number if invert else x == number
+
+
+def is_number_in(
+    number: float, x: Tensor, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    found = (x == number).any()
+    return ~found if invert else found
+
+
 TABLE: dict[OpOverload, Rule] = {
     aten._unsafe_masked_index.default: masked_index,
     aten._unsafe_masked_index_put_accumulate.default: masked_index_add,
     aten.nonzero_static.default: nonzero_static,
     aten._chunk_cat.default: chunked,
+    aten.isin.Tensor_Scalar: is_number,
+    aten.isin.Scalar_Tensor: is_number_in,
 }
 """Choices, by their operators."""

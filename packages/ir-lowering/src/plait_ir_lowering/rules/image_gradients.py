@@ -23,7 +23,7 @@ from plait_ir_lowering.rules.image_axes import ImageAxis
 from plait_ir_lowering.rules.nearest import computed_place, kernels_agree, sources
 from plait_ir_lowering.rules.reductions import accumulation_dtype
 from plait_ir_lowering.rules.upsampling import Taps, cubic_taps, linear_taps
-from plait_ir_lowering.rules.windows import Span, existing, numbers_of, result_dims
+from plait_ir_lowering.rules.windows import Span, existing, numbers_of, result_dims, windows_at
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 _TapsOf: TypeAlias = Callable[[ImageAxis, bool, DType], Taps]
@@ -80,20 +80,12 @@ def _avg_pool_backward(
     )
     dims = result_dims(ctx)
     spans = [
-        _windows_at(dim.expr, extent.as_int(), step, pad, size)
+        windows_at(dim.expr, extent.as_int(), step, pad, size)
         for dim, extent, step, pad, size in zip(
             dims[-rank:], grad.shape[-rank:], steps, pads, sizes, strict=True
         )
     ]
     return _shared_out(ctx, grad, windows, counts, dims, spans)
-
-
-def _windows_at(place: IndexExpr, count: int, step: int, pad: int, size: int) -> Span:
-    """The windows, of `count`, that an element is in."""
-    most = -(-size // step)
-    first = (place + (pad + most * step - size)) // step + (1 - most)
-    stop = None if size % step == 0 else (place + pad) // step + 1
-    return Span(count, first, most, 1, stop)
 
 
 @lowers("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward")

@@ -43,16 +43,25 @@ BINARY_SAME = {
     "minimum": "minimum",
     "remainder.Tensor": "rem",
     "remainder.Scalar": "rem",
+    "remainder.Scalar_Tensor": "rem",
     "fmod.Tensor": "fmod",
     "fmod.Scalar": "fmod",
     "bitwise_and.Tensor": "bitwise_and",
     "bitwise_and.Scalar": "bitwise_and",
+    "bitwise_and.Scalar_Tensor": "bitwise_and",
     "bitwise_or.Tensor": "bitwise_or",
     "bitwise_or.Scalar": "bitwise_or",
+    "bitwise_or.Scalar_Tensor": "bitwise_or",
     "bitwise_xor.Tensor": "bitwise_xor",
     "bitwise_xor.Scalar": "bitwise_xor",
+    "bitwise_xor.Scalar_Tensor": "bitwise_xor",
 }
-BINARY_FLOAT = {"atan2": "atan2", "copysign.Tensor": "copysign", "hypot": "hypot"}
+BINARY_FLOAT = {
+    "atan2": "atan2",
+    "copysign.Tensor": "copysign",
+    "copysign.Scalar": "copysign",
+    "hypot": "hypot",
+}
 COMPARISONS = {
     f"{name}.{overload}": name
     for name in ("eq", "ne", "lt", "le", "gt", "ge")

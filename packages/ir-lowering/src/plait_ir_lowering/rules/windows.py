@@ -43,6 +43,14 @@ class Span:
         return found
 
 
+def windows_at(place: IndexExpr, count: int, step: int, pad: int, size: int) -> Span:
+    """The windows, of `count`, that an element is in."""
+    most = -(-size // step)
+    first = (place + (pad + most * step - size)) // step + (1 - most)
+    stop = None if size % step == 0 else (place + pad) // step + 1
+    return Span(count, first, most, 1, stop)
+
+
 def numbers_of(given: Sequence[int], rank: int) -> tuple[int, ...]:
     """One number for each axis, of which a single one stands for all."""
     return tuple(given) if len(given) == rank else (given[0],) * rank
