@@ -262,3 +262,35 @@ def test_logarithms_of_softmax_are_taken_apart_as_eager_computes_them(dtype, dim
     x[0, 0, 0], x[1, 1, 1], x[2, 2] = float("inf"), float("nan"), float("-inf")
     tolerance = max(torch.finfo(dtype).eps, 1e-12)
     recorded(lambda x: torch.log_softmax(x, dim), [x], 4 * tolerance)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("padding", [-1, 3])
+@pytest.mark.parametrize("last", [False, True])
+def test_gradients_of_bags_of_rows(mode, padding, last):
+    torch.manual_seed(0)
+    rows, indices = torch.randn(9, 6), torch.randint(0, 9, (13,))
+    offsets = torch.tensor([0, 3, 3, 8] + ([13] if last else []))
+    shares = torch.randn(13) if mode == 0 else None
+    given = (False, mode, False, shares, last, padding)
+    made, *rest = aten._embedding_bag(rows, indices, offsets, *given)
+
+    def program(grad, indices, offsets, owners, sizes, largest):
+        return aten._embedding_bag_backward(
+            *(
+                grad,
+                indices,
+                offsets,
+                owners,
+                sizes,
+                largest,
+                9,
+                False,
+                mode,
+                False,
+                shares,
+                padding,
+            )
+        )
+
+    recorded(program, [torch.randn_like(made), indices, offsets, *rest], 2e-6)

@@ -125,6 +125,34 @@ def convolution_backward(
     return to_x, to_weight, grad.sum([axis for axis in range(grad.dim()) if axis != 1])
 
 
+def embedding_bag_backward(
+    grad: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    offset2bag: Tensor,
+    bag_size: Tensor,
+    maximum_indices: Tensor,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Tensor | None,
+    padding_idx: int = -1,
+) -> object:
+    """What the operator calls, with the bag of each index, which some kernels do not tell."""
+    if sparse:
+        return NotImplemented
+    count = indices.shape[0]
+    if count and not offset2bag.shape[0]:
+        begun = torch.zeros(count + 1, dtype=offsets.dtype, device=offsets.device)
+        begun = begun.index_add(0, offsets, torch.ones_like(offsets))
+        offset2bag = begun[:count].cumsum(0, dtype=offsets.dtype) - 1
+    return aten._embedding_bag_dense_backward.default(
+        *(grad, indices, offset2bag, bag_size, maximum_indices, num_weights),
+        *(scale_grad_by_freq, mode, per_sample_weights, padding_idx),
+    )
+
+
 TABLE: dict[OpOverload, Rule] = {
     op: rounded_once(rule)
     for op, rule in (
@@ -141,4 +169,5 @@ TABLE: dict[OpOverload, Rule] = {
     )
 } | {
     aten.convolution_backward.default: convolution_backward,
+    aten._embedding_bag_backward.default: embedding_bag_backward,
 }
