@@ -95,6 +95,9 @@ class GraphCompiler:
             self._started += 1
         if isinstance(self.request.backend, str) and self.request.backend not in _ANY_SIZES:
             from plait.shapes import is_symbolic
+            from plait_bytecode_tracer import compile_bodies
+
+            compile_bodies(captured, self)
 
             if is_symbolic(captured):
                 return self._by_shape(name, captured, capture)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 
 from conformance.declare import case, t
 
@@ -57,3 +60,37 @@ def modes_that_a_cpu_lacks(x):
 @case(lambda: [(t(4, 5), True), (t(4, 5), False), (t(2, 2), 3)])
 def branches_of_numbers(x, which):
     return torch.cond(which, lambda x: x + 1, lambda x: x.sin(), (x * 2,)) * 3
+
+
+WEIGHT = torch.eye(3) * 0.5 + 0.1
+
+
+@case(lambda: [(t(4, 3),), (-t(4, 3),), (t(2, 3),), (t(4, 3, grad=True),)])
+def branches_on_values(x):
+    y = x * 2
+    return torch.cond(x.sum() > 0, lambda: (y @ WEIGHT, y + 1), lambda: (y.sin(), y @ WEIGHT))
+
+
+@case(lambda: [(t(4, 3),), (-t(4, 3),), (torch.full((2, 3), 100.0),)])
+def loops_on_values(x):
+    def step(i, x):
+        return i + 1, torch.cond(x[0, 0] > 1, lambda x: x * 2, lambda x: x * 3 + 1, (x,))
+
+    return while_loop(lambda i, x: x.abs().sum() < 60, step, (torch.tensor(0), x))
+
+
+@case(lambda: [(t(4, 3), 0, False), (t(4, 3), 1, True), (t(1, 2), 0, True), (t(0, 2), 0, False)])
+def scans(x, dim, reverse):
+    def step(carry, row):
+        return {"s": carry["s"] * 0.5 + row}, (carry["s"].sin(), {"row": row + 1})
+
+    return scan(step, {"s": torch.zeros_like(x.sum(dim))}, x, dim=dim, reverse=reverse)
+
+
+@case(lambda: [(t(4, 3), True), (t(4, 3), False), (-t(2, 3), True)])
+def maps_of_branches(x, draws):
+    def of_row(row):
+        row = torch.cond(row.sum() > 0, torch.sin, torch.cos, (row,))
+        return row + torch.rand(3) if draws else row
+
+    return map_rows(of_row, x)

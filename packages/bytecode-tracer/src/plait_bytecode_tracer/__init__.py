@@ -4,6 +4,7 @@ from plait_bytecode_tracer._version import __version__
 from plait_bytecode_tracer.breaking.breaks import Continuation
 from plait_bytecode_tracer.capture import Capture, WholeCallEagerError
 from plait_bytecode_tracer.compiling import compile, compile_object
+from plait_bytecode_tracer.control import compile_bodies
 from plait_bytecode_tracer.dispatch import CompiledFunction
 from plait_bytecode_tracer.entries import Entry, Recompile
 from plait_bytecode_tracer.errors import (
@@ -42,6 +43,7 @@ __all__ = [
     "WholeCallEagerError",
     "__version__",
     "compile",
+    "compile_bodies",
     "compile_module",
     "compile_object",
     "compiled_function_of",

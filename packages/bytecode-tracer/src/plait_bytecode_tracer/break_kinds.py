@@ -61,7 +61,7 @@ BREAKS = _table(
     BreakKind(
         "GB0003",
         "branch on the value of a tensor",
-        "Use torch.where, or move the branch out of the compiled function.",
+        "Use torch.where or torch.cond, or move the branch out of the compiled function.",
         "Which way the code goes depends on data that only the graph's run gives. The graph "
         "ends here; each way that is taken is compiled as a graph of its own. Where one way only "
         "raises, the graph checks that the other is taken, and there is no break, unless what came "

@@ -9,11 +9,19 @@ import torch
 import torch.fx.traceback
 from torch._ops import HigherOrderOperator
 
+from plait_bytecode_tracer.control import calls
+from plait_bytecode_tracer.control.capture import items_of
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import hold
 from plait_bytecode_tracer.rules.registry import builtin, named_rule
 from plait_bytecode_tracer.tensors import attention, control_flow
-from plait_bytecode_tracer.values.variables import Known, SequenceVariable, Variable
+from plait_bytecode_tracer.tensors.values import is_made_of_constants
+from plait_bytecode_tracer.values.variables import (
+    Known,
+    SequenceVariable,
+    TensorVariable,
+    Variable,
+)
 
 _Rule = Callable[..., Variable]
 _rules: dict[str, _Rule] = {}
@@ -64,21 +72,60 @@ def flex_attention(
         frame.state.reads_elements = before
 
 
-def _traced(function: Callable[..., object]) -> _Rule:
-    """A rule that traces what the operator computes."""
+@_operator("map_impl")
+def map_rows(frame: Frame, f: Variable, xs: Variable, pos_args: Variable) -> Variable:
+    """All rows at once where that can be; else an operator that takes one after the other."""
 
-    def rule(frame: Frame, *args: Variable, **kwargs: Variable) -> Variable:
-        return frame.call(Known(function), list(args), kwargs)
+    def at_once() -> Variable:
+        return frame.call(Known(control_flow.map_rows), [f, xs, pos_args], {})
 
-    return rule
+    def row_by_row() -> Variable:
+        return calls.map_rows(frame, f, items_of(xs), items_of(pos_args))
 
-
-_operator("cond")(_traced(control_flow.cond))
-_operator("map_impl")(_traced(control_flow.map_rows))
-_operator("scan")(_traced(control_flow.scan))
+    return calls.as_operator(frame, at_once) or calls.as_operator(frame, row_by_row) or at_once()
 
 
-named_rule("torch._higher_order_ops.while_loop", "while_loop")(_traced(control_flow.while_loop))
+@_operator("cond")
+def cond(
+    frame: Frame, pred: Variable, true_fn: Variable, false_fn: Variable, operands: Variable
+) -> Variable:
+    """An operator where only a run decides it."""
+    if isinstance(pred, TensorVariable) and not is_made_of_constants(pred.node):
+        found = calls.as_operator(
+            frame, lambda: calls.cond(frame, pred, [true_fn, false_fn], operands)
+        )
+        if found is not None:
+            return found
+    return frame.call(Known(control_flow.cond), [pred, true_fn, false_fn, operands], {})
+
+
+@_operator("scan")
+def scan(
+    frame: Frame,
+    combine_fn: Variable,
+    init: Variable,
+    xs: Variable,
+    additional_inputs: Variable | None = None,
+) -> Variable:
+    others = constant(()) if additional_inputs is None else additional_inputs
+    parts = [*map(items_of, (init, xs, others))]
+    found = calls.as_operator(frame, lambda: calls.scan(frame, combine_fn, *parts))
+    if found is not None:
+        return found
+    return frame.call(Known(control_flow.scan), [combine_fn, init, xs, others], {})
+
+
+@named_rule("torch._higher_order_ops.while_loop", "while_loop")
+def while_loop(
+    frame: Frame, cond_fn: Variable, body_fn: Variable, carried_inputs: Variable
+) -> Variable:
+    if _is_function(cond_fn) and _is_function(body_fn):
+        found = calls.as_operator(
+            frame, lambda: calls.while_loop(frame, cond_fn, body_fn, carried_inputs)
+        )
+        if found is not None:
+            return found
+    return frame.call(Known(control_flow.while_loop), [cond_fn, body_fn, carried_inputs], {})
 
 
 @named_rule("torch._higher_order_ops.utils", "_hop_compile_and_call")
@@ -97,3 +144,8 @@ def _is_of_torch(function: Variable, name: str) -> bool:
     real = function.value if isinstance(function, Known) else None
     found = getattr(real, "__module__", ""), getattr(real, "__name__", "")
     return found == ("torch.nn.attention.flex_attention", name)
+
+
+def _is_function(value: Variable) -> bool:
+    """Whether a value can be called, as far as that shows."""
+    return not isinstance(value, Known) or callable(value.value)

@@ -1,4 +1,4 @@
-"""What torch's operators on functions compute, in Python: these functions are traced.
+"""What torch's operators on functions compute, in Python: traced where they are no operators.
 
 Branches and loops on tensors are those of Python, so a graph ends where one is decided, and what
 follows is compiled for each way that is taken.

@@ -1,0 +1,210 @@
+"""Operators of the dispatcher, in the namespace ``plait_control``, that call bodies.
+
+Each is made for one call of a program's: its schema has a tensor or a number for each operand, and
+for each result a tensor that shares memory with nothing. So the stages behind treat it as any
+operator of a user's. What runs is :meth:`Operation.run`; gradients are other such operators
+(:mod:`plait_bytecode_tracer.control.gradients`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, cast
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import _disable_current_modes
+
+from plait_bytecode_tracer.control.bodies import Body, Compiling, is_differentiable
+from plait_bytecode_tracer.control.surroundings import Autocast, with_autograd
+
+NAMESPACE = "plait_control"
+_lock = threading.Lock()
+_operations: dict[str, Operation] = {}
+"""By the names of their operators, which last as long as the process."""
+Wanted = tuple[bool, ...]
+"""Which operands gradients are asked of."""
+
+
+class Operation(ABC):
+    """What an operator does.
+
+    Args:
+        bodies: the graphs that it calls.
+        kinds: "Tensor" or "SymInt", for each operand.
+        autocast: what holds where the bodies run.
+        draws: whether they draw random numbers.
+        compiling: who compiles the bodies.
+    """
+
+    name: str
+
+    def __init__(
+        self,
+        bodies: Sequence[Body],
+        kinds: Sequence[str],
+        autocast: Autocast,
+        *,
+        draws: bool = False,
+        compiling: Compiling | None = None,
+    ) -> None:
+        self.bodies = tuple(bodies)
+        self.kinds = tuple(kinds)
+        self.autocast = autocast
+        self.draws = draws
+        self.compiling = compiling or Compiling()
+        self._gradients: dict[Wanted, Operation] = {}
+        self._operator: OpOverload | None = None
+
+    @property
+    def operator(self) -> OpOverload:
+        """The operator that stands for this."""
+        if self._operator is None:
+            self._operator = _operator_of(self)
+        return self._operator
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many results there are."""
+
+    @abstractmethod
+    def compute(self, run: Run, *inputs: Any) -> Sequence[torch.Tensor]:
+        """The results; bodies are called by `run`."""
+
+    @abstractmethod
+    def fake(self, *inputs: Any) -> Sequence[torch.Tensor]:
+        """The results for fake operands."""
+
+    @abstractmethod
+    def gradients(
+        self, wanted: Wanted, inputs: Sequence[Any], kept: Sequence[Any], given: Sequence[Any]
+    ) -> list[torch.Tensor | None]:
+        """The gradients of the operands that are wanted, by an operator for it: of the operands,
+        of what was kept, and of the gradients of the results that can have one."""
+
+    def keeping(self) -> Operation:
+        """What also returns, behind the results, what gradients need of a run."""
+        return self
+
+    def _made(self, wanted: Wanted, make: Callable[[Wanted], Operation]) -> Operation:
+        """What computes these gradients, made once."""
+        if wanted not in self._gradients:
+            with _disable_current_modes(), with_autograd():
+                self._gradients[wanted] = make(wanted)
+        return self._gradients[wanted]
+
+    def run(self, *inputs: Any) -> Any:
+        """The results, with the bodies compiled."""
+        given = map(_without_history, inputs)
+        with torch.no_grad(), with_autograd(), self.autocast.applied():
+            return _alone_or_all(self.compute(Run(self.compiling), *given))
+
+    def run_fake(self, *inputs: Any) -> Any:
+        with torch.no_grad(), self.autocast.applied():
+            return _alone_or_all(self.fake(*inputs))
+
+
+class Run:
+    """Calls bodies in one run of an operator."""
+
+    def __init__(self, compiling: Compiling) -> None:
+        self._compiling = compiling
+
+    def __call__(self, body: Body, *inputs: Any) -> Sequence[torch.Tensor]:
+        """The results of a body."""
+        found: Sequence[torch.Tensor] = body.compiled(self._compiling, inputs)(*inputs)
+        torch._C._set_grad_enabled(False)  # a body that differentiates has enabled it
+        return found
+
+
+def _without_history(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """The results of a call of an operator."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _alone_or_all(values: Sequence[Any]) -> Any:
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+@cache
+def _library() -> torch.library.Library:
+    return torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's
+
+
+def operation_of(target: object) -> Operation | None:
+    """What an operator does, if it is one of these."""
+    if not isinstance(target, OpOverload) or target.namespace != NAMESPACE:
+        return None
+    return _operations[target._schema.name.split("::")[1]]
+
+
+def _operator_of(operation: Operation) -> OpOverload:
+    text = "\0".join(body.module.code for body in operation.bodies)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    with _lock:
+        count = 0
+        name = f"{operation.name}_{digest}"
+        while name in _operations:
+            count += 1
+            name = f"{operation.name}_{digest}_{count}"
+        _operations[name] = operation
+    _define(name, operation)
+    return cast(OpOverload, getattr(getattr(torch.ops, NAMESPACE), name).default)
+
+
+def _define(name: str, operation: Operation) -> None:
+    library: Any = _library()  # whose methods torch leaves untyped
+    taken = ", ".join(f"{kind} x{place}" for place, kind in enumerate(operation.kinds))
+    returned = ", ".join(["Tensor"] * operation.count)
+    tags = (torch.Tag.nondeterministic_seeded,) if operation.draws else ()
+    schema = f"{name}({taken}) -> {returned if operation.count == 1 else f'({returned})'}"
+    library.define(schema, tags=tags)
+    library.impl(name, operation.run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", operation.run_fake, lib=library)
+    operator: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    below = torch._C._after_autograd_keyset
+
+    def record(keys: Any, *inputs: Any) -> Any:
+        needs = any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs)
+        if not needs or not torch.is_grad_enabled():
+            return operator.redispatch(keys & below, *inputs)
+        apply: Any = _Recorded.apply
+        return _alone_or_all(apply(operation, *inputs))
+
+    library.impl(name, record, "Autograd", with_keyset=True)
+
+
+class _Recorded(torch.autograd.Function):
+    """A call of which gradients may be asked."""
+
+    @staticmethod
+    def forward(ctx: Any, operation: Operation, *inputs: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            found = as_tuple(operation.keeping().operator(*inputs))
+        results, kept = found[: operation.count], found[operation.count :]
+        given = [each for each in inputs if isinstance(each, torch.Tensor)]
+        ctx.operation, ctx.kept = operation, len(kept)
+        ctx.numbers = [None if isinstance(each, torch.Tensor) else each for each in inputs]
+        ctx.save_for_backward(*given, *kept)
+        ctx.has_gradient = [is_differentiable(each) for each in results]
+        ctx.mark_non_differentiable(*[each for each in results if not is_differentiable(each)])
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        saved = ctx.saved_tensors
+        tensors = iter(saved)
+        inputs = [next(tensors) if number is None else number for number in ctx.numbers]
+        kept = [*tensors]
+        given = [g for g, has in zip(gradients, ctx.has_gradient, strict=True) if has]
+        wanted = tuple(ctx.needs_input_grad[1:])
+        return None, *ctx.operation.gradients(wanted, inputs, kept, given)
