@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 import torch
@@ -182,3 +183,49 @@ def test_statistics_of_norms_have_the_types_of_the_real_ones(kept, parameters):
     with FakeMode():
         fake = program()
     assert [(x.dtype, x.shape) for x in fake] == [(x.dtype, x.shape) for x in real]
+
+
+def _laid_out(dtype):
+    """A tensor whose dimensions are permuted, and some of them maybe expanded."""
+    rank = random.randint(1, 4)
+    x = torch.randn([random.randint(1, 5) for _ in range(rank)]).to(dtype)
+    x = x.permute(random.sample(range(rank), rank))
+    spread = random.sample(range(rank), random.randint(0, rank)) if random.random() < 0.4 else []
+    for axis in spread:
+        x = x.narrow(axis, 0, 1)
+    return x.expand([random.randint(2, 3) if axis in spread else -1 for axis in range(rank)])
+
+
+def _transform(kind, x):
+    axes = random.sample(range(x.dim()), random.randint(1, x.dim()))
+    if kind == "to real":
+        size = max(1, 2 * (x.shape[axes[-1]] - 1) + random.randint(0, 1))
+        return lambda x: torch.ops.aten._fft_c2r(x, axes, 0, size)
+    chosen = random.random() < 0.5
+    operator = torch.ops.aten._fft_c2c if kind == "complex" else torch.ops.aten._fft_r2c
+    return lambda x: operator(x, axes, 0, chosen)
+
+
+@pytest.mark.parametrize("kind", ["complex", "of real", "to real"])
+def test_fourier_transforms_lie_as_the_real_ones(kind):
+    random.seed(0)
+    mode = FakeMode()
+    for _ in range(300):
+        x = _laid_out(torch.float32 if kind == "of real" else torch.complex64)
+        transform = _transform(kind, x)
+        real = transform(x)
+        with mode:
+            fake = transform(mode.from_tensor(x))
+        assert (fake.dtype, fake.shape) == (real.dtype, real.shape)
+        assert steps(fake) == steps(real), (x.shape, x.stride())
+
+
+def test_fourier_transforms_of_wrong_types_are_refused():
+    mode = FakeMode()
+    for operator, dtype, rest in (
+        (torch.ops.aten._fft_c2c, torch.float32, True),
+        (torch.ops.aten._fft_r2c, torch.complex64, True),
+        (torch.ops.aten._fft_c2r, torch.float32, 4),
+    ):
+        with mode, pytest.raises(RuntimeError):
+            operator(torch.empty(3, dtype=dtype), [0], 0, rest)

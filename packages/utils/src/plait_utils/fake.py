@@ -279,7 +279,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         own = OWN_KERNELS.get(func)
         if own is not None and not _is_known(func, flat):
             with self:
-                return own(*args, **kwargs)
+                made = own(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
         if self._is_plain(func, flat):
             return self._run_plain(func, types, args, kwargs, flat, bare=bare)
         return super().dispatch(func, types, args, kwargs)
@@ -298,7 +300,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         own = OWN_KERNELS.get(func)
         if own is not None and not _is_known(func, flat):
             with self:
-                return own(*args, **kwargs)
+                made = own(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
         registered = registered_fake(self, func, flat)
         if registered is not None:
             return registered(*args, **kwargs)

@@ -13,6 +13,7 @@ import torch._refs
 from torch._ops import OpOverload
 
 from plait_utils.fake_strides import KERNELS
+from plait_utils.fake_transforms import KERNELS as TRANSFORMS
 
 _ALIGNMENT = 16
 """Bytes to which `_grouped_mm` wants rows aligned."""
@@ -103,6 +104,7 @@ def _table() -> dict[OpOverload, Callable[..., Any]]:
         "aten._is_all_true.default": functools.partial(_of_bools, torch.all),
         "aten._is_any_true.default": functools.partial(_of_bools, torch.any),
         **KERNELS,
+        **TRANSFORMS,
     }
     return _found(named)
 
@@ -123,7 +125,8 @@ OF_THE_SAME_SHAPE = _found(
 takes no symbolic sizes."""
 
 OWN_KERNELS = _table()
-"""What runs for an operator on fake tensors, under the mode."""
+"""What runs for an operator on fake tensors, under the mode; where it gives `NotImplemented`, what
+torch has for it does."""
 
 
 def add_fake_kernel(func: OpOverload, kernel: Callable[..., Any]) -> None:
