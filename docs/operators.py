@@ -88,7 +88,8 @@ def overloads() -> Iterator[OpOverload]:
 
 def kinds() -> dict[OpOverload, str]:
     """How each overload compiles."""
-    rules = {found(name.removeprefix("aten.")): kind for name, kind in coverage()}
+    own = [each for each in coverage() if each[0].startswith("aten.")]
+    rules = {found(name.removeprefix("aten.")): kind for name, kind in own}
     apart = {**composite_rules(), **default_decompositions()}
     return {op: kind(op, rules.get(op), op in apart) for op in overloads()}
 

@@ -26,6 +26,7 @@ PUBLIC_SUBMODULES = frozenset(
             "plait_scheduler.host",
             "plait_utils.wrappings",
             "plait_utils.checks",
+            "plait_utils.counters",
             "plait_utils.draws",
             "plait_utils.interrupts",
             "plait_utils.meeting",

@@ -24,6 +24,8 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 """The modes of `torch.compile`. On the CPU all of them mean the same to plait."""
 NUMERICS = ("default", "strict")
 """How results may differ from eager's: by rounding, or not at all."""
+RANDOM = ("eager", "counter")
+"""Which random numbers a compiled program draws."""
 BACKENDS = ("plait", "python", "triton", "eager", "noop", "aten", "checking", "printing", "dumping")
 _NO_FUSION = tuple(
     (name, False)
@@ -89,6 +91,12 @@ class CompileOptions(Settings):
         "allow graph rewrites that change rounding, such as recognizing attention",
         env="PLAIT_NUMERIC_REWRITES",
     )
+    random: str = setting(
+        "eager",
+        '"eager": the random numbers that eager draws, by its operators; "counter": those of a '
+        "counter-based generator, which loops compute; its keys come from torch's generators",
+        env="PLAIT_RANDOM",
+    )
     memory_budget: float | None = setting(
         None,
         "what training saves between forward and backward: from 0, as little as can be, to 1, all "
@@ -113,9 +121,17 @@ class CompileOptions(Settings):
 
     def decompositions(self) -> dict[OpOverload, Callable[..., object]] | None:
         """What operators are taken apart into; None for the defaults."""
-        from plait_fx_passes import moving_decompositions
+        from plait_fx_passes import (
+            counter_decompositions,
+            default_decompositions,
+            moving_decompositions,
+        )
 
-        return moving_decompositions() if self.is_strict else None
+        if self.is_strict:
+            return moving_decompositions()
+        if self.random == "counter":
+            return default_decompositions() | counter_decompositions()
+        return None
 
     def lowering_options(self) -> LoweringOptions:
         """The options of lowering."""
@@ -253,6 +269,14 @@ def parse_options(options: object) -> CompileOptions:
         )
     if parsed.numerics not in NUMERICS:
         raise unknown_name("numerics", parsed.numerics, NUMERICS)
+    if parsed.random not in RANDOM:
+        raise unknown_name("random", parsed.random, RANDOM)
+    if parsed.random == "counter" and (parsed.is_strict or parsed.verify):
+        other = "numerics='strict'" if parsed.is_strict else "the option 'verify'"
+        raise OptionError(
+            f"{other} and the option random='counter' contradict each other",
+            hint="Its random numbers are others than eager's.",
+        )
     if parsed.is_strict and parsed.numeric_rewrites:
         raise OptionError(
             "numerics='strict' and the option 'numeric_rewrites' contradict each other",

@@ -26,6 +26,7 @@ from plait_fx_passes.aten_graph import (
 from plait_fx_passes.decompose import decompose
 from plait_fx_passes.decompositions import (
     core_decompositions,
+    counter_decompositions,
     default_decompositions,
     moving_decompositions,
 )
@@ -155,6 +156,7 @@ __all__ = [
     "bind_inputs",
     "consumed_by",
     "core_decompositions",
+    "counter_decompositions",
     "decompose",
     "default_decompositions",
     "differentiates",

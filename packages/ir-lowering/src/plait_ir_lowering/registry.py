@@ -48,12 +48,14 @@ def lowers(*names: str, kind: str = "loops", looks_ahead: bool = False) -> Calla
 
 
 def find_overload(name: str) -> OpOverload:
-    """The overload `torch.ops.aten.<name>`. Raises ValueError if there is none."""
-    packet_name, _, overload = name.partition(".")
-    packet = getattr(torch.ops.aten, packet_name, None)
+    """The overload `torch.ops.aten.<name>`, or of another namespace where the name says so
+    (`space::name`). Raises ValueError if there is none."""
+    space, _, own = name.rpartition("::")
+    packet_name, _, overload = own.partition(".")
+    packet = getattr(getattr(torch.ops, space or "aten"), packet_name, None)
     found = None if packet is None else getattr(packet, overload or "default", None)
     if not isinstance(found, OpOverload):
-        raise ValueError(f"torch has no operator aten.{name}")
+        raise ValueError(f"torch has no operator {space or 'aten'}.{own}")
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from plait_cpp_codegen.kernels.plan import is_number
 from plait_cpp_codegen.kernels.types import MEMORY, REGISTER
-from plait_ir_lowering import Const, DType, Scalar, Value
+from plait_ir_lowering import Const, DType, Op, Scalar, Value
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
@@ -62,10 +62,20 @@ def operation(
         return f"as_mask<L>({args[1]} {COMPARISONS[name]} {args[0]})"  # true is -1
     if name in COMPARISONS:
         return f"as_mask<L>({args[0]} {COMPARISONS[name]} {args[1]})"
+    if name == "mul" and source is DType.i64 and all(map(_is_word, values)):
+        return f"product_of_words<L>({args[0]}, {args[1]})"
     infix = _INFIX.get(name) or _BITS.get(name) or _LOGICAL.get(name)
     if infix is not None:
         return f"{args[0]} {infix} {args[1]}"
     return _function(name, args, REGISTER[source], source)
+
+
+def _is_word(value: Value) -> bool:
+    """Whether an integer of 64 bits is at least 0 and has no more than 32."""
+    if isinstance(value, Const):
+        return 0 <= value.value < 1 << 32
+    masked = isinstance(value, Op) and value.name == "bitwise_and"
+    return masked and any(isinstance(each, Const) and _is_word(each) for each in value.operands)
 
 
 def _function(name: str, args: list[str], register: str, source: DType) -> str:

@@ -318,6 +318,23 @@ template <int L, class C> INLINE mask<L> as_mask(C c) {
   if constexpr (sizeof(C) == 4 * L) return (mask<L>)c;
   else return __builtin_convertvector(c, mask<L>);
 }
+// Products of integers of 64 bits that have 32: machines have no instruction for all 64, or a slow one.
+template <int L> INLINE vec<int64_t, L> product_of_words(vec<int64_t, L> a, vec<int64_t, L> b) {
+#if defined(__AVX512F__)
+  constexpr int own = 8;
+  if constexpr (L == own) return (vec<int64_t, L>)__builtin_ia32_pmuludq512_mask((vec<int, 16>)a, (vec<int, 16>)b, vec<long long, 8>{}, -1);
+#elif defined(__AVX2__)
+  constexpr int own = 4;
+  if constexpr (L == own) return (vec<int64_t, L>)__builtin_ia32_pmuludq256((vec<int, 8>)a, (vec<int, 8>)b);
+#else
+  constexpr int own = 1;
+#endif
+  if constexpr (L > own && own > 1) {
+    vec<int64_t, L / 2> x[2], y[2]; memcpy(x, &a, sizeof x); memcpy(y, &b, sizeof y);
+    x[0] = product_of_words<L / 2>(x[0], y[0]); x[1] = product_of_words<L / 2>(x[1], y[1]);
+    memcpy(&a, x, sizeof a); return a;
+  } else return a * b;
+}
 template <int L, class M> INLINE auto load(const M* p) { return Memory<M, L>::load(p); }
 template <int L, class M, class V> INLINE void store(M* p, V x) { Memory<M, L>::store(p, x); }
 template <int L, class M> INLINE auto load_uniform(const M* p) {

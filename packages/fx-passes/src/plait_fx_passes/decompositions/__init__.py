@@ -26,6 +26,7 @@ from plait_fx_passes.decompositions import (
     pad_backwards,
     pooling,
     products,
+    random_numbers,
     selecting,
     structure,
 )
@@ -67,6 +68,12 @@ def moving_decompositions() -> dict[OpOverload, Rule]:
     return {**copies.TABLE, **structure.TABLE}
 
 
+def counter_decompositions() -> dict[OpOverload, Rule]:
+    """Random operators by a counter-based generator, which loops compute: other numbers than those
+    of eager."""
+    return dict(random_numbers.TABLE)
+
+
 def core_decompositions() -> dict[OpOverload, Rule]:
     """torch's own decompositions to its core operator set, as an à-la-carte table."""
     # Not torch._decomp.core_aten_decompositions, which imports torch.export.
@@ -82,6 +89,7 @@ def core_decompositions() -> dict[OpOverload, Rule]:
 __all__ = [
     "DuplicateDecompositionError",
     "core_decompositions",
+    "counter_decompositions",
     "default_decompositions",
     "moving_decompositions",
 ]

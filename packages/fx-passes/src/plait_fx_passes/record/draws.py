@@ -17,20 +17,30 @@ from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.op_info import op_info
 
 _Key: TypeAlias = "tuple[object, ...]"
+Call: TypeAlias = "tuple[OpOverload, tuple[object, ...], Mapping[str, object]]"
+"""An operator and its arguments, of which tensors are nodes."""
 
 
 class Draws:
     """The random operators of a recording, by what they compute."""
 
     def __init__(self) -> None:
-        self._noted: list[fx.Node] = []
+        self._noted: list[tuple[fx.Node, Call]] = []
         self._drawn: dict[_Key, list[fx.Node]] = {}
         self._numbers: dict[fx.Node, int] = {}
         self._interned: dict[_Key, int] = {}
 
-    def note(self, node: fx.Node) -> None:
-        """A random operator of the forward was recorded."""
-        self._noted.append(node)  # what it computes is asked only where something is run again
+    def note(
+        self,
+        node: fx.Node,
+        func: OpOverload,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> None:
+        """A random operator of the forward was recorded, for a call: its own, or one that was taken
+        apart into it and others."""
+        # What it computes is asked only where something is run again.
+        self._noted.append((node, (func, args, kwargs)))
 
     def first(
         self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]
@@ -41,8 +51,8 @@ class Draws:
             AtenTraceError: there is none, or it could be one of several.
         """
         while self._noted:
-            node = self._noted.pop(0)
-            key = self._key(node.target, node.args, node.kwargs)
+            node, call = self._noted.pop(0)
+            key = self._key(*call)
             self._drawn.setdefault(key, []).append(node)
         found = self._drawn.get(self._key(func, args, kwargs), [])
         if len(found) != 1:

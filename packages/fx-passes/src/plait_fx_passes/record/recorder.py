@@ -27,7 +27,7 @@ from plait_fx_passes.op_info import OpInfo, OpKind, op_info, run_composite
 from plait_fx_passes.open_sizes import OpenGraph
 from plait_fx_passes.record.aliases import Alias, Lineage, Storage, new_base, read, with_layout
 from plait_fx_passes.record.checks import ask_to_check
-from plait_fx_passes.record.draws import Draws
+from plait_fx_passes.record.draws import Call, Draws
 from plait_fx_passes.record.fakes import fake_result
 from plait_fx_passes.record.kernels import ask_kernel
 from plait_fx_passes.record.known import known_answer
@@ -98,6 +98,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._composites = 0
         """Of how many operators the parts are being recorded, one inside of the other."""
         self._draws = Draws()
+        self._drawn_for: Call | None = None
         self._rules = rules
         self._decompositions = decompositions
         self._aliases: dict[int, tuple[torch.Tensor, Alias]] = {}
@@ -273,7 +274,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 return result
         decomposition = self._decompositions.get(func)
         if decomposition is not None:
-            with self:
+            with self, self._drawing(func, args, kwargs):
                 result = decomposition(*args, **kwargs)
             if result is not NotImplemented:
                 return self._conformed(func, args, kwargs, result)
@@ -289,6 +290,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if info.kind is OpKind.METADATA:
             return change_metadata(self, func, args, kwargs)
         return mutate(self, func, info, args, kwargs)
+
+    @contextmanager
+    def _drawing(
+        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Iterator[None]:
+        """What is drawn inside the block is drawn for this call, if its operator is random."""
+        if not op_info(func).random:
+            yield
+            return
+        outer = self._drawn_for
+        nodes, node_kwargs = self._operands(args)[1], self._keywords(kwargs)[1]
+        self._drawn_for = outer or (func, nodes, node_kwargs)
+        try:
+            yield
+        finally:
+            self._drawn_for = outer
 
     def _composite(
         self, func: OpOverload, info: OpInfo, args: tuple[object, ...], kwargs: dict[str, object]
@@ -327,10 +344,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         value = fake_result(self.fake_mode, func, fakes, fake_kwargs)
         if not op_info(func).random:
             return self._register(func, nodes, node_kwargs, value)
+        call = self._drawn_for or (func, nodes, node_kwargs)
         if self._in_backward or _running_pass() != self._outer_pass:
-            return self._drawn_again(func, nodes, node_kwargs, value)
+            return self._drawn_again(*call, value)
         drawn = self._register(func, nodes, node_kwargs, value)
-        self._draws.note(next(iter(reversed(self.graph.nodes))))
+        self._draws.note(next(iter(reversed(self.graph.nodes))), *call)
         return drawn
 
     def _drawn_again(

@@ -18,6 +18,7 @@ from plait_fx_passes.layouts import traced_numel, traced_size
 from plait_fx_passes.op_info import op_info
 from plait_fx_passes.record.numbers import is_number
 from plait_utils import dataclass
+from plait_utils.counters import OPERATORS
 
 
 class Kind(enum.Enum):
@@ -80,6 +81,9 @@ _ELEMENTWISE = {
 }
 """Operations for each element of the result; of other elementwise operators one."""
 
+_COUNTED_OPERATIONS = 40
+"""For each number of a counter-based generator."""
+
 _WHOLE_OPERATIONS = 64
 """For each element that a kernel about which nothing is known reads or writes."""
 
@@ -107,6 +111,8 @@ def recompute_cost(node: fx.Node) -> Cost:
     if node.target is operator.getitem or is_number(node.meta["val"]):
         return Cost(Kind.FREE, 0)
     target = node.target
+    if target in OPERATORS:
+        return Cost(Kind.CHEAP, _COUNTED_OPERATIONS * _written(node))
     if not isinstance(target, OpOverload) or target.namespace not in ("aten", "prims"):
         return Cost(Kind.FOREIGN, 0)
     if op_info(target).random:
