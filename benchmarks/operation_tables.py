@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks.measure import SYSTEMS, compiled_by
-from benchmarks.operations import GROUPS, SIZES, Arguments, Row
+from benchmarks.operations import GROUPS, SIZES, Arguments, Row, reason
 from benchmarks.runner import machine
 
 _BATCH_MICROSECONDS = 200.0
@@ -137,10 +137,22 @@ def markdown(results: Mapping[str, Any]) -> str:
         for name, sizes in rows.items():
             cells = [cell for size in shown for cell in _cells(sizes.get(size))]
             lines.append(f"| {name} | {' | '.join(cells)} |")
-        known = [f"- {row.name}: {row.slower}." for row in GROUPS[group] if row.slower]
-        lines += ["", "Known to be slower:", "", *known] if known else []
+        told = _reasons(group, rows)
+        lines += ["", f"Below {_SLOW}, and why:", "", *told] if told else []
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def _reasons(group: str, rows: Mapping[str, Any]) -> list[str]:
+    """A line for each reason, with the rows that it is one of."""
+    found: dict[str, list[str]] = {}
+    for row in GROUPS[group]:
+        for size, timed in rows.get(row.name, {}).items():
+            over = speed(timed)
+            if over is not None and over < _SLOW:
+                why = reason(group, row, size) or "no reason is known"
+                found.setdefault(why, []).append(f"{row.name} ({size} {over:.2f})")
+    return [f"- {', '.join(names)}: {why}." for why, names in found.items()]
 
 
 def _cells(timed: Mapping[str, Any] | None) -> list[str]:
