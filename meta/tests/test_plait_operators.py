@@ -30,7 +30,11 @@ def test_operators_are_loops_and_give_what_eager_gives(name, dtype):
     assert (verdict.outcome, verdict.detail) == (Outcome.LOOPS, "")
 
 
-IN_THREE_SIZES = ["std_mean", "cat", "softmax", "nn.functional.max_unpool2d", "index_add"]
+IN_THREE_SIZES = [
+    *("std_mean", "cat", "softmax", "nn.functional.max_unpool2d", "index_add"),
+    *("permute_copy", "sgn"),
+]
+CALLED_IN_THREE_SIZES = ["geqrf", "histogram", "hash_tensor", "linalg.solve_triangular"]
 
 
 @pytest.mark.parametrize("name", IN_THREE_SIZES)
@@ -40,9 +44,17 @@ def test_operators_in_three_sizes_are_one_program(name):
     assert (verdict.outcome, verdict.detail) == (Outcome.LOOPS, "")
 
 
+@pytest.mark.parametrize("name", CALLED_IN_THREE_SIZES)
+def test_operators_without_loops_are_one_program_too(name):
+    verdict = sizes.check(next(samples.operators(name)), torch.float32, 2)
+    assert verdict.outcome is Outcome.EXTERNAL, verdict.detail
+
+
 TRAINED_IN_THREE_SIZES = [
     *("logit", "cumsum", "gather", "linalg.vector_norm", "matmul", "std", "tril"),
     *("trace", "fft.fft", "masked.prod", "diagonal_scatter", "nn.functional.embedding"),
+    *("linalg.qr", "linalg.cond", "sgn", "prod", "nn.functional.softshrink"),
+    *("nn.functional.interpolate", "nn.functional.conv1d", "nn.functional.multi_margin_loss"),
     *("nn.functional.glu", "nn.functional.max_pool2d", "nn.functional.channel_shuffle"),
 ]
 

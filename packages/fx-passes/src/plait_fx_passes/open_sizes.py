@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
 from plait_fx_passes.aten_graph import AtenGraph
@@ -122,7 +123,20 @@ def _dimensions(values: Sequence[object]) -> dict[Any, tuple[int, int]]:
 
 def _expression(size: torch.SymInt) -> Any:
     """What a size was recorded as, whatever its environment has learned of its symbols since."""
-    return size.node._expr
+    expression = size.node._expr
+    fixed = getattr(size.node.shape_env, "fixed", None)
+    return expression.xreplace(fixed) if fixed else expression
+
+
+def fix_sizes(mode: FakeTensorMode) -> None:
+    """Take those sizes for numbers of which the recording says so, and that no tensor tells.
+
+    That they are is a condition of all that is recorded.
+    """
+    environment: Any = mode.shape_env
+    if environment is not None and environment.replacements:
+        found = {symbol: environment.replace(symbol) for symbol in environment.replacements}
+        environment.fixed = {symbol: n for symbol, n in found.items() if n.is_Integer}
 
 
 def missing_sizes(graph: fx.Graph, told: int, inputs: Sequence[fx.Node]) -> list[tuple[int, int]]:

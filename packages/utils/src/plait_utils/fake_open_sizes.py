@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch._prims_common import corresponding_complex_dtype
+from torch._prims_common import corresponding_complex_dtype, suggest_memory_format
+
+from plait_utils.fake_open_linalg import LINALG_KERNELS
 
 aten = torch.ops.aten
 
@@ -35,6 +37,43 @@ def narrow_copy(x: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 def expand_copy(x: Tensor, size: Sequence[int], *, implicit: bool = False) -> Tensor:
     return x.new_empty(x.expand(size).shape)
+
+
+def permute_copy(x: Tensor, dims: Sequence[int]) -> Tensor:
+    return x.new_empty(x.permute(list(dims)).shape)
+
+
+def hash_tensor(x: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Any:
+    """A reduction: over all dimensions where none is named."""
+    axes = {axis % x.dim() for axis in dim} or set(range(x.dim()))
+    sizes = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+    if not keepdim:
+        sizes = [size for axis, size in enumerate(sizes) if axis not in axes]
+    return x.new_empty(sizes, dtype=torch.uint64)
+
+
+def shrunk_gradient(gradient: Tensor, x: Tensor, lambd: float) -> Tensor:
+    return torch.mul(gradient, x)
+
+
+def gradient_of_second(gradient: Tensor, x: Tensor, *rest: object) -> Tensor:
+    """Row-major, of the shape of what was given to the forward."""
+    return x.new_empty(x.shape)
+
+
+def resized_gradient(
+    gradient: Tensor, output_size: Sequence[int], input_size: Sequence[int], *rest: object
+) -> Tensor:
+    """Row-major, of the shape of an image before it was resized."""
+    return gradient.new_empty(input_size)
+
+
+def bilinear_gradient(
+    gradient: Tensor, output_size: Sequence[int], input_size: Sequence[int], *rest: object
+) -> Tensor:
+    """The same, with channels last where the gradient after that has them."""
+    order = suggest_memory_format(gradient)
+    return gradient.new_empty(input_size).to(memory_format=order)
 
 
 def trilinear(
@@ -64,6 +103,21 @@ def pinv(
 
 
 OPEN_KERNELS: dict[OpOverload, Callable[..., Any]] = {
+    **LINALG_KERNELS,
+    **{
+        getattr(aten, f"{kind}_backward").default: resized_gradient
+        for kind in (
+            *("upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_linear1d"),
+            *("upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_trilinear3d"),
+            "upsample_bicubic2d",
+        )
+    },
+    aten.upsample_bilinear2d_backward.default: bilinear_gradient,
+    aten.permute_copy.default: permute_copy,
+    aten.hash_tensor.default: hash_tensor,
+    aten.softshrink_backward.default: shrunk_gradient,
+    aten.multi_margin_loss_backward.default: gradient_of_second,
+    aten.multilabel_margin_loss_backward.default: gradient_of_second,
     aten.complex.default: complex_of,
     aten.polar.default: complex_of,
     aten.unfold_copy.default: unfold_copy,

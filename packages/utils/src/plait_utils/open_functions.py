@@ -74,11 +74,17 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> An
     return input.expand(sizes[0]).gather(axis, indices.expand(sizes[1]))
 
 
+def sgn(input: Tensor) -> Any:
+    """`torch.sgn`, which for real numbers is `sign`: its gradient asks for sizes as numbers."""
+    return NotImplemented if input.is_complex() else torch.sign(input)
+
+
 _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     int: torch.sym_int,
     float: torch.sym_float,
     torch.nn.functional.interpolate: interpolate,
     torch.nn.functional.bilinear: bilinear,
+    torch.sgn: sgn,
     torch.kron: kron,
     torch.gradient: gradient,
     torch.linalg.multi_dot: multi_dot,
@@ -87,6 +93,7 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
 }
 
 _METHODS: Mapping[Any, Callable[..., Any]] = {
+    "sgn": sgn,
     "kron": kron,
     "masked_scatter": masked_scatter,
     "take_along_dim": take_along_dim,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch._guards
@@ -81,6 +81,9 @@ def _environment_class() -> type[ShapeEnv]:
 
     class Environment(ShapeEnv):
         """It asks no Python frames where guards come from: the trace knows the user's line."""
+
+        fixed: Mapping[Any, Any] = types.MappingProxyType({})
+        """Symbols that are numbers, for whoever records with the environment to say."""
 
         def _get_stack_summary(
             self, is_debug: bool = False, framework_loc: str | None = None

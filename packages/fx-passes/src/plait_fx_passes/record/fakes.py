@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_impls import op_implementations_checks
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from plait_fx_passes.layouts import span
+from plait_fx_passes.layouts import has_static_sizes, span
 from plait_fx_passes.record.kernels import ask_kernel
 from plait_fx_passes.record.numbers import is_number
 
@@ -104,9 +104,18 @@ def fake_of(mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
                 tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"
             )
         else:
-            flat = torch.empty(span(tensor)[1], dtype=tensor.dtype, device="meta")
+            flat = torch.empty(_end(tensor), dtype=tensor.dtype, device="meta")
             meta = flat.as_strided(tensor.shape, tensor.stride(), offset)
     return FakeTensor(mode, meta, device)
+
+
+def _end(tensor: torch.Tensor) -> int | torch.SymInt:
+    """How many elements of its storage a tensor and what lies before it take."""
+    start = tensor.storage_offset()
+    if type(start) is int and has_static_sizes(tensor):
+        return span(tensor)[1]
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return start + 1 + sum((size - 1) * stride for size, stride in steps)
 
 
 def permuted(mode: FakeTensorMode, base: FakeTensor, order: Sequence[int]) -> FakeTensor:

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_flatten
 from plait_fx_passes.aten_graph import AtenGraph, Mutation, SyntheticBase
 from plait_fx_passes.decompositions import default_decompositions
 from plait_fx_passes.errors import AtenTraceError, NoGradientsError
+from plait_fx_passes.open_sizes import fix_sizes
 from plait_fx_passes.record.fakes import fake_of
 from plait_fx_passes.record.inputs import InputTable, SharedStorageWritten, Sharing, attribute_names
 from plait_fx_passes.record.interpreter import Interpreter, add_arguments, fake_mode_of, plain
@@ -235,6 +236,7 @@ def _record(
         separate(recorder, nodes, () if tangents else results.mutations)
     recorder.graph.output(cast(Argument, tuple(nodes)))
     _forget_history(recorder)
+    fix_sizes(mode)
     is_flat = type(returned) is tuple and len(flat) == len(returned)
     program = AtenGraph(
         graph=recorder.graph,
