@@ -193,6 +193,56 @@ def test_windows_as_columns(seed):
     _loops(lambda x: x.unfold(-1, 3, 2).unfold(0, 2, 1) * 2, image)
 
 
+COVERED = [
+    ((12, 9), (8, 6)),
+    ((8, 8), (4, 4)),
+    ((5, 6), (10, 7)),
+    ((4, 6), (4, 8)),
+    ((2, 4), (3, 8)),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), COVERED)
+def test_means_of_what_is_covered(before, after):
+    torch.manual_seed(0)
+    for dtype in (torch.float32, torch.float64):
+        image = torch.randn(2, 3, *before, dtype=dtype)
+        image[0, 0, 0, 0], image[1, 1, -1, -1] = math.inf, math.nan
+        for x in (image, image.to(memory_format=torch.channels_last)):
+            for mode in ("bilinear", "bicubic"):
+                graph = check(lambda x, m=mode: F.interpolate(x, after, mode=m, antialias=True), x)
+                smaller = any(a < b for a, b in zip(after, before, strict=True))
+                assert bool(external_ops(graph)) == (mode == "bicubic" and smaller)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_means_in_many_geometries(seed):
+    random.seed(seed), torch.manual_seed(seed)
+    image = _image(2, torch.float32 if seed % 2 else torch.float64)
+    for mode in ("bilinear", "bicubic"):
+        size = [random.randint(1, 9) for _ in "hw"]
+        options = {"mode": mode, "align_corners": seed % 4 < 2, "antialias": True}
+        check(lambda x: F.interpolate(x, size, **options), image, tolerance=1e-5)
+
+
+def test_means_by_scales():
+    image = torch.randn(2, 3, 10, 12, dtype=torch.float64)
+    for mode, scales in (("bilinear", (0.5, 2)), ("bicubic", (2, 4)), ("bilinear", (1, 1.6))):
+        graph = check(
+            lambda x, m=mode, s=scales: F.interpolate(x, scale_factor=s, mode=m, antialias=True),
+            image,
+        )
+        assert not external_ops(graph)
+
+
+def test_means_of_many_and_of_bytes_stay_external():
+    image = torch.randn(2, 3, 40, 40)
+    for x in (image, (image * 50).abs().to(torch.uint8)):
+        size = (5, 5) if x is image else (20, 20)
+        graph = check(lambda x, s=size: F.interpolate(x, s, mode="bilinear", antialias=True), x)
+        assert external_ops(graph)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_sums_of_windows(seed):
     random.seed(seed), torch.manual_seed(seed)

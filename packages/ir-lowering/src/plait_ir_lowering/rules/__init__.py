@@ -2,6 +2,7 @@
 
 from plait_ir_lowering.rules import (
     airy,
+    antialiasing,
     arranging,
     averages,
     bessel,
@@ -43,6 +44,7 @@ from plait_ir_lowering.rules import (
 
 __all__ = [
     "airy",
+    "antialiasing",
     "arranging",
     "averages",
     "bessel",
