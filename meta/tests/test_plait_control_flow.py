@@ -270,20 +270,28 @@ def test_bodies_run_in_the_modes_of_their_place():
 @pytest.mark.parametrize("gradients", [False, True])
 def test_random_numbers_are_those_of_eager(gradients):
     def function(x):
-        y = torch.cond(x.sum() > 0, torch.rand_like, lambda x: x * 2, (x,))
-        return y + x * scan(lambda c, row: (c + torch.rand(4), c * row), x[0] * 1, x)[1]
+        y = torch.cond(x.sum() > 0, lambda: torch.rand_like(x) * x, lambda: x * 2)
+        y = y + x * scan(lambda c, row: (c + torch.rand(4), c * row), x[0] * 1, x)[1]
+        (y,) = while_loop(
+            lambda y: y.abs().sum() < 90, lambda y: (y * 2 * torch.rand(4) + y,), (y,)
+        )
+        return map_rows(lambda row: torch.dropout(row, 0.5, True), y) * torch.rand(4)
 
     def meant(x):
-        y = torch.rand_like(x) if x.sum() > 0 else x * 2
+        y = torch.rand_like(x) * x if x.sum() > 0 else x * 2
         carry, rows = x[0], []
         for row in x:
             rows.append(carry * row)
             carry = carry + torch.rand(4)
-        return y + x * torch.stack(rows)
+        y = y + x * torch.stack(rows)
+        while y.abs().sum() < 90:
+            y = y * 2 * torch.rand(4) + y
+        return torch.stack([torch.dropout(row, 0.5, True) for row in y]) * torch.rand(4)
 
-    compiled = plait.compile(function)
+    compiled = plait.compile(function, fullgraph=True)
     for sign in (1, -1):
-        x = torch.linspace(0.1, 2, 16).view(4, 4).mul(sign).requires_grad_(gradients)
+        x = torch.linspace(0.1, 2, 16, dtype=torch.float64).view(4, 4).mul(sign)
+        x.requires_grad_(gradients)
         found = []
         for each in (compiled, meant):
             torch.manual_seed(3)
@@ -291,7 +299,9 @@ def test_random_numbers_are_those_of_eager(gradients):
             after = torch.rand(())
             found.append([result, after])
             if gradients:
-                found[-1] += torch.autograd.grad(result.square().sum(), x)
+                (first,) = torch.autograd.grad(result.square().sum(), x, create_graph=True)
+                found[-1] += [first, *torch.autograd.grad(first.square().sum(), x)]
+                found[-1].append(torch.rand(()))
         torch.testing.assert_close(*found)
 
 
@@ -306,3 +316,39 @@ def test_torchs_compiler_is_not_imported():
         assert "torch._dynamo" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_whole_training_step_is_one_graph():
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss(x):
+        y = torch.cond(x.sum() > 0, lambda: model(x).tanh(), lambda: model(x.sin()))
+        return scan(lambda c, row: (c * 0.5 + row, c * row), y[0] * 1, y)[1].square().sum()
+
+    def step(x):
+        optimizer.zero_grad()
+        found = loss(x)
+        found.backward()
+        optimizer.step()
+        return found.detach()
+
+    def meant(x):
+        y = model(x).tanh() if x.sum() > 0 else model(x.sin())
+        carry, rows = y[0], []
+        for row in y:
+            rows.append(carry * row)
+            carry = carry * 0.5 + row
+        return torch.stack(rows).square().sum()
+
+    compiled = plait.compile(step)
+    for sign in (1, -1, 1):
+        x = torch.linspace(-0.5, 1, 12).view(3, 4) * sign
+        model.zero_grad()
+        wanted = meant(x)
+        gradients = torch.autograd.grad(wanted, [*model.parameters()])
+        before = [each.detach().clone() for each in model.parameters()]
+        torch.testing.assert_close(compiled(x), wanted.detach())
+        for now, was, gradient in zip(model.parameters(), before, gradients, strict=True):
+            torch.testing.assert_close(now.detach(), was - 0.1 * gradient)
+    assert not plait.report(compiled).breaks

@@ -14,7 +14,6 @@ from plait_bytecode_tracer.control.capture import (
     RefusedError,
     capture,
     items_of,
-    needs_gradients,
     only_tensors_in,
     tensors_in,
 )
@@ -77,7 +76,6 @@ def cond(
         _require_alike(one.fake, other.fake, "branches whose results differ in")
         if one.fake.stride() != other.fake.stride():
             raise RefusedError("branches whose results differ in their strides")
-    _refuse_drawn_gradients(frame.state, fakes, captured)
     kinds = ["Tensor"] * (1 + len(given)) + captured.kinds()
     operation = Cond(captured.bodies, kinds, captured.autocast, draws=captured.draws)
     return first.rebuilt(_emit(frame, operation, [asked, *given], captured))
@@ -95,7 +93,6 @@ def while_loop(frame: Frame, test: Variable, step: Variable, carried: Variable) 
     if asked.result.fake.dim() != 0 or asked.result.fake.dtype is not torch.bool:
         raise RefusedError("a loop whose condition is no scalar tensor of a truth value")
     _require_handed_on(fakes, only_tensors_in([handed.result]))
-    _refuse_drawn_gradients(frame.state, fakes, captured)
     kinds = ["Tensor"] * len(given) + captured.kinds()
     first, second = captured.bodies
     loop = WhileLoop(first, second, kinds, captured.autocast, draws=captured.draws)
@@ -121,7 +118,6 @@ def scan(
         raise RefusedError("a scan whose function does not return two things")
     handed = only_tensors_in(parts[:1])
     _require_handed_on([each.fake for each in carried], handed)
-    _refuse_drawn_gradients(frame.state, fakes, captured)
     kinds = ["Tensor"] * len(fakes) + captured.kinds()
     operation = Scan(
         *(captured.bodies[0], kinds, captured.autocast, len(carried), len(rows)),
@@ -137,7 +133,6 @@ def map_rows(
     rows, same = map(only_tensors_in, (xs, others))
     fakes = [_row(frame.state, each.fake) for each in rows] + [each.fake for each in same]
     captured = capture(frame, [function], [*xs, *others], fakes)
-    _refuse_drawn_gradients(frame.state, fakes, captured)
     (traced,) = captured.results
     kinds = ["Tensor"] * len(fakes) + captured.kinds()
     operation = Scan(
@@ -163,13 +158,6 @@ def _require_alike(one: torch.Tensor, other: torch.Tensor, text: str) -> None:
     for name in ("shape", "dtype", "device"):
         if getattr(one, name) != getattr(other, name):
             raise RefusedError(f"{text} {name}")
-
-
-def _refuse_drawn_gradients(
-    state: TraceState, fakes: Sequence[torch.Tensor], captured: Captured
-) -> None:
-    if captured.draws and needs_gradients(state, fakes, captured):
-        raise TraceBreakError("GB0002", "gradients of a branch or a loop that draws random numbers")
 
 
 def _emit(

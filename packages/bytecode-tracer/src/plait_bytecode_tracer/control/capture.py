@@ -13,13 +13,14 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.control.bodies import Body, is_differentiable
+from plait_bytecode_tracer.control.operators import Draws, operation_of
 from plait_bytecode_tracer.control.surroundings import Autocast
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError
 from plait_bytecode_tracer.failing import CHANGES, changes_unseen
 from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.objects.containers import describe, hold
-from plait_bytecode_tracer.rewinding import draws
+from plait_bytecode_tracer.rewinding import draws, is_of_the_cpu
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.scopes import Scope
 from plait_bytecode_tracer.values.constants import is_constant
@@ -71,7 +72,7 @@ class Captured:
     bodies: list[Body]
     free: list[fx.Node]
     autocast: Autocast
-    draws: bool
+    draws: Draws
     results: list[Traced]
 
     def kinds(self) -> list[str]:
@@ -181,14 +182,16 @@ def capture(
     with state.ambient.applied():
         autocast = Autocast.now()
     nodes = [node for body in bodies for node in body.module.graph.nodes]
-    return Captured(bodies, free, autocast, any(map(_draws, nodes)), traced)
+    drawing = [node for node in nodes if _draws(node)]
+    if not all(map(is_of_the_cpu, drawing)) and needs_gradients(state, [*fakes], free):
+        raise TraceBreakError("GB0002", "gradients of a branch or a loop that draws on a device")
+    draws_how = Draws.FRESH if drawing else Draws.NONE
+    return Captured(bodies, free, autocast, draws_how, traced)
 
 
 def _draws(node: fx.Node) -> bool:
-    from plait_bytecode_tracer.control.operators import operation_of
-
     operation = operation_of(node.target)
-    return draws(node) if operation is None else operation.draws
+    return draws(node) if operation is None else operation.draws is not Draws.NONE
 
 
 def _traced(
@@ -344,9 +347,11 @@ def _seen(state: TraceState, value: torch.Tensor) -> torch.Tensor:
         return value.detach()
 
 
-def needs_gradients(state: TraceState, fakes: Sequence[torch.Tensor], captured: Captured) -> bool:
+def needs_gradients(
+    state: TraceState, fakes: Sequence[torch.Tensor], free: Sequence[fx.Node]
+) -> bool:
     """Whether gradients may be asked of what an operator computes."""
-    values = [*fakes, *(node.meta["val"] for node in captured.free)]
+    values = [*fakes, *(node.meta["val"] for node in free)]
     return state.grad_enabled and any(
         each.requires_grad for each in values if is_differentiable(each)
     )

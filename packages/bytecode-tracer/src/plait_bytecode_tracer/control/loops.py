@@ -9,15 +9,17 @@ import torch
 
 from plait_bytecode_tracer.control.again import Again
 from plait_bytecode_tracer.control.bodies import Body, Compiling, is_differentiable
+from plait_bytecode_tracer.control.drawing import apart, draw_from, fake_state, state_now
 from plait_bytecode_tracer.control.gradients import StepGradient, returning_inputs, step_gradient
-from plait_bytecode_tracer.control.operators import Operation, Run, Wanted, as_tuple
+from plait_bytecode_tracer.control.operators import Draws, Operation, Run, Wanted, as_tuple
 from plait_bytecode_tracer.control.surroundings import Autocast
 
 
 class Scan(Operation):
     """A step for each row. Its operands are what the first step is handed, tensors of rows, and
     what is the same in all steps; its results are what the last step hands on, and the further
-    results of all steps, stacked.
+    results of all steps, stacked. Where states of the generator are given, each step draws from its
+    own: they are one tensor of rows more, behind the others.
 
     Args:
         step: takes what is carried, a row of each tensor and the rest.
@@ -39,7 +41,7 @@ class Scan(Operation):
         *,
         reverse: bool = False,
         keeps: bool = False,
-        draws: bool = False,
+        draws: Draws = Draws.NONE,
         compiling: Compiling | None = None,
     ) -> None:
         super().__init__([step], kinds, autocast, draws=draws, compiling=compiling)
@@ -47,27 +49,42 @@ class Scan(Operation):
         self.reverse, self.keeps = reverse, keeps
         self._keeping: Scan | None = None
         self._copying: Scan | None = None
+        self._first_same = carried + rows + (draws is Draws.AGAIN)
         self._steps: dict[Wanted, StepGradient] = {}
 
     @property
     def count(self) -> int:
-        return len(self.step.results) + (self.carried if self.keeps else 0)
+        states = self.draws is Draws.KEPT
+        return len(self.step.results) + (self.carried if self.keeps else 0) + states
 
     def compute(self, run: Run, *inputs: Any) -> Sequence[torch.Tensor]:
+        if self.draws is not Draws.AGAIN:
+            return self._computed(run, inputs, ())
+        with apart():
+            return self._computed(run, inputs, inputs[self.carried + self.rows].unbind(0))
+
+    def _computed(
+        self, run: Run, inputs: Sequence[Any], states: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
         first, last = self.carried, self.carried + self.rows
         carry: Sequence[torch.Tensor] = inputs[:first]
-        same = self.step.laid_out(inputs[last:], last)
+        same = self.step.laid_out(inputs[self._first_same :], last)
         tables = [self._rows(table, place) for place, table in enumerate(inputs[first:last], first)]
         length = len(tables[0])
         places = range(length - 1, -1, -1) if self.reverse else range(length)
         stacks: list[tuple[torch.Tensor, ...]] = []
         whole: list[torch.Tensor] = []
         kept = [each.new_empty((length, *each.shape)) for each in carry if self.keeps]
+        if self.draws is Draws.KEPT:
+            kept.append(state_now().new_empty((length, len(state_now()))))
         kept_rows = [each.unbind(0) for each in kept]
         for place in places:
             carry = self.step.laid_out(carry)
-            for table, each in zip(kept_rows, carry, strict=False):
+            handed = [*carry, state_now()] if self.draws is Draws.KEPT else carry
+            for table, each in zip(kept_rows, handed, strict=False):
                 table[place].copy_(each)
+            if states:
+                draw_from(states[place])
             found = run(self.step, *carry, *(table[place] for table in tables), *same)
             carry, results = found[:first], found[first:]
             if not whole:
@@ -93,61 +110,84 @@ class Scan(Operation):
         first, last = self.carried, self.carried + self.rows
         length = inputs[first].shape[0]
         row = [table.select(0, 0) for table in inputs[first:last]]
-        found = self.step.fake([*inputs[:first], *row, *inputs[last:]])
+        found = self.step.fake([*inputs[:first], *row, *inputs[self._first_same :]])
         stacked = [*found[first:], *(inputs[:first] if self.keeps else ())]
+        if self.draws is Draws.KEPT:
+            stacked.append(fake_state())
         return [*found[:first], *(each.new_empty((length, *each.shape)) for each in stacked)]
 
     def keeping(self) -> Operation:
-        if self.keeps or not self.carried:
+        if self.keeps or not (self.carried or self.draws is Draws.FRESH):
             return self
         if self._keeping is None:
-            self._keeping = Scan(
-                *(self.step, self.kinds, self.autocast, self.carried, self.rows),
-                reverse=self.reverse,
-                keeps=True,
-                compiling=self.compiling,
-            )
+            draws = Draws.KEPT if self.draws is Draws.FRESH else self.draws
+            self._keeping = self._like(self.step, draws, keeps=True)
         return self._keeping
+
+    def drawing(self, draws: Draws) -> Operation:
+        return self._like(self.step, draws, keeps=False)
+
+    def _like(self, step: Body, draws: Draws, *, keeps: bool) -> Scan:
+        """The same with another step, that draws in another way."""
+        kinds = [*self.kinds]
+        if draws is Draws.AGAIN and self.draws is not Draws.AGAIN:
+            kinds.insert(self.carried + self.rows, "Tensor")
+        return Scan(
+            *(step, kinds, self.autocast, self.carried, self.rows),
+            reverse=self.reverse,
+            keeps=keeps,
+            draws=draws,
+            compiling=self.compiling,
+        )
 
     def _with_copies(self) -> Scan:
         """The same, where the step itself returns what it was handed."""
         if self._copying is None:
-            self._copying = Scan(
-                *(returning_inputs(self.step, self.carried), self.kinds, self.autocast),
-                *(self.carried, self.rows),
-                reverse=self.reverse,
-                compiling=self.compiling,
-            )
+            step = returning_inputs(self.step, self.carried)
+            self._copying = self._like(step, self.draws, keeps=False)
         return self._copying
 
     def gradients(
         self, wanted: Wanted, inputs: Sequence[Any], kept: Sequence[Any], given: Sequence[Any]
     ) -> list[torch.Tensor | None]:
+        first, last = self.carried, self.carried + self.rows
+        if self.draws is Draws.FRESH:
+            again = self.variant(Draws.AGAIN)
+            wanted = (*wanted[:last], False, *wanted[last:])
+            inputs = [*inputs[:last], kept[-1], *inputs[last:]]
+            found = again.gradients(wanted, inputs, kept[:-1], given)
+            return [*found[:last], *found[last + 1 :]]
         if self.keeps:
-            kept = as_tuple(self.operator(*inputs))[-self.carried :]
+            kept = as_tuple(self.operator(*inputs))[-first:]
             return self._with_copies().gradients(wanted, inputs, kept, given)
-        if torch.is_grad_enabled():  # what was handed on has gradients too
+        if torch.is_grad_enabled() and first:  # what was handed on has gradients too
             kept = as_tuple(self.keeping().operator(*inputs))[self.count :]
         operation = self._made(wanted, self._gradient)
         step = self._steps[wanted]
-        first, last = self.carried, self.carried + self.rows
         count = len(step.floats)
-        begun = step.start(given[:count], inputs)
-        rows = [*kept, *inputs[first:last], *given[count:]]
-        found = as_tuple(operation.operator(*begun, *rows, *inputs[last:]))
+        same = inputs[self._first_same :]
+        begun = step.start(given[:count], [*inputs[:last], *same])
+        states = inputs[last : self._first_same]
+        rows = [*kept, *inputs[first:last], *given[count:], *states]
+        results = as_tuple(operation.operator(*begun, *rows, *same))
         places = (*step.floats, *step.others, *step.rows)
-        by_place = dict(zip(places, found, strict=True))
-        return [by_place[place] if each else None for place, each in enumerate(wanted)]
+        by_place = dict(zip(places, results, strict=True))
+        asked = [*wanted[:last], *wanted[self._first_same :]]
+        of_step = [by_place[place] if each else None for place, each in enumerate(asked)]
+        return [*of_step[:last], *(None for _ in states), *of_step[last:]]
 
     def _gradient(self, wanted: Wanted) -> Operation:
-        step = step_gradient(self.step, self.carried, self.rows, wanted)
+        last = self.carried + self.rows
+        asked = (*wanted[:last], *wanted[self._first_same :])
+        step = step_gradient(self.step, self.carried, self.rows, asked)
         self._steps[wanted] = step
-        further = sum(map(is_differentiable, self.step.results[self.carried :]))
-        rows = self.carried + self.rows + further
-        kinds = ["Tensor"] * (step.carried + rows) + [*self.kinds[self.carried + self.rows :]]
+        rows = last + sum(map(is_differentiable, self.step.results[self.carried :]))
+        tensors = step.carried + rows + (self.draws is Draws.AGAIN)
+        kinds = ["Tensor"] * tensors + [*self.kinds[self._first_same :]]
         return Scan(
             *(step.body, kinds, self.autocast, step.carried, rows),
             reverse=not self.reverse,
+            draws=self.draws,
             compiling=self.compiling,
         )
 
@@ -165,7 +205,7 @@ class WhileLoop(Operation):
         kinds: Sequence[str],
         autocast: Autocast,
         *,
-        draws: bool = False,
+        draws: Draws = Draws.NONE,
         compiling: Compiling | None = None,
     ) -> None:
         super().__init__([test, step], kinds, autocast, draws=draws, compiling=compiling)
@@ -173,31 +213,53 @@ class WhileLoop(Operation):
 
     @property
     def count(self) -> int:
-        return len(self.step.results)
+        return len(self.step.results) + (self.draws is Draws.KEPT)
 
     def compute(self, run: Run, *inputs: Any) -> Sequence[torch.Tensor]:
-        steps = self.steps(run, inputs)
-        return steps[-1] if len(steps) > 1 else [each.clone() for each in steps[0]]
+        begun = [state_now()] if self.draws is Draws.KEPT else []
+        if self.draws is Draws.AGAIN:
+            with apart():
+                draw_from(inputs[-1])
+                steps = self.steps(run, inputs[:-1])
+        else:
+            steps = self.steps(run, inputs)
+        last = steps[-1] if len(steps) > 1 else [each.clone() for each in steps[0]]
+        return [*last, *begun]
 
-    def steps(self, run: Run, inputs: Sequence[Any], *, all_of_them: bool = False) -> list[Any]:
-        """What each step is handed, and what the last hands on: all, or the first and the last."""
-        count = self.count
+    def steps(
+        self, run: Run, inputs: Sequence[Any], states: list[torch.Tensor] | None = None
+    ) -> list[Any]:
+        """What the first step is handed and the last hands on; with a list of states, all between
+        too, and to the list is added what each step draws from."""
+        count = len(self.step.results)
         same = self.step.laid_out(inputs[count:], count)
         carry = self.step.laid_out(inputs[:count])
         found = [carry]
         while run(self.test, *carry, *same)[0]:
+            if states is not None and self.draws is not Draws.NONE:
+                states.append(state_now())
             carry = self.step.laid_out(run(self.step, *carry, *same))
-            if len(found) > 1 and not all_of_them:
+            if len(found) > 1 and states is None:
                 found.pop()
             found.append(carry)
         return found
 
     def fake(self, *inputs: Any) -> Sequence[torch.Tensor]:
-        return self.step.fake(inputs)
+        operands = inputs[:-1] if self.draws is Draws.AGAIN else inputs
+        state = [fake_state()] if self.draws is Draws.KEPT else []
+        return [*self.step.fake(operands), *state]
+
+    def drawing(self, draws: Draws) -> Operation:
+        kinds = [*self.kinds, "Tensor"] if draws is Draws.AGAIN else self.kinds
+        options: dict[str, Any] = {"draws": draws, "compiling": self.compiling}
+        return WhileLoop(self.test, self.step, kinds, self.autocast, **options)
 
     def gradients(
         self, wanted: Wanted, inputs: Sequence[Any], kept: Sequence[Any], given: Sequence[Any]
     ) -> list[torch.Tensor | None]:
+        if self.draws is Draws.FRESH:
+            again = self.variant(Draws.AGAIN)
+            return again.gradients((*wanted, False), (*inputs, *kept), (), given)[:-1]
         found = iter(as_tuple(self._made(wanted, self._gradient).operator(*inputs, *given)))
         return [next(found) if each else None for each in wanted]
 
@@ -213,7 +275,9 @@ class WhileGradient(Operation):
 
     def __init__(self, loop: WhileLoop, wanted: Wanted) -> None:
         self.loop, self.wanted = loop, wanted
-        self.back = step_gradient(loop.step, loop.count, 0, wanted)
+        self._redraws = loop.draws is Draws.AGAIN
+        end = len(wanted) - self._redraws
+        self.back = step_gradient(loop.step, loop.count, 0, wanted[:end])
         kinds = [*loop.kinds, *["Tensor"] * len(self.back.floats)]
         super().__init__(
             [*loop.bodies, self.back.body], kinds, loop.autocast, compiling=loop.compiling
@@ -226,15 +290,28 @@ class WhileGradient(Operation):
         return sum(self.wanted)
 
     def compute(self, run: Run, *inputs: Any) -> Sequence[torch.Tensor]:
+        count = len(self.loop.kinds)
+        operands, given = inputs[:count], inputs[count:]
+        if not self._redraws:
+            return self._computed(run, operands, given)
+        with apart():
+            draw_from(operands[-1])
+            return self._computed(run, operands[:-1], given)
+
+    def _computed(
+        self, run: Run, operands: Sequence[Any], given: Sequence[Any]
+    ) -> list[torch.Tensor]:
         loop, back = self.loop, self.back
-        operands, given = inputs[: len(loop.kinds)], inputs[len(loop.kinds) :]
-        steps = loop.steps(run, operands, all_of_them=True)
+        states: list[torch.Tensor] = []
+        steps = loop.steps(run, operands, states)
         same = loop.step.laid_out(operands[loop.count :], loop.count)
         found: Sequence[Any] = [
             each.clone() for each in back.body.laid_out(back.start(given, operands))
         ]
-        for carry in reversed(steps[:-1]):
-            found = run(back.body, *back.body.laid_out(found), *carry, *same)
+        for place in range(len(steps) - 2, -1, -1):
+            if states:
+                draw_from(states[place])
+            found = run(back.body, *back.body.laid_out(found), *steps[place], *same)
         return [found[place] for place in self._order]
 
     def fake(self, *inputs: Any) -> Sequence[torch.Tensor]:

@@ -12,6 +12,7 @@ import hashlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import cache
 from typing import Any, cast
 
@@ -30,6 +31,17 @@ Wanted = tuple[bool, ...]
 """Which operands gradients are asked of."""
 
 
+class Draws(Enum):
+    """How an operator draws random numbers."""
+
+    NONE = 0
+    FRESH = 1
+    KEPT = 2
+    """It also returns the states that it draws from, behind its results."""
+    AGAIN = 3
+    """It is given these states, and leaves the generator as it was."""
+
+
 class Operation(ABC):
     """What an operator does.
 
@@ -37,7 +49,7 @@ class Operation(ABC):
         bodies: the graphs that it calls.
         kinds: "Tensor" or "SymInt", for each operand.
         autocast: what holds where the bodies run.
-        draws: whether they draw random numbers.
+        draws: how they draw random numbers.
         compiling: who compiles the bodies.
     """
 
@@ -49,7 +61,7 @@ class Operation(ABC):
         kinds: Sequence[str],
         autocast: Autocast,
         *,
-        draws: bool = False,
+        draws: Draws = Draws.NONE,
         compiling: Compiling | None = None,
     ) -> None:
         self.bodies = tuple(bodies)
@@ -58,6 +70,7 @@ class Operation(ABC):
         self.draws = draws
         self.compiling = compiling or Compiling()
         self._gradients: dict[Wanted, Operation] = {}
+        self._variants: dict[Draws, Operation] = {}
         self._operator: OpOverload | None = None
 
     @property
@@ -89,7 +102,17 @@ class Operation(ABC):
 
     def keeping(self) -> Operation:
         """What also returns, behind the results, what gradients need of a run."""
-        return self
+        return self.variant(Draws.KEPT) if self.draws is Draws.FRESH else self
+
+    def drawing(self, draws: Draws) -> Operation:
+        """The same, but for how it draws random numbers."""
+        raise TypeError(f"{self.name} draws no random numbers")
+
+    def variant(self, draws: Draws) -> Operation:
+        """The same, but for how it draws random numbers, made once."""
+        if draws not in self._variants:
+            self._variants[draws] = self.drawing(draws)
+        return self._variants[draws]
 
     def _made(self, wanted: Wanted, make: Callable[[Wanted], Operation]) -> Operation:
         """What computes these gradients, made once."""
@@ -165,7 +188,9 @@ def _define(name: str, operation: Operation) -> None:
     library: Any = _library()  # whose methods torch leaves untyped
     taken = ", ".join(f"{kind} x{place}" for place, kind in enumerate(operation.kinds))
     returned = ", ".join(["Tensor"] * operation.count)
-    tags = (torch.Tag.nondeterministic_seeded,) if operation.draws else ()
+    tags = (
+        (torch.Tag.nondeterministic_seeded,) if operation.draws in (Draws.FRESH, Draws.KEPT) else ()
+    )
     schema = f"{name}({taken}) -> {returned if operation.count == 1 else f'({returned})'}"
     library.define(schema, tags=tags)
     library.impl(name, operation.run, "CompositeExplicitAutograd")

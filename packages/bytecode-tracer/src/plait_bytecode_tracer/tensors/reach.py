@@ -10,6 +10,9 @@ import torch
 from plait_bytecode_tracer.tensors.stand_ins import FunctionCall
 from plait_utils import dataclass
 
+_FORMULAS = ("torch._library.autograd", "plait_bytecode_tracer.control.operators")
+"""Modules of functions that stand for operators with a formula."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -60,4 +63,4 @@ def _is_python(node: Any) -> bool:
     made_by: Any = getattr(type(node), "_forward_cls", None)
     if made_by is torch.nn.modules._functions.BackwardHookFunction:
         return False
-    return getattr(made_by, "__module__", "") != "torch._library.autograd"
+    return getattr(made_by, "__module__", "") not in _FORMULAS
