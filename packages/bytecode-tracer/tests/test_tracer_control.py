@@ -1,5 +1,6 @@
 """Branches and loops on values: one operator of the graph each, with graphs as bodies."""
 
+import gc
 import threading
 
 import pytest
@@ -160,6 +161,18 @@ def test_what_cannot_be_an_operator_is_traced_as_python():
     compiled, graphs = captured(count)
     torch.testing.assert_close(compiled(torch.ones(3)), (3, torch.full((3,), 12.0)))
     assert not operators(graphs[0])
+
+
+def test_a_break_on_a_value_says_why_it_is_no_operator():
+    def function(x):
+        return torch.cond(x.sum() > 0, lambda: x * bool(gc.get_count()), lambda: x + 1)
+
+    compiled, _ = captured(function)
+    with pytest.raises(FullGraphError, match=r"it is no operator of the graph: .*get_count"):
+        compiled(torch.rand(3))
+    broken = compile(function, lambda graph, examples: graph.forward)
+    x = torch.rand(3)
+    torch.testing.assert_close([broken(x), broken(-x)], [x, 1 - x])
 
 
 def test_gradients_of_higher_order():

@@ -25,11 +25,11 @@ from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.bodies import result_of
 from plait_bytecode_tracer.tensors.patches import refuse_modes
-from plait_bytecode_tracer.values.variables import TensorVariable, Variable
+from plait_bytecode_tracer.values.variables import Known, TensorVariable, Variable
 
 
-def as_operator(frame: Frame, make: Callable[[], Variable]) -> Variable | None:
-    """What `make` gives, which adds an operator to the graph; None where it cannot, and nothing
+def as_operator(frame: Frame, make: Callable[[], Variable]) -> Variable | TraceBreakError:
+    """What `make` gives, which adds an operator to the graph; why not where it cannot, and nothing
     has happened. Raises RefusedError where torch's own operator raises."""
     state = frame.state
     direct, effects = state.is_direct, state.effects()
@@ -37,7 +37,7 @@ def as_operator(frame: Frame, make: Callable[[], Variable]) -> Variable | None:
     try:
         refuse_modes(state, "a branch or a loop")
         if state.derivatives.repointed:
-            return None
+            raise TraceBreakError("GB0002", "a branch after the data of parameters was set")
         state.seeds.settle(state)
         return make()
     except RefusedError:
@@ -45,12 +45,28 @@ def as_operator(frame: Frame, make: Callable[[], Variable]) -> Variable | None:
         raise
     except TooLongError:
         raise
-    except TraceBreakError:
+    except TraceBreakError as error:
         if state.effects() != effects:
             raise
-        return None
+        return error
     finally:
         state.is_direct = direct
+
+
+def as_python(
+    frame: Frame,
+    function: Callable[..., Any],
+    args: Sequence[Variable],
+    reason: TraceBreakError | None,
+) -> Variable:
+    """A call of what an operator means, which is traced; a break on a value says why it is no
+    operator."""
+    try:
+        return frame.call(Known(function), list(args), {})
+    except TraceBreakError as error:
+        if reason is not None and error.kind.code == "GB0003":
+            error.reason += f", and it is no operator of the graph: {reason.reason}"
+        raise
 
 
 def _break_at_call(frame: Frame) -> None:

@@ -82,7 +82,11 @@ def map_rows(frame: Frame, f: Variable, xs: Variable, pos_args: Variable) -> Var
     def row_by_row() -> Variable:
         return calls.map_rows(frame, f, items_of(xs), items_of(pos_args))
 
-    return calls.as_operator(frame, at_once) or calls.as_operator(frame, row_by_row) or at_once()
+    for way in (at_once, row_by_row):
+        found = calls.as_operator(frame, way)
+        if isinstance(found, Variable):
+            return found
+    return at_once()
 
 
 @_operator("cond")
@@ -90,13 +94,15 @@ def cond(
     frame: Frame, pred: Variable, true_fn: Variable, false_fn: Variable, operands: Variable
 ) -> Variable:
     """An operator where only a run decides it."""
+    reason = None
     if isinstance(pred, TensorVariable) and not is_made_of_constants(pred.node):
         found = calls.as_operator(
             frame, lambda: calls.cond(frame, pred, [true_fn, false_fn], operands)
         )
-        if found is not None:
+        if isinstance(found, Variable):
             return found
-    return frame.call(Known(control_flow.cond), [pred, true_fn, false_fn, operands], {})
+        reason = found
+    return calls.as_python(frame, control_flow.cond, [pred, true_fn, false_fn, operands], reason)
 
 
 @_operator("scan")
@@ -110,22 +116,25 @@ def scan(
     others = constant(()) if additional_inputs is None else additional_inputs
     parts = [*map(items_of, (init, xs, others))]
     found = calls.as_operator(frame, lambda: calls.scan(frame, combine_fn, *parts))
-    if found is not None:
+    if isinstance(found, Variable):
         return found
-    return frame.call(Known(control_flow.scan), [combine_fn, init, xs, others], {})
+    return calls.as_python(frame, control_flow.scan, [combine_fn, init, xs, others], found)
 
 
 @named_rule("torch._higher_order_ops.while_loop", "while_loop")
 def while_loop(
     frame: Frame, cond_fn: Variable, body_fn: Variable, carried_inputs: Variable
 ) -> Variable:
+    reason = None
     if _is_function(cond_fn) and _is_function(body_fn):
         found = calls.as_operator(
             frame, lambda: calls.while_loop(frame, cond_fn, body_fn, carried_inputs)
         )
-        if found is not None:
+        if isinstance(found, Variable):
             return found
-    return frame.call(Known(control_flow.while_loop), [cond_fn, body_fn, carried_inputs], {})
+        reason = found
+    given = [cond_fn, body_fn, carried_inputs]
+    return calls.as_python(frame, control_flow.while_loop, given, reason)
 
 
 @named_rule("torch._higher_order_ops.utils", "_hop_compile_and_call")
