@@ -45,8 +45,8 @@ SECTIONS = {
     "composite": "Taken apart by torch itself, before anything is recorded.",
     "copied view": "Views without a rule: the operator that copies what they show is called.",
     "external call": "Called as torch ships it, in the program's memory where it takes results.",
-    "depends on data": "How large the result is depends on data, or it is a Python number: the "
-    "graph breaks there, and the operator runs as plain PyTorch.",
+    "depends on data": "How large the result is depends on data: called as torch ships it, between "
+    "compiled parts of the graph. Where the result is a Python number, the graph breaks there.",
     "refused": "Results that are no dense tensors, or memory that is not known: as plain PyTorch.",
 }
 

@@ -27,6 +27,7 @@ PUBLIC_SUBMODULES = frozenset(
             "plait_utils.wrappings",
             "plait_utils.checks",
             "plait_utils.counters",
+            "plait_utils.data_sizes",
             "plait_utils.draws",
             "plait_utils.interrupts",
             "plait_utils.meeting",

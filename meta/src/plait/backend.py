@@ -18,6 +18,7 @@ from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.replay import at_user_lines
 from plait.stages import Stages, StageStopped
 from plait_utils import Profile, dump_folder, get_logger, shown
+from plait_utils.checks import CheckFailedError
 
 if TYPE_CHECKING:
     import torch
@@ -68,6 +69,11 @@ class GraphCompiler:
         return not self.has_static_sizes or self.request.backend != Target.TRITON.value
 
     @property
+    def takes_sizes(self) -> bool:
+        """Whether graphs may have sizes that depend on data: it is cut where they are known."""
+        return self.has_static_sizes
+
+    @property
     def orders_draws(self) -> bool:
         """Whether what it compiles draws random numbers as the graph does, in its order."""
         return isinstance(self.request.backend, str)
@@ -94,11 +100,14 @@ class GraphCompiler:
             name = f"{self.name}-{self._started}"
             self._started += 1
         if isinstance(self.request.backend, str) and self.request.backend not in _ANY_SIZES:
+            from plait.data_sizes import has_data_sizes
             from plait.shapes import is_symbolic
             from plait_bytecode_tracer import compile_bodies
 
             compile_bodies(captured, self)
 
+            if self.takes_sizes and has_data_sizes(captured):
+                return self._cut(name, captured, capture)
             if is_symbolic(captured):
                 return self._by_shape(name, captured, capture)
         return self._runner(name, captured, example_inputs, capture)
@@ -138,6 +147,18 @@ class GraphCompiler:
         return in_parts(
             captured, lambda part, number: self._by_shape(f"{name}.part{number}", part, capture)
         )
+
+    def _cut(self, name: str, captured: fx.GraphModule, capture: object) -> Runner:
+        """What runs a graph with sizes that depend on data, from one that gives such to the next.
+
+        Where it cannot be cut, it raises CheckFailedError, after which the tracer does without it.
+        """
+        from plait.parts import in_parts
+
+        run = in_parts(
+            captured, lambda part, number: self._by_shape(f"{name}.part{number}", part, capture)
+        )
+        return _refused if run is None else run
 
     def _kept(self, compiled: CompiledGraph) -> Runner:
         with self._lock:
@@ -285,6 +306,10 @@ class GraphCompiler:
                 f"no native code could be built for {compiled.name}: {reason}",
                 hint='backend="python" asks for the Python host program.',
             )
+
+
+def _refused(*inputs: Any) -> Any:
+    raise CheckFailedError
 
 
 def _folder_name(name: str) -> str:

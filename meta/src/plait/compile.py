@@ -114,6 +114,7 @@ def _compile_function(
         recompile_limit=request.options.recompile_limit,
         data_dependent=not compiler.has_static_sizes,
         data_floats=compiler.takes_floats,
+        data_sizes=compiler.takes_sizes,
         orders_draws=compiler.orders_draws,
         profile=compiler.profile,
     )

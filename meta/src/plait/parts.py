@@ -1,7 +1,7 @@
-"""Graphs that read numbers from tensors and cannot be compiled whole: in parts, from read to read.
+"""Graphs that cannot be compiled whole: in parts, from one operator that Python calls to the next.
 
-Between the parts Python reads the numbers, computes with them, and gives them to the next part,
-as where the tracer breaks a graph.
+Python reads numbers from tensors, computes with them, and calls what gives sizes that depend on
+data. It gives them to the next part, as where the tracer breaks a graph.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from plait.numbers import is_float
 from plait.record import Runner
+from plait.switches import is_switch, kept_settings, key
 from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from torch import fx
+
+    from plait.data_sizes import Bound, Sizes
 
 
 @dataclass(slots=True)
@@ -30,27 +32,74 @@ class Part:
 def in_parts(
     captured: fx.GraphModule, compile_part: Callable[[fx.GraphModule, int], Runner]
 ) -> Runner | None:
-    """What runs a graph in parts; None where it reads no numbers, or cannot be cut there.
+    """What runs a graph in parts; None where there is nothing to cut at, or that cannot be done.
 
     `compile_part` makes a part callable, which comes with its position.
     """
     steps = _steps(captured)
     nodes = captured.graph.nodes
-    if not any(map(_is_read, nodes)) or any(map(_may_switch, nodes)):
+    if not any(map(_is_cut, nodes)) or any(map(_may_switch, nodes)):
+        return None
+    checks = _checks(captured, steps)
+    if checks is None:
         return None
     needed = _needed_after(captured, steps)
     runs: list[_Run] = []
-    for number, step in enumerate(steps):
+    for number, (step, check) in enumerate(zip(steps, checks, strict=True)):
         if isinstance(step, Part):
             program = _program(captured, steps[:number], step, needed[number])
             if program is None:
                 return None
             part, given, results = program
-            runs.append(_Run(compile_part(part, number), given, results))
+            runs.append(_Run(compile_part(part, number), given, results, check))
         else:
             call = _computed(step, _switched(steps[:number]))
-            runs.append(_Run(call, tuple(step.all_input_nodes), (step,)))
+            is_cut = _is_run_by_python(step)
+            runs.append(_Run(call, tuple(step.all_input_nodes), (step,), check, is_cut))
     return _runner(captured, runs, needed)
+
+
+def _checks(
+    captured: fx.GraphModule, steps: Sequence[Part | fx.Node]
+) -> list[_Check | None] | None:
+    """For each step what looks at the sizes of what it gives, as far as these depend on data.
+
+    Parts look at those of their own as they are compiled. None where something that was assumed of
+    such sizes cannot be checked.
+    """
+    from plait.data_sizes import Sizes, has_data_sizes
+    from plait_utils.data_sizes import data_symbols
+
+    if not has_data_sizes(captured):
+        return [None] * len(steps)
+    sizes = Sizes(captured)
+    known: set[Any] = set()
+    checks: list[_Check | None] = []
+    for step in steps:
+        given = set() if isinstance(step, Part) else data_symbols(step.meta.get("val"))
+        known |= given
+        checks.append(_Check(sizes, sizes.conditions(known)) if given else None)
+    return checks if sizes.is_told else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """Looks at the sizes of what a step gives, and at what was assumed of them."""
+
+    sizes: Sizes
+    conditions: Sequence[Callable[[Bound], Any]]
+
+    def __call__(self, node: fx.Node, value: Any, bound: Bound) -> None:
+        """Raises OtherSizesError where they are others. `bound` gets what the sizes tell."""
+        from plait.data_sizes import OtherSizesError
+
+        self.sizes.take(node, value, bound)
+        try:
+            holds = all(condition(bound) for condition in self.conditions)
+        except (KeyError, NameError, ArithmeticError) as error:  # it cannot be computed
+            raise OtherSizesError from error
+        if not holds:
+            raise OtherSizesError
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +109,9 @@ class _Run:
     call: Runner
     given: tuple[fx.Node, ...]
     results: tuple[fx.Node, ...]
+    check: _Check | None = None
+    is_cut: bool = False
+    """Whether all nodes of the graph up to the result have run then, and none that draws later."""
 
 
 def _steps(captured: fx.GraphModule) -> list[Part | fx.Node]:
@@ -81,15 +133,60 @@ def _steps(captured: fx.GraphModule) -> list[Part | fx.Node]:
             continue
         steps.append(node)
         known.add(node)
-    return [*steps, part] if part.nodes else steps
+    if part.nodes:
+        steps.append(part)
+    return _with_ints(captured, steps)
 
 
 def _is_run_by_python(node: fx.Node) -> bool:
-    """Whether a graph is cut at a node: where it reads a number, and where it differentiates, for
-    which the parts before are parts of autograd's graph."""
+    """Whether a graph is cut at a node: where it reads a number or gets a size that depends on
+    data, and where it differentiates, for which the parts before are parts of autograd's graph."""
     import torch
 
-    return _is_read(node) or node.target is torch.autograd.grad
+    return _is_cut(node) or node.target is torch.autograd.grad
+
+
+def _is_cut(node: fx.Node) -> bool:
+    from plait_utils.data_sizes import gives_sizes
+
+    return _is_read(node) or gives_sizes(node)
+
+
+def _with_ints(captured: fx.GraphModule, steps: Sequence[Part | fx.Node]) -> list[Part | fx.Node]:
+    """The steps, where each part computes the sizes that it needs of tensors, and Python those that
+    it needs. So no part is given a size as an int, which would be a constant of its program."""
+    found: list[Part | fx.Node] = []
+    done: set[fx.Node] = set()
+    for step in steps:
+        nodes = step.nodes if isinstance(step, Part) else [step]
+        ints = _ints_before(nodes)
+        if isinstance(step, Part):
+            found.append(Part([*ints, *nodes]))
+        else:
+            found += [each for each in ints if each not in done]
+            done.update(ints)
+            found.append(step)
+    (output,) = captured.graph.find_nodes(op="output")
+    return [*found, *(each for each in _ints_before([output]) if each not in done)]
+
+
+def _ints_before(nodes: Sequence[fx.Node]) -> list[fx.Node]:
+    """The sizes that nodes need and that others compute, in the graph's order."""
+    own, waiting = set(nodes), list(nodes)
+    found: set[fx.Node] = set()
+    while waiting:
+        for each in waiting.pop().all_input_nodes:
+            if each not in own and each not in found and _is_size(each):
+                found.add(each)
+                waiting.append(each)
+    return sorted(found, key=lambda node: node._sort_key)
+
+
+def _is_size(node: fx.Node) -> bool:
+    """Whether a node computes an int of the sizes of tensors."""
+    import torch
+
+    return node.op != "placeholder" and isinstance(node.meta.get("val"), torch.SymInt)
 
 
 def _is_read(node: fx.Node) -> bool:
@@ -143,7 +240,7 @@ def _program(
         copies[node] = graph.node_copy(node, copies.__getitem__)
     for node in (*_switched(before), *part.nodes):
         copies[node] = graph.node_copy(node, copies.__getitem__)
-    results = tuple(node for node in part.nodes if node in needed)
+    results = tuple(node for node in part.nodes if node in needed and not _is_size(node))
     graph.output(tuple(copies[node] for node in results))
     made = fx.GraphModule(captured, graph, type(captured).__name__)
     return made, tuple(outside), results
@@ -155,31 +252,9 @@ def _is_number(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), int | float | torch.SymInt | torch.SymFloat)
 
 
-@cache
-def _settings() -> dict[Any, Callable[..., Any]]:
-    """What programs switch for what follows, by its setter: what reads it."""
-    import torch
-
-    return {
-        torch._C._set_grad_enabled: torch.is_grad_enabled,
-        torch.set_autocast_enabled: torch.is_autocast_enabled,
-        torch.set_autocast_dtype: torch.get_autocast_dtype,
-        torch.set_autocast_cache_enabled: torch.is_autocast_cache_enabled,
-    }
-
-
-def _key(node: fx.Node) -> tuple[Any, ...]:
-    """Which setting a node sets: the last argument is its value."""
-    return (node.target, *node.args[:-1])
-
-
-def _is_switch(node: fx.Node) -> bool:
-    return node.target in _settings()
-
-
 def _switched(before: Sequence[Part | fx.Node]) -> list[fx.Node]:
     """What sets the settings that are in force after some steps."""
-    return list({_key(node): node for node in _nodes(before) if _is_switch(node)}.values())
+    return list({key(node): node for node in _nodes(before) if is_switch(node)}.values())
 
 
 def _nodes(steps: Sequence[Part | fx.Node]) -> Iterator[fx.Node]:
@@ -192,7 +267,7 @@ def _may_switch(node: fx.Node) -> bool:
     neither takes nor gives a value."""
     import torch
 
-    harmless = _is_switch(node) or node.target is torch.clear_autocast_cache
+    harmless = is_switch(node) or node.target is torch.clear_autocast_cache
     if harmless or node.op != "call_function" or isinstance(node.target, torch._ops.OpOverload):
         return False
     return not node.all_input_nodes and node.meta.get("val") is None
@@ -218,22 +293,38 @@ def _runner(
     """Runs the parts in order, and keeps what they give as long as it is needed."""
     from torch.fx.node import map_arg
 
-    switched = {_key(node) for node in captured.graph.nodes if _is_switch(node)}
+    from plait.data_sizes import told_how_far
+    from plait_utils.checks import check, check_number
+
     placeholders = captured.graph.find_nodes(op="placeholder")
     (output,) = captured.graph.find_nodes(op="output")
+    sizes = _sizes_of_inputs(captured, runs)
 
     def run(*inputs: Any) -> Any:
         values = dict(zip(placeholders, inputs, strict=True))
-        settings = [(setter, place, _settings()[setter](*place)) for setter, *place in switched]
-        try:
+        bound: Bound = {}
+        if sizes is not None:
+            for node in placeholders:
+                sizes.give(node, values[node], bound)
+        with kept_settings(captured.graph), told_how_far() as far:
             for each, later in zip(runs, needed, strict=True):
                 found = each.call(*[values[node] for node in each.given])
                 values.update(zip(each.results, found, strict=True))
+                if each.is_cut:
+                    far.node = each.results[0].name
+                if each.check is not None:
+                    each.check(each.results[0], found[0], bound)
                 for node in [node for node in values if node not in later]:
                     del values[node]
-        finally:
-            for setter, place, value in settings:
-                setter(*place, value)
         return map_arg(output.args[0], values.__getitem__)
 
+    if not any(node.target in (check, check_number) for node in captured.graph.nodes):
+        setattr(run, "runs_in_order", True)  # noqa: B010  # for mypy
     return run
+
+
+def _sizes_of_inputs(captured: fx.GraphModule, runs: Sequence[_Run]) -> Sizes | None:
+    """The sizes of a graph's inputs, where some step looks at them."""
+    from plait.data_sizes import Sizes
+
+    return Sizes(captured) if any(each.check is not None for each in runs) else None

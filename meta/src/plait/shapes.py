@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from plait.data_sizes import OtherSizesError, has_data_sizes
 from plait.numbers import Split, is_float, split_numbers
 from plait.record import Runner
 from plait.symbolic import Fits, FixedSizesError, open_sizes
@@ -82,6 +83,7 @@ class ByShape:
         self._numbers = tuple(n for n, node in nodes if not _is_tensor(node))
         self._floats = tuple(n for n, node in nodes if is_float(node))
         self._integers = tuple(n for n in self._numbers if n not in set(self._floats))
+        self._depends_on_data = has_data_sizes(captured)
         self._split = split_numbers(captured)
         """What computes the floats that are given to the program; None where they are constants."""
 
@@ -143,6 +145,8 @@ class ByShape:
             if known is not None:
                 return known
             if self._count >= self._limit:
+                if self._depends_on_data:
+                    raise OtherSizesError  # what was assumed of the sizes is not known to hold
                 if self._rest is None:
                     get_logger("compile").info("%s", REASON.format(limit=self._limit))
                     self._rest = self._otherwise()
@@ -157,13 +161,17 @@ class ByShape:
                     self._open.clear()
             return self._made(inputs, None)
 
+    def _has_small_sizes(self, inputs: Sequence[Any]) -> bool:
+        """Whether a size is 0 or 1, as others may be for which sizes can be left open."""
+        return any(size < 2 for n in self._sized for size in inputs[n].shape)
+
     def _made(self, inputs: Sequence[Any], split: Split | None) -> Runner:
         if self._leaves_open:
             try:
                 return self._made_open(inputs, split)
             except FixedSizesError as refused:
                 get_logger("compile").info("sizes are constants: %s", refused)
-                self._leaves_open = False
+                self._leaves_open = self._depends_on_data and self._has_small_sizes(inputs)
         run = self._compiled(inputs, split, {})
         self._runs[self._key(inputs, split)] = run
         return run
@@ -186,6 +194,13 @@ class ByShape:
             graph = split.graph
             values = [value for n, value in enumerate(values) if n not in set(self._floats)]
         static, examples = with_values(graph, values)
+        if self._depends_on_data:
+            from plait.data_sizes import check_shapes
+
+            placeholders = self._captured.graph.find_nodes(op="placeholder")
+            given = [(placeholders[n], examples[m]) for m, n in enumerate(self._tensors)]
+            given += [(placeholders[n], inputs[n]) for n in self._integers]
+            check_shapes(static, examples, given)
         return self._compile_one(static, examples, self._count)
 
 

@@ -114,17 +114,21 @@ def open_sizes(captured: fx.GraphModule, inputs: Sequence[Any]) -> OpenSizes:
     sizes = _Symbols(make_environment(lambda guard: None))
     mode = FakeMode(sizes.environment)
     sized = [each for each in tensors if each[1]._has_symbolic_sizes_strides]
-    for place, fake, value in sized:
-        sizes.read(f"inputs[{place}].shape[%d]", fake.shape, value.shape)
-    for place, fake, value in sized:
-        sizes.read(f"inputs[{place}].stride(%d)", fake.stride(), value.stride())
+    for computed in (False, True):
+        for place, fake, value in sized:
+            read = f"inputs[{place}].shape[%d]"
+            sizes.read(read, fake.shape, value.shape, computed=computed)
+        for place, fake, value in sized:
+            read = f"inputs[{place}].stride(%d)"
+            sizes.read(read, fake.stride(), value.stride(), computed=computed)
     examples: dict[int, torch.Tensor] = {}
     found: list[_Sized] = []
     for place, fake, value in tensors:
         if not fake._has_symbolic_sizes_strides:
             examples[place] = mode.with_sizes(value)
             continue
-        shape, stride = (tuple(map(sizes.like, each)) for each in (fake.shape, fake.stride()))
+        shape = tuple(map(sizes.like, fake.shape))
+        stride = tuple(map(sizes.stride, fake.stride(), value.stride()))
         examples[place] = mode.with_sizes(value, shape, stride)
         found.append(_Sized(place, tuple(map(_plain, shape)), tuple(map(_plain, stride))))
     if not sizes.reads:
@@ -157,15 +161,29 @@ class _Symbols:
         """For each symbol of the capture, the one that stands for it."""
         self._hints: dict[Any, int] = {}
 
-    def read(self, place: str, captured: Sequence[Any], values: Sequence[int]) -> None:
-        """Make symbols for what was captured as one."""
+    def read(
+        self, place: str, captured: Sequence[Any], values: Sequence[int], *, computed: bool = False
+    ) -> None:
+        """Make symbols for what was captured as one.
+
+        What depends on data is a constant where it is 0 or 1. Where it is `computed` of symbols
+        that nothing else has, it gets one as a whole.
+        """
+        from sympy import Integer  # type: ignore[import-untyped]  # it has no types
         from torch.fx.experimental.symbolic_shapes import DimDynamic
 
+        from plait_utils.data_sizes import is_of_data
         from plait_utils.shape_environment import Place
 
         for dim, (size, value) in enumerate(zip(captured, values, strict=True)):
             theirs = _plain(size)
-            if isinstance(theirs, int) or not theirs.is_Symbol or theirs in self._own:
+            if isinstance(theirs, int) or theirs in self._own:
+                continue
+            depends = any(map(is_of_data, theirs.free_symbols))
+            if not theirs.is_Symbol and not (computed and depends and not self._is_known(theirs)):
+                continue
+            if value < _LEAST and depends:
+                self._own[theirs] = Integer(value)
                 continue
             if value < _LEAST:
                 raise FixedSizesError("a size is 0 or 1")
@@ -187,11 +205,30 @@ class _Symbols:
         theirs = _plain(size)
         if isinstance(theirs, int) or theirs.is_number:
             return int(theirs)
-        if not theirs.free_symbols <= self._own.keys():
+        known = self._own.get(theirs)
+        if known is None and not self._is_known(theirs):
             raise FixedSizesError(f"no tensor has a size of {theirs}")
-        ours = theirs.xreplace(self._own)
+        ours = theirs.xreplace(self._own) if known is None else known
+        if ours.is_number:
+            return int(ours)
         hint = int(ours.xreplace(self._hints))
         return self.environment.create_symintnode(ours, hint=hint, source=Place(str(ours)))
+
+    def stride(self, stride: Any, value: int) -> Any:
+        """The same for a stride, whose value it is where it depends on data and is another: that
+        of a dimension of size 0 or 1 means nothing."""
+        from plait_utils.data_sizes import data_symbols
+
+        if not data_symbols(stride):
+            return self.like(stride)
+        made = self.like(stride)
+        return made if self._hint(made) == value else value
+
+    def _hint(self, made: Any) -> int:
+        return int(_plain(made).xreplace(self._hints)) if not isinstance(made, int) else made
+
+    def _is_known(self, theirs: Any) -> bool:
+        return bool(theirs.free_symbols <= self._own.keys())
 
 
 def has_open_sizes(examples: Sequence[Any]) -> bool:

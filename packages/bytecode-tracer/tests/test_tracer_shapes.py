@@ -9,7 +9,8 @@ import pytest
 import torch
 from tracer_oracle import compiled
 
-from plait_bytecode_tracer import compile, mark_dynamic, mark_static
+from plait_bytecode_tracer import CompiledFunction, compile, mark_dynamic, mark_static
+from plait_utils.checks import CheckFailedError
 
 
 def run(function, *argument_sets, **options):
@@ -175,6 +176,60 @@ def test_floats_that_depend_on_data_stay_in_the_graph_where_sizes_break_it(setti
     assert len(made.breaks) == floats
     made = run(lambda x: (x * 2).nonzero() + 1, *calls, **settings)
     assert len(made.breaks) == sizes
+
+
+def doubtful(x):
+    return x[x > 0].squeeze() + torch.ones(4)
+
+
+def test_a_backend_that_checks_sizes_is_given_all_that_is_assumed_of_them():
+    def backend(module, *_):
+        def run(*inputs):
+            if (inputs[0] > 0).sum() < 2:
+                raise CheckFailedError
+            return module(*inputs)
+
+        return run
+
+    made = CompiledFunction(
+        doubtful, backend, fullgraph=True, data_dependent=False, data_sizes=True
+    )
+    for count in (4, 1, 3):
+        x = torch.ones(5)
+        x[count:] = -1
+        if count == 3:
+            with pytest.raises(RuntimeError, match="must match the size"):
+                made(x)
+        else:
+            assert torch.equal(made(x), doubtful(x))
+    assert len(made.entries) == 1
+
+
+def test_sizes_break_the_graph_where_it_could_not_be_undone():
+    def program(x, out):
+        out.random_()
+        out.copy_(x)
+        y = x[x > 0]
+        out.mul_(2)
+        return y.squeeze() * 2
+
+    made = CompiledFunction(program, lambda module, *_: module, data_sizes=True)
+    for count in (4, 1, 0):
+        x = torch.ones(5)
+        x[count:] = -1
+        one, other = torch.zeros(5), torch.zeros(5)
+        assert torch.equal(made(x, one), program(x, other))
+        assert torch.equal(one, other)
+
+
+def test_what_python_asks_of_a_size_says_which_operator_gave_it():
+    def program(x):
+        y = torch.masked_select(x, x > 0)
+        return y + 1 if y.shape[0] > 3 else y
+
+    made = CompiledFunction(program, lambda module, *_: module, data_sizes=True)
+    assert torch.equal(made(torch.ones(5)), torch.full((5,), 2.0))
+    assert "masked_select.size(0) > 3" in made.breaks[0].reason
 
 
 def test_what_is_assumed_of_data_breaks_the_graph():

@@ -109,8 +109,11 @@ class Attempt:
             depends = self.settings.data_dependent and may
             floats = self.settings.data_floats and may
             orders = self.settings.orders_draws
-            marks, checks = self.marks, self.checks
-            return Policy(dynamic, self.history, marks, depends, floats, checks, orders, is_last)
+            sizes = self.settings.data_sizes and may
+            return Policy(
+                *(dynamic, self.history, self.marks, depends, floats, sizes),
+                *(self.checks, orders, is_last),
+            )
 
         capture: Capture | None = None
         try:

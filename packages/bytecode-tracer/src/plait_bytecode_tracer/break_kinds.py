@@ -78,8 +78,9 @@ BREAKS = _table(
         "value of a tensor needed in Python",
         "Keep the value in a tensor, or read it outside of the compiled function.",
         "Python asks for the number inside a tensor: a list index, a range, a key, a format "
-        "string, or a size that an operator must know. The graph has to run first. Arithmetic on "
-        "what item() gives, and sizes as nonzero() gives them, stay in the graph.",
+        "string, the strides of a tensor whose size depends on data, or a size that an operator "
+        "must know. The graph has to run first. Arithmetic on what item() gives, and sizes as "
+        "nonzero() gives them, stay in the graph.",
         """
         def function(x):
             return [x] * int(x.max())
@@ -128,8 +129,9 @@ BREAKS = _table(
         "operation that fails on these operands",
         "See the error that eager raises; a shape that depends on data breaks here as well.",
         "The operation raises an error for operands of these shapes and dtypes, or its result's "
-        "shape depends on data in a way that the graph cannot hold. Python runs it, and raises "
-        "what eager raises.",
+        "shape depends on data in a way that the graph cannot hold: where something has been done "
+        "by then that could not be undone, if what the graph assumes of the shape is wrong. Python "
+        "runs it, and raises what eager raises.",
         """
         def function(x):
             try:

@@ -49,6 +49,8 @@ class CompiledFunction:
         data_dependent: whether graphs may have numbers and sizes that depend on data, as
             `nonzero` and `item` give them; they break the graph otherwise.
         data_floats: whether graphs may have at least floats that depend on data.
+        data_sizes: whether operators may give them sizes that depend on data; what the backend
+            returns then raises `CheckFailedError` where an assumption on these does not hold.
         orders_draws: whether what the backend makes draws random numbers in the order of the
             graph, from torch's generators; graphs may then set these between two draws, by
             operators `plait_random.*` that are tagged as random, and break there otherwise.
@@ -73,13 +75,14 @@ class CompiledFunction:
         native_guards: bool = True,
         data_dependent: bool = True,
         data_floats: bool = True,
+        data_sizes: bool = False,
         orders_draws: bool = False,
         profile: Profile | None = None,
         settings: Settings | None = None,
     ) -> None:
         self._settings = settings or Settings(
             *(backend, fullgraph, dynamic, recompile_limit, native_guards, data_dependent),
-            *(data_floats, orders_draws, profile or Profile()),
+            *(data_floats, data_sizes, orders_draws, profile or Profile()),
         )
         self.function = function
         self.__name__ = function.__name__

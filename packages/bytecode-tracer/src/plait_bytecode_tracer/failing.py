@@ -21,6 +21,7 @@ from plait_bytecode_tracer.tensors.random_ops import OPERATORS
 from plait_bytecode_tracer.tensors.transforms import register_hook
 from plait_bytecode_tracer.values.variables import Known, Variable
 from plait_utils.checks import check, check_number
+from plait_utils.data_sizes import data_symbols
 
 Failed: TypeAlias = Callable[..., Any]
 """Takes the exception of a call's graph and the call's values, and does what the call does."""
@@ -181,7 +182,9 @@ def is_opaque(target: Any) -> bool:
 def is_rewound(graph: fx.Graph, *, is_set: bool) -> bool:
     """Whether what a graph draws from the default generator can be undone, where it draws and may
     fail; `is_set`: whether that generator is set before it."""
-    has_checks = any(node.target in _CHECKS for node in graph.nodes)
+    has_checks = any(
+        node.target in _CHECKS or data_symbols(node.meta.get("val")) for node in graph.nodes
+    )
     may_fail = has_checks or any(is_fallible(node.target, node.args) for node in graph.nodes)
     is_random = may_fail and any(_is_of_torch(node) and draws(node) for node in graph.nodes)
     is_undoable = has_checks or all(map(is_undone, graph.nodes))

@@ -31,6 +31,7 @@ class Settings:
     native_guards: bool = True
     data_dependent: bool = True
     data_floats: bool = True
+    data_sizes: bool = False
     orders_draws: bool = False
     profile: Profile = field(default_factory=Profile)
     continuations: dict[Hashable, CompiledFunction] = field(default_factory=dict)

@@ -4,8 +4,8 @@ The default generator goes back only where it is in the state that the graph's o
 from its state before: else another thread has drawn since, whose numbers would come twice. The
 graph is run once more, in order and on the same inputs, with its draws from a copy. How far it had
 come is told by the node that failed, where it ran as it was captured. A compiled program's error
-may say how many operators had drawn (see `plait_utils.draws`). Where neither is known, it goes back
-only if nobody has drawn.
+may say how many operators had drawn, or up to which node it had run (see `plait_utils.draws`).
+Where nothing is known, it goes back only if nobody has drawn.
 
 What is found is never more than what the graph has drawn. So where the states are the same, nobody
 else has drawn, whatever remains unknown of the graph. A process of one thread needs none of this.
@@ -26,7 +26,7 @@ from plait_bytecode_tracer.aftermath.progress import Progress
 from plait_bytecode_tracer.failing import is_undone
 from plait_bytecode_tracer.rewinding import Run, draws
 from plait_bytecode_tracer.tensors import random_ops
-from plait_utils.draws import draws_before
+from plait_utils.draws import draws_before, last_node
 
 _SEEDING = (torch.manual_seed, torch.default_generator.manual_seed)
 
@@ -53,6 +53,11 @@ def state_left(
     if progress is not None:
         nodes = [*progress.before(), *([progress.node] if stops else ())]
         _run(nodes, run.inputs, redrawing, lambda: False)
+        return copy.get_state()
+    last = last_node(error)
+    if last is not None:
+        names = [node.name for node in graph.nodes]
+        _run([*graph.nodes][: names.index(last) + 1], run.inputs, redrawing, lambda: False)
         return copy.get_state()
     count = draws_before(error)
     if not count:

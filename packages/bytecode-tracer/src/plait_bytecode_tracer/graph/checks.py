@@ -52,7 +52,8 @@ def _is_mutable(node: fx.Node) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
-def _note(state: TraceState) -> None:
+def note_check(state: TraceState) -> None:
+    """The graph may fail here."""
     state.has_checks = True
     if not state.checks_after_changes:
         state.checks_after_changes = _may_have_changed(state)
@@ -73,7 +74,7 @@ def check_truth(state: TraceState, value: TensorVariable, expected: bool) -> boo
         value = _emitted(state, torch.logical_not, [value])
     node, _ = state.emit("call_function", check, [value], {})
     state.checks.append(node)
-    _note(state)
+    note_check(state)
     return True
 
 
@@ -87,5 +88,5 @@ def check_number_truth(state: TraceState, value: SymbolVariable, expected: bool)
     if value.owner.known_truth(value) is not None or not can_check(state):
         return False
     state.emit("call_function", check_number, [value, Known(expected)], {})
-    _note(state)
+    note_check(state)
     return True

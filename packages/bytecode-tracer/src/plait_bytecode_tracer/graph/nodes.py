@@ -25,6 +25,7 @@ from plait_bytecode_tracer.graph.arguments import map_variables
 from plait_bytecode_tracer.graph.changes import changed_inputs
 from plait_bytecode_tracer.graph.failures import failing_operation
 from plait_bytecode_tracer.graph.shown import mark_shown
+from plait_bytecode_tracer.shapes.unbacked import require_checked, require_checked_result
 from plait_bytecode_tracer.shapes.uses import check_result, check_use
 from plait_bytecode_tracer.tensors.dtypes import is_doubtful, require_kernel
 from plait_bytecode_tracer.tensors.in_place import require_possible, require_unhooked
@@ -68,6 +69,7 @@ def emit(
         is_handled = _is_handled(state)
         require_handled(target, is_handled)
         state.must_be_undone |= is_handled
+    require_checked(state, target, (fake_args, fake_kwargs))
     try:
         result = state.run(kind, target, fake_args, fake_kwargs)
     except TraceBreakError as error:
@@ -82,11 +84,13 @@ def emit(
             return state.emit(kind, target, *given)
         scaled = with_stand_ins(fake_kwargs)
         if scaled is None:
-            if state.symbols is not None or not state.policy.data_dependent:
+            policy = state.policy
+            if state.symbols is not None or not (policy.data_dependent or policy.data_sizes):
                 raise
             state.need_symbols()
         result = state.run(kind, target, fake_args, scaled or fake_kwargs)
     check_assumed(state, target)
+    require_checked_result(state, target, result)
     if state.symbols is not None:
         check_result(target, result, args, kwargs)
     state.pace.note_operation()

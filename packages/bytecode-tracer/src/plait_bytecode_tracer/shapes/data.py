@@ -106,6 +106,8 @@ def check_assumed(state: TraceState, target: Any) -> None:
     if symbols is None:
         return
     for condition in symbols.new_assumptions():
+        if state.policy.data_sizes and all(each.is_integer for each in condition.free_symbols):
+            continue
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         if name.strip("_") not in (*_CHECKED, "check", "check_number") and not _is_size(condition):
             reason = f"{name} is sure to work only if {condition}, which depends on data"

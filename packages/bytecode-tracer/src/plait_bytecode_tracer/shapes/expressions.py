@@ -147,7 +147,7 @@ def shown(expression: Expression) -> str:
         case Leaf(source):
             return expression.code(source.text)
         case Computed(node):
-            return str(node)
+            return f"{node.args[0]}.size({node.args[1]})" if node.target == "size" else str(node)
 
 
 def bare(text: str) -> str:

@@ -50,6 +50,8 @@ class Policy:
         marks: what was said of arguments by name.
         data_dependent: whether graphs may compute numbers and sizes that depend on data.
         data_floats: whether they may compute floats that do.
+        data_sizes: whether operators may give sizes that do, where what is compiled checks all that
+            was assumed of these.
         checks: where graphs may check what is expected of data, and fail.
         orders_draws: whether graphs may set random generators between what they draw.
         is_last: whether no further specialisation can be made: what has changed breaks the graph
@@ -61,6 +63,7 @@ class Policy:
     marks: Mapping[str, Mark] = field(default_factory=dict)
     data_dependent: bool = False
     data_floats: bool = False
+    data_sizes: bool = False
     checks: Checks = Checks.ANYWHERE
     orders_draws: bool = False
     is_last: bool = False

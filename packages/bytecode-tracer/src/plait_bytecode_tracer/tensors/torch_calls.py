@@ -196,7 +196,9 @@ def _special_torch(
     if whole or (name in ("tensor", "as_tensor") and not has_tensor([args, kwargs])):
         node, result = frame.state.emit("call_function", real, args, kwargs)
         return frame.state.tensor_result(node, result)
-    if name in ("nonzero", "unique", "masked_select") and frame.state.policy.data_dependent:
+    policy = frame.state.policy
+    sized = name in ("nonzero", "unique", "masked_select")
+    if sized and (policy.data_dependent or policy.data_sizes):
         node, result = frame.state.emit("call_function", real, args, kwargs)
         return frame.state.tensor_result(node, result)
     raise TraceBreakError("GB0002", f"torch.{name} is not traced")

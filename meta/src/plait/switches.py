@@ -1,0 +1,45 @@
+"""What captured graphs switch for the nodes that follow: gradients, autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import fx
+
+
+@cache
+def settings() -> dict[Any, Callable[..., Any]]:
+    """What programs switch for what follows, by its setter: what reads it."""
+    import torch
+
+    return {
+        torch._C._set_grad_enabled: torch.is_grad_enabled,
+        torch.set_autocast_enabled: torch.is_autocast_enabled,
+        torch.set_autocast_dtype: torch.get_autocast_dtype,
+        torch.set_autocast_cache_enabled: torch.is_autocast_cache_enabled,
+    }
+
+
+def key(node: fx.Node) -> tuple[Any, ...]:
+    """Which setting a node sets: the last argument is its value."""
+    return (node.target, *node.args[:-1])
+
+
+def is_switch(node: fx.Node) -> bool:
+    return node.target in settings()
+
+
+@contextmanager
+def kept_settings(graph: fx.Graph) -> Iterator[None]:
+    """Puts back what a graph switches."""
+    switched = {key(node) for node in graph.nodes if is_switch(node)}
+    before = [(setter, place, settings()[setter](*place)) for setter, *place in switched]
+    try:
+        yield
+    finally:
+        for setter, place, value in before:
+            setter(*place, value)
