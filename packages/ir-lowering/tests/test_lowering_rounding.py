@@ -117,3 +117,40 @@ def test_floor_division_of_narrow_tensors_is_bitwise_as_in_eager(dtype):
         assert torch.equal(
             actual.nan_to_num().view(torch.int16), expected.nan_to_num().view(torch.int16)
         )
+
+
+NUMBERS_AS_TENSORS = {
+    "sum": lambda x, s: x + s,
+    "sum, the number first": lambda x, s: s + x,
+    "difference": lambda x, s: x - s,
+    "difference, the number first": lambda x, s: s - x,
+    "product": lambda x, s: x * s,
+    "product, the number first": lambda x, s: s * x,
+    "quotient": lambda x, s: x / s,
+    "quotient, the number first": lambda x, s: s / x,
+    "remainder": lambda x, s: x % s,
+    "remainder, the number first": lambda x, s: s % x,
+    "fmod": lambda x, s: torch.fmod(x, s),
+    "floor": lambda x, s: x // s,
+    "truncated": lambda x, s: torch.div(x, s, rounding_mode="trunc"),
+    "equal": lambda x, s: x == s,
+    "greater": lambda x, s: x > s,
+    "chosen": lambda x, s: torch.where(x > 0, x, s),
+}
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", NUMBERS_AS_TENSORS)
+def test_tensors_without_dimensions_are_rounded_as_in_eager(name, dtype, kind):
+    program = NUMBERS_AS_TENSORS[name]
+    x = torch.cat([torch.randn(999) * 3, torch.tensor([1.2345678, 2049.0] * 9)]).to(dtype)
+    for number in (1.2345678, -0.123456789, 2049.0, 3.0):
+        s = torch.tensor(number).to(kind)
+        if not s:
+            continue
+        graph = lower(record(program, [x, s]))
+        (found,) = interpret(graph, [x, s])
+        wanted = program(x, s)
+        assert found.dtype is wanted.dtype
+        assert torch.equal(found, wanted)

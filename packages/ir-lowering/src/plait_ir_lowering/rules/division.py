@@ -15,11 +15,19 @@ from plait_ir_lowering.rules.complex_formulas import op
 from plait_ir_lowering.rules.elementwise import elementwise, through
 from plait_ir_lowering.tensors import TensorExpr
 
+_DIVISOR = (1,)
+"""The place of what ATen divides by, in f32 where it is one number."""
+
 
 @lowers("div.Tensor", "div.Scalar")
 def div(ctx: LoweringContext, x: Any, y: Any) -> Lowered:
     return elementwise(
-        ctx, [x, y], lambda a, b: op("div", [a, b]), Promotion.INT_TO_FLOAT, by_parts=True
+        ctx,
+        [x, y],
+        lambda a, b: op("div", [a, b]),
+        Promotion.INT_TO_FLOAT,
+        wide_elements=_DIVISOR,
+        by_parts=True,
     )
 
 
@@ -37,7 +45,7 @@ def div_mode(ctx: LoweringContext, x: Any, y: Any, rounding_mode: str | None) ->
             return Op("trunc", [through(Op("div", [a, b]), result)])
         return Op("truncdiv", [a, b])
 
-    return elementwise(ctx, [x, y], compute)
+    return elementwise(ctx, [x, y], compute, wide_elements=_DIVISOR)
 
 
 @lowers("floor_divide")
@@ -45,7 +53,7 @@ def floor_divide(ctx: LoweringContext, x: Any, y: Any) -> Lowered:
     if _rounds_each_step(ctx, y):
         result = ctx.dtype_of(ctx.result)
         return elementwise(ctx, [x, y], lambda a, b: floor_quotient(a, b, result))
-    return elementwise(ctx, [x, y], lambda a, b: Op("floordiv", [a, b]))
+    return elementwise(ctx, [x, y], lambda a, b: Op("floordiv", [a, b]), wide_elements=_DIVISOR)
 
 
 def _rounds_each_step(ctx: LoweringContext, divisor: Any) -> bool:

@@ -64,6 +64,7 @@ def elementwise(
     promotion: Promotion = Promotion.DEFAULT,
     *,
     narrow_scalars: bool = False,
+    wide_elements: Sequence[int] = (),
     by_parts: bool = False,
 ) -> TensorExpr | None:
     """The node's result: `compute` of the broadcast operands, at each point.
@@ -72,17 +73,23 @@ def elementwise(
 
     With `narrow_scalars`, numbers among the operands of a bf16 or f16 op are rounded to its
     dtype first. ATen does so in additions, comparisons and remainders; it multiplies and
-    divides by the f32 number.
+    divides by the f32 number. The element of a tensor without dimensions is rounded in every
+    operator on a CPU, but for the operands at the places `wide_elements`: second factors and
+    divisors.
     """
     dtype = computation_dtype(operands, promotion)
     if not by_parts and (dtype.kind == "complex" or ctx.result.is_complex()):
         return None
     dims = dimensions(ctx.result.shape)
-    scalars: DType | None = None
-    if narrow_scalars and dtype is DType.f32:
-        common = common_dtype(operands)
-        scalars = common if common.is_reduced_precision else None
-    return ctx.pointwise(dims, compute(*operand_values(operands, dims, dtype, scalars)))
+    common = common_dtype(operands) if dtype is DType.f32 else dtype
+    narrow = common if common.is_reduced_precision else None
+    values = operand_values(operands, dims, dtype, narrow if narrow_scalars else None)
+    if narrow is not None and ctx.result.device.type == "cpu":
+        for place, operand in enumerate(operands):
+            alone = isinstance(operand, TensorExpr) and not operand.dims
+            if alone and operand.dtype is not narrow and place not in wide_elements:
+                values[place] = cast(cast(operand.value, narrow), dtype)
+    return ctx.pointwise(dims, compute(*values))
 
 
 def through(value: Value, dtype: DType) -> Value:

@@ -87,6 +87,7 @@ def _plain(name: str, arity: int, promotion: Promotion) -> Rule:
             lambda a, b: op(name, [a, b]),
             promotion,
             narrow_scalars=name != "mul",
+            wide_elements=(1,) if name == "mul" else (),
             by_parts=True,
         )
 
