@@ -179,13 +179,53 @@ program mixed()
 def test_kernels_of_programs_on_both_devices(cache: DiskCache) -> None:
     executable = build(parse_program(MIXED), cache=cache)
     assert "launch_scale_on_one_device(s, x, y)" in executable.source
-    assert "    negate(c, z)" in executable.source
+    assert "    negate_on_cpu(c, z)" in executable.source
     assert executable.metadata["torch kernels"] == 1
     if torch.cuda.is_available():
         x, s, c = torch.randn(4, device="cuda"), torch.tensor(2.0), torch.randn(4)
         y, z = executable(x, s, c)
         assert torch.equal(y, x * s)
         assert torch.equal(z, -c)
+
+
+BOTH = """\
+program both()
+  inputs x, c, i
+  arena 0
+  buffer x: f32[4] on cuda:0 = input 0
+  buffer c: f32[4] on cpu = input 1
+  buffer i: i64[4] on cpu = input 2
+  buffer y: f32[4] on cuda:0 = output
+  buffer z: f32[4] on cpu = output
+  buffer w: f32[4] on cuda:0 = output
+  kernel negate(p0: read f32[4], p1: write f32[4])
+    for i0: 4
+      outer store p1[i0] = neg(p0[i0])
+  kernel chosen(p0: read f32[4], p1: read i64[4], p2: write f32[4])
+    for i0: 4
+      outer store p2[i0] = p0[checked(p1[i0], 4)]
+  steps
+    allocate y
+    launch negate(x, y)
+    allocate z
+    launch negate(c, z)
+    allocate w
+    launch chosen(x, i, w)
+    return y, z, w
+"""
+
+
+def test_a_kernel_runs_on_each_device_and_with_indices_from_the_cpu(cache: DiskCache) -> None:
+    executable = build(parse_program(BOTH), cache=cache)
+    assert "    launch_negate(x, y)" in executable.source
+    assert "    negate_on_cpu(c, z)" in executable.source
+    assert "launch_chosen_on_one_device(x, i, w)" in executable.source
+    if torch.cuda.is_available():
+        x, c, i = torch.randn(4, device="cuda"), torch.randn(4), torch.tensor([3, 0, 1, 1])
+        y, z, w = executable(x, c, i)
+        assert torch.equal(y, -x)
+        assert torch.equal(z, -c)
+        assert torch.equal(w, x[i])
 
 
 def _in_process(code: str, tmp_path: Path, **environment: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +14,9 @@ from plait_triton_codegen.kernels import HostKernel, TritonKernelSource, host_ke
 from plait_triton_codegen.modules import load_module
 from plait_triton_codegen.options import TritonOptions
 from plait_utils import DiskCache, Profile
+
+_ON_CPU = "_on_cpu"
+"""Behind the names of kernels that run beside a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,9 @@ def build(
     chosen = options or TritonOptions()
     timer = profile or Profile()
     with timer.phase("triton render"):
-        devices = _devices(program)
-        rendered = [_rendered(kernel, devices[kernel.name], chosen) for kernel in program.kernels]
+        program = _by_place(program)
+        mixed = _mixed(program)
+        rendered = [_rendered(kernel, kernel.name in mixed, chosen) for kernel in program.kernels]
         sources = {k.name: text for k, text in zip(program.kernels, rendered, strict=True)}
         source = render_python(program, lambda kernel: sources[kernel.name].rendered)
         kernels = tuple(text.source for text in rendered if text.source is not None)
@@ -77,26 +81,41 @@ def build(
     return TritonExecutable(source, module.path, kernels, metadata, run)
 
 
-def _devices(program: Program) -> dict[str, frozenset[str]]:
-    """Where the buffers are with which each kernel is launched; nothing means anywhere.
+def _by_place(program: Program) -> Program:
+    """The program with kernels of their own for launches on the CPU alone, beside a GPU.
 
     A program on the CPU alone runs in the interpreter, all of it.
     """
     place = {buffer.name: buffer.device.type for buffer in program.buffers}
-    found = {kernel.name: frozenset[str]() for kernel in program.kernels}
-    if "cuda" in place.values():
-        for step in program.steps:
-            if isinstance(step, Launch):
-                found[step.kernel] |= {place[name] for name in step.buffers}
-    return found
+    if set(place.values()) < {"cpu", "cuda"}:
+        return program
+    steps = tuple(
+        replace(step, kernel=f"{step.kernel}{_ON_CPU}")
+        if isinstance(step, Launch) and all(place[name] == "cpu" for name in step.buffers)
+        else step
+        for step in program.steps
+    )
+    launched = {step.kernel for step in steps if isinstance(step, Launch)}
+    named = [replace(kernel, name=f"{kernel.name}{_ON_CPU}") for kernel in program.kernels]
+    kernels = [kernel for kernel in (*program.kernels, *named) if kernel.name in launched]
+    return replace(program, kernels=tuple(kernels), steps=steps)
 
 
-def _rendered(kernel: Kernel, devices: frozenset[str], options: TritonOptions) -> HostKernel:
+def _mixed(program: Program) -> frozenset[str]:
+    """The kernels that are launched with buffers on a GPU and on the CPU."""
+    place = {buffer.name: buffer.device.type for buffer in program.buffers}
+    launches = [step for step in program.steps if isinstance(step, Launch)]
+    return frozenset(
+        step.kernel for step in launches if len({place[name] for name in step.buffers}) > 1
+    )
+
+
+def _rendered(kernel: Kernel, is_mixed: bool, options: TritonOptions) -> HostKernel:
     """A kernel where its buffers are: on the CPU beside a GPU, as torch operations."""
-    if devices == {"cpu"}:
+    if kernel.name.endswith(_ON_CPU):
         return HostKernel(torch_kernel(kernel), None)
     host = host_kernel(kernel, options)
-    if len(devices) < 2 or host.source is None:
+    if not is_mixed or host.source is None:
         return host
     plain = host.rendered
     call = f"{plain.call}_on_one_device"

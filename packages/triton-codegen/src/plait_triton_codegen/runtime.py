@@ -35,19 +35,12 @@ _NOTHING = contextlib.nullcontext()
 
 
 def on_one_device(*arguments: Tensor | int) -> tuple[Tensor | int, ...]:
-    """Kernel arguments with numbers in CPU tensors moved to the device of the others.
-
-    Raises TritonDeviceError for CPU tensors of several elements, as eager does.
-    """
-    tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
-    device = next((tensor.device for tensor in tensors if tensor.is_cuda), None)
+    """Kernel arguments with those on the CPU moved to the device of the others: numbers in tensors,
+    and indices, which eager takes from there too."""
+    on_gpu = (a.device for a in arguments if isinstance(a, Tensor) and a.is_cuda)
+    device = next(on_gpu, None)
     if device is None:
         return arguments
-    if any(not tensor.is_cuda and tensor.numel() > 1 for tensor in tensors):
-        raise TritonDeviceError(
-            f"a kernel on {device} reads a tensor of several elements on the CPU",
-            hint=f"move all inputs to {device}",
-        )
     return tuple(a.to(device) if isinstance(a, Tensor) else a for a in arguments)
 
 
