@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -16,6 +18,7 @@ from operators.samples import Program, dense_samples, name_of, one_program
 from operators.score import Outcome, Verdict
 from operators.sizes import how, resized
 from operators.texts import check_report
+from plait_fx_passes.open_sizes import AtSizes
 
 
 def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
@@ -34,13 +37,15 @@ def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
     programs = [one_program(op, calls) for calls in series]
     run = plait.compile(programs[0].__call__, dynamic=True)
     counts = []
+    by_kernels: list[AtSizes] = []
     for number, program in enumerate(programs):
         try:
             wanted = _observed(program, program)
         except Exception:  # some operators refuse to be differentiated
             return Verdict(name, kind, Outcome.EAGER_RAISES)
         try:
-            got = _observed(program, run)
+            with _noting_kernels(by_kernels):
+                got = _observed(program, run)
             check_report(plait.report(run))
         except Exception as error:  # whatever comes here is the compiler's fault, and the score's
             return Verdict(name, kind, Outcome.WRONG, f"{type(error).__name__}: {error}"[:300])
@@ -48,7 +53,24 @@ def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
         if wrong is not None:
             return Verdict(name, kind, Outcome.WRONG, f"size {number}: {wrong}")
         counts.append(_forwards(run))
-    return Verdict(name, kind, *how(run, counts))
+    outcome, detail = how(run, counts)
+    if by_kernels and outcome in (Outcome.LOOPS, Outcome.EXTERNAL):
+        return Verdict(name, kind, Outcome.EACH_SIZE, "a backward by torch's kernels")
+    return Verdict(name, kind, outcome, detail)
+
+
+@contextmanager
+def _noting_kernels(ran: list[AtSizes]) -> Iterator[None]:
+    """Note the graphs that are run by torch's kernels, as a backward is for sizes that do not meet
+    what was noted when it was compiled."""
+    plain = AtSizes.__call__
+
+    def noted(self: AtSizes, *inputs: Tensor) -> Sequence[Tensor]:
+        ran.append(self)
+        return plain(self, *inputs)
+
+    with patch.object(AtSizes, "__call__", noted):
+        yield
 
 
 def _forwards(run: Any) -> int:
