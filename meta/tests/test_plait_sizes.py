@@ -137,6 +137,31 @@ def test_elements_near_an_end_are_one_program(backend):
     assert graph.outcome == "compiled"
 
 
+CUT = {
+    "one": lambda x: x.relu(),
+    "a sum": lambda x: x.sum(0) * 2 + x[0].exp(),
+    "a product": lambda x: (x @ x.mT).softmax(-1),
+    "a view": lambda x: (x[1:], x.exp()),
+}
+
+
+@pytest.mark.parametrize("backend", ["plait", "python"])
+@pytest.mark.parametrize("name", CUT)
+def test_rows_with_room_between_them_are_one_program_beside_the_first(name, backend):
+    """Of parts of larger tensors the strides are sizes of their own."""
+    torch.manual_seed(0)
+    program = CUT[name]
+    fast = plait.compile(program, dynamic=True, backend=backend)
+    for rows, columns, room in [(5, 6, 2), (7, 9, 3), (8, 8, 1), (30, 11, 7), (7, 6, 40)]:
+        x = torch.randn(rows, columns + room)[:, room:]
+        assert_right(fast, program, x)
+        with torch.no_grad():
+            pairs = zip(fast(x), program(x), strict=True)
+        assert all(got.stride() == wanted.stride() for got, wanted in pairs)
+    assert len(plait.report(fast).graphs) <= 2
+    assert all(graph.reason is None for graph in plait.report(fast).graphs)
+
+
 def test_sizes_of_one_and_zero_have_programs_of_their_own():
     torch.manual_seed(0)
     model = Heads()

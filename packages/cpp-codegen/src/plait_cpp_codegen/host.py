@@ -256,8 +256,10 @@ class HostWriter:
             [self._buffer(name).layout for name in self.program.inputs], self.program.symbols
         )
         if len(places) < len(self.program.symbols):
-            raise UnsupportedProgramError("a size that no input has")
-        table = ", ".join(f"{{{place}, {dim}}}" for place, dim in places.values())
+            raise UnsupportedProgramError("a size or stride that no input has")
+        table = ", ".join(
+            f"{{{each.input}, {each.dim}, {int(each.is_stride)}}}" for each in places.values()
+        )
         numbers = [n for _, each in tensors for n in (*each.size, *each.stride)]
         lines = [
             f"static const SizePlace plait_size_places[] = {{{table}}};",

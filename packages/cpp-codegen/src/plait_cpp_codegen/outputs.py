@@ -24,6 +24,7 @@ from plait_scheduler import (
     Program,
     ProgramBuffer,
     Return,
+    SizePlace,
     Step,
     extent_of,
     is_whole,
@@ -93,8 +94,8 @@ def _is_by_torch(step: Step, splitter: _Splitter) -> TypeGuard[CopyBack]:
 @dataclass(slots=True)
 class _Splitter:
     buffers: dict[str, ProgramBuffer]
-    places: dict[str, tuple[int, int]]
-    """Of each size that is known only when the program runs: an input, and the dimension."""
+    places: dict[str, SizePlace]
+    """Where inputs tell each size that is known only when the program runs."""
     roots: dict[str, int] = field(default_factory=dict)
     """Position among the native outputs of each memory."""
 
@@ -162,14 +163,12 @@ class _Splitter:
         if not any(name in text for name in self.places):
             value = eval(text)
             return lambda inputs: value
-        code = compile(text, "<plait sizes of an output>", "eval")
-        places = tuple(self.places.items())
-
-        def read(inputs: Sequence[Tensor]) -> Any:
-            sizes = {name: inputs[place].shape[dim] for name, (place, dim) in places}
-            return eval(code, sizes)
-
-        return read
+        read = ", ".join(
+            f"{name}={place.text(f'inputs[{place.input}]')}" for name, place in self.places.items()
+        )
+        code = f"lambda inputs: (lambda {', '.join(self.places)}: ({text}))({read})"
+        made: Callable[[Sequence[Tensor]], Any] = eval(code)
+        return made
 
 
 def _input(position: int, numbers: _Geometry | None) -> _Maker:

@@ -40,7 +40,7 @@ from plait_scheduler.program import (
 )
 from plait_scheduler.roofline import KernelWork, kernel_work
 from plait_scheduler.schedule import Schedule, first_wrong_decision, plan, schedule
-from plait_scheduler.sizes import estimate, extent_of, size_places
+from plait_scheduler.sizes import SizePlace, estimate, extent_of, size_places
 from plait_scheduler.text.print import print_kernel, print_program
 from plait_scheduler.writeback import is_whole
 from plait_utils import late_exports
@@ -97,6 +97,7 @@ __all__ = [
     "Schedule",
     "SchedulerOptions",
     "SharedStorage",
+    "SizePlace",
     "Statement",
     "Step",
     "Storage",

@@ -19,6 +19,7 @@ from plait_ir_lowering import (
     evaluate,
     post_order,
 )
+from plait_utils import dataclass
 
 SYMBOL_ESTIMATE = 64
 """What a size that is not known yet is taken to be in cost estimates."""
@@ -90,11 +91,25 @@ def collapsed(layout: Layout) -> Layout:
     return Layout(tuple(reversed(size)), tuple(reversed(stride)), layout.offset)
 
 
-def size_places(inputs: Sequence[Layout], symbols: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """For each size that the inputs have as a dimension, the input and the dimension."""
-    found: dict[str, tuple[int, int]] = {}
-    for place, layout in enumerate(inputs):
-        for dim, size in enumerate(layout.size):
-            if str(size) in symbols:
-                found.setdefault(str(size), (place, dim))
+@dataclass(frozen=True, slots=True)
+class SizePlace:
+    """Which size or stride of which input a symbol is."""
+
+    input: int
+    dim: int
+    is_stride: bool = False
+
+    def text(self, tensor: str) -> str:
+        """Python that reads it from the input, whose text is given."""
+        return f"{tensor}.{'stride' if self.is_stride else 'size'}({self.dim})"
+
+
+def size_places(inputs: Sequence[Layout], symbols: Sequence[str]) -> dict[str, SizePlace]:
+    """Where the inputs tell symbols: as sizes, or else as strides."""
+    found: dict[str, SizePlace] = {}
+    for is_stride in (False, True):
+        for place, layout in enumerate(inputs):
+            for dim, number in enumerate(layout.stride if is_stride else layout.size):
+                if str(number) in symbols:
+                    found.setdefault(str(number), SizePlace(place, dim, is_stride))
     return {symbol: found[symbol] for symbol in symbols if symbol in found}

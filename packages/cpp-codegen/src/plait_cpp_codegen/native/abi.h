@@ -53,8 +53,8 @@ enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERR
 // From this bit on, `plait_run` says how many calls had drawn random numbers when it failed.
 enum : int { DRAWN = 8 };
 
-// A size of an input.
-struct SizePlace { int32_t input, dim; };
+// A size of an input, or a stride.
+struct SizePlace { int32_t input, dim, is_stride; };
 
 struct Signature {
   int32_t inputs, outputs, functions, calls;

@@ -11,6 +11,12 @@ bool matches(const DLTensor& t, const TensorSpec& spec) {
     for (int i = 0; i < spec.rank; ++i) if (spec.sizes[i] > 1 && t.strides[i] != spec.strides[i]) return false;
   return true;
 }
+int64_t stride_of(const DLTensor& t, int dim) {
+  if (t.strides) return t.strides[dim];
+  int64_t step = 1;
+  for (int i = t.ndim - 1; i > dim; --i) step *= t.shape[i] > 1 ? t.shape[i] : 1;
+  return step;
+}
 // A float may be given for a tensor of one f64 without dimensions.
 bool is_number(PyObject* given, const TensorSpec& spec) {
   return given->type == (void*)&PyFloat_Type && spec.rank == 0 && spec.code == 2 && spec.bits == 64;
@@ -91,7 +97,7 @@ struct OpenCall {
       if (exchange->view(inputs[place.input], &tensor)) return false;
       if (tensor.ndim != signature.input_specs[place.input].rank)
         return PyErr_Format(PyExc_ValueError, "input %d of this program has another rank than it was compiled for", place.input);
-      sizes[i] = tensor.shape[place.dim];
+      sizes[i] = place.is_stride ? stride_of(tensor, place.dim) : tensor.shape[place.dim];
     }
     signature.describe(sizes, numbers);
     return true;

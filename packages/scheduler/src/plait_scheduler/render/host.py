@@ -154,10 +154,10 @@ class _Host:
         places = size_places([self.buffers[name].layout for name in inputs], self.program.symbols)
         for symbol in self.program.symbols:
             if symbol not in places:
-                raise ValueError(f"no input has the size {symbol} as a dimension")
+                raise ValueError(f"no input has {symbol} as a size or stride")
         return [
-            f"{symbol} = {self.names[inputs[place]]}.size({dim})"
-            for symbol, (place, dim) in places.items()
+            f"{symbol} = {place.text(self.names[inputs[place.input]])}"
+            for symbol, place in places.items()
         ]
 
     def _step(self, step: Step) -> list[str]:
