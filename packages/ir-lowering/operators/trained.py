@@ -84,6 +84,10 @@ class Observed:
         self._program = program
 
     @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self._program.tensors
+
+    @property
     def inputs(self) -> Any:
         return self._program.inputs
 

@@ -100,9 +100,10 @@ def _arange(ctx: LoweringContext, start: Any, step: Any) -> Lowered:
     dims = dimensions(ctx.result.shape)
     position = dims[0].expr
     if dtype.is_integer:  # ATen truncates both before it counts
-        start, step = _whole(start), int(step)
-    if isinstance(start, int | torch.SymInt) and isinstance(step, int):
-        return TensorExpr(dims, cast(IndexValue(position * step + as_index(start)), dtype))
+        start, step = _whole(start), _whole(step)
+    if isinstance(start, int | torch.SymInt) and isinstance(step, int | torch.SymInt):
+        place = position * as_index(step) + as_index(start)
+        return TensorExpr(dims, cast(IndexValue(place), dtype))
     wide = DType.f64  # as ATen, for every float dtype
     count: Value = Op("to", [IndexValue(position)], wide)
     steps = Op("mul", [count, constant(step, wide)])

@@ -6,7 +6,7 @@ import torch
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
-from plait_ir_lowering.ir.index import IndexExpr, Var, as_index
+from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ScatterKind
 from plait_ir_lowering.ir.values import Load, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
@@ -30,10 +30,11 @@ def embedding_dense_backward(
         return None
     ranges = dimensions(grad.shape, "w")
     points = [var.expr for var in ranges]
-    if not int(ctx.result.shape[0]) and not is_empty(ranges):
+    rows = as_index(ctx.result.shape[0])
+    if rows is ZERO and not is_empty(ranges):
         return None
     index = cast(indices.at(points[:-1]), DType.i64)
-    row = checked_index(index, as_index(int(ctx.result.shape[0])), negative=False)
+    row = checked_index(index, rows, negative=False)
     value = grad.at(points)
     if scale_grad_by_freq:
         value = Op("mul", [value, _share(ctx, row, ranges[:-1], grad.dtype)])
@@ -46,7 +47,7 @@ def embedding_dense_backward(
 
 def _share(ctx: LoweringContext, row: Value, ranges: tuple[Var, ...], dtype: DType) -> Value:
     """One over how many of `ranges` go to a row."""
-    like = ctx.result.new_empty((int(ctx.result.shape[0]),), dtype=torch.int64)
+    like = ctx.result.new_empty((ctx.result.shape[0],), dtype=torch.int64)
     one = constant(1, DType.i64)
     start = filled(ctx, 0, like)
     counts = scatter_into(ctx, start, Writes(ranges, [row]), ScatterKind.ADD, one, like)

@@ -96,7 +96,7 @@ def embedding_bag_dense_backward(
     if mode not in (_SUM, _MEAN) or scale_grad_by_freq or not can_scatter(ctx, grad.dtype):
         return None
     ranges = dimensions([*indices.shape, grad.shape[1]], "w")
-    rows = as_index(int(ctx.result.shape[0]))
+    rows = as_index(ctx.result.shape[0])
     if is_empty(ranges) or rows is ZERO:
         return None
     item, column = (var.expr for var in ranges)
