@@ -20,7 +20,6 @@ from plait_utils import data_sizes, dataclass, draws
 from plait_utils.checks import CheckFailedError
 from plait_utils.data_sizes import data_symbols, is_of_data
 from plait_utils.fake import FakeMode, is_fake
-from plait_utils.size_text import python_of
 
 Bound: TypeAlias = dict[str, Any]
 """What the symbols of a capture are in one call, or in a program, by their names."""
@@ -270,6 +269,8 @@ def _python(expression: Any) -> Callable[[Bound], Any]:
     """What computes an expression from the symbols."""
     if isinstance(expression, int):
         return lambda bound: expression
+    from plait_utils.size_text import python_of  # it imports sympy
+
     places = {symbol: f"bound[{str(symbol)!r}]" for symbol in expression.free_symbols}
     code = f"lambda bound: {python_of(expression, places)}"
     found: Callable[[Bound], Any] = eval(code, {"math": math, "torch": torch})

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 
 def formula(size: Any) -> Any:
@@ -31,6 +30,8 @@ def sizes_in(value: Any) -> Iterator[Any]:
 
 def is_of_data(symbol: Any) -> bool:
     """Whether a symbol stands for an int that only an operator's run gives."""
+    from torch.utils._sympy.symbol import SymT, symbol_is_type  # it imports sympy
+
     return symbol_is_type(symbol, SymT.UNBACKED_INT)
 
 
