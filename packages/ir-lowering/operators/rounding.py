@@ -43,6 +43,8 @@ class InWideTypes(TorchDispatchMode):
         if narrow in _OF_PARTS:
             self.narrow[torch.complex128] = _OF_PARTS[narrow]
         self.grain = torch.finfo(narrow).eps
+        self.sums = False
+        """Whether anything was more than pointwise, and so may sum up in another order."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -59,6 +61,7 @@ class InWideTypes(TorchDispatchMode):
                     each.copy_(self._near(each))
             return results
         if torch.Tag.pointwise not in func.tags and self._are_numbers(results):
+            self.sums = True
             results = func(*self._changed(self._moved, args), **self._changed(self._moved, kwargs))
         return self._changed(self._near, results)
 
