@@ -214,7 +214,9 @@ def test_sizes_of_all_kinds_are_right_in_one_graph(program):
 
 
 @pytest.mark.parametrize(
-    "program", [chosen, made_of_a_size, joined, written_between, written_after], ids=str
+    "program",
+    [chosen, made_of_a_size, joined, written_between, written_after],
+    ids=lambda each: each.__name__,
 )
 def test_inputs_of_open_sizes_are_right_too(program):
     compiled = plait.compile(program, dynamic=True)

@@ -157,3 +157,19 @@ def leaves_with_an_object(x, thing):
     held = [thing, x + 1]
     time.time()
     return held[1] * thing.value
+
+
+def test_tables_of_torchs_own_compiler_hear_nothing_that_matters():
+    # With torch.cond in eager, torch's compiler runs, and enters all new modules into one.
+    from torch._dynamo.utils import ExactWeakKeyDictionary
+
+    def program(x, box):
+        thing = box.pop()
+        return x + thing.value
+
+    for table, expected in ((ExactWeakKeyDictionary(), set()), (weakref.WeakKeyDictionary(), None)):
+        run = compiled(program)
+        box = [Thing(2.0)]
+        table[box[0]] = 1
+        assert torch.equal(run(X, box), X + 2)
+        assert codes(run) == (expected if expected is not None else {"GB0014"})

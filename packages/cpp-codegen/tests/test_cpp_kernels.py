@@ -30,6 +30,10 @@ from plait_ir_lowering import (
 )
 from plait_scheduler import schedule
 
+DTYPES = [
+    *(torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64),
+    *(torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool),
+]
 KINDS = list(ReductionKind)[:4] + list(ReductionKind)[6:]
 SHAPES = [(1,), (7,), (16, 33), (3, 5, 64), (2, 1000), (1000, 2), (4, 3, 2, 5), (0, 4), (1, 1)]
 SHAPES += [(9, 24), (30, 7), (5, 28)]  # columns that whole vectors do not cover
@@ -70,6 +74,29 @@ def test_reductions_of_other_types(dtype):
             assert torch.equal(a, e)
 
 
+POSITIONED = [*DTYPES[:4], torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (7, 16), (4, 65), (33, 130), (130, 33)], ids=str)
+@pytest.mark.parametrize("dtype", POSITIONED, ids=str)
+def test_places_of_extremes_are_the_first_ones(dtype, shape):
+    """Among ties, NaN, infinities, and where all are the least number there is."""
+    low, high = (0, 4) if dtype is torch.uint8 else (-3, 4)
+    inputs = [torch.randint(low, high, shape).to(dtype)]
+    if dtype.is_floating_point:
+        inputs += [torch.randn(shape).to(dtype), torch.full(shape, -torch.inf, dtype=dtype)]
+        inputs[1][torch.rand(shape) < 0.05] = torch.nan
+        inputs[1][torch.rand(shape) < 0.05] = torch.inf
+    else:
+        inputs.append(torch.full(shape, torch.iinfo(dtype).min, dtype=dtype))
+    kinds = [ReductionKind.ARGMAX, ReductionKind.ARGMIN]
+    for x in inputs:
+        for axes in ([0], [1], [0, 1]):
+            actual, expected = both(reduction_graph(x, axes, kinds), [x])
+            for a, e in zip(actual, expected, strict=True):
+                assert torch.equal(a, e)
+
+
 def test_nan_wins_reductions():
     x = torch.randn(5, 40)
     x[1, 7] = x[3, 39] = float("nan")
@@ -96,12 +123,6 @@ def test_strided_inputs(make):
     graph = pointwise_graph([x], {"y": lambda a: Op("exp", [Op("neg", [Op("abs", [a])])])})
     actual, _ = both(graph, [x])
     torch.testing.assert_close(actual[0], torch.exp(-x.abs()).contiguous(), rtol=1e-6, atol=1e-7)
-
-
-DTYPES = [
-    *(torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64),
-    *(torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool),
-]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -99,4 +99,14 @@ def _tells_itself(value: Any) -> bool:
     if any("__del__" in base.__dict__ for base in type(value).__mro__):
         return True
     references = weakref.getweakrefs(value) if type(value).__weakrefoffset__ else ()
-    return any(each.__callback__ is not None for each in itertools.islice(references, _MOST))
+    return any(_is_heard(each.__callback__) for each in itertools.islice(references, _MOST))
+
+
+def _is_heard(callback: object) -> bool:
+    """Whether somebody may learn from a weak reference's callback that its object is gone. Once
+    torch's compiler has run, as `torch.cond` makes it, it keeps a table of all new modules."""
+    return callback is not None and getattr(callback, "__module__", None) != _TABLES
+
+
+_TABLES = "torch._dynamo.utils"
+"""Where torch's compiler defines its weak tables."""

@@ -94,7 +94,8 @@ class BodyWriter:
                 case Let(name):
                     emitter.locals_[name] = value
                 case Reduce():
-                    emitter.lines.append(accumulate(statement, value, place))
+                    along = self.plan.along_rows
+                    emitter.lines.append(accumulate(statement, value, place, along))
             for name in (local.name for local in locals_of(statement)):
                 if name in phase.saves:
                     kept = emitter.locals_[name]

@@ -116,7 +116,9 @@ def _lanes(kernel: Kernel, vector_bytes: int) -> int:
     width = 4
     for statement in kernel.statements:
         if isinstance(statement, Reduce) and statement.kind.value.startswith("arg"):
-            return 1
+            if statement.value.dtype is DType.bool_:
+                return 1
+            width = 8  # places are as wide
         for value in post_order([statement.value]):
             if isinstance(value, Masked) and _needs_lanes(value):
                 return 1

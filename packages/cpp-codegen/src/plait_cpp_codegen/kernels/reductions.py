@@ -9,13 +9,16 @@ from plait_cpp_codegen.kernels.types import REGISTER
 from plait_ir_lowering import DType, ReductionKind
 from plait_scheduler import Reduce
 
+POSITIONS = {ReductionKind.ARGMAX: "true", ReductionKind.ARGMIN: "false"}
+"""Reductions that give a place, and whether it is that of the largest."""
+
 
 def accumulator(reduce: Reduce, lanes: int | None = None) -> str:
     """The C++ type of what a reduction gathers in; of `L` lanes if no other number is given."""
     count = "L" if lanes is None else str(lanes)
     kind = REGISTER[reduce.value.dtype]
-    if reduce.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
-        return f"Position<{kind}, {count}>"
+    if reduce.kind in POSITIONS:
+        return f"Position<{kind}, {count}, {POSITIONS[reduce.kind]}>"
     return f"vec<{kind}, {count}>"
 
 
@@ -25,7 +28,8 @@ def start(reduce: Reduce, lanes: str) -> str:
     kind = REGISTER[dtype]
     match reduce.kind:
         case ReductionKind.ARGMAX | ReductionKind.ARGMIN:
-            return "{}"
+            least = _extreme(dtype, largest=reduce.kind is ReductionKind.ARGMIN)
+            return f"{{splat<{kind}, {lanes}>({least})}}"
         case ReductionKind.SUM | ReductionKind.ANY:
             start = literal(0, dtype)
         case ReductionKind.PROD | ReductionKind.ALL:
@@ -66,20 +70,19 @@ def join(reduce: Reduce, a: str, b: str, lanes: str) -> str:
     return f"({a} & {b})" if is_bool else f"minimum<{lanes}, {kind}>({a}, {b})"
 
 
-def accumulate(reduce: Reduce, value: str, place: str) -> str:
-    """The statement that adds a value, which stands at a place of the inner domain."""
+def accumulate(reduce: Reduce, value: str, place: str, along_rows: bool) -> str:
+    """The statement that adds a value, which stands at a place of the inner domain; lanes are at
+    places next to each other where they go along rows."""
     name = f"acc_{reduce.name}"
-    match reduce.kind:
-        case ReductionKind.ARGMAX:
-            return f"{name}.larger({value}, {place});"
-        case ReductionKind.ARGMIN:
-            return f"{name}.smaller({value}, {place});"
+    if reduce.kind in POSITIONS:
+        places = f"splat<int64_t, L>({place})" + (" + iota<L, int64_t>()" if along_rows else "")
+        return f"{name}.take({value}, {places});"
     # Whether the new value is NaN is known before what was gathered is.
     return f"{name} = {join(reduce, value, name, 'L')};"
 
 
 def result(reduce: Reduce) -> str:
     """What an accumulator holds at the end."""
-    if reduce.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
-        return f"acc_{reduce.name}.position"
+    if reduce.kind in POSITIONS:
+        return f"acc_{reduce.name}.place"
     return f"acc_{reduce.name}"

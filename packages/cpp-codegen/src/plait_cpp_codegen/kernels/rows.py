@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from plait_cpp_codegen.kernels.body import BodyWriter, id_of, phase_name, scans_of
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.pieces import indented, prologue
-from plait_cpp_codegen.kernels.reductions import accumulator, join, start
+from plait_cpp_codegen.kernels.reductions import POSITIONS, accumulator, join, start
 from plait_cpp_codegen.kernels.scans import states_along
 from plait_cpp_codegen.kernels.tasks import decoded
 from plait_cpp_codegen.kernels.types import REGISTER
-from plait_ir_lowering import ReductionKind, Var
+from plait_ir_lowering import Var
 from plait_scheduler import Domain, Let, Phase, Reduce, Statement, Store
 from plait_utils import dataclass
 
@@ -125,9 +125,11 @@ class RowWriter(BodyWriter):
         return lines
 
     def _combine(self, reduce: Reduce, copies: int, lanes: int) -> list[str]:
-        if reduce.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
-            tail = f"{reduce.name}_tail.position"
-            return [f"const vec<int64_t, 1> {reduce.name} = {tail};"]
+        if reduce.kind in POSITIONS:
+            parts = [f"{reduce.name}_{copy}" for copy in range(copies)] if lanes > 1 else []
+            joins = [f"{parts[0]}.join({part});" for part in parts[1:]]
+            joins += [f"{reduce.name}_tail.join({part}.folded());" for part in parts[:1]]
+            return [*joins, f"const vec<int64_t, 1> {reduce.name} = {reduce.name}_tail.place;"]
         kind = REGISTER[reduce.value.dtype]
         total = f"{reduce.name}_0"
         for copy in range(1, copies):

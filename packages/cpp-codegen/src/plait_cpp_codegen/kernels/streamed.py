@@ -20,7 +20,7 @@ from plait_cpp_codegen.kernels.columns import ColumnWriter
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.pieces import indented
 from plait_cpp_codegen.kernels.plan import LoopPlan, computed_places, extent_of, offsets
-from plait_cpp_codegen.kernels.reductions import start
+from plait_cpp_codegen.kernels.reductions import POSITIONS, start
 from plait_cpp_codegen.kernels.tasks import decoded, tasks_of
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_ir_lowering import Local, atoms, post_order, stride_of
@@ -45,7 +45,11 @@ def is_streamed(plan: LoopPlan) -> bool:
         return False  # one vector, which stays in a register
     if not any(isinstance(statement, Reduce) for statement in kernel.statements):
         return False
-    if any(isinstance(statement, Accumulate) for statement in kernel.statements):
+    if any(
+        isinstance(statement, Accumulate)
+        or (isinstance(statement, Reduce) and statement.kind in POSITIONS)
+        for statement in kernel.statements
+    ):
         return False
     if row_scratch(plan.phases) or computed_places(kernel, vector):
         return False

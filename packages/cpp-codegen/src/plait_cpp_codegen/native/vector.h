@@ -561,16 +561,31 @@ template <int L> INLINE vec<int64_t, L> checked(vec<int64_t, L> i, int64_t size,
 }
 template <class R, int L, class V> INLINE vec<R, L> bitcast(V x) { vec<R, L> r; memcpy(&r, &x, sizeof r); return r; }
 
-// The first largest or smallest value of each lane and where it was; NaN wins over all.
-template <class T, int L> struct Position {
-  vec<T, L> best{}; vec<int64_t, L> position{}; bool seen = false;
-  template <class C> INLINE void take(vec<T, L> x, int64_t at, C better) {
-    for (int l = 0; l < L; ++l)
-      if (!seen || (best[l] == best[l] && (x[l] != x[l] || better(x[l], best[l])))) { best[l] = x[l]; position[l] = at; }
-    seen = true;
+// The first largest or smallest value of each lane and where it was; NaN wins over all. Before any
+// value, the one that any other wins over, at the first place.
+template <class T, int L, bool LARGEST> struct Position {
+  typedef typename Word<sizeof(T)>::type word;
+  vec<T, L> best; vec<int64_t, L> place{};
+  static INLINE vec<word, L> wins(vec<T, L> x, vec<T, L> over) {
+    return (LARGEST ? x > over : x < over) | ((x != x) & (over == over));
   }
-  INLINE void larger(vec<T, L> x, int64_t at) { take(x, at, [](T a, T b) { return a > b; }); }
-  INLINE void smaller(vec<T, L> x, int64_t at) { take(x, at, [](T a, T b) { return a < b; }); }
+  INLINE void choose(vec<word, L> chosen, vec<T, L> x, vec<int64_t, L> at) {
+    best = chosen ? x : best;
+    place = convert<int64_t, word, L>(chosen) ? at : place;
+  }
+  // Values that come after all before.
+  INLINE void take(vec<T, L> x, vec<int64_t, L> at) { choose(wins(x, best), x, at); }
+  // What was gathered from other places, before and after.
+  INLINE void join(const Position& other) {
+    const vec<T, L> x = other.best;
+    const vec<word, L> equal = (x == best) | ((x != x) & (best != best));
+    choose(wins(x, best) | (equal & convert<word, int64_t, L>(other.place < place)), x, other.place);
+  }
+  INLINE Position<T, 1, LARGEST> folded() const {
+    Position<T, 1, LARGEST> all{single<T>(best[0]), single<int64_t>(place[0])};
+    for (int l = 1; l < L; ++l) all.join({single<T>(best[l]), single<int64_t>(place[l])});
+    return all;
+  }
 };
 // Scratch of a thread, kept between calls.
 struct Block {
