@@ -220,3 +220,28 @@ def test_timers_leave_a_state_of_the_program() -> None:
             except Late:
                 pass
             assert int(total) in (len(log), len(log) - 1)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_only_graphs_that_change_tensors_hold_handlers_back(training: bool) -> None:
+    seen: list[object] = []
+
+    def looking(x: torch.Tensor) -> torch.Tensor:
+        seen.append(signal.getsignal(signal.SIGINT))
+        return x.clone()
+
+    def backend(module: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        made = copy.deepcopy(module)
+        for node in made.graph.nodes:
+            if node.target is torch.sin:
+                node.target = looking
+        made.recompile()
+        return made.forward
+
+    def program(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.batch_norm(torch.sin(x), mean, variance, training=training)
+
+    inputs = torch.randn(4, 3), torch.zeros(3), torch.ones(3)
+    with torch.no_grad():
+        compile(program, backend=backend)(*inputs)
+    assert (seen == [signal.default_int_handler]) is not training

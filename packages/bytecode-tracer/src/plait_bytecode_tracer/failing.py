@@ -156,7 +156,14 @@ def changes_unseen(node: fx.Node) -> bool:
     name = _name(node.target)
     max_norm = node.args[3] if len(node.args) > 3 else node.kwargs.get("max_norm")
     renormalizes = "embedding" in name and max_norm is not None
-    return renormalizes or any(part in name for part in _UNSEEN)
+    unseen = renormalizes or any(part in name for part in _UNSEEN)
+    return unseen and not _only_reads_statistics(node, name)
+
+
+def _only_reads_statistics(node: fx.Node, name: str) -> bool:
+    """Whether a normalization is one of inference: its sixth argument says so."""
+    training = node.args[5] if len(node.args) > 5 else node.kwargs.get("training", False)
+    return name == "batch_norm" and training is False
 
 
 def _parts(value: Any) -> Iterator[Any]:

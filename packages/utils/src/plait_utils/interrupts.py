@@ -21,6 +21,7 @@ R = TypeVar("R")
 Handler = Callable[[int, types.FrameType | None], Any]
 
 _SIGNALS = tuple(map(int, sorted(signal.valid_signals())))
+_NO_HANDLER = frozenset((int, type(None)))
 _INSISTING = 3
 """How often Ctrl-C comes before it is obeyed at once, wherever that is."""
 
@@ -82,7 +83,8 @@ _is_inside = False
 def python_handlers() -> dict[int, Handler]:
     """The handlers of signals that are functions of Python's, by number."""
     found = zip(_SIGNALS, map(_signal.getsignal, _SIGNALS), strict=True)
-    return {number: handler for number, handler in found if callable(handler)}
+    # Others are numbers, or None. This runs at calls of compiled functions.
+    return {number: handler for number, handler in found if type(handler) not in _NO_HANDLER}
 
 
 def is_main_thread() -> bool:
