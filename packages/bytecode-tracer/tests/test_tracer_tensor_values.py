@@ -150,3 +150,32 @@ def test_a_number_of_what_needs_gradients_stays_in_the_graph():
 def test_a_reader_that_warns_of_gradients_breaks():
     w = torch.ones(3, requires_grad=True)
     run(lambda w: float((w * 2).sum()), (w,), breaks=1)
+
+
+def places_follow_each_other(x):
+    places = torch.arange(x.relu().shape[1], device=x.device).expand(x.shape[0], -1)
+    follow = (places.diff(prepend=places[:, :1] - 1) != 1).cumsum(-1)
+    return x * 2 if (follow[:, -1] == 0).all() else x * 3
+
+
+def many_rows(x):
+    return x + 1 if torch.arange(x.shape[0] + 1).sum() > 9 else x - 1
+
+
+@pytest.mark.parametrize(
+    ("function", "graphs"), [(places_follow_each_other, 1), (many_rows, 2)], ids=["one", "two"]
+)
+def test_a_branch_on_what_follows_from_open_sizes_is_guarded(function, graphs):
+    inputs = [(torch.randn(rows, rows + 2),) for rows in (2, 5, 3, 7, 4, 2)]
+    run(function, *inputs, graphs=graphs, dynamic=True)
+
+
+def test_what_follows_from_sizes_of_a_changed_input_is_right():
+    def function(x, y):
+        x.mul_(2)
+        return x + y if torch.arange(x.shape[0]).max() > 2 else x - y
+
+    run = compiled(function, dynamic=True)
+    for rows in (2, 3, 4, 6, 3):
+        x, y = torch.randn(rows, 2), torch.randn(rows, 2)
+        assert torch.equal(run(x.clone(), y), function(x.clone(), y))

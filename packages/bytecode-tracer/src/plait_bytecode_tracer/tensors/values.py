@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -71,8 +72,8 @@ def value_of(state: TraceState, variable: TensorVariable, reader: str) -> Any:
     """What `reader` gives of a tensor, as a Python value; UNKNOWN where only the run tells.
 
     The value of a tensor made of constants alone, as `torch.arange(4) + 1` is, is the same
-    in every call. Of one that follows from few, small inputs of integers or bools, it is
-    guarded: before each call it is computed again and compared.
+    in every call. Of one that follows from few, small inputs of integers or bools, or from sizes
+    that are open, it is guarded: before each call it is computed again and compared.
     """
     if state.scope.parent is not None:
         return UNKNOWN
@@ -82,7 +83,7 @@ def value_of(state: TraceState, variable: TensorVariable, reader: str) -> Any:
     used = [i for i in state.inputs if i.node in needed]
     if any(is_awaited(i.source) for i in used):
         return UNKNOWN
-    if used and (len(needed) > _MAX_NODES or variable.fake.numel() > _MAX_READ):
+    if used and (len(needed) > _MAX_NODES or _size(variable.node) > _MAX_READ):
         return UNKNOWN
     graph = _expression(state, needed, variable.node, reader)
     evaluate = fx.GraphModule(torch.nn.Module(), graph).forward
@@ -156,6 +157,7 @@ def with_numbers(
 def _needed(last: fx.Node) -> set[fx.Node] | None:
     """The nodes that a node is made of, itself included; None if the trace cannot run them."""
     needed: set[fx.Node] = set()
+    measured: set[fx.Node] = set()
     waiting = [last]
     from_inputs = False
     while waiting:
@@ -163,17 +165,40 @@ def _needed(last: fx.Node) -> set[fx.Node] | None:
         if node in needed:
             continue
         needed.add(node)
+        size = _size_of_input(node)
+        if size is not None:
+            measured.add(size[0])
+            from_inputs = True
+            continue
         from_inputs = from_inputs or node.op == "placeholder"
         if len(needed) > _MAX_CONSTANT_NODES or not _is_decided(node):
             return None
         waiting.extend(node.all_input_nodes)
     limit = _MAX_ELEMENTS if from_inputs else _MAX_CONSTANT_ELEMENTS
-    return needed if all(_size(node) <= limit for node in needed) else None
+    return needed | measured if all(_size(node) <= limit for node in needed) else None
 
 
-def _size(node: fx.Node) -> int:
+def _size_of_input(node: fx.Node) -> tuple[fx.Node, int] | None:
+    """An input, and its dimension whose open size, or one that is always equal, a node gives."""
+    size = node.meta.get("val")
+    if node.target != "size" or not isinstance(size, torch.SymInt):
+        return None
+    for given in node.graph.find_nodes(op="placeholder"):
+        value = given.meta.get("val")
+        sizes: tuple[object, ...] = value.shape if isinstance(value, torch.Tensor) else ()
+        for dim, other in enumerate(sizes):
+            if isinstance(other, torch.SymInt) and other.node.expr == size.node.expr:
+                return given, dim
+    return None
+
+
+def _size(node: fx.Node) -> float:
+    """How many elements a node gives; of open sizes, in this call."""
     value = node.meta.get("val")
-    return value.numel() if isinstance(value, torch.Tensor) else 0
+    count: Any = value.numel() if isinstance(value, torch.Tensor) else 0
+    if isinstance(count, torch.SymInt):
+        return math.inf if count.node.hint is None else int(count.node.hint)
+    return int(count)
 
 
 def _is_decided(node: fx.Node) -> bool:
@@ -241,8 +266,13 @@ def _expression(state: TraceState, needed: set[fx.Node], last: fx.Node, reader: 
     made = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in state.graph.nodes:
-        if node in needed:
+        if node not in needed:
+            continue
+        size = _size_of_input(node)
+        if size is None:
             copies[node] = made.node_copy(node, copies.__getitem__)
+        else:
+            copies[node] = made.call_method("size", (copies[size[0]], size[1]))
     made.output(made.call_function(READERS[reader], (copies[last],)))
     return made
 
