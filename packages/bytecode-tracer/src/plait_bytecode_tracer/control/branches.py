@@ -44,8 +44,7 @@ class Cond(Operation):
         self, wanted: Wanted, inputs: Sequence[Any], kept: Sequence[Any], given: Sequence[Any]
     ) -> list[torch.Tensor | None]:
         if self.draws is Draws.FRESH:
-            again = self.variant(Draws.AGAIN)
-            return again.gradients((*wanted, False), (*inputs, *kept), (), given)[:-1]
+            return self._drawn_again(wanted, inputs, kept, given)
         end = len(inputs) - (self.draws is Draws.AGAIN)
         operator = self._made(wanted, self._gradient).operator
         found = iter(as_tuple(operator(*inputs[:end], *given, *inputs[end:])))

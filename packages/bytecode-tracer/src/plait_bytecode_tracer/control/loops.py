@@ -258,8 +258,7 @@ class WhileLoop(Operation):
         self, wanted: Wanted, inputs: Sequence[Any], kept: Sequence[Any], given: Sequence[Any]
     ) -> list[torch.Tensor | None]:
         if self.draws is Draws.FRESH:
-            again = self.variant(Draws.AGAIN)
-            return again.gradients((*wanted, False), (*inputs, *kept), (), given)[:-1]
+            return self._drawn_again(wanted, inputs, kept, given)
         found = iter(as_tuple(self._made(wanted, self._gradient).operator(*inputs, *given)))
         return [next(found) if each else None for each in wanted]
 

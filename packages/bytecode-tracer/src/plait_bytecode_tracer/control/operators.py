@@ -114,6 +114,14 @@ class Operation(ABC):
             self._variants[draws] = self.drawing(draws)
         return self._variants[draws]
 
+    def _drawn_again(
+        self, wanted: Wanted, inputs: Sequence[Any], kept: Sequence[Any], given: Sequence[Any]
+    ) -> list[torch.Tensor | None]:
+        """The gradients, by what draws the same numbers: its operands end with what was kept."""
+        again = self.variant(Draws.AGAIN)
+        found = again.gradients((*wanted, *(False for _ in kept)), (*inputs, *kept), (), given)
+        return found[: len(wanted)]
+
     def _made(self, wanted: Wanted, make: Callable[[Wanted], Operation]) -> Operation:
         """What computes these gradients, made once."""
         if wanted not in self._gradients:

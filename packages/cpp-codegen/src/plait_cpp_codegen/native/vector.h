@@ -131,32 +131,24 @@ template <int L> struct Memory<bf16, L> {
 template <int L> struct Memory<half, L> {
   typedef float R;
 #if defined(__F16C__)
-  static INLINE vec<float, L> widen(vec<uint16_t, L> b) {
-    vec<float, L> x;
-    if constexpr (L == 8 || (L == 16 && WIDE)) asm("vcvtph2ps %1, %0" : "=v"(x) : "v"(b));
-    else if constexpr (L < 8) {
-      vec<uint16_t, 8> more{}; memcpy(&more, &b, sizeof b);
-      const vec<float, 8> found = Memory<half, 8>::widen(more); memcpy(&x, &found, sizeof x);
+  // What has no instruction of its width is part of one of eight, or two of half its width.
+  template <typename To, typename From> static INLINE vec<To, L> converted(vec<From, L> x) {
+    vec<To, L> y;
+    if constexpr (L < 8) {
+      vec<From, 8> more{}; memcpy(&more, &x, sizeof x);
+      const vec<To, 8> found = Memory<half, 8>::template converted<To, From>(more); memcpy(&y, &found, sizeof y);
+    } else if constexpr (L == 8 || (L == 16 && WIDE)) {
+      if constexpr (sizeof(To) == 4) asm("vcvtph2ps %1, %0" : "=v"(y) : "v"(x));
+      else asm("vcvtps2ph $0, %1, %0" : "=v"(y) : "v"(x));
     } else {
-      vec<uint16_t, L / 2> low, high; memcpy(&low, &b, sizeof low); memcpy(&high, (char*)&b + sizeof low, sizeof high);
-      const vec<float, L / 2> y = Memory<half, L / 2>::widen(low), z = Memory<half, L / 2>::widen(high);
-      memcpy(&x, &y, sizeof y); memcpy((char*)&x + sizeof y, &z, sizeof z);
+      vec<From, L / 2> parts[2]; memcpy(parts, &x, sizeof x);
+      const vec<To, L / 2> found[2] = {Memory<half, L / 2>::template converted<To, From>(parts[0]), Memory<half, L / 2>::template converted<To, From>(parts[1])};
+      memcpy(&y, found, sizeof y);
     }
-    return x;
+    return y;
   }
-  static INLINE vec<uint16_t, L> narrow(vec<float, L> x) {
-    vec<uint16_t, L> b;
-    if constexpr (L == 8 || (L == 16 && WIDE)) asm("vcvtps2ph $0, %1, %0" : "=v"(b) : "v"(x));
-    else if constexpr (L < 8) {
-      vec<float, 8> more{}; memcpy(&more, &x, sizeof x);
-      const vec<uint16_t, 8> found = Memory<half, 8>::narrow(more); memcpy(&b, &found, sizeof b);
-    } else {
-      vec<float, L / 2> low, high; memcpy(&low, &x, sizeof low); memcpy(&high, (char*)&x + sizeof low, sizeof high);
-      const vec<uint16_t, L / 2> y = Memory<half, L / 2>::narrow(low), z = Memory<half, L / 2>::narrow(high);
-      memcpy(&b, &y, sizeof y); memcpy((char*)&b + sizeof y, &z, sizeof z);
-    }
-    return b;
-  }
+  static INLINE vec<float, L> widen(vec<uint16_t, L> b) { return converted<float, uint16_t>(b); }
+  static INLINE vec<uint16_t, L> narrow(vec<float, L> x) { return converted<uint16_t, float>(x); }
 #else
   static INLINE vec<float, L> widen(vec<uint16_t, L> b) {
     vec<uint32_t, L> h = convert<uint32_t, uint16_t, L>(b), o = (h & 0x7fff) << 13, e = o & 0x0f800000;

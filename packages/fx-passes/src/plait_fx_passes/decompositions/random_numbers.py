@@ -6,7 +6,8 @@ themselves; the numbers are others than eager's. Calls with a generator of their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from plait_utils.counters import BITS, NORMAL, PRECISION, UNIFORM, WORD
 aten = torch.ops.aten
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
+Draw = Callable[[Sequence[int], torch.dtype, torch.device | None], Tensor]
 
 
 def _key(device: torch.device | None) -> Tensor:
@@ -53,48 +55,38 @@ def _integers(
     return (drawn + low).to(dtype)
 
 
-def rand(
-    size: Sequence[int],
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> object:
-    dtype = dtype or torch.get_default_dtype()
-    return _uniform(size, dtype, device) if _takes(dtype, layout) else NotImplemented
+def _created(drawn: Draw) -> Callable[..., object]:
+    """Draws a tensor of a size."""
+
+    def create(
+        size: Sequence[int],
+        dtype: torch.dtype | None = None,
+        layout: torch.layout | None = None,
+        device: torch.device | None = None,
+        pin_memory: bool | None = None,
+    ) -> object:
+        dtype = dtype or torch.get_default_dtype()
+        return drawn(size, dtype, device) if _takes(dtype, layout) else NotImplemented
+
+    return create
 
 
-def randn(
-    size: Sequence[int],
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> object:
-    dtype = dtype or torch.get_default_dtype()
-    return _normal(size, dtype, device) if _takes(dtype, layout) else NotImplemented
+def _like(create: Callable[..., object]) -> Rule:
+    """Draws a tensor like another; what comes before its size is between the two."""
 
+    def create_like(
+        x: Tensor,
+        *before: int,
+        dtype: torch.dtype | None = None,
+        layout: torch.layout | None = None,
+        device: torch.device | None = None,
+        pin_memory: bool | None = None,
+        memory_format: torch.memory_format | None = None,
+    ) -> object:
+        dtype, device = dtype or x.dtype, device or x.device
+        return create(*before, x.shape, dtype=dtype, layout=layout, device=device)
 
-def rand_like(
-    x: Tensor,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> object:
-    return rand(x.shape, dtype or x.dtype, layout, device or x.device)
-
-
-def randn_like(
-    x: Tensor,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> object:
-    return randn(x.shape, dtype or x.dtype, layout, device or x.device)
+    return create_like
 
 
 def uniform(x: Tensor, low: float = 0, high: float = 1, generator: object = None) -> object:
@@ -151,47 +143,14 @@ def randint_low(
     return _integers(low, high, size, dtype, device)
 
 
-def randint(
-    high: int,
-    size: Sequence[int],
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> object:
-    return randint_low(0, high, size, dtype, layout, device)
-
-
-def randint_like_low(
-    x: Tensor,
-    low: int,
-    high: int,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> object:
-    return randint_low(low, high, x.shape, dtype or x.dtype, layout, device or x.device)
-
-
-def randint_like(
-    x: Tensor,
-    high: int,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> object:
-    return randint_low(0, high, x.shape, dtype or x.dtype, layout, device or x.device)
-
+rand, randn = _created(_uniform), _created(_normal)
+randint = partial(randint_low, 0)
 
 TABLE: dict[OpOverload, Rule] = {
     aten.rand.default: rand,
-    aten.rand_like.default: rand_like,
+    aten.rand_like.default: _like(rand),
     aten.randn.default: randn,
-    aten.randn_like.default: randn_like,
+    aten.randn_like.default: _like(randn),
     aten.uniform.default: uniform,
     aten.normal_functional.default: normal,
     aten.exponential.default: exponential,
@@ -200,6 +159,6 @@ TABLE: dict[OpOverload, Rule] = {
     aten.native_dropout.default: native_dropout,
     aten.randint.low: randint_low,
     aten.randint.default: randint,
-    aten.randint_like.default: randint_like,
-    aten.randint_like.low_dtype: randint_like_low,
+    aten.randint_like.default: _like(randint),
+    aten.randint_like.low_dtype: _like(randint_low),
 }
