@@ -314,12 +314,15 @@ template <int L, class C> INLINE mask<L> as_mask(C c) {
 template <int L> INLINE vec<int64_t, L> product_of_words(vec<int64_t, L> a, vec<int64_t, L> b) {
 #if defined(__AVX512F__)
   constexpr int own = 8;
-  if constexpr (L == own) return (vec<int64_t, L>)__builtin_ia32_pmuludq512_mask((vec<int, 16>)a, (vec<int, 16>)b, vec<long long, 8>{}, -1);
 #elif defined(__AVX2__)
   constexpr int own = 4;
-  if constexpr (L == own) return (vec<int64_t, L>)__builtin_ia32_pmuludq256((vec<int, 8>)a, (vec<int, 8>)b);
 #else
   constexpr int own = 1;
+#endif
+#if defined(__AVX2__)
+  if constexpr (L == own) {
+    vec<int64_t, L> product; asm("vpmuludq %2, %1, %0" : "=v"(product) : "v"(a), "v"(b)); return product;
+  }
 #endif
   if constexpr (L > own && own > 1) {
     vec<int64_t, L / 2> x[2], y[2]; memcpy(x, &a, sizeof x); memcpy(y, &b, sizeof y);
