@@ -14,6 +14,7 @@ from plait_fx_passes import (
     PatternError,
     RewriteRule,
     Scalar,
+    Tensors,
     rule_pass,
     run_passes,
     to_aten,
@@ -252,7 +253,7 @@ def test_patterns_are_traced_when_first_used_and_only_once():
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        (lambda x: x, "must return the result of an operator"),
+        (lambda x: x, "must return the result of an operator, or several"),
         (lambda x, y: torch.sin(x), "does not use"),
         (lambda x: torch.matmul(x, x), "is not one operator"),
         (lambda x: torch.sin(x[0]), "may index only"),
@@ -275,6 +276,7 @@ def test_a_pattern_that_is_none_is_refused(pattern, message):
         (lambda x: torch.sin(x)[0], r"returns torch.float32\[4\] for torch.float32\[3, 4\]"),
         (lambda x: torch.sin(x).double(), "returns torch.float64"),
         (lambda x: 3, "does not return a tensor"),
+        (lambda x: (torch.sin(x), torch.sin(x)), "returns 2 results, the pattern 1"),
         (lambda x: x.no_such_method(), "AttributeError"),
     ],
 )
@@ -283,7 +285,7 @@ def test_a_wrong_replacement_names_the_rule_and_leaves_the_graph(replacement, me
     graph = to_aten(trace(lambda x: x.sin() + 1), [x34])
     with pytest.raises(PassError, match=message) as caught:
         run_passes(graph, (rule_pass("wrong", (rule,)),))
-    assert "wrong" in str(caught.value)
+    assert "the pass 'wrong' failed: the rule 'wrong' failed at %sin" in str(caught.value)
     verify(graph)
 
 
@@ -312,3 +314,136 @@ def test_matches_know_what_they_bound():
     assert seen[0].bindings["c"] == 1.5
     assert seen[0].node("a").name == "x"
     assert len(seen[0].nodes) == 2
+
+
+# Lists of any length, and several results.
+
+
+def test_a_run_of_tensors_is_any_number_of_them():
+    def pattern(xs: Tensors, dim: Scalar):
+        return torch.neg(aten.cat.default(xs, dim))
+
+    def replacement(xs, dim):
+        return torch.cat([-x for x in xs], dim)
+
+    rule = RewriteRule("inside", pattern, replacement, lambda m: len(m.values("xs")) < 4)
+    for count, program in enumerate(
+        (
+            lambda a: -torch.cat([a], 1),
+            lambda a, b: -torch.cat([a, b], 1),
+            lambda a, b, c: -torch.cat([a, b, c], 1),
+            lambda a, b, c, d: -torch.cat([a, b, c, d], 1),
+        ),
+        start=1,
+    ):
+        left = rewrite(program, [torch.randn(2, 3) for _ in range(count)], rule)
+        assert left.count("aten.neg.default") == (count if count < 4 else 1)
+
+
+def test_a_run_stands_between_tensors():
+    def pattern(first, rest: Tensors, last, dim: Scalar):
+        return aten.cat.default([torch.neg(first), *rest, torch.neg(last)], dim)
+
+    def replacement(first, rest, last, dim):
+        return -torch.cat([first, *(-x for x in rest), last], dim)
+
+    rule = RewriteRule("outside", pattern, replacement)
+    a, b, c = (torch.randn(2, 3) for _ in range(3))
+    left = rewrite(lambda a, b: torch.cat([-a, -b]), [a, b], rule)
+    assert left == ["aten.cat.default", "aten.neg.default"]
+    left = rewrite(lambda a, b, c: torch.cat([-a, b, c, -c]), [a, b, c], rule)
+    assert left[-1] == "aten.neg.default"
+    left = rewrite(lambda a, b: torch.cat([-a, b]), [a, b], rule)
+    assert left == ["aten.neg.default", "aten.cat.default"]
+    assert rewrite(lambda a: torch.cat([-a]), [a], rule)[0] == "aten.neg.default"
+
+
+def _products(x, a, b):
+    return aten.mm.default(x, a), aten.mm.default(x, b)
+
+
+def _one_product(x, a, b):
+    both = x @ torch.cat([a, b], 1)
+    return both[:, : a.shape[1]].contiguous(), both[:, a.shape[1] :].contiguous()
+
+
+TOGETHER = RewriteRule("together", _products, _one_product)
+x46, a65, b67 = torch.randn(4, 6), torch.randn(6, 5), torch.randn(6, 7)
+
+
+def test_several_results_are_computed_together():
+    left = rewrite(
+        lambda x, a, b: (x @ a, (x @ b).sin()), [x46, a65, b67], TOGETHER, tolerance=1e-6
+    )
+    assert left.count("aten.mm.default") == 1
+    left = rewrite(lambda x, a, b: (x @ a, a.t() @ b), [x46, a65, b67], TOGETHER)
+    assert left.count("aten.mm.default") == 2
+
+
+def test_users_of_the_first_result_move_behind_what_the_last_one_needs():
+    def program(x, a, b):
+        first = (x @ a).exp()
+        weight = b.sin()
+        return first.relu(), x @ weight
+
+    left = rewrite(program, [x46, a65, b67], TOGETHER, tolerance=1e-6)
+    assert left.count("aten.mm.default") == 1
+    assert left.index("aten.sin.default") < left.index("aten.exp.default")
+
+
+def test_a_result_that_needs_another_one_is_left():
+    def program(x, a, b):
+        first = x @ a
+        return first, x @ (b + first.sum())
+
+    left = rewrite(program, [x46, a65, b67], TOGETHER)
+    assert left.count("aten.mm.default") == 2
+
+
+def test_draws_do_not_pass_each_other():
+    def program(x, a, b):
+        first = torch.nn.functional.dropout(x @ a)
+        weight = torch.nn.functional.dropout(b)
+        return first, x @ weight
+
+    left = rewrite(program, [x46, a65, b67], TOGETHER)
+    assert left.count("aten.mm.default") == 2
+
+
+def test_a_draw_is_replaced_by_one():
+    def pattern(x, low: Scalar, high: Scalar):
+        return torch.neg(aten.uniform.default(x, low, high))
+
+    def replacement(x, low, high):
+        return -aten.uniform.default(x, low, high)
+
+    rule = RewriteRule("drawn", pattern, replacement)
+    left = rewrite(lambda x: -x.clone().uniform_(-1, 1) + torch.rand(3), [torch.randn(3)], rule)
+    assert left.count("aten.uniform.default") == 1
+
+
+def test_results_that_would_share_memory_stay_apart():
+    same = RewriteRule(
+        "same", lambda x: (torch.relu(x), aten.clamp_min.default(x, 0)), lambda x: (x.relu(),) * 2
+    )
+    kept = rewrite(lambda x: (x.relu(), x.clamp_min(0)), [x34], same)
+    assert kept == ["aten.relu.default", "aten.clamp_min.default"]
+    left = rewrite(lambda x: (x.relu(), x.clamp_min(0) + 1), [x34], same)
+    assert left == ["aten.relu.default", "aten.add.Tensor"]
+
+
+def test_rules_of_a_higher_priority_come_first():
+    def to(name, priority):
+        result = getattr(torch, name)
+        return RewriteRule(name, lambda x: torch.sin(x), lambda x: result(x), priority=priority)
+
+    graph = to_aten(trace(lambda x: x.sin()), [x34])
+    for first, second in ((0, 1), (1, 0)):
+        left = run_passes(graph, (rule_pass("both", (to("cos", first), to("tan", second))),))
+        assert targets(left) == ["aten.cos.default" if first else "aten.tan.default"]
+
+
+def test_results_without_a_tensor_in_common_are_no_pattern():
+    rule = RewriteRule("apart", lambda x, y: (torch.sin(x), torch.cos(y)), lambda x, y: (x, y))
+    with pytest.raises(PatternError, match="shares no tensor"):
+        rule.traced

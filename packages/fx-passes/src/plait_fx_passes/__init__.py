@@ -56,7 +56,7 @@ from plait_fx_passes.passes.manager import (
     PassRecord,
     run_passes,
 )
-from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, rule_pass
+from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, Tensors, rule_pass
 from plait_fx_passes.printer import print_aten
 from plait_fx_passes.record.journal import Journal, journaled
 from plait_fx_passes.record.written import (
@@ -147,6 +147,7 @@ __all__ = [
     "SavedTensor",
     "Scalar",
     "SyntheticBase",
+    "Tensors",
     "UserInput",
     "VerificationError",
     "ViewStep",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 
 from torch import fx
@@ -57,6 +57,10 @@ class Memory:
             frozenset(placeholders[mutation.input] for mutation in graph.mutations),
         )
 
+    def remembered(self) -> dict[fx.Node, set[int]]:
+        """A copy of ``by_root``."""
+        return {root: set(positions) for root, positions in self.by_root.items()}
+
     def may_replace(self, node: fx.Node, by: fx.Node) -> bool:
         """Whether ``by`` can stand wherever ``node`` does; remembers it if so."""
         if isinstance(node.meta.get("val"), tuple):  # its parts are memory of their own
@@ -97,9 +101,19 @@ class PassContext:
 
     def replace(self, node: fx.Node, by: fx.Node) -> bool:
         """Let all users of ``node`` use ``by``, if memory and fuel allow; the node stays, dead."""
-        if not node.users or not self.memory.may_replace(node, by) or not self.fuel.take():
+        return self.replace_all((node,), (by,))
+
+    def replace_all(self, nodes: Sequence[fx.Node], by: Sequence[fx.Node]) -> bool:
+        """Let all users of each node use another, all or none of them, as one rewrite."""
+        pairs = list(zip(nodes, by, strict=True))
+        if not all(node.users for node in nodes):
             return False
-        node.replace_all_uses_with(by)
+        known = self.memory.by_root if len(pairs) == 1 else self.memory.remembered()
+        if not all(self.memory.may_replace(*pair) for pair in pairs) or not self.fuel.take():
+            self.memory.by_root = known
+            return False
+        for node, other in pairs:
+            node.replace_all_uses_with(other)
         self.rewrites += 1
         return True
 

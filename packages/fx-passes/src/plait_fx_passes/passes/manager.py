@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from plait_fx_passes.aten_graph import AtenGraph
-from plait_fx_passes.errors import PassError, VerificationError
+from plait_fx_passes.errors import PassError, PlaitError, VerificationError
 from plait_fx_passes.passes.base import Fuel, Memory, Pass, PassContext, names
 from plait_fx_passes.passes.channels_last import CHANNELS_LAST
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
@@ -122,10 +122,7 @@ def _run_one(each: Pass, context: PassContext, check: bool) -> PassRecord:
         with below_autograd():
             each.rewrite(context)
     except Exception as error:
-        raise PassError(
-            f"the pass {each.name!r} failed: {type(error).__name__}: {error}",
-            hint=f"run_passes(..., disabled={{{each.name!r}}}) leaves it out",
-        ) from error
+        raise _failure(each, error) from error
     seconds = time.perf_counter() - started
     if check:
         try:
@@ -133,6 +130,20 @@ def _run_one(each: Pass, context: PassContext, check: bool) -> PassRecord:
         except VerificationError as error:
             raise PassError(
                 f"the pass {each.name!r} left a graph that does not verify: {error}",
-                hint=f"run_passes(..., disabled={{{each.name!r}}}) leaves it out",
+                hint=_left_out(each),
             ) from error
     return PassRecord(each.name, seconds, context.rewrites, context.aten)
+
+
+def _failure(each: Pass, error: Exception) -> PassError:
+    known = error if isinstance(error, PlaitError) else None
+    return PassError(
+        f"the pass {each.name!r} failed: "
+        + (f"{type(error).__name__}: {error}" if known is None else known.message),
+        where=None if known is None else known.where,
+        hint=(known and known.hint) or _left_out(each),
+    )
+
+
+def _left_out(each: Pass) -> str:
+    return f"run_passes(..., disabled={{{each.name!r}}}) leaves it out"

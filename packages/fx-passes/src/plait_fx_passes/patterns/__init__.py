@@ -1,6 +1,6 @@
 """A pattern matcher whose patterns are the Python they match, and the rules that ship."""
 
-from plait_fx_passes.patterns.expressions import Anything, Scalar
+from plait_fx_passes.patterns.expressions import Anything, Scalar, Tensors
 from plait_fx_passes.patterns.matching import Match
 from plait_fx_passes.patterns.rewriting import RewriteRule, rule_pass
 from plait_fx_passes.patterns.rules import EXACT_RULES, NUMERIC_RULES, RECOGNIZE, SIMPLIFY
@@ -14,5 +14,6 @@ __all__ = [
     "Match",
     "RewriteRule",
     "Scalar",
+    "Tensors",
     "rule_pass",
 ]

@@ -6,7 +6,7 @@ import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch._ops import OpOverload
@@ -22,8 +22,16 @@ class Kind(Enum):
     """What a wildcard stands for."""
 
     TENSOR = "tensor"
+    TENSORS = "tensors"
     SCALAR = "scalar"
     ANYTHING = "anything"
+
+
+class Tensors:
+    """Annotates a pattern's parameter that stands for a run of tensors in a list, also for none.
+
+    It is a list: `cat(xs, 0)` takes all parts of a `cat`, `cat([x, *xs], 0)` all behind the first.
+    """
 
 
 class Scalar:
@@ -191,35 +199,69 @@ def bind_arguments(
     return tuple(bound)
 
 
-def trace_pattern(function: Callable[..., object]) -> tuple[tuple[Wildcard, ...], Call | Part]:
-    """The wildcards and the expression of a pattern function.
+_KINDS = {Scalar: Kind.SCALAR, Anything: Kind.ANYTHING, Tensors: Kind.TENSORS}
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What a pattern function says: its parameters, and an expression for each of its results."""
+
+    wildcards: tuple[Wildcard, ...]
+    results: tuple[Call | Part, ...]
+
+    @property
+    def anchor(self) -> OpOverload:
+        """The operator of the first result, whose calls are tried."""
+        first = self.results[0]
+        return (first.call if isinstance(first, Part) else first).target
+
+
+def trace_pattern(function: Callable[..., object]) -> Pattern:
+    """The wildcards and the expressions of a pattern function.
 
     Raises:
-        PatternError: the function does not return one operator's result, or leaves a parameter
-            unused.
+        PatternError: the function returns something else than results of operators, one that has no
+            tensor in common with those before it, or leaves a parameter unused.
     """
     wildcards: list[Wildcard] = []
     arguments: list[object] = []
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
-        if parameter.annotation is Scalar:
-            wildcards.append(Wildcard(name, Kind.SCALAR))
-            arguments.append(wildcards[-1])
-        elif parameter.annotation is Anything:
-            wildcards.append(Wildcard(name, Kind.ANYTHING))
-            arguments.append(wildcards[-1])
-        else:
-            wildcards.append(Wildcard(name, Kind.TENSOR))
-            arguments.append(Term(wildcards[-1]))
-    result = function(*arguments)
-    if not isinstance(result, Term) or not isinstance(result.expression, (Call, Part)):
+        wildcard = Wildcard(name, _KINDS.get(parameter.annotation, Kind.TENSOR))
+        wildcards.append(wildcard)
+        arguments.append(_stand_in(wildcard))
+    returned = function(*arguments)
+    several = isinstance(returned, (list, tuple))
+    results = tuple(map(_result_of, cast("Sequence[object]", returned) if several else (returned,)))
+    if not results or None in results:
         raise PatternError(
-            f"the pattern {function.__name__} must return the result of an operator",
+            f"the pattern {function.__name__} must return the result of an operator, or several",
             hint="a pattern with one wildcard and no call would match everything",
         )
-    unused = [w.name for w in wildcards if w not in set(wildcards_of(result.expression))]
+    known: set[Wildcard] = set()
+    for expression in cast("tuple[Call | Part, ...]", results):
+        here = set(wildcards_of(expression))
+        if known and not any(each.kind is Kind.TENSOR for each in known & here):
+            raise PatternError(
+                f"a result of the pattern {function.__name__} shares no tensor with those before it"
+            )
+        known |= here
+    unused = [each.name for each in wildcards if each not in known]
     if unused:
         raise PatternError(f"the pattern {function.__name__} does not use {unused}")
-    return tuple(wildcards), result.expression
+    return Pattern(tuple(wildcards), cast("tuple[Call | Part, ...]", results))
+
+
+def _stand_in(wildcard: Wildcard) -> object:
+    """What the pattern's function is called with for a parameter."""
+    if wildcard.kind is Kind.TENSOR:
+        return Term(wildcard)
+    return [Term(wildcard)] if wildcard.kind is Kind.TENSORS else wildcard
+
+
+def _result_of(value: object) -> Call | Part | None:
+    if isinstance(value, Term) and isinstance(value.expression, (Call, Part)):
+        return value.expression
+    return None
 
 
 def wildcards_of(expression: Expression) -> list[Wildcard]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import cast
 
 import torch
 from torch import fx
@@ -17,6 +18,7 @@ from plait_fx_passes.patterns.expressions import (
     Expression,
     Kind,
     Part,
+    Pattern,
     Wildcard,
     bind_arguments,
 )
@@ -40,13 +42,19 @@ _COMMUTATIVE = frozenset(
 class Match:
     """Where a pattern was found.
 
-    ``bindings`` maps the pattern's parameters to nodes, numbers or other arguments; ``nodes`` are
-    the matched calls, the anchor (whose value the pattern computes) first.
+    ``bindings`` maps the pattern's parameters to nodes, lists of nodes, numbers or other arguments;
+    ``anchors`` are the nodes whose values the pattern's results are, in their order, and ``nodes``
+    all matched calls.
     """
 
-    anchor: fx.Node
+    anchors: tuple[fx.Node, ...]
     bindings: dict[str, object]
     nodes: tuple[fx.Node, ...]
+
+    @property
+    def anchor(self) -> fx.Node:
+        """The node of the first result."""
+        return self.anchors[0]
 
     def node(self, name: str) -> fx.Node:
         """The node bound to a tensor parameter."""
@@ -56,16 +64,36 @@ class Match:
 
     def value(self, name: str) -> torch.Tensor:
         """The fake value of the node bound to a tensor parameter."""
-        value = self.node(name).meta["val"]
-        assert isinstance(value, torch.Tensor), name
-        return value
+        return _tensor_of(self.node(name))
+
+    def values(self, name: str) -> list[torch.Tensor]:
+        """The fake values of the nodes bound to a parameter that stands for a run of tensors."""
+        bound = self.bindings[name]
+        assert isinstance(bound, tuple), name
+        return [_tensor_of(node) for node in bound]
 
     @property
     def result(self) -> torch.Tensor:
-        """The fake value of the anchor."""
-        value = self.anchor.meta["val"]
-        assert isinstance(value, torch.Tensor)
-        return value
+        """The fake value of the first result."""
+        return _tensor_of(self.anchor)
+
+    @property
+    def results(self) -> list[torch.Tensor]:
+        """The fake values of all results."""
+        return [_tensor_of(node) for node in self.anchors]
+
+    @property
+    def inputs(self) -> list[fx.Node]:
+        """The nodes that stand for the pattern's tensors."""
+        bound = self.bindings.values()
+        each = [value if isinstance(value, tuple) else (value,) for value in bound]
+        return [node for nodes in each for node in nodes if isinstance(node, fx.Node)]
+
+
+def _tensor_of(node: fx.Node) -> torch.Tensor:
+    value = node.meta["val"]
+    assert isinstance(value, torch.Tensor), node.name
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +113,62 @@ class _State:
         return self if node in self.nodes else _State(self.bindings, (*self.nodes, node))
 
 
-def find_match(expression: Call | Part, node: fx.Node, *, shared: bool = False) -> Match | None:
-    """Match ``expression`` with ``node`` as its anchor.
+def find_match(pattern: Pattern, node: fx.Node, *, shared: bool = False) -> Match | None:
+    """Match ``pattern`` with ``node`` as its first result.
 
     Values inside the match must have no users outside it, unless ``shared``: the rewrite would
     otherwise compute them twice.
     """
-    for state in _match(expression, node, _State()):
-        if shared or _is_private(state.nodes, node):
-            return Match(node, dict(state.bindings), state.nodes)
+    for anchors, state in _match_results(pattern.results, [node], (), _State()):
+        if shared or _is_private(state.nodes, anchors):
+            return Match(anchors, dict(state.bindings), state.nodes)
     return None
 
 
-def _is_private(nodes: tuple[fx.Node, ...], anchor: fx.Node) -> bool:
+def _is_private(nodes: tuple[fx.Node, ...], anchors: tuple[fx.Node, ...]) -> bool:
     inside = set(nodes)
-    return all(node is anchor or all(user in inside for user in node.users) for node in nodes)
+    return all(node in anchors or all(user in inside for user in node.users) for node in nodes)
+
+
+def _match_results(
+    results: tuple[Call | Part, ...],
+    candidates: Iterable[fx.Node],
+    anchors: tuple[fx.Node, ...],
+    state: _State,
+) -> Iterator[tuple[tuple[fx.Node, ...], _State]]:
+    """Every way to find the results among the graph's nodes, the first of them among candidates."""
+    for node in candidates:
+        if node in anchors:
+            continue
+        for found in _match(results[0], node, state):
+            known = (*anchors, node)
+            if len(results) == 1:
+                yield known, found
+            else:
+                yield from _match_results(results[1:], _near(results[1], found), known, found)
+
+
+def _near(pattern: Expression, state: _State) -> list[fx.Node]:
+    """The nodes that may be an expression's value: users of users of a tensor that is known."""
+    if isinstance(pattern, Wildcard):
+        bound = dict(state.bindings).get(pattern.name)
+        return [bound] if isinstance(bound, fx.Node) else []
+    if isinstance(pattern, Part):
+        calls = _near(pattern.call, state)
+        return [user for call in calls for user in call.users if user.target is operator.getitem]
+    parts: tuple[Expression, ...] = ()
+    if isinstance(pattern, Call):
+        parts = pattern.arguments
+    elif isinstance(pattern, tuple):
+        parts = pattern
+    for part in parts:
+        found = _near(part, state)
+        if found and isinstance(pattern, tuple):
+            return found
+        if found and isinstance(pattern, Call):
+            users = dict.fromkeys(user for node in found for user in node.users)
+            return [user for user in users if user.target is pattern.target]
+    return []
 
 
 def _match(pattern: Expression, value: object, state: _State) -> Iterator[_State]:
@@ -122,7 +191,7 @@ def _match(pattern: Expression, value: object, state: _State) -> Iterator[_State
     elif isinstance(pattern, Call):
         if isinstance(value, fx.Node) and value.target is pattern.target:
             yield from _match_call(pattern, value, state.visit(value))
-    elif isinstance(value, (list, tuple)) and len(value) == len(pattern):
+    elif isinstance(value, (list, tuple)):
         yield from _match_all(pattern, tuple(value), state)
 
 
@@ -142,11 +211,33 @@ def _match_call(pattern: Call, node: fx.Node, state: _State) -> Iterator[_State]
 def _match_all(
     patterns: tuple[Expression, ...], values: tuple[object, ...], state: _State
 ) -> Iterator[_State]:
+    """Every way to match expressions with values one by one, runs of tensors with several."""
     if not patterns:
-        yield state
+        if not values:
+            yield state
         return
-    for first in _match(patterns[0], values[0], state):
-        yield from _match_all(patterns[1:], values[1:], first)
+    first, *rest = patterns
+    if _is_run(first):
+        name = cast(Wildcard, first).name
+        least = sum(not _is_run(each) for each in rest)
+        most = len(values) - least
+        lengths = range(max(most, 0), most + 1) if len(rest) == least else range(most + 1)
+        for length in lengths:
+            run = values[:length]
+            bound = state.bind(name, run) if all(map(_is_node, run)) else None
+            if bound is not None:
+                yield from _match_all(tuple(rest), values[length:], bound)
+    elif values:
+        for found in _match(first, values[0], state):
+            yield from _match_all(tuple(rest), values[1:], found)
+
+
+def _is_run(pattern: Expression) -> bool:
+    return isinstance(pattern, Wildcard) and pattern.kind is Kind.TENSORS
+
+
+def _is_node(value: object) -> bool:
+    return isinstance(value, fx.Node)
 
 
 def _fits(wildcard: Wildcard, value: object) -> bool:

@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import cast
 
+import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
 from plait_fx_passes.errors import PassError, PatternError, PlaitError
 from plait_fx_passes.passes.base import Pass, PassContext
-from plait_fx_passes.patterns.expressions import Call, Kind, Part, Wildcard, trace_pattern
+from plait_fx_passes.patterns.expressions import Kind, Pattern, Wildcard, trace_pattern
 from plait_fx_passes.patterns.matching import Match, find_match
+from plait_fx_passes.patterns.ordering import make_room
 from plait_fx_passes.record.aliases import new_base, with_layout
 from plait_fx_passes.record.fakes import fake_of
 from plait_fx_passes.record.guards import below_autograd
@@ -33,13 +35,16 @@ class RewriteRule:
 
     Both are plain Python functions with the same parameters. The pattern is written with ATen
     overloads, arithmetic operators and those torch functions that are one operator; parameters
-    annotated ``Scalar`` or ``Anything`` stand for numbers or other arguments, all others for
-    tensors. The replacement may call anything: it is recorded as a program is.
+    annotated ``Scalar`` or ``Anything`` stand for numbers or other arguments, ``Tensors`` for a run
+    of tensors in a list, all others for a tensor. A pattern with several results returns a tuple of
+    them, each but the first with a tensor that one before it has; the replacement returns as many.
+    It may call anything: it is recorded as a program is.
 
     Attributes:
         name: unique within a table; names the rule in reports and errors.
-        where: decides on a match by its shapes, dtypes and numbers.
+        where: decides on a match by its shapes, dtypes, devices, numbers and users.
         shared: match also where inner values are used elsewhere.
+        priority: rules of a higher one are tried first; equal ones in the table's order.
         doc: what it does and why it is right.
     """
 
@@ -48,11 +53,12 @@ class RewriteRule:
     replacement: Callable[..., object]
     where: Callable[[Match], bool] = _always
     shared: bool = False
+    priority: int = 0
     doc: str = ""
 
     @cached_property
-    def traced(self) -> tuple[tuple[Wildcard, ...], Call | Part]:
-        """The pattern's wildcards and expression; traced when first used."""
+    def traced(self) -> Pattern:
+        """What the pattern says; traced when first used."""
         try:
             return trace_pattern(self.pattern)
         except PlaitError:
@@ -63,20 +69,14 @@ class RewriteRule:
                 f" {type(error).__name__}: {error}"
             ) from error
 
-    @property
-    def anchor(self) -> OpOverload:
-        """The operator whose calls are tried."""
-        expression = self.traced[1]
-        return (expression.call if isinstance(expression, Part) else expression).target
-
     def find(self, node: fx.Node) -> Match | None:
-        """The match whose value ``node`` computes, if the rule applies there."""
-        match = find_match(self.traced[1], node, shared=self.shared)
+        """The match whose first result ``node`` computes, if the rule applies there."""
+        match = find_match(self.traced, node, shared=self.shared)
         return match if match is not None and self.where(match) else None
 
 
 def rule_pass(name: str, rules: Sequence[RewriteRule], doc: str = "") -> Pass:
-    """A pass that applies the rules, the first that matches at each node.
+    """A pass that applies the rules, at each node the first that matches.
 
     Raises:
         ValueError: two rules have one name.
@@ -86,7 +86,7 @@ def rule_pass(name: str, rules: Sequence[RewriteRule], doc: str = "") -> Pass:
         if rule.name in seen:
             raise ValueError(f"two rules are named {rule.name!r}")
         seen.add(rule.name)
-    table = tuple(rules)
+    table = tuple(sorted(rules, key=lambda rule: -rule.priority))
 
     def rewrite(context: PassContext) -> None:
         apply_rules(context, table)
@@ -98,7 +98,7 @@ def rule_pass(name: str, rules: Sequence[RewriteRule], doc: str = "") -> Pass:
 def _by_anchor(rules: tuple[RewriteRule, ...]) -> Mapping[OpOverload, tuple[RewriteRule, ...]]:
     index: dict[OpOverload, list[RewriteRule]] = {}
     for rule in rules:
-        index.setdefault(rule.anchor, []).append(rule)
+        index.setdefault(rule.traced.anchor, []).append(rule)
     return {anchor: tuple(found) for anchor, found in index.items()}
 
 
@@ -134,50 +134,81 @@ def _first_match(
             match = rule.find(node)
             if match is not None and _replace(context, rule, match):
                 return rule
-        except PlaitError:
-            raise
         except Exception as error:
-            raise PassError(
-                f"the rule {rule.name!r} failed at %{node.name}: {type(error).__name__}: {error}",
-                where=None if (line := node.meta.get("source_line")) is None else str(line),
-            ) from error
+            raise _failure(rule, node, error) from error
     return None
 
 
+def _failure(rule: RewriteRule, node: fx.Node, error: Exception) -> PassError:
+    line = node.meta.get("source_line")
+    known = isinstance(error, PlaitError)
+    return PassError(
+        f"the rule {rule.name!r} failed at %{node.name}: "
+        + (cast(PlaitError, error).message if known else f"{type(error).__name__}: {error}"),
+        where=None if line is None else str(line),
+        hint=cast(PlaitError, error).hint if known else None,
+    )
+
+
 def _replace(context: PassContext, rule: RewriteRule, match: Match) -> bool:
-    """Record the replacement before the anchor and let the anchor's users use it."""
+    """Record the replacement before the results' users, and let these use it."""
     mode = context.fake_mode
     assert mode is not None
+    room = make_room(match)
+    if room is None:
+        return False
     meta = {key: value for key, value in match.anchor.meta.items() if key != "val"}
     meta["rule"] = rule.name
     recorder = Recorder(mode, NothingToLift(), composite_rules(), {})
     recorder.graph, recorder.meta = context.graph, meta
-    arguments = [_argument(recorder, wildcard, match) for wildcard in rule.traced[0]]
-    with context.graph.inserting_before(match.anchor):
+    arguments = [_argument(recorder, wildcard, match) for wildcard in rule.traced.wildcards]
+    with room.inserting():
         with below_autograd(), recorder:
-            result = rule.replacement(*arguments)
-        node = _checked(recorder, rule, match, result)
-    return context.replace(match.anchor, node)
+            returned = rule.replacement(*arguments)
+        made = _checked(recorder, match, returned)
+    if not context.replace_all(match.anchors, made):
+        room.clear()
+        return False
+    room.settle()
+    for node in sorted(match.nodes, reverse=True):
+        if not node.users:
+            context.graph.erase_node(node)
+    return True
 
 
 def _argument(recorder: Recorder, wildcard: Wildcard, match: Match) -> object:
     bound = match.bindings[wildcard.name]
-    if wildcard.kind is not Kind.TENSOR:
-        return bound
-    node = cast(fx.Node, bound)
+    if wildcard.kind is Kind.TENSOR:
+        return _fake(recorder, cast(fx.Node, bound))
+    if wildcard.kind is Kind.TENSORS:
+        return [_fake(recorder, node) for node in cast("tuple[fx.Node, ...]", bound)]
+    return bound
+
+
+def _fake(recorder: Recorder, node: fx.Node) -> FakeTensor:
     # An object of its own, so that the recorder knows which node each argument is.
     fake = fake_of(recorder.fake_mode, node.meta["val"])
     recorder.bind(fake, new_base(fake, node.meta, node=node))
     return fake
 
 
-def _checked(recorder: Recorder, rule: RewriteRule, match: Match, result: object) -> fx.Node:
-    wanted = match.result
+def _checked(recorder: Recorder, match: Match, returned: object) -> list[fx.Node]:
+    several = isinstance(returned, (list, tuple))
+    results = list(cast("Sequence[object]", returned)) if several else [returned]
+    if len(results) != len(match.anchors):
+        raise PatternError(
+            f"the replacement returns {len(results)} results, the pattern {len(match.anchors)}"
+        )
+    pairs = zip(results, match.results, strict=True)
+    return [_checked_one(recorder, result, wanted) for result, wanted in pairs]
+
+
+def _checked_one(recorder: Recorder, result: object, wanted: torch.Tensor) -> fx.Node:
     if not isinstance(result, FakeTensor):
-        raise PatternError(f"the replacement of rule {rule.name!r} does not return a tensor")
+        raise PatternError("the replacement does not return a tensor")
     if result.shape != wanted.shape or result.dtype != wanted.dtype:
         raise PatternError(
-            f"the replacement of rule {rule.name!r} returns {result.dtype}{list(result.shape)}"
+            f"the replacement returns {result.dtype}{list(result.shape)}"
             f" for {wanted.dtype}{list(wanted.shape)}",
             hint="restrict the rule with where=",
         )
