@@ -2,8 +2,10 @@
 
 from plait_fx_passes.passes.base import Fuel, Pass, PassContext
 from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
+from plait_fx_passes.passes.casts import MERGE_CASTS
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.constants import FOLD_CONSTANTS
+from plait_fx_passes.passes.joins import JOIN_PIECES
 from plait_fx_passes.passes.manager import (
     DEFAULT_PASSES,
     LAYOUT_PASSES,
@@ -19,7 +21,9 @@ __all__ = [
     "DEAD_CODE",
     "DEFAULT_PASSES",
     "FOLD_CONSTANTS",
+    "JOIN_PIECES",
     "LAYOUT_PASSES",
+    "MERGE_CASTS",
     "MERGE_VIEWS",
     "NUMERIC_PASSES",
     "REMOVE_NOOPS",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 
+import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -33,17 +34,30 @@ class Fuel:
         return True
 
 
+_ABSOLUTE = frozenset(
+    {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default}
+)
+"""What counts places from where the memory of its operand begins."""
+
+
+def _begins_at(node: fx.Node) -> object:
+    value = node.meta["val"]
+    return value.storage_offset() if isinstance(value, torch.Tensor) else None
+
+
 @dataclass(slots=True)
 class Memory:
     """Which results of the graph look at which node's memory, kept true while nodes are replaced.
 
     The caller owns the tensors it gets: a rewrite that would let two results, or a result and an
-    input, share memory is not allowed, however equal the values are.
+    input, share memory is not allowed, however equal the values are. Nor is one that lets a tensor
+    begin elsewhere in its memory, if the graph ``counts_places`` there.
     """
 
     by_root: dict[fx.Node, set[int]]
     copied_back: frozenset[int]
     written: frozenset[fx.Node]
+    counts_places: bool
 
     @classmethod
     def of(cls, graph: AtenGraph) -> Memory:
@@ -55,6 +69,7 @@ class Memory:
             by_root,
             frozenset(mutation.result for mutation in graph.mutations),
             frozenset(placeholders[mutation.input] for mutation in graph.mutations),
+            any(node.target in _ABSOLUTE for node in graph.graph.nodes),
         )
 
     def remembered(self) -> dict[fx.Node, set[int]]:
@@ -65,6 +80,8 @@ class Memory:
         """Whether ``by`` can stand wherever ``node`` does; remembers it if so."""
         if isinstance(node.meta.get("val"), tuple):  # its parts are memory of their own
             return not any(part in self.by_root for part in node.users)
+        if self.counts_places and _begins_at(node) != _begins_at(by):
+            return False
         old, new = storage_root(node), storage_root(by)
         positions = self.by_root.get(old)
         if old is new or positions is None:

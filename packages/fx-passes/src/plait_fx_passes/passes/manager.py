@@ -10,9 +10,11 @@ from dataclasses import replace
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import PassError, PlaitError, VerificationError
 from plait_fx_passes.passes.base import Fuel, Memory, Pass, PassContext, names
+from plait_fx_passes.passes.casts import MERGE_CASTS
 from plait_fx_passes.passes.channels_last import CHANNELS_LAST
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.constants import FOLD_CONSTANTS
+from plait_fx_passes.passes.joins import JOIN_PIECES
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
 from plait_fx_passes.passes.rows import ADD_ROWS
 from plait_fx_passes.passes.views import MERGE_VIEWS
@@ -24,8 +26,10 @@ from plait_utils.interrupts import stop_if_interrupted, uninterrupted
 
 DEFAULT_PASSES: tuple[Pass, ...] = (
     FOLD_CONSTANTS,
+    MERGE_CASTS,
     REMOVE_NOOPS,
     MERGE_VIEWS,
+    JOIN_PIECES,
     COMMON_SUBEXPRESSIONS,
     SIMPLIFY,
     DEAD_CODE,

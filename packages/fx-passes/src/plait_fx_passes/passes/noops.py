@@ -140,6 +140,31 @@ def _overwritten(node: fx.Node) -> fx.Node | None:
     return source if isinstance(source, fx.Node) and same_tensor(node, source) else None
 
 
+def _rounds_integers(node: fx.Node) -> fx.Node | None:
+    source = node.args[0]
+    if isinstance(source, fx.Node) and not source.meta["val"].dtype.is_floating_point:
+        return _moves_nothing(node)
+    return None
+
+
+def _all_zero(node: fx.Node) -> fx.Node | None:
+    """A pad or roll by nothing."""
+    amounts = node.args[1]
+    if isinstance(amounts, (list, tuple)) and all(type(n) is int and n == 0 for n in amounts):
+        return _moves_nothing(node)
+    return None
+
+
+def _flips_nothing(node: fx.Node) -> fx.Node | None:
+    """A flip of no dimension, or of dimensions of one element."""
+    source, dims = node.args
+    if isinstance(source, fx.Node) and isinstance(dims, (list, tuple)):
+        sizes = source.meta["val"].shape
+        if all(type(sizes[dim]) is int and sizes[dim] == 1 for dim in dims):
+            return _moves_nothing(node)
+    return None
+
+
 def _read_back(scatter: torch._ops.OpOverload) -> NoopRule:
     """Reading exactly what was just written: ``slice(slice_scatter(x, v))`` is ``v``."""
 
@@ -177,6 +202,14 @@ RULES: dict[torch._ops.OpOverload, NoopRule] = {
     aten.copy.default: _overwritten,
     aten.slice_scatter.default: _overwritten,
     aten.cat.default: _cat_of_one,
+    aten.constant_pad_nd.default: _all_zero,
+    aten.roll.default: _all_zero,
+    aten.flip.default: _flips_nothing,
+    # Integers are round.
+    aten.round.default: _rounds_integers,
+    aten.floor.default: _rounds_integers,
+    aten.ceil.default: _rounds_integers,
+    aten.trunc.default: _rounds_integers,
     # Neutral elements.
     aten.mul.Tensor: _neutral(_is_one, commutes=True),
     aten.div.Tensor: _neutral(_is_one, commutes=False),
@@ -186,23 +219,14 @@ RULES: dict[torch._ops.OpOverload, NoopRule] = {
 }
 
 
-_ABSOLUTE = frozenset({aten.as_strided.default, aten.as_strided_scatter.default})
-"""What counts places from where the memory of its operand begins."""
-
-
 def _remove_noops(context: PassContext) -> None:
-    absolute = any(node.target in _ABSOLUTE for node in context.graph.nodes)
     for node in context.graph.nodes:
         rule = RULES.get(node.target)
         if rule is None or not node.users:
             continue
         kept = rule(node)
-        if kept is not None and not (absolute and _starts_elsewhere(node, kept)):
+        if kept is not None:
             context.replace(node, kept)
-
-
-def _starts_elsewhere(node: fx.Node, other: fx.Node) -> bool:
-    return bool(node.meta["val"].storage_offset() != other.meta["val"].storage_offset())
 
 
 REMOVE_NOOPS = Pass(

@@ -6,17 +6,14 @@ of two gradients. The embedding's alone is zeros but for few rows, in as much me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import cast
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
-from torch.fx.node import Argument
 
 from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.calls import call_before
 from plait_fx_passes.passes.noops import same_tensor
-from plait_fx_passes.verify import recompute
 
 aten = torch.ops.aten
 
@@ -60,7 +57,7 @@ def _write(context: PassContext, node: fx.Node, rest: fx.Node, rows: fx.Node) ->
         return
     where = _viewed(context, node, indices, [-1])
     values = _viewed(context, node, gradient, [-1, width])
-    made = _call(context, node, aten.index_add.default, (rest, 0, where, values))
+    made = call_before(context, node, aten.index_add.default, (rest, 0, where, values))
     made.meta = {**node.meta, "val": made.meta["val"]}
     node.replace_all_uses_with(made)
     if node in context.memory.by_root:
@@ -76,25 +73,8 @@ def _viewed(context: PassContext, node: fx.Node, source: fx.Node, shape: list[in
         return source
     if not source.meta["val"].is_contiguous():
         dense = {"memory_format": torch.contiguous_format}
-        source = _call(context, node, aten.clone.default, (source,), dense)
-    return _call(context, node, aten.view.default, (source, shape))
-
-
-def _call(
-    context: PassContext,
-    node: fx.Node,
-    op: OpOverload,
-    args: tuple[Argument, ...],
-    kwargs: Mapping[str, Argument] | None = None,
-) -> fx.Node:
-    """A new call before `node`, at its user's line."""
-    assert context.fake_mode is not None, "a graph with tensors has fake ones"
-    name = op._schema.name.split("::")[1]
-    with context.graph.inserting_before(node):
-        made = context.graph.create_node("call_function", op, args, dict(kwargs or {}), name=name)
-    made.meta = {key: value for key, value in node.meta.items() if key != "val"}
-    made.meta["val"] = recompute(context.fake_mode, made)
-    return made
+        source = call_before(context, node, aten.clone.default, (source,), dense)
+    return call_before(context, node, aten.view.default, (source, shape))
 
 
 ADD_ROWS = Pass(

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.row_ranges import rows_of
 
 aten = torch.ops.aten
 
@@ -28,24 +29,11 @@ def _composed_permutation(outer: fx.Node, inner: fx.Node) -> tuple[object, ...] 
     return ([first[axis] for axis in order],)
 
 
-def _slice_bounds(node: fx.Node) -> tuple[int, int, int, int]:
-    """Dimension, start, length and step of a slice, in elements of its input."""
-    given = [*node.args[1:], None, None, None, None]
-    axis = cast("int | None", given[0]) or 0
-    step = cast("int | None", given[3]) or 1
-    source = cast(fx.Node, node.args[0]).meta["val"]
-    size = source.shape[axis]
-    start = cast("int | None", given[1]) or 0
-    start = max(0, start + size if start < 0 else start)
-    return axis % source.dim(), min(start, size), node.meta["val"].shape[axis], step
-
-
 def _slice_of_slice(outer: fx.Node, inner: fx.Node) -> tuple[object, ...] | None:
-    axis, start, length, step = _slice_bounds(outer)
-    inner_axis, inner_start, _, inner_step = _slice_bounds(inner)
-    if axis != inner_axis or step != 1 or inner_step != 1:
+    taken, first = rows_of(outer), rows_of(inner)
+    if taken is None or first is None or taken.dim != first.dim:
         return None
-    return axis, inner_start + start, inner_start + start + length
+    return taken.dim, first.start + taken.start, first.start + taken.stop
 
 
 MERGES: dict[torch._ops.OpOverload, Merge] = {

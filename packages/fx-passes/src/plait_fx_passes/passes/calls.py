@@ -1,0 +1,31 @@
+"""New calls in a graph that a pass changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import fx
+from torch._ops import OpOverload
+from torch.fx.node import Argument
+
+from plait_fx_passes.passes.base import PassContext
+from plait_fx_passes.verify import recompute
+
+
+def call_before(
+    context: PassContext,
+    node: fx.Node,
+    op: OpOverload,
+    args: Sequence[Argument],
+    kwargs: Mapping[str, Argument] | None = None,
+) -> fx.Node:
+    """A new call before `node`, at its user's line."""
+    assert context.fake_mode is not None, "a graph with tensors has fake ones"
+    name = op._schema.name.split("::")[1]
+    with context.graph.inserting_before(node):
+        made = context.graph.create_node(
+            "call_function", op, tuple(args), dict(kwargs or {}), name=name
+        )
+    made.meta = {key: value for key, value in node.meta.items() if key != "val"}
+    made.meta["val"] = recompute(context.fake_mode, made)
+    return made

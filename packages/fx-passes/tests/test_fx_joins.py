@@ -1,0 +1,235 @@
+"""Concatenations and casts: what is joined, read where it comes from, cast once; what is left."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fx_oracle import check_program, trace
+
+from plait_fx_passes import DEFAULT_PASSES, run_passes, to_aten
+from plait_fx_passes.passes import DEAD_CODE, JOIN_PIECES, MERGE_CASTS, REMOVE_NOOPS
+from plait_fx_passes.passes.casts import keeps_values
+
+CAT, SLICE, CLONE = "aten.cat.default", "aten.slice.Tensor", "aten.clone.default"
+
+
+def matrix(rows=4, columns=6):
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(0))
+
+
+def apply(program, *inputs, passes=(JOIN_PIECES,)):
+    """The operators that are left; values, strides and aliasing are checked by `check_program`."""
+    check_program(program, list(inputs))
+    graph = to_aten(trace(program), list(inputs))
+    left = run_passes(graph, (*passes, DEAD_CODE), verify_each=True)
+    return [str(n.target) for n in left.graph.nodes if n.op == "call_function"]
+
+
+def apply_all(program, *inputs):
+    return apply(program, *inputs, passes=DEFAULT_PASSES[:-1])
+
+
+# Concatenations of what lies side by side.
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.cat(x.split(2, 1), 1).sin(),
+        lambda x: torch.cat(x.chunk(3, -1), -1).sin(),
+        lambda x: torch.stack(x.unbind(0), 0).sin(),
+        lambda x: torch.stack(x.unbind(1), 1).sin(),
+        lambda x: torch.cat([x[:1], x[1:3], x[-1:]]).sin(),
+        lambda x: torch.cat([x, torch.empty(0)]).sin(),
+    ],
+)
+def test_all_parts_of_a_tensor_are_the_tensor(program):
+    assert apply_all(program, matrix()) == ["aten.sin.default"]
+
+
+def test_neighbouring_parts_are_one_part():
+    def program(x, y):
+        return torch.cat([x[:, :2], x[:, 2:4], y, y[:, 3:], y[:, :3]], 1)
+
+    left = apply(program, matrix(), matrix())
+    assert left.count(SLICE) == 3
+    assert left.count(CAT) == 1
+
+
+def test_some_neighbouring_parts_alone_are_a_copy():
+    left = apply(lambda x: torch.cat([x[1:2], x[2:4]]) * 2, matrix())
+    assert left == [SLICE, CLONE, "aten.mul.Tensor"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.cat([x[2:], x[:2]]).sin(),
+        lambda x: torch.cat([x[:2], x[1:]]).sin(),
+        lambda x: torch.cat([x[::2], x[1::2]]).sin(),
+        lambda x: torch.cat([x[:2], x[2:]], 1).sin(),
+        lambda x: torch.stack(x.unbind(0), 1).sin(),
+        lambda x: torch.cat([x[:2], x[2:].double()]).sin(),
+    ],
+)
+def test_other_parts_stay_a_concatenation(program):
+    assert CAT in apply_all(program, matrix())
+
+
+def test_what_the_caller_gets_is_a_tensor_of_its_own():
+    assert apply_all(lambda x: torch.cat(x.split(2)), matrix()) == [CLONE]
+    assert CAT not in apply_all(lambda x: torch.cat(x.t().split(2)).sin(), matrix())
+
+
+def test_a_concatenation_of_concatenations_is_one():
+    def program(x, y):
+        return torch.cat([torch.cat([x, y]), torch.cat([y, x]), x])
+
+    assert apply(program, matrix(), matrix()) == [CAT]
+
+    def twice(x, y):
+        inner = torch.cat([x, y])
+        return torch.cat([inner, x]), inner.sin()
+
+    assert apply(twice, matrix(), matrix()).count(CAT) == 2
+    assert (
+        apply(lambda x: torch.cat([torch.cat([x, x]), torch.cat([x, x])], 1), matrix()).count(CAT)
+        == 3
+    )
+
+
+def test_places_in_memory_are_counted_from_where_they_were():
+    x = torch.arange(16.0)
+    check_program(lambda x: torch.cat(x[8:].split(4)).as_strided((2, 2), (0, 1), 0) + 1, [x])
+
+
+# Rows of concatenations.
+
+
+def test_parts_are_read_where_they_come_from():
+    def program(x, y):
+        joined = torch.cat([x, y], 1)
+        left, right = joined.split([6, 6], 1)
+        return left * right, joined[:, 7:9].exp(), torch.stack([x, y])[1].cos()
+
+    left = apply(program, matrix(), matrix(), passes=DEFAULT_PASSES[:-1])
+    assert CAT not in left
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y: torch.cat([x, y], 1)[:, 5:7].exp(),  # of both parts
+        lambda x, y: torch.cat([x, y], 1)[1:].exp(),  # along another dimension
+        lambda x, y: torch.cat([x, y], 1)[:, :6],  # a view that the caller gets
+        lambda x, y: torch.cat([x, y], 1)[:, :6].mm(y.t()),  # kernels may round by layout
+        lambda x, y: torch.cat([x, y.double()], 1)[:, :6].exp(),  # another dtype
+    ],
+)
+def test_other_rows_are_read_from_the_concatenation(program):
+    assert CAT in apply_all(program, matrix(), matrix())
+
+
+def pieced(dim, pieces, start, stop):
+    """A program that joins pieces of two tensors, and takes rows of that."""
+
+    def program(x, y):
+        joined = torch.cat([(x, y)[each].narrow(dim, a, b - a) for each, a, b in pieces], dim)
+        taken = joined[start:stop] if dim == 0 else joined[:, start:stop]
+        return taken.abs(), joined * 2, taken
+
+    return program
+
+
+def test_random_pieces_keep_their_values():
+    generator = torch.Generator().manual_seed(3)
+
+    def number(below):
+        return int(torch.randint(below, (), generator=generator))
+
+    for _ in range(60):
+        starts = [number(5) for _ in range(1 + number(4))]
+        pieces = [(number(2), start, start + number(7 - start)) for start in starts]
+        program = pieced(number(2), pieces, number(8), 4 + number(8))
+        check_program(program, [matrix(6, 6), matrix(6, 6) + 1])
+
+
+# Casts.
+
+
+def test_casts_are_exact_where_they_say_so():
+    dtypes = (
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    )
+    for source, target in itertools.product(dtypes, dtypes):
+        if source.is_floating_point:
+            bits = torch.arange(-(2**15), 2**15).to(torch.int16)
+            wide = bits if source.itemsize == 2 else torch.randint(-(2**31), 2**31, (4096,))
+            values = wide.view(source) if source.itemsize == 2 else wide.double().to(source) / 3
+        elif source is torch.bool:
+            values = torch.tensor([False, True])
+        else:
+            info = torch.iinfo(source)
+            values = torch.tensor([info.min, info.min + 1, 0, 1, 77, info.max - 1, info.max])
+            values = values.to(source)
+        back = values.to(target).to(source)
+        kept = (
+            torch.equal(back.nan_to_num(), values.nan_to_num())
+            if source.is_floating_point
+            else (torch.equal(back, values) and values.to(target).tolist() == values.tolist())
+        )
+        assert kept or not keeps_values(source, target), (source, target)
+
+
+@pytest.mark.parametrize(
+    ("program", "casts"),
+    [
+        (lambda x: x.double().float().sin(), 0),
+        (lambda x: x.double().half().sin(), 1),
+        (lambda x: x.half().float().sin(), 2),
+        (lambda x: x.double().to(torch.int32).abs(), 2),
+        (lambda x: x.to(torch.int32).double().float().abs(), 2),
+        (lambda x: (x > 0).to(torch.int8).float().sin(), 1),
+    ],
+)
+def test_a_cast_of_a_lossless_cast_is_one(program, casts):
+    left = apply(program, matrix(), passes=(MERGE_CASTS, REMOVE_NOOPS))
+    assert left.count("aten._to_copy.default") == casts
+
+
+# What changes nothing.
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.round().abs(),
+        lambda x: x.floor().abs(),
+        lambda x: x.trunc().abs(),
+        lambda x: x.ceil().abs(),
+        lambda x: F.pad(x, (0, 0)).abs(),
+        lambda x: x.roll(0, 1).abs(),
+        lambda x: x.flip([]).abs(),
+    ],
+)
+def test_rounding_of_integers_and_moves_by_nothing_go(program):
+    x = torch.arange(-6, 6).view(3, 4)
+    assert apply(program, x, passes=(REMOVE_NOOPS,)) == ["aten.abs.default"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.round().abs(),
+        lambda x: F.pad(x, (0, 1)).abs(),
+        lambda x: F.pad(x, (1, -1)).abs(),
+        lambda x: x.roll(1, 1).abs(),
+        lambda x: x.flip([0]).abs(),
+    ],
+)
+def test_what_moves_or_rounds_stays(program):
+    assert len(apply(program, matrix(), passes=(REMOVE_NOOPS,))) == 2
