@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plait.errors import OptionError
+from plait.passes import NO_PASSES, PLACES, UserPasses, parse_user_passes
 from plait_utils import SettingError, Settings, get_logger, setting, shown
 
 if TYPE_CHECKING:
@@ -106,6 +107,10 @@ class CompileOptions(Settings):
     disabled_passes: str = setting(
         "", "names of graph passes to leave out, separated by commas", env="PLAIT_DISABLED_PASSES"
     )
+    user_passes: UserPasses = setting(
+        NO_PASSES,
+        "passes of your own, by place: before_grad, joint_first, joint_last, after_grad",
+    )
     scheduler: tuple[tuple[str, Any], ...] = setting((), "options of the scheduler, by name")
     cpp: tuple[tuple[str, Any], ...] = setting((), "options of the C++ backend, by name")
 
@@ -143,9 +148,10 @@ class CompileOptions(Settings):
         """The passes over ATen graphs, in order; `disabled` ones are among them."""
         from plait_fx_passes import DEFAULT_PASSES, LAYOUT_PASSES, NUMERIC_PASSES
 
-        if self.is_strict:
-            return DEFAULT_PASSES
-        return (*(NUMERIC_PASSES if self.numeric_rewrites else DEFAULT_PASSES), *LAYOUT_PASSES)
+        own = NUMERIC_PASSES if self.numeric_rewrites else DEFAULT_PASSES
+        layouts = () if self.is_strict else LAYOUT_PASSES
+        user = self.user_passes
+        return (*user.joint_first, *own, *layouts, *user.joint_last)
 
     def scheduler_options(self) -> SchedulerOptions:
         """The scheduler's options."""
@@ -284,8 +290,15 @@ def parse_options(options: object) -> CompileOptions:
         )
     if parsed.verify < 0:
         raise OptionError(f"option 'verify' takes a number of calls, not {shown(parsed.verify)}")
-    overrides = {group: tuple(chosen.items()) for group, chosen in nested.items()}
-    parsed = dataclasses.replace(parsed, scheduler=overrides["scheduler"], cpp=overrides["cpp"])
+    for place in nested["user_passes"]:
+        if place not in PLACES:
+            raise unknown_name("option", f"user_passes.{place}", _named("user_passes", PLACES))
+    parsed = dataclasses.replace(
+        parsed,
+        scheduler=tuple(nested["scheduler"].items()),
+        cpp=tuple(nested["cpp"].items()),
+        user_passes=parse_user_passes(nested["user_passes"]),
+    )
     _check_stages(parsed)
     return parsed
 
@@ -293,7 +306,7 @@ def parse_options(options: object) -> CompileOptions:
 def _by_group(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Options of the pipeline, and those of its stages by stage."""
     flat: dict[str, Any] = {}
-    nested: dict[str, dict[str, Any]] = {"scheduler": {}, "cpp": {}}
+    nested: dict[str, dict[str, Any]] = {"scheduler": {}, "cpp": {}, "user_passes": {}}
     for name, value in given.items():
         group, dot, field = name.partition(".")
         if group in nested and dot:
@@ -323,7 +336,9 @@ def _check_stages(options: CompileOptions) -> None:
     if options.disabled:
         from plait_fx_passes import LAYOUT_PASSES, NUMERIC_PASSES
 
-        known = [each.name for each in (*NUMERIC_PASSES, *LAYOUT_PASSES)]
+        user = options.user_passes
+        chosen = (*NUMERIC_PASSES, *LAYOUT_PASSES, *options.passes(), *user.after_grad)
+        known = list(dict.fromkeys(each.name for each in chosen))
         for name in sorted(options.disabled):
             if name not in known:
                 raise unknown_name("pass", name, known)
@@ -334,11 +349,15 @@ def _stage_options(group: str, kind: type[S], chosen: tuple[tuple[str, Any], ...
     known = [field.name for field in dataclasses.fields(kind)]
     for name, _ in chosen:
         if name not in known:
-            raise unknown_name("option", f"{group}.{name}", [f"{group}.{each}" for each in known])
+            raise unknown_name("option", f"{group}.{name}", _named(group, known))
     try:
         return kind.from_env(**dict(chosen))
     except SettingError as error:
         raise OptionError(f"options for {group}: {error.message}", hint=error.hint) from None
+
+
+def _named(group: str, names: Iterable[str]) -> list[str]:
+    return [f"{group}.{name}" for name in names]
 
 
 def say_ignored(mode: str) -> None:

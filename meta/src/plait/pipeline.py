@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from plait.codegen import Built, Target, build
 from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
+from plait.passes import after_grad, before_grad, improved
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait.replay import at_user_lines, protect
 from plait.stages import Stages
@@ -65,11 +66,12 @@ def compile_graph(
             flat.program, flat.examples, stages=stages, target=target, options=options
         )
         return replace(made, run=flat.wrap(made.run))
-    stages.dump("captured.py", lambda: captured.code)
+    program = before_grad(captured, stages, options)
+    stages.dump("captured.py", lambda: program.code)
 
     with stages.stage("aten"):
         recorded = fx_passes.to_aten(
-            captured, example_inputs, decompositions=options.decompositions()
+            program, example_inputs, decompositions=options.decompositions()
         )
         if has_open_sizes(example_inputs):
             fx_passes.refuse_open_surroundings(recorded)
@@ -89,7 +91,7 @@ def _compiled(
     """What runs a recorded graph that needs no gradients from outside."""
     import plait_fx_passes as fx_passes
 
-    aten = _improved(recorded, stages, options)
+    aten = improved(recorded, stages, options)
     stages.keep(aten=aten)
     # What is compared must not have changed its inputs already.
     direct = not options.verify and _writes_inputs(aten, target)
@@ -135,18 +137,19 @@ def compile_training_graph(
             keeper=keeper,
         )
         return replace(made, run=flat.wrap(made.run))
-    stages.dump("captured.py", lambda: captured.code)
+    program = before_grad(captured, stages, options)
+    stages.dump("captured.py", lambda: program.code)
 
     is_open = has_open_sizes(example_inputs)
     pieces: tuple[Piece, ...] = ()
     recorded = None
     with stages.stage("joint"):
         try:
-            recorded = _joint(captured, example_inputs, options)
+            recorded = _joint(program, example_inputs, options)
         except fx_passes.WaypointError as error:
             if is_open:
                 raise
-            pieces = fx_passes.in_pieces(captured, example_inputs, error)
+            pieces = fx_passes.in_pieces(program, example_inputs, error)
         if is_open and recorded is not None:
             fx_passes.refuse_open_surroundings(recorded.program)
     if pieces:
@@ -160,11 +163,11 @@ def compile_training_graph(
     if not recorded.tangents:  # a training step: the program itself differentiates
         step = recorded.program
         if known is not None:
-            improved = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
-            step = known.used_in(improved).program
+            joint = recorded.replace_graph(improved(recorded.flat(), stages, options).graph)
+            step = known.used_in(joint).program
         return _compiled(step, captured, stages, target, options)
 
-    joint = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
+    joint = recorded.replace_graph(improved(recorded.flat(), stages, options).graph)
     if known is not None:
         joint = known.used_in(joint)
     with stages.stage("partition"):
@@ -195,12 +198,12 @@ def compile_training_graph(
     with stages.stage("partition"):
         run = protect(
             forward.run,
-            lambda program: fx_passes.wrap_training(
+            lambda forward: fx_passes.wrap_training(
                 joint,
                 parts,
-                program,
+                forward,
                 None,
-                captured,
+                program,
                 compile_part=late.compile,
                 compile_gradients=None if is_open else late.gradients,
                 eager=in_user_frames(captured),
@@ -253,22 +256,6 @@ def _joint(
         return fx_passes.to_joint(captured, example_inputs, decompositions=decompositions)
     except fx_passes.NoGradientsError:
         return None
-
-
-def _improved(recorded: AtenGraph, stages: Stages, options: CompileOptions) -> AtenGraph:
-    """After the passes."""
-    import plait_fx_passes as fx_passes
-
-    with stages.stage("passes"):
-        chosen = options.passes()
-        improved = fx_passes.run_passes(
-            recorded,
-            chosen,
-            disabled=options.disabled & {each.name for each in chosen},
-            verify_each=options.verify_stages,
-        )
-    stages.dump("aten-optimized.txt", lambda: fx_passes.print_aten(improved))
-    return improved
 
 
 def _writes_inputs(aten: AtenGraph, target: Target) -> bool:
@@ -326,6 +313,7 @@ def _generated_and_compared(
     written: Mapping[int, int] | None = None,
 ) -> Built:
     """Code for a functional ATen graph, compared with ATen's kernels where that is asked for."""
+    aten = after_grad(aten, stages, options)
     built = _generated(aten, stages, target, options, written or {})
     if not options.verify:
         return built

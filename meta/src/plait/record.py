@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -53,6 +53,19 @@ class HostCode:
 
 
 @dataclass(frozen=True, slots=True)
+class PassFact:
+    """What one pass did to a graph."""
+
+    name: str
+    seconds: float
+    rewrites: int
+    matches: Mapping[str, int]
+    """How often each rule of a pass of rules applied."""
+    changes: Mapping[str, int]
+    """By how many calls of each operator the graph grew or, below 0, shrank."""
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledGraph:
     """One captured graph and what each stage made of it; later fields are None after a failure."""
 
@@ -71,5 +84,7 @@ class CompiledGraph:
     """What is saved between forward and backward, of a graph that was compiled for training."""
     verification: Verification | None = None
     """What comparing its first calls with eager found, where that was asked for."""
+    passes: tuple[PassFact, ...] = ()
+    """The passes over its ATen graph, in order."""
     origin: fx.GraphModule | None = None
     """The graph with symbolic sizes that this one is, for some sizes."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import BackendError, OptionError
-from plait.record import CompiledGraph, Outcome, Runner, StageFailure
+from plait.record import CompiledGraph, Outcome, PassFact, Runner, StageFailure
 from plait_utils import DumpFolder, PlaitError, Profile, get_logger
 
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ class Stages:
     def keep(self, **values: object) -> None:
         """Keep what a stage made, under the name of a `CompiledGraph` field."""
         self._kept.update(values)
+
+    def add_passes(self, facts: Sequence[PassFact]) -> None:
+        """Keep what passes did, behind what earlier ones did."""
+        self._kept["passes"] = (*self._kept.get("passes", ()), *facts)
 
     def verification(self) -> Verification:
         """What comparisons of the graph's calls with eager find; kept for the report."""

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plait.record import CompiledGraph, Outcome
+from plait.record import CompiledGraph, Outcome, PassFact
 from plait_utils import dataclass
 
 if TYPE_CHECKING:
@@ -213,6 +213,11 @@ class GraphReport:
         from plait_fx_passes import summarize_layouts
 
         return summarize_layouts(self.images)
+
+    @property
+    def passes(self) -> tuple[PassFact, ...]:
+        """What each pass did to its ATen graph, in order."""
+        return self.record.passes
 
     @property
     def saved(self) -> tuple[SavedTensor, ...]:

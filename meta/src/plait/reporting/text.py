@@ -125,6 +125,7 @@ def _graph(graph: GraphReport) -> str:
     if graph.external_calls:
         calls = Counter(graph.external_calls)
         facts.append("calls " + ", ".join(f"{op} ×{n}" for op, n in calls.items()))
+    facts += passes(graph)
     facts += graph.images_total.splitlines()
     facts += padded(graph)
     if graph.saved_total:
@@ -140,6 +141,17 @@ def _graph(graph: GraphReport) -> str:
     if graph.reason:
         lines.append("  because " + graph.reason.replace("\n", "\n    "))
     return "\n".join(lines)
+
+
+def passes(graph: GraphReport) -> list[str]:
+    """The passes that changed something: how often, in which time, and what came of it."""
+    return [
+        f"pass {each.name} ({each.seconds * 1000:.1f} ms): {count(each.rewrites, 'rewrite')}"
+        + "".join(f", {rule} ×{n}" for rule, n in each.matches.items())
+        + "".join(f", {n:+} {operator}" for operator, n in each.changes.items())
+        for each in graph.passes
+        if each.rewrites
+    ]
 
 
 def padded(graph: GraphReport) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 
@@ -111,6 +112,8 @@ class PassContext:
     fake_mode: FakeTensorMode | None
     fuel: Fuel = field(default_factory=Fuel)
     rewrites: int = 0
+    matches: Counter[str] = field(default_factory=Counter)
+    """How often each rewrite rule of the running pass applied."""
 
     @property
     def graph(self) -> fx.Graph:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -55,13 +56,14 @@ gradient of a row that is used several times is rounded in another order."""
 class PassRecord:
     """What one pass did: its name, seconds, rewrites made and the graph it left.
 
-    ``graph`` is the manager's private copy, still to be changed by later passes; observers that
-    keep it must copy it.
+    ``matches`` counts the rewrites by rule, for passes of rules. ``graph`` is the manager's private
+    copy, still to be changed by later passes; observers that keep it must copy it.
     """
 
     name: str
     seconds: float
     rewrites: int
+    matches: Mapping[str, int]
     graph: AtenGraph
 
 
@@ -120,7 +122,7 @@ def run_passes(
 
 
 def _run_one(each: Pass, context: PassContext, check: bool) -> PassRecord:
-    context.rewrites = 0
+    context.rewrites, context.matches = 0, Counter()
     started = time.perf_counter()
     try:
         with below_autograd():
@@ -136,7 +138,7 @@ def _run_one(each: Pass, context: PassContext, check: bool) -> PassRecord:
                 f"the pass {each.name!r} left a graph that does not verify: {error}",
                 hint=_left_out(each),
             ) from error
-    return PassRecord(each.name, seconds, context.rewrites, context.aten)
+    return PassRecord(each.name, seconds, context.rewrites, context.matches, context.aten)
 
 
 def _failure(each: Pass, error: Exception) -> PassError:

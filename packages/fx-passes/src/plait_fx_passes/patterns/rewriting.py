@@ -102,17 +102,15 @@ def _by_anchor(rules: tuple[RewriteRule, ...]) -> Mapping[OpOverload, tuple[Rewr
     return {anchor: tuple(found) for anchor, found in index.items()}
 
 
-def apply_rules(context: PassContext, rules: tuple[RewriteRule, ...]) -> dict[str, int]:
-    """Apply the rules once, from the results up; returns how often each one did."""
-    applied: dict[str, int] = {}
+def apply_rules(context: PassContext, rules: tuple[RewriteRule, ...]) -> None:
+    """Apply the rules once, from the results up."""
     index = _by_anchor(rules)
     for node in reversed(list(context.graph.nodes)):
         for anchor in _anchors(node):
             rule = _first_match(context, index.get(anchor, ()), node)
             if rule is not None:
-                applied[rule.name] = applied.get(rule.name, 0) + 1
+                context.matches[rule.name] += 1
                 break
-    return applied
 
 
 def _anchors(node: fx.Node) -> Iterable[OpOverload]:
