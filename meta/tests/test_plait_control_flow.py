@@ -1,5 +1,6 @@
 """`cond`, `while_loop`, `map` and `scan`: one graph that calls compiled bodies, with gradients."""
 
+import functools
 import subprocess
 import sys
 
@@ -91,7 +92,16 @@ def branches_in_steps_in_python(x):
     for row in x.unbind(1):
         state = state + row if row.sum() > 0 else state * row
         rows.append(state.tanh())
-    return state, torch.stack(rows).movedim(0, 1)
+    stacked = torch.stack(rows)
+    return state, stacked.movedim(0, 1) if is_moved_back() else stacked
+
+
+@functools.cache
+def is_moved_back():
+    """Whether `scan` gives its rows along the dimension that it took them from, or along the
+    first, as that of torch 2.11 does."""
+    _, rows = scan(lambda c, row: (c + row, c * row), torch.zeros(2), torch.zeros(2, 3), dim=1)
+    return rows.shape == (2, 3)
 
 
 def steps_in_a_loop(x):

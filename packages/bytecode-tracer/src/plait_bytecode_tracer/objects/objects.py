@@ -7,6 +7,8 @@ import functools
 import types
 from typing import Any
 
+import torch
+
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.objects import exception_field, keeps_field
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
@@ -37,7 +39,7 @@ from plait_bytecode_tracer.outside.assumptions import guard_no_own
 from plait_bytecode_tracer.outside.containers import wrap_storage
 from plait_bytecode_tracer.outside.liveness import is_held
 from plait_bytecode_tracer.outside.tables import own_dict, written_globals
-from plait_bytecode_tracer.tensors.asking import MARKS, reaches_for_compiler
+from plait_bytecode_tracer.tensors.asking import stand_in
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant
@@ -157,8 +159,10 @@ def module_variable(frame: Frame, owner: Known, name: str) -> Variable | None:
     table = written_globals(frame.state, own_table(module))
     if table is not None and type(module) is types.ModuleType:
         return table.items.get(name)
-    if name == "_dynamo" and reaches_for_compiler(frame.function.code, frame.function.globals):
-        return constant(MARKS)
+    if module is torch:
+        found = stand_in(frame.function.code, frame.function.globals, name)
+        if found is not None:
+            return constant(found)
     value = getattr(module, name, MISSING)
     if value is MISSING:
         return None

@@ -143,6 +143,12 @@ def compile_and_call(frame: Frame, function: Variable, args: Variable) -> Variab
     return frame.call(function, list(hold(args, SequenceVariable).items), {})
 
 
+@named_rule("torch._higher_order_ops.utils", "setup_compilation_env")
+def setup_compilation_env(frame: Frame) -> Variable:
+    """Nothing is to be set up for what is traced here."""
+    return frame.call(constant(contextlib.nullcontext), [], {})
+
+
 @named_rule("torch._higher_order_ops.utils", "_maybe_compile_and_run_fn")
 def compile_and_run(frame: Frame, function: Variable, *args: Variable) -> Variable:
     return frame.call(function, list(args), {})

@@ -7,6 +7,7 @@ so their checks of arguments run as they stand, up to the operator.
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,11 +23,6 @@ def asks_for_compiler(code: types.CodeType, namespace: dict[str, Any]) -> bool:
     return (namespace.get("__name__"), code.co_name) in _ASKING
 
 
-def reaches_for_compiler(code: types.CodeType, namespace: dict[str, Any]) -> bool:
-    """Whether such a function reads `torch._dynamo`, and is to find what stands for it."""
-    return (namespace.get("__name__"), code.co_name) in _ASKING | _WITHOUT
-
-
 class _Marks:
     """What they find as `torch._dynamo`, which is not to be imported for it."""
 
@@ -40,4 +36,18 @@ class _Marks:
         """Nothing: which sizes become symbolic is decided by other rules."""
 
 
-MARKS = _Marks()
+def _compile(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+    """The function as it is, which the trace follows."""
+    return function
+
+
+_FOUND = {"_dynamo": _Marks(), "compile": _compile}
+"""What they find in torch, by its name there: `cond` of torch 2.11 has a call compiled itself."""
+
+
+def stand_in(code: types.CodeType, namespace: dict[str, Any], name: str) -> Any | None:
+    """What a function with this code and these globals finds in torch under a name, if that stands
+    for torch's own compiler."""
+    if (namespace.get("__name__"), code.co_name) in _ASKING | _WITHOUT:
+        return _FOUND.get(name)
+    return None
