@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -282,3 +284,63 @@ def test_a_size_that_depends_on_data_is_the_reason_where_torch_fails_to_say_so(m
     assert [found.reason for found in made.breaks] == [
         "unbind needs a size or number that depends on data"
     ]
+
+
+def test_products_and_texts_of_several_sizes_are_symbolic():
+    def f(x):
+        count = math.prod(x.shape[:2], start=x.shape[2])
+        text = f"{tuple(x.shape)} {[x.shape[0], 7]} {(x.shape[1],)!r} " + str((3, x.shape[0]))
+        return x.reshape(count) * math.prod((2, x.shape[0], 3)), math.prod([]), text
+
+    made = compiled(f, dynamic=True)
+    for sizes in ((2, 3, 4), (3, 4, 5), (4, 5, 6)):
+        x = torch.ones(sizes)
+        found, one, text = made(x)
+        wanted, _, words = f(x)
+        assert torch.equal(found, wanted)
+        assert (one, text) == (1, words)
+    assert len(made.entries) == 1
+
+
+def test_products_and_texts_that_are_not_of_ints_are_those_of_python():
+    def f(x):
+        return x * math.prod((x.shape[0], 0.5)), f"{(x.shape[0], 'a')} {(x.shape[0], [1])!s}"
+
+    made = compiled(f, dynamic=True)
+    for n in (2, 3):
+        assert made(torch.ones(n))[1] == f(torch.ones(n))[1]
+        assert torch.equal(made(torch.ones(n))[0], torch.ones(n) * n / 2)
+
+
+@pytest.mark.parametrize("action", ["always", "default", "ignore"])
+def test_a_warning_that_tells_a_size_breaks_nothing(action):
+    def f(x):
+        warnings.warn(f"sizes are {tuple(x.shape)}", stacklevel=1)
+        return x + 1
+
+    def heard(function):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.resetwarnings()
+            warnings.simplefilter(action)
+            for n in (2, 3, 3, 4):
+                assert torch.equal(function(torch.ones(n)), torch.ones(n) + 1)
+        globals().pop("__warningregistry__", None)
+        return [str(each.message) for each in found]
+
+    made = compiled(f, dynamic=True, fullgraph=True)
+    assert heard(made) == heard(f)
+    assert len(made.entries) == 1
+
+
+def test_a_warning_whose_text_decides_breaks():
+    def f(x):
+        warnings.warn(f"sizes are {x.shape[0]}", stacklevel=1)
+        return x + 1
+
+    made = compiled(f, dynamic=True)
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        warnings.filterwarnings("error", message="sizes are 3")
+        assert torch.equal(made(torch.ones(2)), torch.ones(2) + 1)
+        with pytest.raises(UserWarning, match="sizes are 3"):
+            made(torch.ones(3))

@@ -13,16 +13,23 @@ from plait_bytecode_tracer.outside.tables import written_globals
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.variables import Known, SymbolVariable, Variable
 
+_BY_TEXT = "as its text says"
 
-def action_for(text: str, category: type[Warning], module: str, line: int) -> str:
-    """What the filters of the process do with a warning, as `warnings.warn_explicit` finds it."""
+
+def action_for(text: str | None, category: type[Warning], module: str, line: int) -> str:
+    """What the filters of the process do with a warning, as `warnings.warn_explicit` finds it.
+
+    Where the text is not known, `_BY_TEXT` if a filter asks for it.
+    """
     for action, message, kind, where, number in warnings.filters:
-        if (
-            (message is None or message.match(text))
-            and issubclass(category, kind)
+        concerns = (
+            issubclass(category, kind)
             and (where is None or where.match(module))
             and number in (0, line)
-        ):
+        )
+        if concerns and message is not None and text is None:
+            return _BY_TEXT
+        if concerns and (message is None or text is None or message.match(text)):
             return action
     return str(vars(warnings)["defaultaction"])
 
@@ -48,6 +55,7 @@ def warn(
     kind = UserWarning if category is None else _plain(category)
     kind = UserWarning if kind is None else kind
     level = 1 if stacklevel is None else _plain(stacklevel)
+    changes = isinstance(message, SymbolVariable)
     text = message.hint if isinstance(message, SymbolVariable) else _plain(message)
     known = isinstance(text, str) and isinstance(kind, type) and issubclass(kind, Warning)
     if not known or type(level) is not int or source is not None or more:
@@ -57,9 +65,9 @@ def warn(
     user = _caller(frame, level)
     space, line = user.function.globals, user.line_at(user.instruction)
     module = str(space.get("__name__") or "<string>")
-    ask = functools.partial(action_for, text, kind, module, line)
+    ask = functools.partial(action_for, None if changes else text, kind, module, line)
     action = ask()
-    if action == "error" or (isinstance(message, SymbolVariable) and action != "always"):
+    if action in ("error", _BY_TEXT):
         raise TraceBreakError("GB0005", "the code warns, which is an error or depends on the text")
     shown = f"what is done with the warning {text!r} is {action!r}"
     frame.state.require(None, Kind.MODE, Mode(ask, action), shown)

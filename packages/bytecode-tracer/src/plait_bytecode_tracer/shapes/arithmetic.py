@@ -203,6 +203,55 @@ def extreme(function: Any, args: list[Variable]) -> Variable | None:
     return found
 
 
+def product(args: list[Variable]) -> Variable | None:
+    """The product of ints, of which one at least is symbolic; None where it is not that."""
+    if not is_symbolic(args) or any(_kind(arg) is not int for arg in args):
+        return None
+    found = args[0]
+    for other in args[1:]:
+        both = isinstance(found, Known) and isinstance(other, Known)
+        made = (
+            Known(_known(found) * _known(other))
+            if both
+            else apply_symbolic(operator.mul, [found, other])
+        )
+        if made is None:
+            return None
+        found = made
+    return found
+
+
+def sequence_text(items: list[Variable], kind: type) -> Variable | None:
+    """`repr` of a tuple or list of ints, one at least symbolic; None where it is not that."""
+    if kind not in _BRACKETS or not is_symbolic(items) or any(_kind(i) is not int for i in items):
+        return None
+    opening, closing = _BRACKETS[kind]
+    text: Variable = Known(opening)
+    for place, item in enumerate(items):
+        word = _text(repr, [item]) if is_symbolic([item]) else Known(repr(_known(item)))
+        parts = [Known(", "), word] if place else [word]
+        for part in parts:
+            joined = None if part is None else _joined(text, part)
+            if joined is None:
+                return None
+            text = joined
+    return _joined(text, Known("," + closing if kind is tuple and len(items) == 1 else closing))
+
+
+_BRACKETS: dict[type, tuple[str, str]] = {tuple: ("(", ")"), list: ("[", "]")}
+
+
+def _joined(one: Variable, other: Variable) -> Variable | None:
+    if isinstance(one, Known) and isinstance(other, Known):
+        return Known(one.value + other.value)
+    return apply_symbolic(operator.add, [one, other])
+
+
+def _known(value: Variable) -> Any:
+    assert isinstance(value, Known)
+    return value.value
+
+
 def _owner(args: list[Variable]) -> Symbols:
     return next(arg.owner for arg in args if isinstance(arg, SymbolVariable))
 
@@ -357,4 +406,6 @@ __all__ = [
     "extreme",
     "is_symbolic",
     "is_true",
+    "product",
+    "sequence_text",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import types
 from typing import Any
 
@@ -17,9 +18,12 @@ from plait_bytecode_tracer.shapes.arithmetic import (
     concrete,
     extreme,
     is_symbolic,
+    product,
+    sequence_text,
 )
 from plait_bytecode_tracer.shapes.data import check
 from plait_bytecode_tracer.values.variables import (
+    Known,
     SequenceVariable,
     SliceVariable,
     SymbolVariable,
@@ -36,6 +40,10 @@ def call_with_numbers(
         return SequenceVariable(items, torch.Size) if is_symbolic(items) else None
     if real is torch._check and args and not kwargs:
         return check(frame, args)
+    if args and isinstance(args[0], SequenceVariable):
+        found = _of_sequence(real, args[0], args[1:], kwargs)
+        if found is not None:
+            return found
     if not is_symbolic(args) and not is_symbolic(kwargs.values()):
         return None
     if real is slice and not kwargs:
@@ -47,6 +55,18 @@ def call_with_numbers(
         return found
     named = {name: concrete(value) for name, value in kwargs.items()}
     return frame.call(constant(real), [concrete(arg) for arg in args], named)
+
+
+def _of_sequence(
+    real: Any, sequence: SequenceVariable, rest: list[Variable], kwargs: dict[str, Variable]
+) -> Variable | None:
+    """A builtin function of a tuple or list of which an element is symbolic."""
+    if real is math.prod and not rest and kwargs.keys() <= {"start"}:
+        return product([kwargs.get("start", constant(1)), *sequence.items])
+    is_plain = all(isinstance(each, Known) and each.value == "" for each in rest)
+    if real in (str, repr, format) and len(rest) <= (real is format) and is_plain and not kwargs:
+        return sequence_text(list(sequence.items), sequence.kind)
+    return None
 
 
 def _takes_values(real: Any) -> bool:
