@@ -8,6 +8,7 @@ from torch.utils._pytree import tree_leaves
 
 from plait_utils.fake import FakeMode
 from plait_utils.open_functions import open_call
+from plait_utils.shape_environment import make_environment
 
 aten = torch.ops.aten
 
@@ -52,6 +53,21 @@ OPERATORS = {
     "hash": (torch.hash_tensor, (4, 6)),
     "hash of columns": (lambda x: torch.hash_tensor(x, 0), (4, 6)),
     "hash of rows, kept": (lambda x: torch.hash_tensor(x, -1, keepdim=True), (3, 4, 6)),
+    "a sum of products": (lambda x: torch.addbmm(x[0, 0], x.mT, x), (3, 4, 6)),
+    "fractional pools": (
+        lambda x: aten.fractional_max_pool3d(x, [2, 2, 2], [3, 2, 4], torch.rand(2, 3, 3)),
+        (2, 3, 7, 8, 6),
+    ),
+    "fractional pools' gradient": (
+        lambda x: aten.fractional_max_pool3d_backward(
+            x[..., :3, :2, :4],
+            x,
+            [2, 2, 2],
+            [3, 2, 4],
+            torch.zeros(2, 3, 3, 2, 4, dtype=torch.int64),
+        ),
+        (2, 3, 7, 8, 6),
+    ),
     "softshrink": (lambda x: aten.softshrink_backward(x, x.mT.contiguous().mT, 0.5), (4, 6)),
     "margins": (
         lambda x: aten.multi_margin_loss_backward(x[0, 0], x, x[:, 0].long(), 1, 1, None, 1),
@@ -97,6 +113,39 @@ def test_results_lie_as_real_ones(name):
 def test_gradients_of_images_with_channels_last(name):
     function, shape = OPERATORS[name]
     assert_alike(function, torch.rand(shape).to(memory_format=torch.channels_last))
+
+
+VIEWS = {
+    "merged": ((3, 4, 6), lambda x: x.view(x.shape[0], -1)),
+    "flat": ((3, 4, 6), lambda x: x.view(-1)),
+    "split": ((3, 12, 5), lambda x: x.view(x.shape[0], x.shape[1] // 6, 2, 3, -1)),
+    "split anew": ((3, 12, 5), lambda x: x.view(x.shape[1], x.shape[0], x.shape[2])),
+    "with a size of one": ((3, 4), lambda x: x.view(x.shape[0], 1, x.shape[1], 1)),
+    "unsafe": ((3, 4), lambda x: aten._unsafe_view(x, [x.shape[1], -1])),
+    "columns": ((3, 4), lambda x: x.t().view(x.shape[1], x.shape[0], 1)),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_lie_as_real_ones(name):
+    shape, function = VIEWS[name]
+    assert_alike(function, torch.rand(shape))
+
+
+def test_a_view_has_the_sizes_that_were_asked_for():
+    mode = FakeMode(make_environment(lambda guard: None))
+    fake = symbolic(mode, torch.rand(5, 18, 7), "x")
+    with mode:
+        made = fake.view(fake.shape[0], fake.shape[1] // 9, 3, 3, fake.shape[2])
+    assert made.shape[1].node.expr == (fake.shape[1] // 9).node.expr
+    assert made.shape[2:4] == (3, 3)
+
+
+def test_a_view_of_another_number_of_elements_is_refused():
+    mode = FakeMode(make_environment(lambda guard: None))
+    fake = symbolic(mode, torch.rand(5, 18), "x")
+    with mode, pytest.raises(RuntimeError, match="invalid for input"):
+        fake.view(fake.shape[0], 7)
 
 
 def test_histograms_of_several_dimensions():

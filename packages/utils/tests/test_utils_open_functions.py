@@ -9,8 +9,15 @@ from torch.nn import functional
 from plait_utils.fake import FakeMode
 from plait_utils.open_differences import gradient
 from plait_utils.open_functions import open_call, take_along_dim
-from plait_utils.open_images import interpolate
+from plait_utils.open_images import interpolate, smooth_bicubic, smooth_bilinear
+from plait_utils.open_pools import (
+    adaptive_max_pool2d,
+    adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices,
+)
 from plait_utils.open_products import bilinear, kron, multi_dot
+from plait_utils.open_windows import stft
 from plait_utils.shape_environment import Place, make_environment
 
 
@@ -143,6 +150,85 @@ def test_elements_along_a_dimension_are_as_torch_takes_them():
         assert take_along_dim(*wrong) is NotImplemented
 
 
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
+def test_smooth_images_are_as_torch_makes_them(kind):
+    image = torch.randn(2, 3, 7, 8)
+    ours = smooth_bilinear if kind == "bilinear" else smooth_bicubic
+    theirs = getattr(torch.ops.aten, f"_upsample_{kind}2d_aa")
+    for sizes, scales in (([3, 4], None), (None, [1.7, 0.9])):
+        assert_same(ours(image, sizes, False, scales), theirs(image, sizes, False, scales))
+    assert ours(image, [3, 4], False, 0.5) is NotImplemented
+    assert ours(image, None, False, None) is NotImplemented
+
+
+POOLS = {
+    "a plane": (2, (3, 4, 5), [None, 3]),
+    "planes": (2, (2, 3, 6, 5), [4, None]),
+    "all of planes": (2, (2, 3, 6, 5), [None, None]),
+    "a volume": (3, (3, 4, 5, 6), [None, 3, 2]),
+    "volumes": (3, (2, 3, 4, 5, 6), [3, None, 4]),
+    "rows of volumes": (3, (2, 3, 4, 5, 6), [None, None, 4]),
+    "columns of volumes": (3, (2, 3, 4, 5, 6), [2, None, None]),
+    "all of volumes": (3, (2, 3, 4, 5, 6), [None] * 3),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pools_are_as_torch_makes_them(name):
+    rank, shape, sizes = POOLS[name]
+    image = torch.randn(shape)
+    both = {2: adaptive_max_pool2d_with_indices, 3: adaptive_max_pool3d_with_indices}[rank]
+    one = {2: adaptive_max_pool2d, 3: adaptive_max_pool3d}[rank]
+    theirs = getattr(functional, f"adaptive_max_pool{rank}d")
+    assert_same(both(image, sizes), theirs(image, sizes, return_indices=True))
+    assert_same([one(image, sizes)], [theirs(image, sizes)])
+
+
+def test_other_pools_are_left_to_torch():
+    image = torch.randn(2, 3, 6, 5)
+    last = image.to(memory_format=torch.channels_last)
+    for x, sizes in ((image, [2, 3]), (image, 2), (image, [None]), (last, [None, 2])):
+        assert adaptive_max_pool2d(x, sizes) is NotImplemented
+    assert adaptive_max_pool2d(image[0, 0], [None, 2]) is NotImplemented
+
+
+@pytest.mark.filterwarnings("ignore:A window was not provided", "ignore:stft with return_complex")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"center": False, "hop_length": 3},
+        {"normalized": True, "onesided": False},
+        {"pad_mode": "constant", "win_length": 7},
+        {"win_length": 6, "window": torch.linspace(0, 1, 6), "hop_length": 1},
+        {"window": torch.hann_window(9), "return_complex": False},
+        {"window": torch.hann_window(9).to(torch.complex64), "onesided": False},
+    ],
+    ids=str,
+)
+def test_transforms_of_windows_are_as_torch_makes_them(options):
+    options = {"return_complex": True, **options}
+    for signal in (torch.randn(40), torch.randn(3, 41)):
+        assert_same([stft(signal, 9, **options)], [torch.stft(signal, 9, **options)])
+
+
+def test_what_torch_refuses_of_windows_is_left_to_it():
+    signal = torch.randn(40)
+    refused = [
+        {"hop_length": 0},
+        {"win_length": 10},
+        {"window": torch.ones(4)},
+        {"window": torch.ones(9).to(torch.complex64), "onesided": True},
+        {"return_complex": None},
+    ]
+    for options in refused:
+        given = {"return_complex": True, **options}
+        assert stft(signal, 9, **given) is NotImplemented
+        with pytest.raises(RuntimeError):
+            torch.stft(signal, 9, **given)
+    assert stft(signal, 50, center=False, return_complex=True) is NotImplemented
+
+
 def open_tensor(mode, name, sizes):
     """A fake row-major tensor all of whose sizes are symbols."""
     from torch.fx.experimental.symbolic_shapes import DimDynamic
@@ -171,6 +257,12 @@ CALLS = {
     "matrices": (functional.bilinear, [(4, 5), (4, 6), (3, 5, 6)], {}),
     "differences": (torch.gradient, [(4, 5)], {"edge_order": 2}),
     "taken": (torch.take_along_dim, [(4, 5), (3, 5)], {"dim": 0}),
+    "smooth": (
+        torch.ops.aten._upsample_bilinear2d_aa,
+        [(2, 3, 5, 7)],
+        {"output_size": None, "align_corners": False, "scale_factors": [1.7, 0.5]},
+    ),
+    "pools": (functional.adaptive_max_pool3d, [(2, 3, 5, 7, 6)], {"output_size": [None] * 3}),
     "scattered": (torch.masked_scatter, [(4, 5), (5,), (4, 5)], {}),
 }
 

@@ -1,5 +1,5 @@
-"""Fake results of factorizations and histograms with symbolic sizes, as torch's kernels of the CPU
-lay them out."""
+"""Fake results of factorizations, sums of products and histograms with symbolic sizes, as torch's
+kernels of the CPU lay them out."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ _BY_TORCH = (
     aten.linalg_lu_factor_ex.default,
     aten.linalg_solve_triangular.default,
     aten.lu_unpack.default,
+    aten.addbmm.default,
 )
 """Operators of which torch has kernels in Python, but calls those in C++."""
 

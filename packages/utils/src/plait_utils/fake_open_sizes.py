@@ -15,6 +15,8 @@ from torch._ops import OpOverload
 from torch._prims_common import corresponding_complex_dtype, suggest_memory_format
 
 from plait_utils.fake_open_linalg import LINALG_KERNELS
+from plait_utils.fake_open_pools import fractional_max_pool3d, fractional_max_pool3d_gradient
+from plait_utils.fake_open_views import view
 
 aten = torch.ops.aten
 
@@ -113,6 +115,10 @@ OPEN_KERNELS: dict[OpOverload, Callable[..., Any]] = {
         )
     },
     aten.upsample_bilinear2d_backward.default: bilinear_gradient,
+    aten.view.default: view,
+    aten._unsafe_view.default: view,
+    aten.fractional_max_pool3d.default: fractional_max_pool3d,
+    aten.fractional_max_pool3d_backward.default: fractional_max_pool3d_gradient,
     aten.permute_copy.default: permute_copy,
     aten.hash_tensor.default: hash_tensor,
     aten.softshrink_backward.default: shrunk_gradient,

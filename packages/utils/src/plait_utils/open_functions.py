@@ -14,11 +14,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 from plait_utils.open_differences import gradient
-from plait_utils.open_images import interpolate
+from plait_utils.open_images import interpolate, smooth_bicubic, smooth_bilinear
+from plait_utils.open_pools import (
+    adaptive_max_pool2d,
+    adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices,
+)
 from plait_utils.open_products import bilinear, kron, multi_dot
+from plait_utils.open_windows import stft
 
 
 def open_call(kind: str, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -82,8 +90,19 @@ def sgn(input: Tensor) -> Any:
 _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     int: torch.sym_int,
     float: torch.sym_float,
-    torch.nn.functional.interpolate: interpolate,
-    torch.nn.functional.bilinear: bilinear,
+    functional.interpolate: interpolate,
+    functional.bilinear: bilinear,
+    functional.adaptive_max_pool2d: adaptive_max_pool2d,
+    getattr(functional, "_adaptive_max_pool2d"): adaptive_max_pool2d,  # noqa: B009  # not listed
+    functional.adaptive_max_pool2d_with_indices: adaptive_max_pool2d_with_indices,
+    functional.adaptive_max_pool3d: adaptive_max_pool3d,
+    getattr(functional, "_adaptive_max_pool3d"): adaptive_max_pool3d,  # noqa: B009  # not listed
+    functional.adaptive_max_pool3d_with_indices: adaptive_max_pool3d_with_indices,
+    torch.ops.aten._upsample_bilinear2d_aa: smooth_bilinear,
+    torch.ops.aten._upsample_bilinear2d_aa.vec: smooth_bilinear,
+    torch.ops.aten._upsample_bicubic2d_aa: smooth_bicubic,
+    torch.ops.aten._upsample_bicubic2d_aa.vec: smooth_bicubic,
+    torch.stft: stft,
     torch.sgn: sgn,
     torch.kron: kron,
     torch.gradient: gradient,
@@ -94,6 +113,7 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
 
 _METHODS: Mapping[Any, Callable[..., Any]] = {
     "sgn": sgn,
+    "stft": stft,
     "kron": kron,
     "masked_scatter": masked_scatter,
     "take_along_dim": take_along_dim,

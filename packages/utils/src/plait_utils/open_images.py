@@ -46,6 +46,26 @@ def interpolate(
     return kernel(input, sizes, *[bool(align_corners)] * is_aligned, *scales)
 
 
+def smooth_bilinear(
+    input: Tensor, output_size: Any, align_corners: bool, scale_factors: Any = None
+) -> Any:
+    """`_upsample_bilinear2d_aa.vec`: sizes or scales, for both dimensions."""
+    return _smooth("bilinear", input, output_size, align_corners, scale_factors)
+
+
+def smooth_bicubic(
+    input: Tensor, output_size: Any, align_corners: bool, scale_factors: Any = None
+) -> Any:
+    """`_upsample_bicubic2d_aa.vec`."""
+    return _smooth("bicubic", input, output_size, align_corners, scale_factors)
+
+
+def _smooth(mode: str, input: Tensor, output_size: Any, align_corners: bool, scales: Any) -> Any:
+    if isinstance(scales, int | float):  # the overload that is given a scale for each dimension
+        return NotImplemented
+    return interpolate(input, output_size, scales, mode, align_corners, antialias=True)
+
+
 def _for_each(value: Any, count: int) -> list[Any] | None:
     """One number for each dimension; None where that is not what is given."""
     found = list(value) if isinstance(value, list | tuple) else [value] * count
