@@ -32,9 +32,13 @@ def test_operators_are_loops_and_give_what_eager_gives(name, dtype):
 
 IN_THREE_SIZES = [
     *("std_mean", "cat", "softmax", "nn.functional.max_unpool2d", "index_add"),
-    *("permute_copy", "sgn"),
+    *("permute_copy", "sgn", "view_copy", "as_strided_scatter"),
+    *("nn.functional.pixel_shuffle", "nn.functional.adaptive_max_pool3d"),
 ]
-CALLED_IN_THREE_SIZES = ["geqrf", "histogram", "hash_tensor", "linalg.solve_triangular"]
+CALLED_IN_THREE_SIZES = [
+    *("geqrf", "histogram", "hash_tensor", "linalg.solve_triangular", "linalg.lu"),
+    *("addbmm", "stft", "_upsample_bilinear2d_aa", "nn.functional.linear_cross_entropy"),
+]
 
 
 @pytest.mark.parametrize("name", IN_THREE_SIZES)
@@ -50,9 +54,35 @@ def test_operators_without_loops_are_one_program_too(name):
     assert verdict.outcome is Outcome.EXTERNAL, verdict.detail
 
 
+@pytest.mark.parametrize("name", ["split", "unbind"])
+def test_each_number_of_results_is_a_program(name):
+    verdict = sizes.check(next(samples.operators(name)), torch.float32, 3)
+    assert verdict.outcome is Outcome.EACH_COUNT, verdict.detail
+
+
+def test_a_program_for_each_size_is_told():
+    op = SimpleNamespace(op=lambda x: x * {3: 1.0, 4: 2.0, 5: 3.0}[x.shape[0]])
+    series = [tuple((torch.randn(size), (), {}) for size in (3, 4, 5))]
+    outcome, detail = sizes.judged(op, series, sizes._judged)
+    assert (outcome, detail) == (Outcome.EACH_SIZE, "3 programs")
+
+
+def test_what_several_samples_assume_is_judged_one_by_one():
+    def cut(x):
+        return x + (1 if x.shape[0] < x.shape[1] else 2)
+
+    series = [
+        tuple((torch.randn(size, 5), (), {}) for size in range(first, first + 3))
+        for first in (3, 4, 6)
+    ]
+    outcome, _ = sizes.judged(SimpleNamespace(op=cut), series, sizes._judged)
+    assert outcome is Outcome.LOOPS
+
+
 TRAINED_IN_THREE_SIZES = [
     *("logit", "cumsum", "gather", "linalg.vector_norm", "matmul", "std", "tril"),
     *("trace", "fft.fft", "masked.prod", "nn.functional.embedding"),
+    *("as_strided_scatter", "nn.functional.pixel_shuffle"),
     *("linalg.qr", "linalg.cond", "sgn", "prod", "nn.functional.softshrink"),
     *("nn.functional.interpolate", "nn.functional.conv1d", "nn.functional.multi_margin_loss"),
     *("nn.functional.glu", "nn.functional.max_pool2d", "nn.functional.channel_shuffle"),

@@ -13,6 +13,7 @@ class Outcome(Enum):
 
     LOOPS = "loops alone"
     EXTERNAL = "with external calls"
+    EACH_COUNT = "with a program for each number of results"
     EACH_SIZE = "with a program for each size"
     EAGERLY = "eagerly in part or as a whole"
     EAGER_RAISES = "eager raises too"
@@ -20,7 +21,10 @@ class Outcome(Enum):
     WRONG = "wrong"
 
 
-RIGHT = (Outcome.LOOPS, Outcome.EXTERNAL, Outcome.EACH_SIZE, Outcome.EAGERLY)
+RIGHT = (
+    *(Outcome.LOOPS, Outcome.EXTERNAL),
+    *(Outcome.EACH_COUNT, Outcome.EACH_SIZE, Outcome.EAGERLY),
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def report(name: str, verdicts: Iterable[Verdict], *, reasons: int) -> bool:
     for each in found:
         if each.outcome in (Outcome.WRONG, Outcome.UNFINISHED):
             print(f"{each.outcome.value.upper()} {each.case}: {each.detail}")
-    for outcome in (Outcome.EAGERLY, Outcome.EACH_SIZE, Outcome.EXTERNAL):
+    for outcome in (Outcome.EAGERLY, Outcome.EACH_SIZE, Outcome.EACH_COUNT, Outcome.EXTERNAL):
         details = Counter(each.detail for each in found if each.outcome is outcome)
         for detail, number in details.most_common(reasons):
             print(f"{number:5} {outcome.value}: {detail[:150]}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -20,6 +20,9 @@ from operators.texts import check_report
 Parts: TypeAlias = tuple[Any, Any, Any]
 """The first argument of a sample, the others and those by name."""
 
+Series: TypeAlias = tuple[Parts, ...]
+"""A sample in several sizes."""
+
 _SIZES = 3
 _MOST_COMPILATIONS = 2
 
@@ -30,24 +33,45 @@ def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
     Each size is compared with eager; how often the samples were compiled is part of the verdict.
     """
     name, kind = name_of(op), str(dtype).removeprefix("torch.")
-    series = list(zip(*itertools.islice(resized(op, dense_samples(op, dtype)), count), strict=True))
+    series = list(itertools.islice(resized(op, dense_samples(op, dtype)), count))
+    return Verdict(name, kind, *judged(op, series, _judged))
+
+
+def judged(
+    op: Any,
+    series: Sequence[Series],
+    judge: Callable[[Sequence[Program]], tuple[Outcome, str]],
+) -> tuple[Outcome, str]:
+    """Samples in several sizes, by what judges programs of them for one size after the other.
+
+    All samples are one program. Where it is compiled too often each is judged by itself, since
+    what several assume of their sizes holds in more combinations than what one does.
+    """
     if not series:
-        return Verdict(name, kind, Outcome.EAGER_RAISES)
-    programs = [one_program(op, calls) for calls in series]
+        return Outcome.EAGER_RAISES, ""
+    found = judge([one_program(op, calls) for calls in zip(*series, strict=True)])
+    if found[0] is Outcome.EACH_SIZE and len(series) > 1:
+        alone = [judge([one_program(op, [call]) for call in calls]) for calls in series]
+        found = max(alone, key=lambda each: list(Outcome).index(each[0]))
+    return found
+
+
+def _judged(programs: Sequence[Program]) -> tuple[Outcome, str]:
     run = plait.compile(programs[0].__call__, dynamic=True)
-    counts = []
+    counts, results = [], []
     for number, program in enumerate(programs):
-        wrong = _wrong(program, run)
+        torch.manual_seed(1)
+        wanted = program(*program.inputs())
+        wrong = _wrong(program, run, wanted)
         if wrong is not None:
-            return Verdict(name, kind, Outcome.WRONG, f"size {number}: {wrong}")
+            return Outcome.WRONG, f"size {number}: {wrong}"
         counts.append(len(plait.report(run).graphs))
-    return Verdict(name, kind, *how(run, counts))
+        results.append(len(tree_leaves(wanted)))
+    return how(run, counts, results)
 
 
-def _wrong(program: Program, run: Any) -> str | None:
+def _wrong(program: Program, run: Any, wanted: object) -> str | None:
     """How the compiled program differs from eager on the tensors of another."""
-    torch.manual_seed(1)
-    wanted = program(*program.inputs())
     torch.manual_seed(1)
     try:
         got = run(*program.inputs())
@@ -57,20 +81,27 @@ def _wrong(program: Program, run: Any) -> str | None:
     return difference(program, got, wanted)
 
 
-def how(run: Any, counts: list[int]) -> tuple[Outcome, str]:
-    """How it was run, by the compiler's report; `counts` are graphs after each size."""
+def how(run: Any, counts: Sequence[int], results: Sequence[int]) -> tuple[Outcome, str]:
+    """How it was run, by the compiler's report.
+
+    Args:
+        counts: how many graphs there were after each size.
+        results: how many tensors a call in each size gives: a program gives one number of them.
+    """
     report = plait.report(run)
     refused = [str(each.reason) for each in report.graphs if each.reason is not None]
     broken = [f"[{each.code}] {each.reason}" for each in report.breaks]
     if refused or broken:
         return Outcome.EAGERLY, "; ".join(dict.fromkeys([*refused, *broken]))
     if counts[-1] > _MOST_COMPILATIONS * counts[0]:
+        if counts[-1] <= len(set(results)) * counts[0]:
+            return Outcome.EACH_COUNT, "the number of results depends on the size"
         return Outcome.EACH_SIZE, f"{counts[-1]} programs"
     calls = sorted({call for graph in report.graphs for call in graph.external_calls})
     return (Outcome.EXTERNAL, ", ".join(calls)) if calls else (Outcome.LOOPS, "")
 
 
-def resized(op: Any, samples: Iterable[Parts]) -> Iterator[tuple[Parts, ...]]:
+def resized(op: Any, samples: Iterable[Parts]) -> Iterator[Series]:
     """Samples in several sizes, as eager computes them."""
     for parts in samples:
         tensors = [each for each in tree_leaves(parts) if isinstance(each, Tensor)]

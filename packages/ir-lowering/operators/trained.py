@@ -14,9 +14,9 @@ from torch.utils._pytree import tree_leaves
 
 import plait
 from operators.judge import difference
-from operators.samples import Program, dense_samples, name_of, one_program
+from operators.samples import Program, dense_samples, name_of
 from operators.score import Outcome, Verdict
-from operators.sizes import how, resized
+from operators.sizes import how, judged, resized
 from operators.texts import check_report
 from plait_fx_passes.open_sizes import AtSizes
 
@@ -30,33 +30,34 @@ def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
     name, kind = name_of(op), str(dtype).removeprefix("torch.")
     if not op.supports_autograd:
         return Verdict(name, kind, Outcome.EAGER_RAISES)
-    found = resized(op, dense_samples(op, dtype, requires_grad=True))
-    series = list(zip(*itertools.islice(found, count), strict=True))
-    if not series:
-        return Verdict(name, kind, Outcome.EAGER_RAISES)
-    programs = [one_program(op, calls) for calls in series]
+    series = resized(op, dense_samples(op, dtype, requires_grad=True))
+    return Verdict(name, kind, *judged(op, list(itertools.islice(series, count)), _judged))
+
+
+def _judged(programs: Sequence[Program]) -> tuple[Outcome, str]:
     run = plait.compile(programs[0].__call__, dynamic=True)
-    counts = []
+    counts, results = [], []
     by_kernels: list[AtSizes] = []
     for number, program in enumerate(programs):
         try:
             wanted = _observed(program, program)
         except Exception:  # some operators refuse to be differentiated
-            return Verdict(name, kind, Outcome.EAGER_RAISES)
+            return Outcome.EAGER_RAISES, ""
         try:
             with _noting_kernels(by_kernels):
                 got = _observed(program, run)
             check_report(plait.report(run))
         except Exception as error:  # whatever comes here is the compiler's fault, and the score's
-            return Verdict(name, kind, Outcome.WRONG, f"{type(error).__name__}: {error}"[:300])
+            return Outcome.WRONG, f"{type(error).__name__}: {error}"[:300]
         wrong = difference(Observed(program), got, wanted)
         if wrong is not None:
-            return Verdict(name, kind, Outcome.WRONG, f"size {number}: {wrong}")
+            return Outcome.WRONG, f"size {number}: {wrong}"
         counts.append(_forwards(run))
-    outcome, detail = how(run, counts)
+        results.append(len(wanted))
+    outcome, detail = how(run, counts, results)
     if by_kernels and outcome in (Outcome.LOOPS, Outcome.EXTERNAL):
-        return Verdict(name, kind, Outcome.EACH_SIZE, "a backward by torch's kernels")
-    return Verdict(name, kind, outcome, detail)
+        return Outcome.EACH_SIZE, "a backward by torch's kernels"
+    return outcome, detail
 
 
 @contextmanager

@@ -8,35 +8,43 @@ from typing import Any
 from plait_ir_lowering.context import LoweringContext, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import Layout, Pointwise, TensorRef
-from plait_ir_lowering.ir.index import IndexExpr, Var, as_index, bounds
+from plait_ir_lowering.ir.index import ONE, ZERO, IndexExpr, Var, as_index
+from plait_ir_lowering.ir.open_division import is_below
 from plait_ir_lowering.ir.values import IndexValue, Load, Masked, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.views import lies_as_traced
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 
-def _linear(start: IndexExpr | int, dims: Sequence[Var], strides: Sequence[int]) -> IndexExpr:
+def _linear(start: IndexExpr | int, dims: Sequence[Var], strides: Sequence[Any]) -> IndexExpr:
     """The place in memory of the element at `dims`."""
     place = as_index(start)
     for dim, stride in zip(dims, strides, strict=True):
-        place = place + dim.expr * stride
+        place = place + dim.expr * as_index(stride)
     return place
 
 
 def _coordinates(place: IndexExpr, layout: Layout) -> list[IndexExpr] | None:
     """The element of a dense layout that lies at `place`; None if the layout has holes."""
-    sizes = [size.as_int() for size in layout.size]
-    strides = [stride.as_int() for stride in layout.stride]
-    found: list[IndexExpr] = [as_index(0)] * len(sizes)
-    expected = 1
-    for axis in sorted(range(len(sizes)), key=lambda n: (strides[n], sizes[n])):
-        if sizes[axis] == 1:
+    found: list[IndexExpr] = [ZERO] * len(layout.size)
+    expected = ONE
+    for axis in _inwards(layout):
+        size = layout.size[axis]
+        if size is ONE:
             continue
-        if strides[axis] != expected:
+        if layout.stride[axis] is not expected:
             return None
-        found[axis] = place // expected % sizes[axis]
-        expected *= sizes[axis]
+        found[axis] = place // expected % size
+        expected = expected * size
     return found
+
+
+def _inwards(layout: Layout) -> list[int]:
+    """The axes, that whose elements lie side by side first: the last one where sizes are open."""
+    axes = range(len(layout.size))
+    if not all(each.is_constant for each in (*layout.size, *layout.stride)):
+        return list(reversed(axes))
+    return sorted(axes, key=lambda n: (layout.stride[n].as_int(), layout.size[n].as_int()))
 
 
 @lowers("as_strided", kind="view")
@@ -50,21 +58,30 @@ def as_strided(
     buffer = ctx.buffers[x.ref.buffer]
     result = ctx.result
     dims = dimensions(result.shape)
-    strides = [int(step) for step in result.stride()]
+    strides = [as_index(step) for step in result.stride()]
     start = int(result.storage_offset()) - ctx.storage_offsets[buffer.name]
     view = Layout.of([dim.extent for dim in dims], strides, start)
     place = _linear(start, dims, strides)
-    low, high = bounds(place)
-    within = low is not None and high is not None and low >= 0
-    within = within and high is not None and high < buffer.layout.numel.as_int()
     coordinates = _coordinates(place, buffer.layout)
     if coordinates is None or buffer.dtype is not x.dtype:
         raise ctx.error("it reads memory that is laid out otherwise than its result")
-    if not within and result.numel():
+    if not is_below(place, buffer.layout.numel) and not _ends_within(ctx, buffer.layout):
         raise ctx.error("it reads memory beyond its operand")
     return TensorExpr(
         dims, Load(buffer.name, coordinates, buffer.dtype), TensorRef(buffer.name, view)
     )
+
+
+def _ends_within(ctx: LoweringContext, layout: Layout) -> bool:
+    """Whether a result has no element beyond the memory of its operand; noted for open sizes."""
+    operand, result = ctx.traced(0), ctx.result
+    if not result.numel():
+        return True
+    if as_index(operand.numel()) is not layout.numel:
+        return False
+    extents = zip(result.shape, result.stride(), strict=True)
+    start = result.storage_offset() - operand.storage_offset()
+    return bool(start >= 0 and start + sum((n - 1) * step for n, step in extents) < operand.numel())
 
 
 def _begins_as_traced(ctx: LoweringContext, operand: TensorRef) -> bool:
@@ -92,7 +109,7 @@ def as_strided_scatter(
     first = int(memory.storage_offset())
     start = first if storage_offset is None else storage_offset
     dims = dimensions(ctx.result.shape)
-    place = _linear(first - start, dims, [int(step) for step in memory.stride()])
+    place = _linear(first - start, dims, memory.stride())
     found = _scattered(place, source, [int(step) for step in stride])
     if found is None:
         return None
