@@ -68,6 +68,7 @@ from plait_fx_passes.record.written import (
     tensors_written,
 )
 from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime, writable
+from plait_fx_passes.standalone import as_module, optimize
 from plait_fx_passes.subclasses.program import Flattened, flattened
 from plait_fx_passes.to_aten import to_aten
 from plait_fx_passes.training.choose import PartitionCosts
@@ -154,6 +155,7 @@ __all__ = [
     "WaypointError",
     "WithinOutput",
     "__version__",
+    "as_module",
     "bind_inputs",
     "consumed_by",
     "core_decompositions",
@@ -172,6 +174,7 @@ __all__ = [
     "memory_efficient",
     "moving_decompositions",
     "note_reads",
+    "optimize",
     "partition",
     "partly_written",
     "print_aten",

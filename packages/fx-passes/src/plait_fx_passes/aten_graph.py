@@ -299,7 +299,13 @@ class AtenGraph:
 
     def module(self) -> fx.GraphModule:
         """A module that runs the graph with ATen kernels: placeholders in, tuple out."""
-        return fx.GraphModule(torch.nn.Module(), copy_graph(self.graph))
+        return fx.GraphModule(torch.nn.Module(), self.runnable())
+
+    def runnable(self) -> fx.Graph:
+        """A copy for ATen's kernels: wherever in their memory the inputs begin."""
+        from plait_fx_passes.places import count_from_inputs
+
+        return count_from_inputs(copy_graph(self.graph))
 
     def __str__(self) -> str:
         from plait_fx_passes.printer import print_aten

@@ -36,7 +36,7 @@ def checked(graph: Graph) -> Runner:
     names the node and the user's line. Nodes without either are not compared.
     """
     module = None if isinstance(graph, AtenGraph) else graph
-    nodes = list((graph.graph).nodes)
+    nodes = list((graph.runnable() if isinstance(graph, AtenGraph) else graph.graph).nodes)
 
     def run(*inputs: torch.Tensor) -> Any:
         return Walk(nodes, module, check_value).run(inputs)
