@@ -141,6 +141,16 @@ def test_a_view_has_the_sizes_that_were_asked_for():
     assert made.shape[2:4] == (3, 3)
 
 
+def test_views_with_sizes_that_depend_on_data_assume_nothing_of_them():
+    mode = FakeMode(make_environment(lambda guard: None))
+    fake = symbolic(mode, torch.rand(5, 4), "x")
+    with mode:
+        chosen = fake[fake[:, 0] > 0]
+        made = chosen.view(chosen.shape[0], 2, -1)
+    assert made.dim() == 3
+    assert not [g for g in mode.shape_env.guards if "u" in str(g.expr)]
+
+
 def test_a_view_of_another_number_of_elements_is_refused():
     mode = FakeMode(make_environment(lambda guard: None))
     fake = symbolic(mode, torch.rand(5, 18), "x")

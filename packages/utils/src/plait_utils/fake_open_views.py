@@ -10,15 +10,18 @@ import torch
 from torch import Tensor
 from torch._prims_common import is_contiguous_or_false
 
+from plait_utils.data_sizes import data_symbols
+
 
 def view(x: Tensor, size: Sequence[int]) -> Any:
     """A view of what lies row by row, in the sizes that are asked for.
 
-    torch's own finds them by splitting and merging dimensions, and asks for more.
+    torch's own finds them by splitting and merging dimensions, and asks for more; not where sizes
+    depend on data.
     """
     if not x.dim() or not size or 0 in _numbers([*x.shape, *size]):
         return NotImplemented
-    if not is_contiguous_or_false(x):
+    if any(data_symbols(each) for each in (*x.shape, *size)) or not is_contiguous_or_false(x):
         return NotImplemented
     sizes = list(size)
     unknown = [place for place, each in enumerate(sizes) if isinstance(each, int) and each == -1]
