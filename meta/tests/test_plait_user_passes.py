@@ -131,7 +131,7 @@ def broken(context):
         ),
     ],
 )
-def test_a_pass_that_fails_is_named_and_the_program_runs_as_captured(place, wrong, message, caplog):
+def test_a_pass_that_fails_is_named_and_the_program_runs_as_captured(place, wrong, message):
     x = torch.randn(3)
     options = {"user_passes": {place: wrong}}
     fast = plait.compile(lambda x: torch.sin(x) + 1, options=options)

@@ -85,6 +85,29 @@ def test_exact_rules_leave_near_misses(name, program):
     assert rewrite(program, inputs, by_name(name)) == before
 
 
+@pytest.mark.parametrize(
+    ("program", "is_known"),
+    [
+        (lambda x: torch.ones_like(x, dtype=torch.int64).cumsum(-1) - 1, True),
+        (lambda x: torch.full_like(x, 2, dtype=torch.int32).cumsum(0), True),
+        (lambda x: torch.full_like(x, -3.0).cumsum(1), True),
+        (lambda x: (torch.zeros_like(x) == 0).cumsum(1), True),
+        (lambda x: torch.ones_like(x, dtype=torch.int32).cumsum(1, dtype=torch.float64), True),
+        (lambda x: torch.full_like(x, 0.5).cumsum(1), False),
+        (lambda x: torch.full_like(x, 2.0**23).cumsum(1), False),
+        (lambda x: torch.full_like(x, float("inf")).cumsum(1), False),
+        (lambda x: torch.full_like(x, float("nan")).cumsum(1), False),
+        (lambda x: torch.ones_like(x, dtype=torch.int32).cumsum(1, dtype=torch.int32), False),
+        (lambda x: torch.cumsum(x, 1), False),
+    ],
+)
+def test_running_sums_of_one_number_are_its_multiples(program, is_known):
+    gm = trace(program)
+    left = run_passes(to_aten(gm, [x34]), verify_each=True)
+    assert ("aten.cumsum.default" not in targets(left)) is is_known
+    assert_like_eager("sums", wrap_runtime(left, left.module()), gm, [x34], 0.0)
+
+
 def test_where_that_broadcasts_is_not_its_branch():
     def program(condition, x):
         return torch.where(condition, x, x).sin()

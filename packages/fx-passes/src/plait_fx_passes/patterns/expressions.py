@@ -42,8 +42,24 @@ class Anything:
     """Annotates a pattern's parameter that stands for any argument but a tensor: sizes, dtypes."""
 
 
+class _Recorded:
+    """Records the calls of operators that it is an argument of."""
+
+    __slots__ = ()
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        return _call(_overload(func), args, kwargs or {})
+
+
 @dataclass(frozen=True, slots=True)
-class Wildcard:
+class Wildcard(_Recorded):
     """A parameter of the pattern; the same one must match the same thing everywhere."""
 
     name: str
@@ -76,21 +92,13 @@ class Constant:
 Expression: TypeAlias = Wildcard | Call | Part | Constant | tuple["Expression", ...]
 
 
-class Term:
-    """A tensor of a pattern while its function runs: records the calls that are made on it."""
+class Term(_Recorded):
+    """A tensor of a pattern while its function runs."""
+
+    __slots__ = ("expression",)
 
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
-
-    @classmethod
-    def __torch_function__(
-        cls,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        return _call(_overload(func), args, kwargs or {})
 
     def __getitem__(self, index: object) -> Term:
         if isinstance(self.expression, Call) and isinstance(index, int):

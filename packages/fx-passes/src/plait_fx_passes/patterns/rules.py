@@ -7,12 +7,14 @@ a matrix product with a fused bias does, and are for callers that accept that.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from plait_fx_passes.patterns.attention import ATTENTION_RULES
-from plait_fx_passes.patterns.expressions import Scalar
+from plait_fx_passes.patterns.expressions import Anything, Scalar
 from plait_fx_passes.patterns.matching import Match
 from plait_fx_passes.patterns.rewriting import RewriteRule, rule_pass
 
@@ -91,6 +93,48 @@ def _keeps_shape(match: Match) -> bool:
     return match.value("x").shape == match.result.shape
 
 
+def _running_sum(
+    size: Anything,
+    value: Anything,
+    dtype: Anything,
+    device: Anything,
+    dim: Scalar,
+    wanted: Anything,
+) -> object:
+    constant = aten.full.default(size, value, dtype=dtype, device=device)
+    return aten.cumsum.default(constant, dim, dtype=wanted)
+
+
+def _multiples(
+    size: Sequence[int],
+    value: float,
+    dtype: torch.dtype,
+    device: torch.device | None,
+    dim: int,
+    wanted: torch.dtype | None,
+) -> Tensor:
+    dim %= len(size)
+    steps = torch.arange(1, size[dim] + 1, device=device) * int(value)
+    if dtype.is_floating_point or wanted is not None:
+        steps = steps.to(wanted or dtype)
+    return steps.view([-1 if axis == dim else 1 for axis in range(len(size))]).expand(size)
+
+
+_WHOLE_NUMBERS = {torch.float32: 2**24, torch.float64: 2**53, torch.int64: 2**63}
+"""Up to which all whole numbers have the dtype."""
+
+
+def _sums_are_whole(match: Match) -> bool:
+    size, value = match.bindings["size"], match.bindings["value"]
+    if not isinstance(size, (list, tuple)) or not size or any(type(n) is not int for n in size):
+        return False
+    if not isinstance(value, (int, float)) or value != value or value != value // 1:
+        return False
+    dim = match.bindings["dim"]
+    greatest = abs(value) * cast("Sequence[int]", size)[cast(int, dim)]
+    return greatest < _WHOLE_NUMBERS.get(match.result.dtype, 0)
+
+
 def _mm_plus(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return aten.mm.default(a, b) + bias  # type: ignore[no-any-return]  # overloads are untyped
 
@@ -128,6 +172,14 @@ EXACT_RULES: tuple[RewriteRule, ...] = (
         _mul_by_inverse,
         _has_exact_inverse,
         doc="division by a power of two as the multiplication it equals, which is cheaper",
+    ),
+    RewriteRule(
+        "sums-of-ones",
+        _running_sum,
+        _multiples,
+        _sums_are_whole,
+        shared=True,
+        doc="running sums of one whole number as its multiples, where all of them are exact",
     ),
     RewriteRule(
         "where-same", _where_same, _second, _keeps_shape, doc="both branches are one tensor"
