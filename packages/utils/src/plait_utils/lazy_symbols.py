@@ -68,6 +68,10 @@ def _has_hint(value: Any) -> bool:
     return True
 
 
+def _hint(value: Any, fallback: int | None = None) -> int:
+    return _plain_int(value)
+
+
 def _is_nested(value: Any) -> bool:
     if type(value) not in (int, float):
         raise _UnfitError
@@ -83,7 +87,9 @@ _ANSWERS: Mapping[str, Callable[..., Any]] = {
     "guard_size_oblivious": _plain_bool,
     "guarding_hint_or_throw": _plain_number,
     "has_guarding_hint": _has_hint,
+    "has_hint": _has_hint,
     "is_nested_int": _is_nested,
+    "size_hint": _hint,
     "statically_known_true": _plain_bool,
     "sym_and": _all,
     "sym_eq": _equal,
