@@ -279,7 +279,21 @@ def test_sizes_stay_open(name):
             tensors[1] = tensors[1].long()
         found = open_call("call_function", function, tensors, options)
     first = found[0] if isinstance(found, tuple) else found
-    assert all(isinstance(size, torch.SymInt) for size in first.shape)
+    assert_open(mode, first)
+
+
+@pytest.mark.parametrize("shapes", [[(2, 4, 5), (2, 5, 3)], [(2, 7, 4, 5), (7, 5, 3)]])
+def test_sizes_of_products_stay_open(shapes):
+    """By torch's own product where that leaves sizes open."""
+    mode = FakeMode(make_environment(lambda guard: None))
+    with mode:
+        tensors = [open_tensor(mode, f"x{n}_", shape) for n, shape in enumerate(shapes)]
+        found = open_call("call_function", torch.matmul, tensors, {})
+        assert_open(mode, torch.matmul(*tensors) if found is NotImplemented else found)
+
+
+def assert_open(mode, found):
+    assert all(isinstance(size, torch.SymInt) for size in found.shape)
     fixed = [g for g in mode.shape_env.guards if g.expr.is_Relational and g.expr.rhs.is_number]
     assert not [g for g in fixed if g.expr.func.__name__ == "Equality"]
 

@@ -104,6 +104,12 @@ def pinv(
     return x.new_empty(x.mT.shape)
 
 
+def power(x: Tensor, exponent: Any) -> Any:
+    """A power by a number of the call, laid out as a product with it is."""
+    is_open = isinstance(exponent, torch.SymFloat)
+    return torch.mul(x, exponent) if is_open else NotImplemented
+
+
 OPEN_KERNELS: dict[OpOverload, Callable[..., Any]] = {
     **LINALG_KERNELS,
     **{
@@ -130,6 +136,7 @@ OPEN_KERNELS: dict[OpOverload, Callable[..., Any]] = {
     aten.narrow_copy.default: narrow_copy,
     aten.expand_copy.default: expand_copy,
     aten._trilinear.default: trilinear,
+    aten.pow.Tensor_Scalar: power,
     aten.linalg_pinv.atol_rtol_tensor: pinv,
 }
 """By operator; they run under the mode."""

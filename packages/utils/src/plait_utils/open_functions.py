@@ -8,12 +8,14 @@ give `NotImplemented` for what torch's refuse and for arguments that they do not
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp.decompositions import matmul as torch_matmul
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
@@ -87,6 +89,14 @@ def sgn(input: Tensor) -> Any:
     return NotImplemented if input.is_complex() else torch.sign(input)
 
 
+def matmul(input: Tensor, other: Tensor) -> Any:
+    """`torch.matmul`, as torch itself has it in Python."""
+    return torch_matmul(input, other)
+
+
+_PRODUCTS = {torch.matmul: matmul, operator.matmul: matmul} if torch.__version__ < "2.13" else {}
+"""Before torch 2.13 products of batches ask for their sizes as numbers."""
+
 _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     int: torch.sym_int,
     float: torch.sym_float,
@@ -109,6 +119,7 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.linalg.multi_dot: multi_dot,
     torch.masked_scatter: masked_scatter,
     torch.take_along_dim: take_along_dim,
+    **_PRODUCTS,
 }
 
 _METHODS: Mapping[Any, Callable[..., Any]] = {
@@ -117,4 +128,5 @@ _METHODS: Mapping[Any, Callable[..., Any]] = {
     "kron": kron,
     "masked_scatter": masked_scatter,
     "take_along_dim": take_along_dim,
+    **({"matmul": matmul, "__matmul__": matmul} if _PRODUCTS else {}),
 }
