@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -70,6 +73,29 @@ def test_integers_and_shares():
     assert integers.unique().tolist() == [2, 3, 4]
     assert (integers.bincount()[2:] / 60_000 - 1 / 3).abs().max() < 8e-3
     assert abs(ones.double().mean() - 0.1) < 5e-3
+
+
+@pytest.mark.parametrize(("low", "high"), [(-(2**62), 2**63 - 1), (-(2**63), 0), (0, 2**63 - 1)])
+def test_integers_of_wide_ranges_are_all_in_them(low, high):
+    run = plait.compile(lambda x: torch.randint(low, high, (500,)) + x, options=COUNTER)
+    found = run(torch.zeros(500, dtype=torch.int64))
+    assert low <= found.min() < low // 2 + high // 2 < found.max() < high
+
+
+REFUSED = {
+    "a range of another dtype": lambda x: torch.randint(0, 300, x.shape, dtype=torch.uint8),
+    "a range without numbers": lambda x: x.clone().uniform_(2, -2),
+    "a range without end": lambda x: x.clone().uniform_(0, math.inf),
+    "a probability above 1": lambda x: x.clone().bernoulli_(2.0),
+}
+
+
+@pytest.mark.parametrize("program", REFUSED.values(), ids=REFUSED)
+def test_what_eager_refuses_is_refused(program):
+    with pytest.raises(RuntimeError) as wanted:
+        program(torch.ones(20))
+    with pytest.raises(RuntimeError, match=re.escape(str(wanted.value).splitlines()[0])):
+        plait.compile(program, options=COUNTER)(torch.ones(20))
 
 
 def test_a_backward_has_the_numbers_of_its_forward():

@@ -1,7 +1,8 @@
 """Random operators by a counter-based generator: each draws a key, of which loops compute the rest.
 
 Keys come from torch's own generator of the device, so `torch.manual_seed` makes programs repeat
-themselves; the numbers are others than eager's. Calls with a generator of their own are left.
+themselves; the numbers are others than eager's. Calls with a generator of their own are left, and
+those that eager refuses.
 """
 
 from __future__ import annotations
@@ -40,6 +41,20 @@ def _uniform(size: Sequence[int], dtype: torch.dtype, device: torch.device | Non
 def _normal(size: Sequence[int], dtype: torch.dtype, device: torch.device | None) -> Tensor:
     drawn: Tensor = NORMAL(_key(device), size, dtype)
     return drawn
+
+
+def _counts(low: int, high: int, dtype: torch.dtype) -> bool:
+    """Whether a dtype has all integers of [low, high), some of them but less than 2^63."""
+    if dtype in PRECISION:
+        least, most = -(2 ** PRECISION[dtype]), 2 ** PRECISION[dtype]
+    elif dtype is torch.bool:
+        least, most = 0, 1
+    elif dtype.is_complex or dtype.is_floating_point:
+        return False
+    else:
+        limits = torch.iinfo(dtype)
+        least, most = limits.min, limits.max
+    return least <= low < high <= most + 1 and high - low <= _GREATEST
 
 
 def _integers(
@@ -92,6 +107,8 @@ def _like(create: Callable[..., object]) -> Rule:
 def uniform(x: Tensor, low: float = 0, high: float = 1, generator: object = None) -> object:
     if generator is not None or not _takes(x.dtype):
         return NotImplemented
+    if not 0 <= high - low <= torch.finfo(x.dtype).max:
+        return NotImplemented
     return _uniform(x.shape, x.dtype, x.device) * (high - low) + low
 
 
@@ -108,7 +125,7 @@ def exponential(x: Tensor, rate: float = 1, generator: object = None) -> object:
 
 
 def bernoulli_of(x: Tensor, p: float = 0.5, generator: object = None) -> object:
-    if generator is not None or x.is_complex():
+    if generator is not None or x.is_complex() or not 0 <= p <= 1:
         return NotImplemented
     return (_uniform(x.shape, torch.float32, x.device) < p).to(x.dtype)
 
@@ -137,8 +154,7 @@ def randint_low(
     pin_memory: bool | None = None,
 ) -> object:
     dtype = dtype or torch.int64
-    is_key = low == _LEAST
-    if is_key or high <= low or dtype.is_complex or layout not in (None, torch.strided):
+    if not _counts(low, high, dtype) or layout not in (None, torch.strided):
         return NotImplemented
     return _integers(low, high, size, dtype, device)
 
