@@ -156,6 +156,20 @@ def test_functions_of_float64_agree_with_aten_at_hard_places(vector_bytes, contr
         assert ((actual - expected).abs()[least] <= 1e-323).all(), name
 
 
+@pytest.mark.parametrize("vector_bytes", [32, 64])
+@pytest.mark.parametrize("contract", [True, False])
+def test_roots_of_float32_are_rounded_correctly(vector_bytes, contract):
+    """Mantissas in both parities of exponents, a tail, and the ends of the range; with or without
+    contraction."""
+    bits = torch.arange(0x3F000000, 0x40000000, 7, dtype=torch.int32)
+    ends = torch.tensor([*SPECIAL, 1e-45, 1e-38, 7e-31, 3.4028235e38])
+    x = torch.cat([bits.view(torch.float32), ends])
+    program = schedule(pointwise_graph([x], {"y": lambda a: Op("sqrt", [a])}))
+    run = build(program, options=CppOptions(vector_bytes=vector_bytes, contract=contract))
+    actual, expected = run(x)[0], x.double().sqrt().float()
+    assert torch.equal(actual.nan_to_num(-1.0), expected.nan_to_num(-1.0))
+
+
 @pytest.mark.parametrize("source", [*FLOATS[:3], *INTEGERS, torch.bool], ids=str)
 def test_casts_agree_with_aten(source):
     x, y = samples(source)

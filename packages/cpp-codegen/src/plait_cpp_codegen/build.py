@@ -28,17 +28,8 @@ from plait_scheduler import CopyBack, Launch, Program
 from plait_utils import CacheError, DiskCache, Profile, dataclass, stable_hash, warn_once
 
 _HEAD = (
-    *(
-        "abi.h",
-        "vector.h",
-        "transpose.h",
-        "math.h",
-        "portable.h",
-        "pieces.h",
-        "avx512.h",
-        "math64.h",
-    ),
-    *("division.h", "powers.h"),
+    *("abi.h", "vector.h", "transpose.h", "math.h", "portable.h", "pieces.h", "avx512.h"),
+    *("math64.h", "division.h", "powers.h"),
 )
 """What every program begins with."""
 _NO_NATIVE_CODE = (

@@ -69,9 +69,10 @@ template <int L> INLINE vec<float, L> sqrt_f32(vec<float, L> x) {
     const vec<uint32_t, L> above = (vec<uint32_t, L>)bits_of<L>(x) - 0x0d800000u;  // 2^-100
     if (__builtin_expect(!any<L>((vec<int32_t, L>)(above >= 0x72000000u)), true)) {  // to infinity
       const vec<float, L> estimate = __builtin_ia32_rsqrt14ps512_mask(x, x, -1);
-      const vec<float, L> s = x * estimate, half = 0.5f * estimate, rest = 0.5f - s * half;
-      const vec<float, L> root = s + s * rest;
-      return root + (x - root * root) * (half + half * rest);
+      const vec<float, L> s = x * estimate, half = 0.5f * estimate;
+      const vec<float, L> rest = fused<L, float>(-s, half, splat<float, L>(0.5f));
+      const vec<float, L> root = fused<L, float>(s, rest, s), slope = fused<L, float>(half, rest, half);
+      return fused<L, float>(fused<L, float>(-root, root, x), slope, root);
     }
   }
   vec<float, L> r; for (int l = 0; l < L; ++l) r[l] = __builtin_sqrtf(x[l]); return r;

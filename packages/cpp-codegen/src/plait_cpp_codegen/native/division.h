@@ -4,33 +4,6 @@ template <class T> INLINE T c_fmod(T a, T b) {
   if constexpr (sizeof(T) == 4) return __builtin_fmodf(a, b); else return __builtin_fmod(a, b);
 }
 
-// a b + c, rounded once, whatever the compiler makes of products and sums.
-template <int L, class T> INLINE vec<T, L> fused(vec<T, L> a, vec<T, L> b, vec<T, L> c) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) * L == 64) {
-    if constexpr (sizeof(T) == 4) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-    else return __builtin_ia32_vfmaddpd512_mask(a, b, c, -1, 4);
-  } else
-#endif
-#if defined(__FMA__)
-  if constexpr (sizeof(T) * L == 32) {
-    if constexpr (sizeof(T) == 4) return __builtin_ia32_vfmaddps256(a, b, c);
-    else return __builtin_ia32_vfmaddpd256(a, b, c);
-  } else if constexpr (sizeof(T) * L > 32) {
-    vec<T, L / 2> x[2], y[2], z[2];
-    memcpy(x, &a, sizeof a); memcpy(y, &b, sizeof b); memcpy(z, &c, sizeof c);
-    for (int half = 0; half < 2; ++half) z[half] = fused<L / 2, T>(x[half], y[half], z[half]);
-    memcpy(&c, z, sizeof c);
-    return c;
-  } else
-#endif
-  {
-    vec<T, L> r;
-    for (int l = 0; l < L; ++l) r[l] = sizeof(T) == 4 ? __builtin_fmaf(a[l], b[l], c[l]) : __builtin_fma(a[l], b[l], c[l]);
-    return r;
-  }
-}
-
 // The type of whole numbers of the same size.
 template <int Bytes> struct Bits { typedef int64_t type; };
 template <> struct Bits<4> { typedef int32_t type; };

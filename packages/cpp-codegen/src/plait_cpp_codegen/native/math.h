@@ -12,6 +12,33 @@ template <int L> INLINE vec<float, L> with_sign(vec<float, L> m, vec<float, L> s
   return float_of<L>((bits_of<L>(m) & 0x7fffffff) | (bits_of<L>(s) & (int32_t)0x80000000));
 }
 
+// a b + c, rounded once, whatever the compiler makes of products and sums.
+template <int L, class T> INLINE vec<T, L> fused(vec<T, L> a, vec<T, L> b, vec<T, L> c) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) * L == 64) {
+    if constexpr (sizeof(T) == 4) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+    else return __builtin_ia32_vfmaddpd512_mask(a, b, c, -1, 4);
+  } else
+#endif
+#if defined(__FMA__)
+  if constexpr (sizeof(T) * L == 32) {
+    if constexpr (sizeof(T) == 4) return __builtin_ia32_vfmaddps256(a, b, c);
+    else return __builtin_ia32_vfmaddpd256(a, b, c);
+  } else if constexpr (sizeof(T) * L > 32) {
+    vec<T, L / 2> x[2], y[2], z[2];
+    memcpy(x, &a, sizeof a); memcpy(y, &b, sizeof b); memcpy(z, &c, sizeof c);
+    for (int half = 0; half < 2; ++half) z[half] = fused<L / 2, T>(x[half], y[half], z[half]);
+    memcpy(&c, z, sizeof c);
+    return c;
+  } else
+#endif
+  {
+    vec<T, L> r;
+    for (int l = 0; l < L; ++l) r[l] = sizeof(T) == 4 ? __builtin_fmaf(a[l], b[l], c[l]) : __builtin_fma(a[l], b[l], c[l]);
+    return r;
+  }
+}
+
 // What AVX-512 does in one instruction, for any number of lanes: a tail computes as its loop does.
 #if defined(__AVX512F__) && defined(__AVX512VL__)
 template <int L, class F> INLINE vec<float, L> widened(vec<float, L> x, vec<float, L> y, F f) {
