@@ -22,8 +22,8 @@ template <int L, class T> INLINE vec<T, L> v_fmod(vec<T, L> a, vec<T, L> b) {
   whole near = (ratio < most) & (ratio > -most);
   vec<T, L> q = __builtin_convertvector(__builtin_convertvector(ratio, whole), vec<T, L>);
   vec<T, L> r = fused<L, T>(-q, b, a);
-  r = (r != 0) & ((r < 0) != (a < 0)) ? ((b < 0) != (a < 0) ? r - b : r + b) : r;
-  r = (ratio < 1) & (ratio > -1) ? a : r;
+  r = ((r != 0) & ((r < 0) != (a < 0))) ? ((b < 0) != (a < 0) ? r - b : r + b) : r;
+  r = ((ratio < 1) & (ratio > -1)) ? a : r;
   whole sign = (whole)splat<T, L>(T(-0.0));
   r = (vec<T, L>)(((whole)r & ~sign) | ((whole)a & sign));
   typename Bits<sizeof(T)>::type is_near[L];
@@ -64,7 +64,7 @@ template <int L, class T> INLINE vec<T, L> v_floordiv(vec<T, L> a, vec<T, L> b, 
   vec<T, L> r;
   if constexpr (is_real<T>) {
     vec<T, L> ratio = a / b, m = v_fmod<L, T>(a, b), q = (a - m) / b;
-    q = (m != 0) & ((b < 0) != (m < 0)) ? q - 1 : q;
+    q = ((m != 0) & ((b < 0) != (m < 0))) ? q - 1 : q;
     vec<T, L> f = v_floor<L, T>(q);
     f = q - f > T(0.5) ? f + 1 : f;
     f = q != 0 ? f : v_copysign<L, T>(vec<T, L>{}, ratio);
@@ -80,7 +80,7 @@ template <int L, class T> INLINE vec<T, L> v_rem(vec<T, L> a, vec<T, L> b, int32
   vec<T, L> r;
   if constexpr (is_real<T>) {
     vec<T, L> m = v_fmod<L, T>(a, b);
-    r = (m != 0) & ((m < 0) != (b < 0)) ? m + b : m;
+    r = ((m != 0) & ((m < 0) != (b < 0))) ? m + b : m;
   } else
     for (int l = 0; l < L; ++l) {
       T m = remainder_of<T>(a[l], b[l], error);

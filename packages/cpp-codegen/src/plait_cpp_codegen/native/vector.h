@@ -496,10 +496,10 @@ INLINE int64_t floormod(int64_t a, int64_t b) { return a - floordiv(a, b) * b; }
 #define ORDERED(mask) mask
 #define EVERYWHERE(mask) -1
 template <int L, class T> INLINE vec<T, L> maximum(vec<T, L> a, vec<T, L> b) {
-  NATIVE_EXTREME(max, a, ORDERED) return (a > b) | (a != a) ? a : b;
+  NATIVE_EXTREME(max, a, ORDERED) return ((a > b) | (a != a)) ? a : b;
 }
 template <int L, class T> INLINE vec<T, L> minimum(vec<T, L> a, vec<T, L> b) {
-  NATIVE_EXTREME(min, a, ORDERED) return (a < b) | (a != a) ? a : b;
+  NATIVE_EXTREME(min, a, ORDERED) return ((a < b) | (a != a)) ? a : b;
 }
 // The same for a constant b, which is not NaN; a where they are equal, as of 0.0 and -0.0.
 template <int L, class T> INLINE vec<T, L> at_least(vec<T, L> x, vec<T, L> limit) {
