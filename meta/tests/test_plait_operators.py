@@ -12,6 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "packages" / "ir-lowering"))
 from operators import errors, judge, samples, sizes, trained
 from operators.score import Outcome
 
+import plait
+
 CASES = [
     *[(name, torch.float32) for name in ("logit", "roll", "slice_scatter", "diag_embed", "fmax")],
     *[("max.reduction_with_dim", dtype) for dtype in (torch.bool, torch.int32)],
@@ -146,3 +148,26 @@ def test_random_numbers_are_judged_as_they_are_drawn():
     assert judge.difference(program, ours, wanted) is None
     off = [ours[0] + x * 0.1]
     assert "not close" in judge.difference(program, off, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("shape", [(64, 17, 17), (5, 9), (1, 31)], ids=str)
+def test_integers_overflow_as_in_eager(dtype, shape):
+    """The least integer has no negative: it stays, and comparisons see that."""
+
+    def extremes(x):
+        y = -x
+        wrapped = (x + 1 > x, x - 1 < x, x * 2 // 2 == x, x.abs() < 0)
+        smallest = y.min(-1)
+        return (
+            *(y.argmin(-1), y.argmax(-1), y.amin(-1), y.amax(0), y.min(), y.max()),
+            *(smallest.values, smallest.indices, *wrapped),
+        )
+
+    generator = torch.Generator().manual_seed(0)
+    least, greatest = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    x = torch.randint(least, greatest, shape, dtype=dtype, generator=generator)
+    x[torch.rand(shape, generator=generator) < 0.1] = least
+    x[torch.rand(shape, generator=generator) < 0.1] = greatest
+    for found, expected in zip(plait.compile(extremes)(x), extremes(x), strict=True):
+        assert torch.equal(found, expected)

@@ -136,31 +136,20 @@ def _changed(program: fx.GraphModule, function: GraphPass) -> fx.GraphModule:
     return made
 
 
-def improved(recorded: AtenGraph, stages: Stages, options: CompileOptions) -> AtenGraph:
-    """An ATen graph after plait's passes, and the user's among them."""
-    return _run(recorded, options.passes(), stages, options)
-
-
-def after_grad(aten: AtenGraph, stages: Stages, options: CompileOptions) -> AtenGraph:
-    """A graph that is lowered after the user's last passes."""
-    chosen = options.user_passes.after_grad
-    return _run(aten, chosen, stages, options) if chosen else aten
-
-
-def _run(
+def run_all(
     graph: AtenGraph, chosen: Sequence[Pass], stages: Stages, options: CompileOptions
 ) -> AtenGraph:
+    """An ATen graph after passes, of which the report tells."""
     import plait_fx_passes as fx_passes
 
     log = _Log(graph)
-    with stages.stage("passes"):
-        made = fx_passes.run_passes(
-            graph,
-            chosen,
-            disabled=options.disabled & {each.name for each in chosen},
-            verify_each=options.verify_stages or options.user_passes != NO_PASSES,
-            observer=log.note,
-        )
+    made = fx_passes.run_passes(
+        graph,
+        chosen,
+        disabled=options.disabled & {each.name for each in chosen},
+        verify_each=options.verify_stages or options.user_passes != NO_PASSES,
+        observer=log.note,
+    )
     stages.add_passes(log.facts)
     stages.dump("aten-optimized.txt", lambda: fx_passes.print_aten(made))
     return made

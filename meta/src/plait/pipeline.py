@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from plait.codegen import Built, Target, build
 from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
-from plait.passes import after_grad, before_grad, improved
+from plait.passes import before_grad, run_all
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait.replay import at_user_lines, protect
 from plait.stages import Stages
@@ -91,7 +91,7 @@ def _compiled(
     """What runs a recorded graph that needs no gradients from outside."""
     import plait_fx_passes as fx_passes
 
-    aten = improved(recorded, stages, options)
+    aten = _improved(recorded, stages, options)
     stages.keep(aten=aten)
     # What is compared must not have changed its inputs already.
     direct = not options.verify and _writes_inputs(aten, target)
@@ -163,11 +163,11 @@ def compile_training_graph(
     if not recorded.tangents:  # a training step: the program itself differentiates
         step = recorded.program
         if known is not None:
-            joint = recorded.replace_graph(improved(recorded.flat(), stages, options).graph)
+            joint = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
             step = known.used_in(joint).program
         return _compiled(step, captured, stages, target, options)
 
-    joint = recorded.replace_graph(improved(recorded.flat(), stages, options).graph)
+    joint = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
     if known is not None:
         joint = known.used_in(joint)
     with stages.stage("partition"):
@@ -258,6 +258,12 @@ def _joint(
         return None
 
 
+def _improved(recorded: AtenGraph, stages: Stages, options: CompileOptions) -> AtenGraph:
+    """After the passes: plait's, and the user's before and behind them."""
+    with stages.stage("passes"):
+        return run_all(recorded, options.passes(), stages, options)
+
+
 def _writes_inputs(aten: AtenGraph, target: Target) -> bool:
     """Whether code may write to inputs: kernels of the CPU do not fail once they run, as those
     that are compiled when they are first launched may."""
@@ -313,7 +319,9 @@ def _generated_and_compared(
     written: Mapping[int, int] | None = None,
 ) -> Built:
     """Code for a functional ATen graph, compared with ATen's kernels where that is asked for."""
-    aten = after_grad(aten, stages, options)
+    if options.user_passes.after_grad:
+        with stages.stage("passes"):
+            aten = run_all(aten, options.user_passes.after_grad, stages, options)
     built = _generated(aten, stages, target, options, written or {})
     if not options.verify:
         return built

@@ -165,7 +165,8 @@ def _flags(options: CppOptions, command: Sequence[str], version: str) -> tuple[s
     quiet = ["-w"] if is_clang else ["-w", "-Wno-psabi"]
     return (
         *("-std=c++17", "-shared", "-fPIC", *optimization, *machine),
-        *("-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti"),
+        # Integers wrap around, as torch's do; compilers else conclude that none overflows.
+        *("-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti"),
         *("-fvisibility=hidden", *quiet, *options.extra_flags.split()),
     )
 
