@@ -27,6 +27,7 @@ from plait_ir_lowering import (
     TensorRef,
     Var,
     as_index,
+    from_torch_dtype,
 )
 from plait_scheduler import schedule
 
@@ -214,3 +215,16 @@ def test_masked_loads_stay_in_bounds():
     definition = Definition((out,), Pointwise((row, column), value))
     actual, _ = both(Graph("test", (source,), (definition,), (TensorRef("y"),)), [x])
     assert torch.equal(actual[0], torch.nn.functional.pad(x, (2, 2), value=7.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
+def test_what_does_not_fit_in_a_byte_wraps_in_single_lanes_too(dtype):
+    x = torch.linspace(-700, 700, 77)
+    narrow = from_torch_dtype(dtype)
+
+    def through(kind):
+        return lambda a: Op("to", [Op("to", [a], narrow)], kind)
+
+    graph = pointwise_graph([x], {"y": through(DType.f32), "z": through(DType.f64)})
+    for found in build(schedule(graph))(x):
+        assert torch.equal(found, x.to(torch.int32).to(dtype).to(found.dtype))

@@ -76,10 +76,11 @@ template <class V> INLINE V opaque(V x) {
 }
 // GCC takes some conversions lane by lane: of floats to and from less than 32 bits, and without
 // AVX-512 those of integers to and from a quarter of their bits. They are made in two steps.
+// Floats become narrow integers so in single lanes too: C++ says nothing of those that do not fit.
 template <class R, class T, int L> INLINE vec<R, L> convert(vec<T, L> x) {
   constexpr bool to_float = (R)0.5 != (R)0, from_float = (T)0.5 != (T)0;
   constexpr bool quarter = sizeof(R) >= 4 * sizeof(T) || sizeof(T) >= 4 * sizeof(R);
-  if constexpr (L > 1 && ((to_float && sizeof(T) < 4) || (from_float && sizeof(R) < 4)))
+  if constexpr ((L > 1 && to_float && sizeof(T) < 4) || (from_float && sizeof(R) < 4))
     return convert<R, int32_t, L>(convert<int32_t, T, L>(x));
   else if constexpr (L > 1 && quarter && WIDE && L * (sizeof(R) > sizeof(T) ? sizeof(R) : sizeof(T)) <= 64) return __builtin_convertvector(opaque(x), vec<R, L>);
   else if constexpr (L > 1 && quarter && sizeof(T) + sizeof(R) > 8) return convert<R, int32_t, L>(convert<int32_t, T, L>(x));
