@@ -69,6 +69,13 @@ OPERATORS = {
         (2, 3, 7, 8, 6),
     ),
     "softshrink": (lambda x: aten.softshrink_backward(x, x.mT.contiguous().mT, 0.5), (4, 6)),
+    "hardshrink": (lambda x: aten.hardshrink_backward(x, x.mT.contiguous().mT, 0.5), (4, 6)),
+    "fractional pools' gradient of planes": (
+        lambda x: aten.fractional_max_pool2d_backward(
+            x[..., :3, :2], x, [2, 2], [3, 2], torch.zeros(2, 3, 3, 2, dtype=torch.int64)
+        ),
+        (2, 3, 7, 8),
+    ),
     "margins": (
         lambda x: aten.multi_margin_loss_backward(x[0, 0], x, x[:, 0].long(), 1, 1, None, 1),
         (4, 6),

@@ -10,6 +10,7 @@ from plait_utils.fake import FakeMode
 from plait_utils.open_differences import gradient
 from plait_utils.open_functions import open_call, take_along_dim
 from plait_utils.open_images import interpolate, smooth_bicubic, smooth_bilinear
+from plait_utils.open_joins import block_diag
 from plait_utils.open_pools import (
     adaptive_max_pool2d,
     adaptive_max_pool2d_with_indices,
@@ -17,6 +18,7 @@ from plait_utils.open_pools import (
     adaptive_max_pool3d_with_indices,
 )
 from plait_utils.open_products import bilinear, kron, multi_dot
+from plait_utils.open_scans import cumprod, vander
 from plait_utils.open_windows import stft
 from plait_utils.shape_environment import Place, make_environment
 
@@ -229,6 +231,52 @@ def test_what_torch_refuses_of_windows_is_left_to_it():
     assert stft(signal, 50, center=False, return_complex=True) is NotImplemented
 
 
+def test_blocks_are_as_torch_joins_them():
+    blocks = [torch.randn(2, 3), torch.randn(4), torch.tensor(5.0), torch.randn(1, 2)]
+    for given in (blocks, blocks[:1], blocks[1:3]):
+        assert_same([block_diag(*given)], [torch.block_diag(*given)])
+        assert_same([block_diag(given)], [torch.block_diag(*given)])
+    assert block_diag() is NotImplemented
+    assert block_diag(blocks[0], blocks[0].double()) is NotImplemented
+    assert block_diag(torch.ones(1, 1, 1)) is NotImplemented
+
+
+@pytest.mark.parametrize("places", [[], [2], [0, 3], [4, 1, 2]], ids=str)
+@pytest.mark.parametrize("dim", [0, -1])
+def test_gradients_of_running_products_are_those_of_torch(places, dim):
+    x = torch.randn(5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[:, places] = 0
+    x[2, 3] = 0
+    ours, theirs = (x.clone().requires_grad_() for _ in range(2))
+    made, wanted = cumprod(ours, dim), theirs.cumprod(dim)
+    assert torch.equal(made, wanted)
+    seed = torch.randn(5, 6, dtype=torch.float64)
+    torch.testing.assert_close(
+        torch.autograd.grad(made, ours, seed), torch.autograd.grad(wanted, theirs, seed)
+    )
+    assert torch.autograd.gradcheck(lambda each: cumprod(each, dim), ours)
+
+
+def test_running_products_without_gradients_are_left_to_torch():
+    x = torch.randn(3, 4)
+    assert cumprod(x, 0) is NotImplemented
+    assert cumprod(x.requires_grad_(), 2) is NotImplemented
+    assert cumprod(torch.randn(3, dtype=torch.complex64, requires_grad=True), 0) is NotImplemented
+    with torch.no_grad():
+        assert cumprod(x, 0) is NotImplemented
+    assert cumprod(x, 0, dtype=torch.float64).dtype is torch.float64
+
+
+def test_powers_are_as_torch_makes_them():
+    for x in (torch.randn(5), torch.randn(2, 3, requires_grad=True)):
+        assert_same(
+            [vander(x), vander(x, N=7)], [torch.linalg.vander(x), torch.linalg.vander(x, N=7)]
+        )
+    assert vander(torch.arange(3)) is NotImplemented
+    assert vander(torch.ones(3), N=1) is NotImplemented
+    assert vander(torch.tensor(1.0)) is NotImplemented
+
+
 def open_tensor(mode, name, sizes):
     """A fake row-major tensor all of whose sizes are symbols."""
     from torch.fx.experimental.symbolic_shapes import DimDynamic
@@ -256,6 +304,8 @@ CALLS = {
     "products": (torch.kron, [(2, 3), (4, 5)], {}),
     "matrices": (functional.bilinear, [(4, 5), (4, 6), (3, 5, 6)], {}),
     "differences": (torch.gradient, [(4, 5)], {"edge_order": 2}),
+    "blocks": (torch.block_diag, [(4, 5), (3, 2)], {}),
+    "powers": (torch.linalg.vander, [(4, 5)], {}),
     "taken": (torch.take_along_dim, [(4, 5), (3, 5)], {"dim": 0}),
     "smooth": (
         torch.ops.aten._upsample_bilinear2d_aa,

@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from torch._prims_common import corresponding_complex_dtype, suggest_memory_format
 
 from plait_utils.fake_open_linalg import LINALG_KERNELS
-from plait_utils.fake_open_pools import fractional_max_pool3d, fractional_max_pool3d_gradient
+from plait_utils.fake_open_pools import fractional_max_pool3d, fractional_max_pool_gradient
 from plait_utils.fake_open_views import view
 
 aten = torch.ops.aten
@@ -124,10 +124,12 @@ OPEN_KERNELS: dict[OpOverload, Callable[..., Any]] = {
     aten.view.default: view,
     aten._unsafe_view.default: view,
     aten.fractional_max_pool3d.default: fractional_max_pool3d,
-    aten.fractional_max_pool3d_backward.default: fractional_max_pool3d_gradient,
+    aten.fractional_max_pool2d_backward.default: fractional_max_pool_gradient,
+    aten.fractional_max_pool3d_backward.default: fractional_max_pool_gradient,
     aten.permute_copy.default: permute_copy,
     aten.hash_tensor.default: hash_tensor,
     aten.softshrink_backward.default: shrunk_gradient,
+    aten.hardshrink_backward.default: shrunk_gradient,
     aten.multi_margin_loss_backward.default: gradient_of_second,
     aten.multilabel_margin_loss_backward.default: gradient_of_second,
     aten.complex.default: complex_of,

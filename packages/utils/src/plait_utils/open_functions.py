@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from plait_utils.open_differences import gradient
 from plait_utils.open_images import interpolate, smooth_bicubic, smooth_bilinear
+from plait_utils.open_joins import block_diag
 from plait_utils.open_pools import (
     adaptive_max_pool2d,
     adaptive_max_pool2d_with_indices,
@@ -28,6 +29,7 @@ from plait_utils.open_pools import (
     adaptive_max_pool3d_with_indices,
 )
 from plait_utils.open_products import bilinear, kron, multi_dot
+from plait_utils.open_scans import cumprod, vander
 from plait_utils.open_windows import stft
 
 
@@ -112,11 +114,14 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten._upsample_bilinear2d_aa.vec: smooth_bilinear,
     torch.ops.aten._upsample_bicubic2d_aa: smooth_bicubic,
     torch.ops.aten._upsample_bicubic2d_aa.vec: smooth_bicubic,
+    torch.block_diag: block_diag,
+    torch.cumprod: cumprod,
     torch.stft: stft,
     torch.sgn: sgn,
     torch.kron: kron,
     torch.gradient: gradient,
     torch.linalg.multi_dot: multi_dot,
+    torch.linalg.vander: vander,
     torch.masked_scatter: masked_scatter,
     torch.take_along_dim: take_along_dim,
     **_PRODUCTS,
@@ -124,6 +129,7 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
 
 _METHODS: Mapping[Any, Callable[..., Any]] = {
     "sgn": sgn,
+    "cumprod": cumprod,
     "stft": stft,
     "kron": kron,
     "masked_scatter": masked_scatter,
