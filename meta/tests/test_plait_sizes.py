@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import plait
 
@@ -302,3 +303,46 @@ def test_numbers_that_follow_from_counts_of_elements_stay_open():
         x = torch.randn(rows, 6)
         torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
     assert len(plait.report(compiled).graphs) == 1
+
+
+@pytest.mark.parametrize("backend", ["aten", "checking", "printing", "noop", "eager", "dumping"])
+@pytest.mark.parametrize("needs", [False, True], ids=["inference", "training"])
+def test_simple_backends_run_graphs_with_open_sizes(backend, needs, tmp_path, monkeypatch, capsys):
+    def f(x):
+        return (x.reshape(-1, 2) * x.shape[0]).sin().sum(0), (x * 2).t()
+
+    monkeypatch.setenv("PLAIT_DUMP_DIR", str(tmp_path))
+    made = plait.compile(f, backend=backend, dynamic=True)
+    for sizes in ((4, 3), (6, 5), (8, 7), (4, 3)):
+        one, other = (torch.ones(sizes).requires_grad_(needs) for _ in range(2))
+        got, wanted = made(one), f(other)
+        torch.testing.assert_close(got, wanted)
+        if needs:
+            got[0].sum().backward()
+            wanted[0].sum().backward()
+            torch.testing.assert_close(one.grad, other.grad)
+    assert ("aten.sin" in capsys.readouterr().out) == (backend == "printing")
+
+
+OPEN_GRADIENTS = {
+    "running products": lambda x: torch.cumprod(x, 1) + x.cumprod(0),
+    "powers": lambda x: torch.linalg.vander(x[0]),
+    "blocks": lambda x: torch.block_diag(x, x[0] * 2, x.t()),
+    "what is cut off": lambda x: functional.hardshrink(x, 0.5),
+    "padding": lambda x: functional.pad(x[None], (2, 1), mode="reflect"),
+}
+
+
+@pytest.mark.parametrize("name", OPEN_GRADIENTS)
+def test_gradients_in_other_sizes_are_those_of_one_program(name):
+    f = OPEN_GRADIENTS[name]
+    made = plait.compile(f, dynamic=True)
+    for n in (5, 6, 7, 4):
+        x = torch.randn(n, n + 1)
+        one, other = x.clone().requires_grad_(), x.double().requires_grad_()
+        got, wanted = made(one), f(other)
+        (got.sin().sum()).backward()
+        (wanted.sin().sum()).backward()
+        torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(one.grad.double(), other.grad, rtol=1e-4, atol=1e-4)
+    assert len(plait.report(made).graphs) == 2

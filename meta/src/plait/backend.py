@@ -28,6 +28,8 @@ _TARGETS = {target.value: target for target in Target}
 
 _ANY_SIZES = ("eager", "noop")
 """Backends that run the graph as it is, with whatever sizes."""
+_KEPT_AS_TEXT = ("dumping",)
+"""Backends whose graphs are read back from text, which has no symbols: one graph for each size."""
 
 _warned: set[str] = set()
 _dumped: Counter[str] = Counter()
@@ -199,6 +201,7 @@ class GraphCompiler:
 
         options = self.request.options
         open_first = options.open_sizes and not options.verify
+        open_first = open_first and self.request.backend not in _KEPT_AS_TEXT
         return ByShape(captured, compile_one, otherwise, limit, open_first=open_first)
 
     def _with_numbers(

@@ -115,13 +115,13 @@ def dumping(
         graph = run_passes(to_aten(gm, example_inputs))
         place, graphs = _next_folder(Path(root)), {"inference": graph}
         _write(place, gm, graphs, {"inference": graph}, {"inference": example_inputs})
-        return wrap_runtime(graph, graph.module())
+        return wrap_runtime(graph, identity(graph))
     joint, parts = found
     place = _next_folder(Path(root))
     flat = {"joint": joint.flat(), "forward": parts.forward, "backward": parts.backward}
     examples = {"joint": example_inputs, "parts.forward": example_inputs}
     _write(place, gm, flat, {"joint": joint, "parts": parts}, examples)
-    return wrap_training(joint, parts, parts.forward.module(), parts.backward.module(), gm)
+    return wrap_training(joint, parts, identity(parts.forward), identity(parts.backward), gm)
 
 
 def _write(

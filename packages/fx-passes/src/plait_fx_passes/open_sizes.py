@@ -276,6 +276,11 @@ class AtSizes:
         )
 
     def __call__(self, *inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        result: Sequence[torch.Tensor] = self.at(inputs)(*inputs)
+        return result
+
+    def at(self, inputs: Sequence[torch.Tensor]) -> fx.GraphModule:
+        """The graph for the sizes of inputs."""
         sizes = self._read(inputs)
         with self._lock:
             module = self._modules.get(sizes)
@@ -283,8 +288,7 @@ class AtSizes:
                 if len(self._modules) >= _MODULES:
                     self._modules.clear()
                 module = self._modules[sizes] = self._made(sizes)
-        result: Sequence[torch.Tensor] = module(*inputs)
-        return result
+        return module
 
     def _made(self, sizes: tuple[int, ...]) -> fx.GraphModule:
         values = dict(zip(self._symbols, sizes, strict=True))

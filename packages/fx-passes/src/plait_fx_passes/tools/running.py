@@ -12,6 +12,7 @@ from torch.fx.node import map_arg
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import CheckFailure
 from plait_fx_passes.layouts import same_strides
+from plait_fx_passes.open_sizes import AtSizes, is_open, runner
 from plait_fx_passes.printer import format_node, format_value
 
 Graph: TypeAlias = AtenGraph | fx.GraphModule
@@ -25,7 +26,7 @@ def identity(graph: Graph) -> Runner:
         graph: takes one tensor for each placeholder: of an :class:`AtenGraph` those are its
             inputs, and what it returns its results, as for any compiler of graphs.
     """
-    return graph.module() if isinstance(graph, AtenGraph) else graph
+    return runner(graph) if isinstance(graph, AtenGraph) else graph
 
 
 def checked(graph: Graph) -> Runner:
@@ -37,6 +38,9 @@ def checked(graph: Graph) -> Runner:
     """
     module = None if isinstance(graph, AtenGraph) else graph
     nodes = list((graph.runnable() if isinstance(graph, AtenGraph) else graph.graph).nodes)
+    if isinstance(graph, AtenGraph) and is_open(graph):
+        at_sizes = AtSizes(graph)
+        return lambda *inputs: checked(at_sizes.at(inputs))(*inputs)
 
     def run(*inputs: torch.Tensor) -> Any:
         return Walk(nodes, module, check_value).run(inputs)
