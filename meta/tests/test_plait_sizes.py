@@ -346,3 +346,13 @@ def test_gradients_in_other_sizes_are_those_of_one_program(name):
         torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(one.grad.double(), other.grad, rtol=1e-4, atol=1e-4)
     assert len(plait.report(made).graphs) == 2
+
+
+def test_open_sizes_are_no_numbers_to_fold_constants_by():
+    def program(x):
+        n = x.shape[0]
+        return torch.ones(2) * n, torch.zeros(3) + n, torch.full((2,), 3.0) - n, x + 1
+
+    compiled = plait.compile(program, fullgraph=True, dynamic=True)
+    for n in (4, 7):
+        torch.testing.assert_close(compiled(torch.ones(n)), program(torch.ones(n)))

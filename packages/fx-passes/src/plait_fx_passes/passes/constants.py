@@ -87,7 +87,7 @@ def _folded(node: fx.Node) -> float | int | bool | None:
     """The value of every element of the node's result; None if it is not known exactly."""
     if node.target in _REARRANGING:
         return cast("float | int", node.all_input_nodes[0].args[1])
-    if node.target not in _EXACT:
+    if node.target not in _EXACT or any(map(_is_open, (*node.args, *node.kwargs.values()))):
         return None
 
     def tensor_of(used: fx.Node) -> fx.node.Argument:
@@ -102,6 +102,11 @@ def _folded(node: fx.Node) -> float | int | bool | None:
     if result.dtype != node.meta["val"].dtype or result.is_complex():
         return None
     return cast("float | int | bool", result.item())
+
+
+def _is_open(argument: object) -> bool:
+    """Whether a number is another in other calls, which torch would compute with one of its own."""
+    return isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def _replace_by_full(context: PassContext, node: fx.Node, number: float | int | bool) -> None:
