@@ -342,6 +342,17 @@ def test_sizes_of_products_stay_open(shapes):
         assert_open(mode, torch.matmul(*tensors) if found is NotImplemented else found)
 
 
+def test_sizes_of_linear_layers_stay_open():
+    mode = FakeMode(make_environment(lambda guard: None))
+    with mode:
+        x = open_tensor(mode, "x", (2, 7, 5))
+        weight = torch.empty(3, 5)
+        found = open_call("call_function", torch.nn.functional.linear, [x, weight], {})
+        found = torch.nn.functional.linear(x, weight) if found is NotImplemented else found
+    assert all(isinstance(size, torch.SymInt) for size in found.shape[:2])
+    assert found.shape[2] == 3
+
+
 def assert_open(mode, found):
     assert all(isinstance(size, torch.SymInt) for size in found.shape)
     fixed = [g for g in mode.shape_env.guards if g.expr.is_Relational and g.expr.rhs.is_number]

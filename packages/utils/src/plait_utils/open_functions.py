@@ -96,7 +96,16 @@ def matmul(input: Tensor, other: Tensor) -> Any:
     return torch_matmul(input, other)
 
 
-_PRODUCTS = {torch.matmul: matmul, operator.matmul: matmul} if torch.__version__ < "2.13" else {}
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """`linear` without a bias, which is such a product."""
+    return torch_matmul(input, weight.t()) if bias is None else NotImplemented
+
+
+_PRODUCTS: Mapping[Any, Callable[..., Any]] = (
+    {torch.matmul: matmul, operator.matmul: matmul, functional.linear: linear}
+    if torch.__version__ < "2.13"
+    else {}
+)
 """Before torch 2.13 products of batches ask for their sizes as numbers."""
 
 _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
