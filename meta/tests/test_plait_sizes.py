@@ -356,3 +356,20 @@ def test_open_sizes_are_no_numbers_to_fold_constants_by():
     compiled = plait.compile(program, fullgraph=True, dynamic=True)
     for n in (4, 7):
         torch.testing.assert_close(compiled(torch.ones(n)), program(torch.ones(n)))
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_sums_over_the_pixels_of_any_batch(layout):
+    """They run in two stages, the first of which has as many parts as the batch."""
+
+    def sums(x):
+        squares = x.square().mean((0, 2, 3))
+        return x.sum((0, 2, 3)), x.sum(), x.amax((0, 2)), squares, x.var((0, 2, 3))
+
+    compiled = plait.compile(sums)
+    for batch in (3, 2, 17, 1):
+        x = torch.randn(batch, 32, 64, 48, dtype=torch.float64).to(memory_format=layout)
+        plait.mark_dynamic(x, 0)
+        for found, expected in zip(compiled(x), sums(x), strict=True):
+            torch.testing.assert_close(found, expected)
+    assert len(plait.report(compiled).graphs) == 2  # a batch of one has a program of its own

@@ -27,6 +27,7 @@ from plait_ir_lowering import (
 )
 from plait_scheduler import (
     Program,
+    SchedulerOptions,
     load_python,
     memory_report,
     parse_program,
@@ -112,6 +113,26 @@ def test_known_and_unknown_sizes_fuse_alike() -> None:
     kinds = [[type(s).__name__ for s in p.kernels[0].statements] for p in (known, unknown)]
     assert kinds[0] == kinds[1]
     assert len(known.steps) == len(unknown.steps)
+
+
+def test_sums_over_open_sizes_are_split_by_what_is_known() -> None:
+    size = (Sym("s0", 2).expr, 64, 96)
+    over = [Var(f"r{axis}", extent) for axis, extent in enumerate(size)]
+    total = Definition(
+        (_buffer("y"),), Reduction((), tuple(over), ReductionKind.SUM, _at("x", *over))
+    )
+    graph = Graph("total", (_buffer("x", *size),), (total,), (TensorRef("y"),))
+    options = SchedulerOptions(min_split_elements=64 * 96)
+    program = plan(graph, options=options).program
+    assert len(program.kernels) == 2
+    assert (
+        len(plan(graph, options=SchedulerOptions(min_split_elements=64 * 97)).program.kernels) == 1
+    )
+    run = load_python(render_python(program))
+    for batch in (2, 5):
+        x = torch.randn(batch, 64, 96)
+        (got,) = run([x])
+        torch.testing.assert_close(got, x.sum(), rtol=1e-4, atol=1e-3)
 
 
 def test_memory_is_planned_in_terms_of_the_sizes() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 
 from plait_ir_lowering import (
     Buffer,
@@ -74,11 +75,14 @@ def split_reductions(graph: Graph, options: SchedulerOptions, log: DecisionLog) 
 
 
 def _is_large(body: Reduction, width: int, options: SchedulerOptions) -> bool:
-    rows, columns = points(body.ranges), points(body.reduction_ranges)
-    if not rows.is_constant or not columns.is_constant or not rows.as_int():
+    """Whether there is enough to do for each of few results; what sizes that are open multiply is
+    done at least once."""
+    rows = points(body.ranges)
+    if not rows.is_constant or not rows.as_int():
         return False
     few = -(-rows.as_int() // width) < options.min_parallel_points
-    return few and rows.as_int() * columns.as_int() >= options.min_split_elements
+    known = prod(var.extent.as_int() for var in body.reduction_ranges if var.extent.is_constant)
+    return few and rows.as_int() * known >= options.min_split_elements
 
 
 def _neighbours(body: Reduction, layouts: dict[str, Layout]) -> int:
@@ -167,6 +171,10 @@ def _chunks(body: Reduction, width: int, options: SchedulerOptions) -> _Chunks:
     values: Substitution = {}
     count = 1
     for axis, var in enumerate(body.reduction_ranges):
+        if not var.extent.is_constant:  # as many times what there is to do for each
+            over.append(Var(f"chunk{axis}", var.extent))
+            values[var] = over[-1].expr
+            continue
         extent = var.extent.as_int()
         part = extent if count * extent <= goal * _MOST_CHUNKS else 1
         if part == 1 and count < goal:
@@ -176,7 +184,8 @@ def _chunks(body: Reduction, width: int, options: SchedulerOptions) -> _Chunks:
         within.append(inner)
         values[var] = chunk.expr * (extent // part) + inner.expr
         count *= part
-    if count * rows < options.min_parallel_points:
+    is_open = len(within) < len(over)
+    if count * rows < options.min_parallel_points and not is_open:
         return _uneven_chunks(body.reduction_ranges, goal)
     return _Chunks(tuple(over), tuple(within), values, None)
 
