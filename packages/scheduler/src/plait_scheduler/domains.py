@@ -169,13 +169,14 @@ def mixed_radix(number: IndexExpr, domain: Sequence[Var]) -> list[tuple[Var, int
     """The variables of `number` with their strides, largest first.
 
     None unless `number` is affine, without constant, in some variables of `domain`,
-    and each stride passes the reach of all smaller ones.
+    and each stride passes the reach of all smaller ones. The variable of the largest may have
+    an open extent.
     """
     strides: list[tuple[Var, int]] = []
     rest = number
     for var in domain:
         stride = stride_of(number, var)
-        if stride is None or not stride.is_constant or not var.extent.is_constant:
+        if stride is None or not stride.is_constant:
             return None
         if stride.as_int() < 0:
             return None
@@ -185,11 +186,11 @@ def mixed_radix(number: IndexExpr, domain: Sequence[Var]) -> list[tuple[Var, int
     if rest.terms:
         return None
     strides.sort(key=lambda pair: -pair[1])
-    reach = 1
+    reach: int | None = 1
     for var, step in reversed(strides):
-        if step < reach:
+        if reach is None or step < reach:
             return None
-        reach = step * var.extent.as_int()
+        reach = step * var.extent.as_int() if var.extent.is_constant else None
     return strides
 
 
@@ -206,12 +207,12 @@ def _is_bijection(number: IndexExpr, domain: tuple[Var, ...]) -> bool:
     strides = mixed_radix(move(number, renamed) if renamed else number, split)
     if strides is None:
         return False
-    expected = 1
+    expected = as_index(1)
     for var, step in reversed(strides):
-        if step != expected:
+        if as_index(step) is not expected:
             return False
-        expected *= var.extent.as_int()
-    return points(domain) is as_index(expected)
+        expected = expected * var.extent
+    return points(domain) is expected
 
 
 def solve(
