@@ -294,3 +294,35 @@ def test_gradients_of_bags_of_rows(mode, padding, last):
         )
 
     recorded(program, [torch.randn_like(made), indices, offsets, *rest], 2e-6)
+
+
+SLICES = {
+    "all": (0, 0, 9, 1),
+    "the first": (0, 0, 1, 1),
+    "the middle": (1, 2, 4, 1),
+    "from the end": (-1, -3, 100, 1),
+    "before the first": (1, -100, 2, 1),
+    "none": (1, 3, 3, 1),
+    "behind the last": (1, 100, 200, 1),
+    "each second": (2, 0, 6, 2),
+    "each second, the last too": (2, 1, 100, 2),
+    "each fifth": (1, -4, 5, 5),
+}
+
+
+@pytest.mark.parametrize("taken", SLICES.values(), ids=SLICES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("last", [False, True], ids=["dense", "channels last"])
+def test_derivatives_of_slices(taken, dtype, last):
+    sizes = [3, 5, 6, 2]
+    gradient = data(tuple(aten.slice.Tensor(torch.empty(sizes), *taken).shape))[0].to(dtype)
+    if last:
+        gradient = gradient.contiguous(memory_format=torch.channels_last)
+    recorded(lambda g: aten.slice_backward(g, sizes, *taken), [gradient], 0)
+
+
+@pytest.mark.parametrize(("dim", "index"), [(0, 0), (1, -1), (-1, 2), (-2, -4)])
+def test_derivatives_of_selects(dim, index):
+    sizes = [3, 4, 5]
+    gradient = data(tuple(torch.empty(sizes).select(dim, index).shape))[0].t().contiguous().t()
+    recorded(lambda g: aten.select_backward(g, sizes, dim, index), [gradient], 0)

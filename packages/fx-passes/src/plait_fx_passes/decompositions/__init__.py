@@ -29,6 +29,7 @@ from plait_fx_passes.decompositions import (
     random_numbers,
     selecting,
     structure,
+    view_backwards,
 )
 from plait_fx_passes.record.recorder import Rule
 
@@ -44,7 +45,7 @@ def _all() -> MappingProxyType[OpOverload, Rule]:
         activation_backwards.TABLE,
         *(activations.TABLE, arithmetic.TABLE, backwards.TABLE, copies.TABLE, distances.TABLE),
         *(losses.TABLE, norms.TABLE, norm_backwards.TABLE, pad_backwards.TABLE, pooling.TABLE),
-        *(products.TABLE, selecting.TABLE, structure.TABLE),
+        *(products.TABLE, selecting.TABLE, structure.TABLE, view_backwards.TABLE),
     )
     for table in tables:
         for op, rule in table.items():
