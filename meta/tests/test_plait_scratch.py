@@ -31,9 +31,9 @@ def assert_close(found, wanted):
         torch.testing.assert_close(each, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.fixture(scope="module")
-def run():
-    compiled = plait.compile(loss)
+@pytest.fixture(scope="module", params=[False, True], ids=["one size", "open sizes"])
+def run(request):
+    compiled = plait.compile(loss, dynamic=request.param)
     x, w, target = made()
     gradients(compiled(x, w, target), [x, w])
     backward = plait.report(compiled).graphs[-1]
@@ -43,6 +43,19 @@ def run():
 
 def large(result):
     return next(t for t in result.grad_fn.saved_tensors if t.shape == (ROWS, CLASSES))
+
+
+def test_a_program_for_all_sizes_computes_there_too():
+    compiled = plait.compile(loss, dynamic=True)
+    for rows in (64, 100, 33):
+        torch.manual_seed(rows)
+        _, w, _ = made()
+        more = torch.randn(rows, 16, requires_grad=True)
+        target = torch.randint(0, CLASSES, (rows,))
+        wanted = gradients(loss(more, w, target), [more, w])
+        assert_close(gradients(compiled(more, w, target), [more, w]), wanted)
+    _, backward = plait.report(compiled).graphs
+    assert backward.record.schedule.program.overwritten
 
 
 def test_gradients_are_computed_in_what_nobody_else_holds(run):

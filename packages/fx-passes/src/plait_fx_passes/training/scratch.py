@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import torch
 
-from plait_fx_passes.layouts import has_static_sizes
 from plait_fx_passes.training.costs import tensor_bytes
 from plait_fx_passes.training.partition import Partition, SavedResult
 from plait_fx_passes.training.saved import Held
@@ -58,7 +57,6 @@ def large_and_own(parts: Partition) -> frozenset[int]:
         for n, (saved, kept, value) in pairs
         if isinstance(saved, SavedResult)
         and kept.held is Held.OWN
-        and has_static_sizes(value)
         and tensor_bytes(value) >= FEWEST_BYTES
     )
 
