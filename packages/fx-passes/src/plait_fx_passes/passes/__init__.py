@@ -14,6 +14,8 @@ from plait_fx_passes.passes.manager import (
     run_passes,
 )
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
+from plait_fx_passes.passes.product_chains import PRODUCT_CHAINS
+from plait_fx_passes.passes.shared_factors import SHARED_FACTORS
 from plait_fx_passes.passes.views import MERGE_VIEWS
 
 __all__ = [
@@ -26,7 +28,9 @@ __all__ = [
     "MERGE_CASTS",
     "MERGE_VIEWS",
     "NUMERIC_PASSES",
+    "PRODUCT_CHAINS",
     "REMOVE_NOOPS",
+    "SHARED_FACTORS",
     "Culprit",
     "Fuel",
     "Pass",

@@ -17,9 +17,11 @@ from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.constants import FOLD_CONSTANTS
 from plait_fx_passes.passes.joins import JOIN_PIECES
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
+from plait_fx_passes.passes.product_chains import PRODUCT_CHAINS
 from plait_fx_passes.passes.rows import ADD_ROWS
+from plait_fx_passes.passes.shared_factors import SHARED_FACTORS
 from plait_fx_passes.passes.views import MERGE_VIEWS
-from plait_fx_passes.patterns.rules import RECOGNIZE, SIMPLIFY
+from plait_fx_passes.patterns.rules import ATTENTION, BATCHES_OF_ONE, RECOGNIZE, SIMPLIFY
 from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.verify import verify
 from plait_utils import Profile, dataclass
@@ -39,12 +41,17 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
 
 NUMERIC_PASSES: tuple[Pass, ...] = (
     *DEFAULT_PASSES,
+    ATTENTION,
+    PRODUCT_CHAINS,
+    BATCHES_OF_ONE,
+    SHARED_FACTORS,
     RECOGNIZE,
     replace(REMOVE_NOOPS, name="no-ops-after-rules"),
     replace(MERGE_VIEWS, name="view-chains-after-rules"),
     replace(DEAD_CODE, name="dead-code-after-rules"),
 )
-"""Also recognize attention and other composites; these round differently than eager."""
+"""Also recognize attention and other composites, and take products apart and together; these round
+differently than eager."""
 
 LAYOUT_PASSES: tuple[Pass, ...] = (ADD_ROWS, CHANNELS_LAST)
 """Where in memory values lie: last, and for programs whose loops and calls are compiled for it.

@@ -3,9 +3,18 @@
 from plait_fx_passes.patterns.expressions import Anything, Scalar, Tensors
 from plait_fx_passes.patterns.matching import Match
 from plait_fx_passes.patterns.rewriting import RewriteRule, rule_pass
-from plait_fx_passes.patterns.rules import EXACT_RULES, NUMERIC_RULES, RECOGNIZE, SIMPLIFY
+from plait_fx_passes.patterns.rules import (
+    ATTENTION,
+    BATCHES_OF_ONE,
+    EXACT_RULES,
+    NUMERIC_RULES,
+    RECOGNIZE,
+    SIMPLIFY,
+)
 
 __all__ = [
+    "ATTENTION",
+    "BATCHES_OF_ONE",
     "EXACT_RULES",
     "NUMERIC_RULES",
     "RECOGNIZE",

@@ -160,6 +160,30 @@ def _silu(x: Tensor) -> Tensor:
     return torch.nn.functional.silu(x)
 
 
+def _batch_of_one(a: Tensor, b: Tensor) -> object:
+    return aten.bmm.default(a, b)
+
+
+def _product_of_batch(a: Tensor, b: Tensor) -> Tensor:
+    return torch.mm(a.squeeze(0), b.squeeze(0)).unsqueeze(0)
+
+
+def _biased_batch_of_one(bias: Tensor, a: Tensor, b: Tensor, beta: Scalar, alpha: Scalar) -> object:
+    return aten.baddbmm.default(bias, a, b, beta=beta, alpha=alpha)
+
+
+def _biased_product_of_batch(
+    bias: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float
+) -> Tensor:
+    rows = bias.squeeze(0) if bias.dim() == 3 else bias
+    return torch.addmm(rows, a.squeeze(0), b.squeeze(0), beta=beta, alpha=alpha).unsqueeze(0)
+
+
+def _is_batch_of_one(match: Match) -> bool:
+    batch = match.value("a").shape[0]
+    return type(batch) is int and batch == 1
+
+
 EXACT_RULES: tuple[RewriteRule, ...] = (
     RewriteRule("neg-neg", _neg_neg, _same, doc="flipping the sign bit twice"),
     RewriteRule("relu-relu", _relu_relu, _relu, doc="relu is idempotent"),
@@ -186,8 +210,24 @@ EXACT_RULES: tuple[RewriteRule, ...] = (
     ),
 )
 
-NUMERIC_RULES: tuple[RewriteRule, ...] = (
-    *ATTENTION_RULES,
+BATCH_RULES: tuple[RewriteRule, ...] = (
+    RewriteRule(
+        "bmm-of-one",
+        _batch_of_one,
+        _product_of_batch,
+        _is_batch_of_one,
+        doc="a batch of one product as the product, whose kernel may round otherwise",
+    ),
+    RewriteRule(
+        "baddbmm-of-one",
+        _biased_batch_of_one,
+        _biased_product_of_batch,
+        _is_batch_of_one,
+        doc="the same with what is added to it",
+    ),
+)
+
+COMPOSITE_RULES: tuple[RewriteRule, ...] = (
     RewriteRule(
         "mm-bias",
         _mm_plus,
@@ -200,5 +240,9 @@ NUMERIC_RULES: tuple[RewriteRule, ...] = (
     ),
 )
 
+NUMERIC_RULES: tuple[RewriteRule, ...] = (*ATTENTION_RULES, *BATCH_RULES, *COMPOSITE_RULES)
+
 SIMPLIFY = rule_pass("simplify", EXACT_RULES)
-RECOGNIZE = rule_pass("recognize", NUMERIC_RULES)
+ATTENTION = rule_pass("attention", ATTENTION_RULES)
+BATCHES_OF_ONE = rule_pass("batches-of-one", BATCH_RULES)
+RECOGNIZE = rule_pass("recognize", COMPOSITE_RULES)
