@@ -17,6 +17,7 @@ from plait_fx_passes.patterns.attention import ATTENTION_RULES
 from plait_fx_passes.patterns.expressions import Anything, Scalar
 from plait_fx_passes.patterns.matching import Match
 from plait_fx_passes.patterns.rewriting import RewriteRule, rule_pass
+from plait_fx_passes.patterns.selections import SELECTION_RULES
 
 aten = torch.ops.aten
 
@@ -91,6 +92,26 @@ def _second(condition: Tensor, x: Tensor) -> Tensor:
 
 def _keeps_shape(match: Match) -> bool:
     return match.value("x").shape == match.result.shape
+
+
+def _not_not(x: Tensor) -> object:
+    return aten.logical_not.default(aten.logical_not.default(x))
+
+
+def _is_boolean(match: Match) -> bool:
+    return match.value("x").dtype is torch.bool
+
+
+def _inverse_inverse(x: Tensor) -> object:
+    return aten.bitwise_not.default(aten.bitwise_not.default(x))
+
+
+def _flip_flip(x: Tensor, dims: Anything) -> object:
+    return aten.flip.default(aten.flip.default(x, dims), dims)
+
+
+def _same_beside(x: Tensor, dims: object) -> Tensor:
+    return x
 
 
 def _running_sum(
@@ -208,6 +229,10 @@ EXACT_RULES: tuple[RewriteRule, ...] = (
     RewriteRule(
         "where-same", _where_same, _second, _keeps_shape, doc="both branches are one tensor"
     ),
+    RewriteRule("not-not", _not_not, _same, _is_boolean, doc="negating a truth value twice"),
+    RewriteRule("inverse-inverse", _inverse_inverse, _same, doc="inverting all bits twice"),
+    RewriteRule("flip-flip", _flip_flip, _same_beside, doc="reversing the same dimensions twice"),
+    *SELECTION_RULES,
 )
 
 BATCH_RULES: tuple[RewriteRule, ...] = (
