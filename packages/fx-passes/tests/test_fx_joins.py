@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from fx_oracle import check_program, trace
 
-from plait_fx_passes import DEFAULT_PASSES, run_passes, to_aten
+from plait_fx_passes import DEFAULT_PASSES, run_passes, to_aten, wrap_runtime
 from plait_fx_passes.passes import DEAD_CODE, JOIN_PIECES, MERGE_CASTS, REMOVE_NOOPS
 from plait_fx_passes.passes.casts import keeps_values
 
@@ -233,3 +233,76 @@ def test_rounding_of_integers_and_moves_by_nothing_go(program):
 )
 def test_what_moves_or_rounds_stays(program):
     assert len(apply(program, matrix(), passes=(REMOVE_NOOPS,))) == 2
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: (x | 0).abs(),
+        lambda x: (x ^ 0).abs(),
+        lambda x: (x & -1).abs(),
+        lambda x: (x << 0).abs(),
+        lambda x: (x >> 0).abs(),
+        lambda x: (x // 1).abs(),
+        lambda x: x.div(1, rounding_mode="trunc").abs(),
+        lambda x: (x | torch.zeros_like(x)).abs(),
+        lambda x: torch.where(torch.ones_like(x) > 0, x, x + 1).abs(),
+        lambda x: torch.where(torch.zeros_like(x) > 0, x + 1, x).abs(),
+    ],
+)
+def test_arithmetic_of_integers_that_changes_nothing_goes(program):
+    x = torch.tensor([-(2**63), -7, -1, 0, 1, 2**63 - 1])
+    assert apply_all(program, x) == ["aten.abs.default"]
+
+
+def test_remainders_of_what_is_less_go():
+    assert "aten.remainder.Scalar" not in apply_all(lambda x: x.argmax(1) % 6 * 2, matrix())
+    assert "aten.remainder.Scalar" in apply_all(lambda x: x.argmax(1) % 5 * 2, matrix())
+    assert "aten.remainder.Scalar" in apply_all(lambda x: x.argmax(1) % -6 * 2, matrix())
+
+
+@pytest.mark.parametrize(
+    ("program", "added"),
+    [
+        (lambda x: x.abs() + 0.0, 0),
+        (lambda x: x.exp() + torch.zeros_like(x), 0),
+        (lambda x: torch.zeros_like(x) + (x > 0).float(), 0),
+        (lambda x: (x + 0.0) + 0.0, 1),
+        (lambda x: (x + -0.0) + 0.0, 1),
+        (lambda x: (x + 1.5) + 0.0, 1),
+        (lambda x: x.ceil() + 0.0, 1),
+        (lambda x: -x.abs() + 0.0, 1),
+        (lambda x: x * x.abs() + 0.0, 1),
+    ],
+)
+def test_zeros_are_added_only_where_a_zero_may_be_negative(program, added):
+    x = torch.tensor([-0.5, -0.0, 0.0, 2.0, float("nan"), -float("inf")])
+    assert apply_all(lambda x: program(x).reciprocal(), x).count("aten.add.Tensor") == added
+    gm = trace(program)
+    left = run_passes(to_aten(gm, [x]))
+    got, wanted = wrap_runtime(left, left.module())(x), gm(x)
+    assert torch.equal(got.signbit(), wanted.signbit())
+
+
+@pytest.mark.parametrize(
+    ("program", "is_known"),
+    [
+        (lambda x: x.long() * 0, True),
+        (lambda x: torch.zeros_like(x, dtype=torch.int64) * x.long(), True),
+        (lambda x: x.long() & 0, True),
+        (lambda x: x.long() % 1, True),
+        (lambda x: x**0, True),
+        (lambda x: x.long() ** 0, True),
+        (lambda x: (x > 0) & torch.zeros_like(x, dtype=torch.bool), True),
+        (lambda x: torch.logical_and(x, torch.zeros_like(x)), True),
+        (lambda x: x * 0, False),
+        (lambda x: x * torch.zeros_like(x), False),
+        (lambda x: x.long() * 0.0, False),
+        (lambda x: x % 1, False),
+    ],
+)
+def test_results_that_one_operand_decides_are_constants(program, is_known):
+    x = torch.tensor([-2.5, 0.0, 3.0, float("nan"), float("inf")])
+    graph = run_passes(to_aten(trace(lambda x: program(x).double()), [x]))
+    assert (not graph.placeholders[0].users) is is_known
+    check_program(program, [x])

@@ -9,6 +9,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.noops import constant_of
 
 aten = torch.ops.aten
 
@@ -60,19 +61,50 @@ _REARRANGING = frozenset(
     }
 )
 
+_DECIDED: dict[OpOverload, tuple[float, float, bool]] = {
+    aten.mul.Tensor: (0, 0, False),
+    aten.bitwise_and.Scalar: (0, 0, False),
+    aten.bitwise_and.Tensor: (0, 0, False),
+    aten.remainder.Scalar: (1, 0, False),
+    aten.logical_and.default: (0, 0, True),
+    aten.pow.Tensor_Scalar: (0, 1, True),
+}
+"""By operator: an operand that decides the result, this result, and whether it does so for floats,
+too: 0 times infinity, or NaN, is NaN, but anything to the power of 0 is 1."""
+
+_COMMUTATIVE = frozenset({aten.mul.Tensor, aten.bitwise_and.Tensor, aten.logical_and.default})
+
+_WHOLE = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+
 
 def _fold_constants(context: PassContext) -> None:
     for node in context.graph.nodes:
         if not node.users or node.op != "call_function" or not node.all_input_nodes:
             continue
-        if not all(_is_uniform(each) for each in node.all_input_nodes):
+        is_known = all(_is_uniform(each) for each in node.all_input_nodes)
+        if not is_known and node.target not in _DECIDED:
             continue
         value = node.meta["val"]
         if not isinstance(value, torch.Tensor) or not value.is_contiguous():
             continue
-        number = _folded(node)
+        number = _folded(node) if is_known else _decided(node)
         if number is not None:
             _replace_by_full(context, node, number)
+
+
+def _decided(node: fx.Node) -> float | int | bool | None:
+    """The value of every element, where one operand decides it; None where it does not."""
+    dtype = node.meta["val"].dtype
+    operand, result, whatever = _DECIDED[cast(OpOverload, node.target)]
+    if len(node.args) != 2 or node.kwargs or dtype.is_complex:
+        return None
+    if dtype not in _WHOLE and not whatever:
+        return None
+    for each in node.args[:2] if node.target in _COMMUTATIVE else node.args[1:]:
+        number = constant_of(each)
+        if number is not None and number == operand:
+            return bool(result) if dtype is torch.bool else result
+    return None
 
 
 def _is_uniform(node: fx.Node) -> bool:

@@ -10,6 +10,7 @@ from torch import fx
 
 from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.bounds import stop_of
 
 aten = torch.ops.aten
 
@@ -111,11 +112,48 @@ def _is_one(node: fx.Node, number: float) -> bool:
     return number == 1
 
 
-def _adds_nothing(node: fx.Node, number: float) -> bool:
-    """Adding +0.0 turns -0.0 into +0.0, so only -0.0 is neutral among floating-point numbers."""
-    if node.meta["val"].dtype.is_floating_point:
-        return number == 0 and math.copysign(1.0, number) < 0
+def _is_zero(node: fx.Node, number: float) -> bool:
     return number == 0
+
+
+def _has_all_bits(node: fx.Node, number: float) -> bool:
+    return number is True if node.meta["val"].dtype is torch.bool else number == -1
+
+
+def _adds_nothing(node: fx.Node, number: float) -> bool:
+    """Adding +0.0 turns -0.0 into +0.0: neutral is -0.0, and 0.0 for what never is -0.0."""
+    if node.meta["val"].dtype.is_floating_point and math.copysign(1.0, number) > 0:
+        return number == 0 and any(map(_has_no_negative_zero, node.all_input_nodes))
+    return number == 0
+
+
+# Whose results are at least +0.0, or NaN.
+_NEVER_NEGATIVE = frozenset(
+    {
+        aten.abs.default,
+        aten.exp.default,
+        aten.exp2.default,
+        aten.sigmoid.default,
+        aten._softmax.default,
+    }
+)
+
+
+def _has_no_negative_zero(node: fx.Node) -> bool:
+    """Whether no element is -0.0: sums are that only where both terms are."""
+    if node.target in _NEVER_NEGATIVE:
+        return True
+    if node.target is aten._to_copy.default:
+        source = node.args[0]
+        return isinstance(source, fx.Node) and _is_exact(source.meta["val"].dtype)
+    if node.target is not aten.add.Tensor or node.kwargs:
+        return False
+    number = constant_of(node.args[1])
+    return number is not None and (number != 0 or math.copysign(1.0, number) > 0)
+
+
+def _is_exact(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex)
 
 
 def _subtracts_nothing(node: fx.Node, number: float) -> bool:
@@ -123,6 +161,32 @@ def _subtracts_nothing(node: fx.Node, number: float) -> bool:
     if node.meta["val"].dtype.is_floating_point:
         return number == 0 and math.copysign(1.0, number) > 0
     return number == 0
+
+
+def _divides_by_one(node: fx.Node) -> fx.Node | None:
+    """A division of integers that rounds what is whole."""
+    source, divisor = node.args[:2]
+    if isinstance(source, fx.Node) and _is_exact(source.meta["val"].dtype):
+        return _moves_nothing(node) if constant_of(divisor) == 1 else None
+    return None
+
+
+def _is_below_divisor(node: fx.Node) -> fx.Node | None:
+    """A remainder of integers that are known to be less."""
+    source, divisor = node.args
+    if isinstance(source, fx.Node) and type(divisor) is int and _is_exact(node.meta["val"].dtype):
+        stop = stop_of(source)
+        return _moves_nothing(node) if type(stop) is int and stop <= divisor else None
+    return None
+
+
+def _chosen(node: fx.Node) -> fx.Node | None:
+    """What a condition that is one constant chooses."""
+    condition = constant_of(node.args[0])
+    kept = node.args[1 if condition else 2]
+    if condition is None or not isinstance(kept, fx.Node):
+        return None
+    return kept if same_tensor(node, kept) else None
 
 
 def _cat_of_one(node: fx.Node) -> fx.Node | None:
@@ -210,7 +274,22 @@ RULES: dict[torch._ops.OpOverload, NoopRule] = {
     aten.floor.default: _rounds_integers,
     aten.ceil.default: _rounds_integers,
     aten.trunc.default: _rounds_integers,
+    # Divisions, remainders and choices whose outcome is known.
+    aten.floor_divide.default: _divides_by_one,
+    aten.div.Tensor_mode: _divides_by_one,
+    aten.remainder.Scalar: _is_below_divisor,
+    aten.where.self: _chosen,
     # Neutral elements.
+    aten.bitwise_or.Scalar: _neutral(_is_zero, commutes=False),
+    aten.bitwise_or.Tensor: _neutral(_is_zero, commutes=True),
+    aten.bitwise_xor.Scalar: _neutral(_is_zero, commutes=False),
+    aten.bitwise_xor.Tensor: _neutral(_is_zero, commutes=True),
+    aten.bitwise_and.Scalar: _neutral(_has_all_bits, commutes=False),
+    aten.bitwise_and.Tensor: _neutral(_has_all_bits, commutes=True),
+    aten.__lshift__.Scalar: _neutral(_is_zero, commutes=False),
+    aten.__rshift__.Scalar: _neutral(_is_zero, commutes=False),
+    aten.bitwise_left_shift.Tensor_Scalar: _neutral(_is_zero, commutes=False),
+    aten.bitwise_right_shift.Tensor_Scalar: _neutral(_is_zero, commutes=False),
     aten.mul.Tensor: _neutral(_is_one, commutes=True),
     aten.div.Tensor: _neutral(_is_one, commutes=False),
     aten.pow.Tensor_Scalar: _neutral(_is_one, commutes=False),
