@@ -4,4 +4,4 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent))  # the suite `gradients`
+sys.path.insert(0, str(Path(__file__).parent.parent))  # the suites `gradients`, `rewrites`

@@ -93,6 +93,11 @@ def test_exact_rules_leave_near_misses(name, program):
         (lambda x: torch.full_like(x, -3.0).cumsum(1), True),
         (lambda x: (torch.zeros_like(x) == 0).cumsum(1), True),
         (lambda x: torch.ones_like(x, dtype=torch.int32).cumsum(1, dtype=torch.float64), True),
+        (lambda x: torch.full_like(x, 3, dtype=torch.bool).cumsum(1), True),
+        (
+            lambda x: torch.full_like(x, 2049, dtype=torch.float16).cumsum(0, dtype=torch.float32),
+            True,
+        ),
         (lambda x: torch.full_like(x, 0.5).cumsum(1), False),
         (lambda x: torch.full_like(x, 2.0**23).cumsum(1), False),
         (lambda x: torch.full_like(x, float("inf")).cumsum(1), False),
@@ -106,6 +111,12 @@ def test_running_sums_of_one_number_are_its_multiples(program, is_known):
     left = run_passes(to_aten(gm, [x34]), verify_each=True)
     assert ("aten.cumsum.default" not in targets(left)) is is_known
     assert_like_eager("sums", wrap_runtime(left, left.module()), gm, [x34], 0.0)
+
+
+def test_integers_have_no_kernel_for_silu():
+    inputs = [torch.arange(6)]
+    found = rewrite(lambda x: x * torch.sigmoid(x), inputs, by_name("silu"))
+    assert "aten.silu.default" not in found
 
 
 def test_where_that_broadcasts_is_not_its_branch():

@@ -20,7 +20,7 @@ from plait_fx_passes.aten_graph import (
     ResultView,
 )
 from plait_fx_passes.errors import VerificationError
-from plait_fx_passes.layouts import same_strides
+from plait_fx_passes.layouts import has_static_sizes, same_strides, traced_size
 from plait_fx_passes.op_info import OpKind, op_info
 from plait_fx_passes.printer import format_node, format_value
 from plait_fx_passes.record.fakes import fake_result
@@ -170,7 +170,7 @@ def _check_values(graph: AtenGraph) -> None:
         if node.op != "call_function" or is_number(node.meta["val"]):
             continue
         fresh = recompute(mode, node)
-        if not equal_values(fresh, node.meta["val"]):
+        if not equal_values(fresh, node.meta["val"]) and not _traced_alike(fresh, node.meta["val"]):
             _fail(
                 graph,
                 node,
@@ -202,6 +202,25 @@ def _plain_value(argument: object) -> object:
         values = [_plain_value(each) for each in argument]
         return values if isinstance(argument, list) else tuple(values)
     return argument
+
+
+def _traced_alike(fresh: object, known: object) -> bool:
+    """Whether symbolic sizes that are written differently were equal when they were traced.
+
+    That several expressions are one size may follow from what has been noted of the symbols.
+    """
+    if not isinstance(fresh, torch.Tensor) or not isinstance(known, torch.Tensor):
+        return False
+    if has_static_sizes(fresh) and has_static_sizes(known):
+        return False
+    return (fresh.dtype, fresh.device, *_traced_places(fresh)) == (
+        *(known.dtype, known.device),
+        *_traced_places(known),
+    )
+
+
+def _traced_places(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(map(traced_size, (*tensor.shape, *tensor.stride())))
 
 
 def equal_values(left: object, right: object) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import fx
 
+from plait_fx_passes.elements import held_as
 from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.bounds import stop_of
@@ -81,8 +82,8 @@ def constant_of(argument: object) -> float | int | bool | None:
     if isinstance(argument, (int, float)):
         return argument
     if isinstance(argument, fx.Node) and argument.target is aten.full.default:
-        value = argument.args[1]
-        return value if isinstance(value, (int, float)) else None
+        value, dtype = argument.args[1], argument.meta["val"].dtype
+        return held_as(value, dtype) if isinstance(value, (int, float)) else None
     return None
 
 

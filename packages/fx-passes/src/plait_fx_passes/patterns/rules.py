@@ -13,6 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from plait_fx_passes.elements import held_as
 from plait_fx_passes.patterns.attention import ATTENTION_RULES
 from plait_fx_passes.patterns.expressions import Anything, Scalar
 from plait_fx_passes.patterns.matching import Match
@@ -135,7 +136,7 @@ def _multiples(
     wanted: torch.dtype | None,
 ) -> Tensor:
     dim %= len(size)
-    steps = torch.arange(1, size[dim] + 1, device=device) * int(value)
+    steps = torch.arange(1, size[dim] + 1, device=device) * int(held_as(value, dtype))
     if dtype.is_floating_point or wanted is not None:
         steps = steps.to(wanted or dtype)
     return steps.view([-1 if axis == dim else 1 for axis in range(len(size))]).expand(size)
@@ -149,10 +150,16 @@ def _sums_are_whole(match: Match) -> bool:
     size, value = match.bindings["size"], match.bindings["value"]
     if not isinstance(size, (list, tuple)) or not size or any(type(n) is not int for n in size):
         return False
-    if not isinstance(value, (int, float)) or value != value or value != value // 1:
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        return False
+    dtype = match.bindings["dtype"]
+    if not isinstance(dtype, torch.dtype):
+        return False
+    held = held_as(value, dtype)
+    if held != held // 1:
         return False
     dim = match.bindings["dim"]
-    greatest = abs(value) * cast("Sequence[int]", size)[cast(int, dim)]
+    greatest = abs(held) * cast("Sequence[int]", size)[cast(int, dim)]
     return greatest < _WHOLE_NUMBERS.get(match.result.dtype, 0)
 
 
@@ -179,6 +186,10 @@ def _x_sigmoid_x(x: Tensor) -> Tensor:
 
 def _silu(x: Tensor) -> Tensor:
     return torch.nn.functional.silu(x)
+
+
+def _is_of_floats(match: Match) -> bool:
+    return match.value("x").dtype.is_floating_point
 
 
 def _batch_of_one(a: Tensor, b: Tensor) -> object:
@@ -261,7 +272,8 @@ COMPOSITE_RULES: tuple[RewriteRule, ...] = (
         doc="a product and its bias in one call; rounds once less",
     ),
     RewriteRule(
-        "silu", _x_sigmoid_x, _silu, doc="x * sigmoid(x); for backends with a kernel for silu"
+        *("silu", _x_sigmoid_x, _silu, _is_of_floats),
+        doc="x * sigmoid(x); for backends with a kernel for silu",
     ),
 )
 

@@ -1,0 +1,1 @@
+"""Random graphs through all passes."""
