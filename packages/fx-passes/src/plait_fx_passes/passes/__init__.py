@@ -5,6 +5,7 @@ from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
 from plait_fx_passes.passes.casts import MERGE_CASTS
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.constants import FOLD_CONSTANTS
+from plait_fx_passes.passes.constructors import MOVE_CONSTRUCTORS
 from plait_fx_passes.passes.joins import JOIN_PIECES
 from plait_fx_passes.passes.manager import (
     DEFAULT_PASSES,
@@ -27,6 +28,7 @@ __all__ = [
     "LAYOUT_PASSES",
     "MERGE_CASTS",
     "MERGE_VIEWS",
+    "MOVE_CONSTRUCTORS",
     "NUMERIC_PASSES",
     "PRODUCT_CHAINS",
     "REMOVE_NOOPS",

@@ -14,7 +14,7 @@ from plait_fx_passes.passes.noops import constant_of
 aten = torch.ops.aten
 
 # Exactly rounded, so that the value computed here is the value any kernel computes.
-_EXACT = frozenset(
+EXACT = frozenset(
     {
         aten.add.Tensor,
         aten.sub.Tensor,
@@ -48,7 +48,7 @@ _EXACT = frozenset(
         aten._to_copy.default,
     }
 )
-_REARRANGING = frozenset(
+REARRANGING = frozenset(
     {
         aten.view.default,
         aten.expand.default,
@@ -117,9 +117,9 @@ def _is_uniform(node: fx.Node) -> bool:
 
 def _folded(node: fx.Node) -> float | int | bool | None:
     """The value of every element of the node's result; None if it is not known exactly."""
-    if node.target in _REARRANGING:
+    if node.target in REARRANGING:
         return cast("float | int", node.all_input_nodes[0].args[1])
-    if node.target not in _EXACT or any(map(_is_open, (*node.args, *node.kwargs.values()))):
+    if node.target not in EXACT or any(map(_is_open, (*node.args, *node.kwargs.values()))):
         return None
 
     def tensor_of(used: fx.Node) -> fx.node.Argument:

@@ -15,6 +15,7 @@ from plait_fx_passes.passes.casts import MERGE_CASTS
 from plait_fx_passes.passes.channels_last import CHANNELS_LAST
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.constants import FOLD_CONSTANTS
+from plait_fx_passes.passes.constructors import MOVE_CONSTRUCTORS
 from plait_fx_passes.passes.joins import JOIN_PIECES
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
 from plait_fx_passes.passes.product_chains import PRODUCT_CHAINS
@@ -29,6 +30,7 @@ from plait_utils.interrupts import stop_if_interrupted, uninterrupted
 
 DEFAULT_PASSES: tuple[Pass, ...] = (
     FOLD_CONSTANTS,
+    MOVE_CONSTRUCTORS,
     MERGE_CASTS,
     REMOVE_NOOPS,
     MERGE_VIEWS,

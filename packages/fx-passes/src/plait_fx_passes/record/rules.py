@@ -206,6 +206,20 @@ def scalar_tensor(
     return _full([], value, dtype or torch.get_default_dtype(), device or torch.device("cpu"))
 
 
+def full(size: list[int], fill_value: object, **kwargs: Any) -> object:
+    """Says its dtype and its device, and nothing else."""
+    if kwargs.keys() == {"dtype", "device"} and None not in kwargs.values():
+        return NotImplemented
+    if kwargs.get("pin_memory") or kwargs.get("layout") not in (None, torch.strided):
+        return NotImplemented
+    dtype = kwargs.get("dtype")
+    if dtype is None and type(fill_value) in (bool, int, float):
+        dtype = torch.tensor(fill_value).dtype
+    if dtype is None:
+        return NotImplemented
+    return _full(size, fill_value, dtype, kwargs.get("device") or torch.get_default_device())
+
+
 def fill(input: Tensor, value: float | int | bool) -> object:
     """``fill_`` keeps nothing of what it overwrites."""
     return filled_like(input, value)
@@ -282,6 +296,7 @@ def composite_rules() -> MappingProxyType[OpOverload, Rule]:
         aten.new_zeros.default: _new(0),
         aten.new_ones.default: _new(1),
         aten.new_full.default: _new(None),
+        aten.full.default: full,
         aten.zeros_like.default: filled(0),
         aten.ones_like.default: filled(1),
         aten.full_like.default: filled_like,
