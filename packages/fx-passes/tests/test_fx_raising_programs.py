@@ -27,6 +27,36 @@ RAISING = {
     "select_scatter of too little": (lambda x: x.select_scatter(x[0, :1], 1, 0), SQUARE),
     "slice_scatter of one row for all": (lambda x: x.slice_scatter(x[:1]), SQUARE),
     "diagonal_scatter of too much": (lambda x: x.diagonal_scatter(x[0], 1), SQUARE),
+    "as_strided_scatter beyond the end": (
+        lambda x: (x + 1).as_strided_scatter(x, (4, 4), (4, 1), 1),
+        SQUARE,
+    ),
+    "likelihoods of images of another size": (
+        lambda x: F.nll_loss(x[None, :, None], torch.zeros(1, 1, 3, dtype=torch.int64)),
+        SQUARE,
+    ),
+    "index_put of too many rows": (
+        lambda x: x.index_put((torch.tensor([1]),), x[:2], accumulate=True),
+        SQUARE,
+    ),
+    "index_put_ of other columns": (
+        lambda x: x.index_put_((torch.tensor([1, 2]),), x[:2, :3]),
+        SQUARE,
+    ),
+    "index_put between two places": (
+        lambda x: torch.ops.aten.index_put(
+            x, [torch.tensor([1]), None, torch.tensor([0])], x, True
+        ),
+        torch.ones(2, 3, 2),
+    ),
+    "a transposed convolution without a result": (
+        lambda x: F.conv_transpose2d(x[None, None], x[:1, :1][None, None], padding=2),
+        SQUARE,
+    ),
+    "index_reduce of longer rows": (
+        lambda x: x[:, :3].index_reduce(0, torch.tensor([0, 1, 1, 3]), x, "amax"),
+        SQUARE,
+    ),
     "buckets in two dimensions": (lambda x: torch.bucketize(x, x), SQUARE),
     "relu of booleans": (F.relu, BOOL),
     "relu_ of booleans": (lambda x: x.relu_(), BOOL),

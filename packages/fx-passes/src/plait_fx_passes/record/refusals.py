@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from plait_fx_passes.layouts import has_static_sizes, span
 from plait_fx_passes.record.kernels import KernelRefusal
 
 aten = torch.ops.aten
@@ -28,6 +29,101 @@ def _scattered(view: OpOverload) -> Callable[..., object]:
     return rule
 
 
+_of_the_views_size = _scattered(aten.as_strided.default)
+
+
+def _as_strided_scatter(input: Tensor, src: Tensor, *place: object, **places: object) -> object:
+    view = aten.as_strided.default(input, *place, **places)
+    if has_static_sizes(view):
+        (_, end), held = span(view), input.untyped_storage().nbytes()
+        if end * input.itemsize > held:
+            text = f"setStorage: sizes {list(view.shape)}, strides {list(view.stride())}"
+            text += f", storage offset {view.storage_offset()}, and itemsize {input.itemsize}"
+            text += f" requiring a storage size of {end * input.itemsize} are out of bounds"
+            raise KernelRefusal(RuntimeError(f"{text} for storage of size {held}"))
+    return _of_the_views_size(input, src, *place, **places)
+
+
+def _index_put(
+    input: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> object:
+    if any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices):
+        return NotImplemented  # how many places a mask chooses is not known
+    chosen, given = _indexed(input, indices), list(values.shape)
+    pairs = zip(reversed(chosen), reversed(given), strict=False)
+    if len(given) > len(chosen) or not all(size in (1, wanted) for wanted, size in pairs):
+        text = f"shape mismatch: value tensor of shape {given} cannot be broadcast to"
+        raise KernelRefusal(RuntimeError(f"{text} indexing result of shape {chosen}"))
+    return NotImplemented
+
+
+def _indexed(input: Tensor, indices: Sequence[Tensor | None]) -> list[int]:
+    """The sizes of what tensors of integers choose: theirs in place of the dimensions that they
+    index, in front where these are apart."""
+    places = [place for place, each in enumerate(indices) if each is not None]
+    shapes = [each.shape for each in indices if each is not None]
+    common = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]  # untyped in torch
+    adjacent = places == list(range(places[0], places[-1] + 1)) if places else True
+    front = list(input.shape[: places[0]]) if places and adjacent else []
+    rest = [size for dim, size in enumerate(input.shape) if dim not in places]
+    return [*front, *common, *rest[len(front) :]]
+
+
+def _index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, **options: object
+) -> object:
+    def others(tensor: Tensor) -> list[int]:
+        skipped = dim % max(tensor.dim(), 1)
+        return [size for n, size in enumerate(tensor.shape) if n != skipped]
+
+    if input.dim() != source.dim() or any(
+        a != b for a, b in zip(others(input), others(source), strict=True)
+    ):
+        text = (
+            "source tensor shape must match self tensor shape, excluding the specified dimension."
+        )
+        found = f" Got self.shape = {list(input.shape)} source.shape = {list(source.shape)}"
+        raise KernelRefusal(RuntimeError(text + found))
+    return NotImplemented
+
+
+def _convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> object:
+    if not transposed:
+        return NotImplemented
+    sizes, kernel = input.shape[2:], weight.shape[2:]
+    made = [
+        (size - 1) * _at(stride, n)
+        + _at(dilation, n) * (kernel[n] - 1)
+        + _at(output_padding, n)
+        + 1
+        - 2 * _at(padding, n)
+        for n, size in enumerate(sizes)
+    ]
+    if all(type(size) is int for size in made) and min(made, default=1) < 1:
+        given, found = (" x ".join(map(str, each)) for each in (sizes, made))
+        text = f"Given input size per channel: ({given}). Calculated output size per channel:"
+        raise KernelRefusal(RuntimeError(f"{text} ({found}). Output size is too small"))
+    return NotImplemented
+
+
+def _at(options: Sequence[int], dim: int) -> int:
+    return options[dim if len(options) > 1 else 0]
+
+
 def _bucketize(input: object, boundaries: Tensor, **options: object) -> object:
     if boundaries.dim() != 1:
         text = f"boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})"
@@ -35,11 +131,28 @@ def _bucketize(input: object, boundaries: Tensor, **options: object) -> object:
     return NotImplemented
 
 
-REFUSALS = MappingProxyType(
+def _likelihood_of_images(input: Tensor, target: Tensor, *more: object) -> object:
+    shape = (*input.shape[:1], *input.shape[2:])
+    if input.dim() == 4 and any(a != b for a, b in zip(shape, target.shape, strict=True)):
+        text = f"size mismatch (got input: {list(input.shape)} , target: {list(target.shape)}"
+        raise KernelRefusal(RuntimeError(text))
+    return NotImplemented
+
+
+REFUSALS: Mapping[OpOverload, Callable[..., object]] = MappingProxyType(
     {
         aten.slice_scatter.default: _scattered(aten.slice.Tensor),
         aten.select_scatter.default: _scattered(aten.select.int),
         aten.diagonal_scatter.default: _scattered(aten.diagonal.default),
+        aten.as_strided_scatter.default: _as_strided_scatter,
+        aten.convolution.default: _convolution,
+        aten.index_put.default: _index_put,
+        aten.index_put_.default: _index_put,
+        aten._index_put_impl_.default: _index_put,
+        aten._unsafe_index_put.default: _index_put,
+        aten.index_reduce.default: _index_reduce,
+        aten.index_reduce_.default: _index_reduce,
+        aten.nll_loss2d_forward.default: _likelihood_of_images,
         aten.bucketize.Tensor: _bucketize,
         aten.bucketize.Scalar: _bucketize,
     }
