@@ -56,6 +56,11 @@ SCATTERS = (
     *("{a}.diagonal_scatter({b}.diagonal()).diagonal()", "{a}.index_select(0, index)"),
     *("{a}.masked_fill(mask, 0.5)", "{a}.scatter(1, places, 2.0)", "{a}.gather(1, places)"),
     *("torch.zeros_like({a}).scatter(1, places[:, :1], 1.0)", "{a}.index_fill(0, index, 0.0)"),
+    *("torch.full_like({a}, 2).scatter(1, {b}.argmax(1, True), 0.5)", "{a}.argmax(-1) % 6"),
+    "torch.zeros_like({a}).scatter_(0, {b}.sort(0)[1][1:2], torch.ones_like({a}))",
+    *("torch.nn.functional.one_hot({a}.argmax(-1), 8)", "{a}.double()[index]"),
+    *("torch.nn.functional.embedding(index, {a}.half())", "({a} * 2)[index] + ({a} / 2)[:1]"),
+    *("{a}.clamp(-1, 1)[1:2].abs()", "{a}[:1].expand(4, -1).float() * {b}", "-{a}.repeat(3, 1)"),
 )
 CONSTANTS = (
     *("torch.zeros_like({a})", "torch.ones_like({a})", "torch.full_like({a}, 2)"),
@@ -71,6 +76,9 @@ EXACT = (
     *("torch.where(mask, {a}, {a})", "{a} == {b}", "{a} > 0", "{a}.sign()", "{a}.clamp(-1, 1)"),
     *("{a}.maximum({b})", "{a} / {b}", "{a}.logical_not()", "~({a} > 0)", "{a} / -8", "{a} / 0"),
     *("{a} % 4", "{a} % 1", "{a} // 2", "{a} & 0", "{a} & {b}", "{a} * 0", "{a}.pow(0)"),
+    *("{a} | 0", "{a} ^ 0", "{a} & -1", "{a} << 0", "{a}.abs() + 0.0", "{a}.half() + 0.0 + 0.0"),
+    *("~~{a}", "{a}.flip(0).flip(0)", "({a} > 0).logical_not().logical_not()", "{a}.long() * 0"),
+    "torch.where(torch.ones_like({a}) > 0, {a}, {b})",
 )
 NUMERIC = (
     *("{a}.sin()", "{a}.exp()", "{a}.sigmoid()", "{a} * {a}.sigmoid()", "{a}.tanh()"),
@@ -83,6 +91,13 @@ NUMERIC = (
     *("(q @ k.mT * 0.5 + bias).softmax(-1) @ v", "(k @ q.mT / 2.5 + bias).softmax(-1) @ q"),
     *("(q @ k.mT + bias).softmax(-1) @ v", "(q @ k.mT).softmax(-1) @ v * 2"),
     *("{a} @ {b}.t() + {a} @ {a}.t()", "{a} @ {b} - {b} @ {b}", "{a}[None].bmm({b}.mT[None])"),
+    *("{a} @ {b}.t() @ {a}[:, :2]", "({a} @ {b}.t()).t() @ {a}", "{a} @ {b}.t() @ row[:4]"),
+    *(
+        "{a} @ ({b}.t() @ {a}[:, :1])",
+        "({a}[:1] @ {b}.t()) @ {a} @ {b}.t()",
+        "{a}.t() @ {b} @ {a}.t()",
+    ),
+    *("{a}.repeat(3, 1) @ {b}.t() - {a}.repeat(3, 1) @ {a}.t()", "{a}.mT @ {b} + {a}.mT @ {a}"),
     *("torch.dropout({a}, 0.4, True)", "torch.rand_like({a})", "{a}.var(-1)", "{a}.std()"),
 )
 WRITES = (

@@ -255,6 +255,13 @@ def test_arithmetic_of_integers_that_changes_nothing_goes(program):
     assert apply_all(program, x) == ["aten.abs.default"]
 
 
+def test_flips_of_one_element_go():
+    assert apply_all(lambda x: x[0].flip([0]).abs(), torch.arange(3)) == [
+        "aten.select.int",
+        "aten.abs.default",
+    ]
+
+
 def test_remainders_of_what_is_less_go():
     assert "aten.remainder.Scalar" not in apply_all(lambda x: x.argmax(1) % 6 * 2, matrix())
     assert "aten.remainder.Scalar" in apply_all(lambda x: x.argmax(1) % 5 * 2, matrix())

@@ -17,6 +17,7 @@ from plait_fx_passes.passes.manager import (
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
 from plait_fx_passes.passes.product_chains import PRODUCT_CHAINS
 from plait_fx_passes.passes.shared_factors import SHARED_FACTORS
+from plait_fx_passes.passes.small_first import SMALL_FIRST
 from plait_fx_passes.passes.views import MERGE_VIEWS
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "PRODUCT_CHAINS",
     "REMOVE_NOOPS",
     "SHARED_FACTORS",
+    "SMALL_FIRST",
     "Culprit",
     "Fuel",
     "Pass",

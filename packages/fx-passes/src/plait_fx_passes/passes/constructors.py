@@ -19,7 +19,8 @@ from plait_fx_passes.verify import recompute
 
 aten = torch.ops.aten
 
-_JOINING = frozenset({aten.cat.default, aten.flip.default, aten.roll.default})
+_ALIKE = EXACT | REARRANGING | {aten.cat.default, aten.flip.default, aten.roll.default}
+"""What every device computes alike, and rounds alike."""
 
 _CPU = torch.device("cpu")
 
@@ -58,12 +59,12 @@ def _is_on_cpu(node: fx.Node) -> bool:
 
 def _computes_alike(node: fx.Node, movable: dict[fx.Node, torch.device | None]) -> bool:
     """Whether a call on the CPU computes the same of movable operands on every device."""
-    operands = node.all_input_nodes
-    if not operands or not _is_on_cpu(node) or any(each not in movable for each in operands):
+    if node.target not in _ALIKE or not _is_on_cpu(node):
         return False
-    if node.target is aten._to_copy.default:
-        return _casts_alike(node)
-    return node.target in EXACT or node.target in REARRANGING or node.target in _JOINING
+    operands = node.all_input_nodes
+    if not operands or any(each not in movable for each in operands):
+        return False
+    return node.target is not aten._to_copy.default or _casts_alike(node)
 
 
 def _casts_alike(node: fx.Node) -> bool:

@@ -12,23 +12,10 @@ from torch._ops import OpOverload
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.calls import call_before
 from plait_fx_passes.passes.noops import same_tensor
+from plait_fx_passes.passes.retargeting import reads_elements, retarget
 from plait_fx_passes.passes.row_ranges import Rows, all_rows, rows_of
-from plait_fx_passes.verify import recompute
 
 aten = torch.ops.aten
-
-
-_MOVING = frozenset(
-    {
-        *(
-            aten.cat.default,
-            aten.clone.default,
-            aten._to_copy.default,
-            aten.constant_pad_nd.default,
-        ),
-        *(aten.index_select.default, aten.gather.default, aten.index.Tensor, aten.flip.default),
-    }
-)
 
 
 def _value(node: fx.Node) -> torch.Tensor:
@@ -121,7 +108,7 @@ def _read_part(context: PassContext, node: fx.Node) -> None:
     rows = rows_of(node)
     if rows is None or rows.source.target is not aten.cat.default:
         return
-    users = [user for user in node.users if _reads_elements(user)]
+    users = [user for user in node.users if reads_elements(user)]
     part = _part_with(rows) if rows.dim == _dim(rows.source) and users else None
     if part is None or not _belong_together(node, part.source):
         return
@@ -130,15 +117,7 @@ def _read_part(context: PassContext, node: fx.Node) -> None:
     else:
         made = _sliced(context, node, part)
     for user in users:
-        _retarget(context, user, node, made)
-
-
-def _reads_elements(user: fx.Node) -> bool:
-    """Whether a call's result is a new tensor with the same bits however its operands lie."""
-    target = user.target
-    return isinstance(target, OpOverload) and (
-        target in _MOVING or torch.Tag.pointwise in target.tags
-    )
+        retarget(context, user, node, made)
 
 
 def _part_with(rows: Rows) -> Rows | None:
@@ -154,29 +133,6 @@ def _part_with(rows: Rows) -> Rows | None:
             return found if value.dtype == joined.dtype else None
         begin += whole.stop
     return None
-
-
-def _retarget(context: PassContext, user: fx.Node, node: fx.Node, other: fx.Node) -> None:
-    """Let a call use another tensor of the same elements, if its result is laid out as before."""
-    assert context.fake_mode is not None
-    before = user.args, user.kwargs
-    user.replace_input_with(node, other)
-    try:
-        value = recompute(context.fake_mode, user)
-    except (RuntimeError, ValueError):
-        value = None
-    if _laid_out_alike(value, user.meta["val"]) and context.fuel.take():
-        context.rewrites += 1
-    else:
-        user.args, user.kwargs = before
-
-
-def _laid_out_alike(left: object, right: object) -> bool:
-    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
-        return left.shape == right.shape and left.stride() == right.stride()
-    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-        return len(left) == len(right) and all(map(_laid_out_alike, left, right))
-    return False
 
 
 _RULES: dict[OpOverload, Callable[[PassContext, fx.Node], None]] = {

@@ -21,6 +21,7 @@ from plait_fx_passes.passes.noops import REMOVE_NOOPS
 from plait_fx_passes.passes.product_chains import PRODUCT_CHAINS
 from plait_fx_passes.passes.rows import ADD_ROWS
 from plait_fx_passes.passes.shared_factors import SHARED_FACTORS
+from plait_fx_passes.passes.small_first import SMALL_FIRST
 from plait_fx_passes.passes.views import MERGE_VIEWS
 from plait_fx_passes.patterns.rules import ATTENTION, BATCHES_OF_ONE, RECOGNIZE, SIMPLIFY
 from plait_fx_passes.record.guards import below_autograd
@@ -34,6 +35,7 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     MERGE_CASTS,
     REMOVE_NOOPS,
     MERGE_VIEWS,
+    SMALL_FIRST,
     JOIN_PIECES,
     COMMON_SUBEXPRESSIONS,
     SIMPLIFY,

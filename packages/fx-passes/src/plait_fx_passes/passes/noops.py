@@ -225,7 +225,7 @@ def _flips_nothing(node: fx.Node) -> fx.Node | None:
     source, dims = node.args
     if isinstance(source, fx.Node) and isinstance(dims, (list, tuple)):
         sizes = source.meta["val"].shape
-        if all(type(sizes[dim]) is int and sizes[dim] == 1 for dim in dims):
+        if not sizes or all(type(sizes[dim]) is int and sizes[dim] == 1 for dim in dims):
             return _moves_nothing(node)
     return None
 
