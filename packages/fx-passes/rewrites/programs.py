@@ -38,6 +38,8 @@ CASTS = (
     *("{a}.nan_to_num(0).clamp(-100, 100).long()", "{a}.bool()", "{a}.double().float()"),
     *("{a}.bfloat16().float()", "{a}.nan_to_num(0).clamp(-100, 100).int()", "{a}.half().double()"),
     *("{a}.nan_to_num(0).clamp(0, 100).byte()", "{a}.long().int()", "{a}.bool().long()"),
+    *("torch.nn.functional.embedding(index, {a}.half())", "{a}[:1].expand(4, -1).float() * {b}"),
+    "{a}.half() + 0.0 + 0.0",
 )
 JOINS = (
     *("torch.cat([{a}, {b}])", "torch.cat([{a}])", "torch.cat([{a}, {b}], -1)"),
@@ -59,8 +61,8 @@ SCATTERS = (
     *("torch.full_like({a}, 2).scatter(1, {b}.argmax(1, True), 0.5)", "{a}.argmax(-1) % 6"),
     "torch.zeros_like({a}).scatter_(0, {b}.sort(0)[1][1:2], torch.ones_like({a}))",
     *("torch.nn.functional.one_hot({a}.argmax(-1), 8)", "{a}.double()[index]"),
-    *("torch.nn.functional.embedding(index, {a}.half())", "({a} * 2)[index] + ({a} / 2)[:1]"),
-    *("{a}.clamp(-1, 1)[1:2].abs()", "{a}[:1].expand(4, -1).float() * {b}", "-{a}.repeat(3, 1)"),
+    "({a} * 2)[index] + ({a} / 2)[:1]",
+    *("{a}.clamp(-1, 1)[1:2].abs()", "-{a}.repeat(3, 1)"),
 )
 CONSTANTS = (
     *("torch.zeros_like({a})", "torch.ones_like({a})", "torch.full_like({a}, 2)"),
@@ -76,7 +78,7 @@ EXACT = (
     *("torch.where(mask, {a}, {a})", "{a} == {b}", "{a} > 0", "{a}.sign()", "{a}.clamp(-1, 1)"),
     *("{a}.maximum({b})", "{a} / {b}", "{a}.logical_not()", "~({a} > 0)", "{a} / -8", "{a} / 0"),
     *("{a} % 4", "{a} % 1", "{a} // 2", "{a} & 0", "{a} & {b}", "{a} * 0", "{a}.pow(0)"),
-    *("{a} | 0", "{a} ^ 0", "{a} & -1", "{a} << 0", "{a}.abs() + 0.0", "{a}.half() + 0.0 + 0.0"),
+    *("{a} | 0", "{a} ^ 0", "{a} & -1", "{a} << 0", "{a}.abs() + 0.0", "{a} + 0.0 + 0.0"),
     *("~~{a}", "{a}.flip(0).flip(0)", "({a} > 0).logical_not().logical_not()", "{a}.long() * 0"),
     "torch.where(torch.ones_like({a}) > 0, {a}, {b})",
 )

@@ -139,6 +139,13 @@ def test_mm_and_bias_become_addmm():
     assert left[0] == "aten.mm.default"
 
 
+def test_a_product_that_is_spread_over_what_is_added_stays():
+    inputs = [torch.randn(1, 5), torch.randn(5, 4), torch.randn(4, 1)]
+    for program in (lambda x, y, z: x.mm(y) + z, lambda x, y, z: x.mm(y) + (y.t() @ x.t()) * z):
+        left = rewrite(program, inputs, by_name("mm-bias"), tolerance=1e-5)
+        assert "aten.addmm.default" not in left
+
+
 def test_a_product_that_is_used_elsewhere_is_not_computed_twice():
     def program(a, b, bias):
         product = a.mm(b)

@@ -26,6 +26,8 @@ def test_random_graphs_compute_the_same_after_passes(kind):
 def test_a_wrong_rewrite_is_told(monkeypatch):
     def take_sums_for_differences(context):
         for node in context.graph.find_nodes(op="call_function", target=aten.add.Tensor):
+            if node.meta["val"].dtype is torch.bool:
+                continue  # which has no differences
             with context.graph.inserting_before(node):
                 other = context.graph.call_function(aten.sub.Tensor, node.args)
             other.meta = dict(node.meta)

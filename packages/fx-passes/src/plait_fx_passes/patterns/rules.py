@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from plait_fx_passes.elements import held_as
+from plait_fx_passes.layouts import surely_equal
 from plait_fx_passes.patterns.attention import ATTENTION_RULES
 from plait_fx_passes.patterns.expressions import Anything, Scalar
 from plait_fx_passes.patterns.matching import Match
@@ -174,10 +175,13 @@ def _addmm(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def _bias_broadcasts(match: Match) -> bool:
     """``addmm`` takes a bias that expands to the product and does not change its dtype."""
     bias, result = match.value("bias"), match.result
+    a, b = match.value("a"), match.value("b")
+    if not surely_equal(result.shape, [a.shape[0], b.shape[1]]):
+        return False  # the product itself is spread
     if not bias.dtype == match.value("a").dtype == result.dtype or bias.dim() > 2:
         return False
     sizes = zip(reversed(bias.shape), reversed(result.shape), strict=False)
-    return all(have in (1, want) for have, want in sizes) and result.dim() == 2
+    return all(have in (1, want) for have, want in sizes)
 
 
 def _x_sigmoid_x(x: Tensor) -> Tensor:
