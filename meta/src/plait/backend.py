@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import torch
     from torch import fx
 
+    from plait.shapes import ByShape
+
 _TARGETS = {target.value: target for target in Target}
 
 _ANY_SIZES = ("eager", "noop")
@@ -179,7 +181,29 @@ class GraphCompiler:
         return stopped.failure, _warn(name, stopped.failure)
 
     def _by_shape(self, name: str, captured: fx.GraphModule, capture: object) -> Runner:
-        """What compiles a graph with symbolic sizes for the sizes that occur."""
+        """What compiles a graph with symbolic sizes and integers for those that occur."""
+        from plait.data_sizes import has_data_sizes
+        from plait.integers import OpenIntegers, integer_places
+
+        integers = integer_places(captured)
+        if not self._open_first or not integers or has_data_sizes(captured):
+            return self._for_sizes(name, captured, capture)
+        return OpenIntegers(
+            captured,
+            integers,
+            lambda graph: self._for_sizes(name, graph, capture),
+            lambda graph: self._for_sizes(f"{name}.constants", graph, capture),
+        )
+
+    @property
+    def _open_first(self) -> bool:
+        """Whether a program that leaves sizes open is tried before those of one set of sizes."""
+        options = self.request.options
+        kept_open = options.open_sizes and not options.verify
+        return kept_open and self.request.backend not in _KEPT_AS_TEXT
+
+    def _for_sizes(self, name: str, captured: fx.GraphModule, capture: object) -> ByShape:
+        """What compiles a graph for the sizes that occur, and for each set of integers."""
         from plait.shapes import REASON, ByShape
 
         limit = self.request.options.shape_limit
@@ -199,10 +223,7 @@ class GraphCompiler:
             run = at_user_lines(captured)
             return self._kept(stages.finish(captured, Outcome.EAGER, run, reason=reason))
 
-        options = self.request.options
-        open_first = options.open_sizes and not options.verify
-        open_first = open_first and self.request.backend not in _KEPT_AS_TEXT
-        return ByShape(captured, compile_one, otherwise, limit, open_first=open_first)
+        return ByShape(captured, compile_one, otherwise, limit, open_first=self._open_first)
 
     def _with_numbers(
         self,

@@ -2,7 +2,8 @@
 
 A program with open sizes (`plait.symbolic`) says for which inputs it is right. Where a stage
 cannot leave the sizes open, the graph is compiled for each set of sizes and strides that occurs.
-Integers are constants of a program. Floats are given to it, unless what it does depends on them.
+Integers are constants of a program, where `plait.integers` does not make sizes of them. Floats are
+given to it, unless what it does depends on them.
 """
 
 from __future__ import annotations

@@ -352,3 +352,16 @@ def test_parts_of_the_arena_overlap_as_intervals_do() -> None:
         with pytest.raises(ProgramError, match="does not overlap"):
             verify_program(_stacked(places))
     assert 100 < refused < 300
+
+
+REST = """kernel rest(p0: read f64[96], p1: write f64[-s0*4 + 96]) sizes(s0 in 2..24)
+  for i0: -s0*4 + 96
+    outer store p1[i0] = mul(p0[{place}], f64(2.0))"""
+
+
+def test_what_an_open_size_leaves_of_a_dimension_is_in_bounds() -> None:
+    verify_kernel(parse_kernel(REST.format(place="i0 + s0*4")))
+    with pytest.raises(ProgramError, match="is below 96"):
+        verify_kernel(parse_kernel(REST.format(place="i0 + s0*4 + 1")))
+    with pytest.raises(ProgramError, match="is not negative"):
+        verify_kernel(parse_kernel(REST.format(place="i0 + s0*4 + -9")))

@@ -39,6 +39,7 @@ from plait_ir_lowering.ir.index import (
     bounds,
 )
 from plait_ir_lowering.ir.index_queries import atoms, evaluate, product, stride_of, substitute
+from plait_ir_lowering.ir.open_division import is_below
 from plait_ir_lowering.ir.ops import (
     OPS,
     OpSpec,
@@ -174,6 +175,7 @@ __all__ = [
     "external_ops",
     "from_torch_dtype",
     "interpret",
+    "is_below",
     "loads_of",
     "lower",
     "packed",

@@ -241,7 +241,7 @@ class _Checker:
             inside = low is not None and low >= 0
             if size.is_constant:
                 inside = inside and high is not None and high < size.as_int()
-            inside = inside or (not size.is_constant and is_below(place, size))
+            inside = inside or is_below(place, size)
             empty = any(v.extent.is_constant and v.extent.as_int() == 0 for v in allowed)
             if not (inside or guarded or empty):
                 raise self.error(

@@ -21,6 +21,7 @@ from plait_ir_lowering import (
     atoms,
     bounds,
     components,
+    is_below,
     post_order,
     scan_problem,
 )
@@ -233,9 +234,13 @@ class _KernelCheck:
             if not isinstance(at, IndexExpr) or _is_empty(at):
                 continue
             low, high = bounds(at)
-            self._require(low is None or low >= 0, f"{at} is not negative")
-            if high is not None and size.is_constant:
-                self._require(high < size.as_int(), f"{at} is below {size}")
+            outside = high is not None and size.is_constant and high >= size.as_int()
+            if (low is None or low >= 0) and not outside:
+                continue
+            # Bounds of the parts are not those of the whole: i + n is below 9 for i < 9 - n.
+            if not is_below(at, size):
+                self._require(low is None or low >= 0, f"{at} is not negative")
+                self._require(not outside, f"{at} is below {size}")
 
     def _require(self, holds: bool, rule: str) -> None:
         if holds:

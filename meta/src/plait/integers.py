@@ -1,0 +1,120 @@
+"""Integers that change from call to call, left open as sizes are.
+
+A position, a count of steps or a number of heads is an integer input of a captured graph. A program
+takes tensors, and leaves their sizes open: so each such integer is given to it as the size of one
+element that is expanded. Whatever the stages ask of it becomes a condition, as it does of sizes.
+Those that no open size can be, negative ones, 0 and 1, are constants of programs of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
+    from plait.shapes import ByShape
+
+_LEAST = 2
+_MOST = 2**62
+"""Sizes are below that."""
+
+
+def integer_places(captured: fx.GraphModule) -> tuple[int, ...]:
+    """The inputs of a captured graph that are integers which change."""
+    import torch
+
+    placeholders = captured.graph.find_nodes(op="placeholder")
+    return tuple(
+        n for n, node in enumerate(placeholders) if isinstance(node.meta.get("val"), torch.SymInt)
+    )
+
+
+class OpenIntegers:
+    """Runs a graph whose inputs at `places` are integers.
+
+    Args:
+        captured: the symbolic graph.
+        places: where its integers are.
+        of_sizes: makes what runs a graph with symbolic sizes, of the graph that reads its integers
+            from such.
+        of_constants: the same, of the graph as it is, whose integers are constants.
+    """
+
+    def __init__(
+        self,
+        captured: fx.GraphModule,
+        places: Sequence[int],
+        of_sizes: Callable[[fx.GraphModule], ByShape],
+        of_constants: Callable[[fx.GraphModule], ByShape],
+    ) -> None:
+        self._places = tuple(places)
+        self._open = of_sizes(_with_sizes(captured, places))
+        self._constant = of_constants(captured)
+
+    def __call__(self, *inputs: Any) -> Any:
+        run, given = self._chosen(inputs)
+        return run(*given)
+
+    def unchanged_on_error(self, *inputs: Any) -> Any:
+        """The same, but whatever fails does so before an input is changed.
+
+        Raises CheckFailedError where these inputs' program would not keep that.
+        """
+        run, given = self._chosen(inputs)
+        return run.unchanged_on_error(*given)
+
+    def _chosen(self, inputs: Sequence[Any]) -> tuple[ByShape, Sequence[Any]]:
+        given = list(inputs)
+        for place in self._places:
+            number = inputs[place]
+            if not _LEAST <= number < _MOST:
+                return self._constant, inputs
+            given[place] = _sized(number)
+        return self._open, given
+
+
+def _sized(number: int) -> Any:
+    from torch import empty_strided
+
+    return empty_strided((number,), (0,))
+
+
+def _with_sizes(captured: fx.GraphModule, places: Sequence[int]) -> fx.GraphModule:
+    """The graph, which reads the integers from the sizes of tensors."""
+    from torch import fx
+
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    placeholders = captured.graph.find_nodes(op="placeholder")
+    for node in placeholders:
+        copies[node] = graph.node_copy(node)
+    for node in (placeholders[place] for place in places):
+        given = copies[node]
+        given.meta = {**node.meta, "val": _of_open_size(node.meta["val"].node.shape_env, node.name)}
+        copies[node] = graph.call_method("size", (given, 0))
+        copies[node].meta = dict(node.meta)
+    for node in captured.graph.nodes:
+        if node not in copies:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    return fx.GraphModule(captured, graph, type(captured).__name__)
+
+
+def _of_open_size(environment: Any, name: str) -> torch.Tensor:
+    """A fake of one element, expanded to a size of its own: an integer may have been another when
+    it was captured, and not all are sizes."""
+    import torch
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+    from plait_utils.fake import FakeMode
+    from plait_utils.shape_environment import Place
+
+    place = Place(f"size of {name}")
+    symbol = environment.create_symbol(
+        _LEAST, place, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None, positive=True
+    )
+    size = environment.create_symintnode(symbol, hint=_LEAST, source=place)
+    with FakeMode(environment):
+        return torch.empty_strided((size,), (0,))
