@@ -66,6 +66,12 @@ def _add(x: Tensor, y: Tensor) -> Tensor:
     return x + y
 
 
+def _negates_as_it_adds(match: Match) -> bool:
+    """An integer wraps where a float does not, and has no -0; booleans are not subtracted."""
+    is_number = match.value("x").dtype is not torch.bool
+    return is_number and match.value("y").dtype == match.result.dtype
+
+
 def _div_by(x: Tensor, divisor: Scalar) -> object:
     return aten.div.Tensor(x, divisor)
 
@@ -224,8 +230,8 @@ EXACT_RULES: tuple[RewriteRule, ...] = (
     RewriteRule("neg-neg", _neg_neg, _same, doc="flipping the sign bit twice"),
     RewriteRule("relu-relu", _relu_relu, _relu, doc="relu is idempotent"),
     RewriteRule("abs-abs", _abs_abs, _abs, doc="abs is idempotent"),
-    RewriteRule("add-neg", _add_neg, _sub, doc="x + (-y) is x - y to the last bit"),
-    RewriteRule("sub-neg", _sub_neg, _add, doc="x - (-y) is x + y to the last bit"),
+    RewriteRule("add-neg", _add_neg, _sub, _negates_as_it_adds, doc="x + (-y) is x - y, every bit"),
+    RewriteRule("sub-neg", _sub_neg, _add, _negates_as_it_adds, doc="x - (-y) is x + y, every bit"),
     RewriteRule(
         "div-power-of-two",
         _div_by,
