@@ -84,6 +84,21 @@ def test_a_cache_is_filled_by_one_program():
     assert len(graphs(compiled)) == 3  # of 0, of 1, and of all others
 
 
+def test_one_place_is_written_by_one_program():
+    def program(x, n):
+        y = x.clone()
+        y[n] = 1.5
+        y[:, n : n + 2] = 2.5
+        return y, x.select(0, n) + 1
+
+    compiled = plait.compile(program, dynamic=True)
+    for n in (2, 3, 5, 4, 2):
+        x = torch.randn(8, 9)
+        assert_same(compiled(x, n), program(x, n))
+    assert len(graphs(compiled)) == 1
+    assert not graphs(compiled)[0].external_calls
+
+
 def test_gradients_flow_through_one_program():
     def loss(x, n):
         return (x[:n] * n).sin().sum() + x[n:].exp().mean()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import row_major
@@ -14,9 +16,11 @@ from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 
-def _compare(name: str, position: IndexExpr, limit: IndexExpr | int) -> Value:
-    other = constant(limit, DType.i64) if isinstance(limit, int) else IndexValue(limit)
-    return Op(name, [IndexValue(position), other])
+def _compare(name: str, position: IndexExpr, limit: IndexExpr | int | torch.SymInt) -> Value:
+    other = as_index(limit)
+    is_known = other.is_constant
+    last = constant(other.as_int(), DType.i64) if is_known else IndexValue(other)
+    return Op(name, [IndexValue(position), last])
 
 
 def _all(checks: Sequence[Value]) -> Value:
@@ -75,15 +79,17 @@ def slice_scatter(
     dims = dimensions(x.shape)
     places = [dim.expr for dim in dims]
     at = _axis(axis, len(dims))
-    extent, count = x.shape[at].as_int(), source.shape[at].as_int()
-    first = 0 if start is None else min(max(start + extent if start < 0 else start, 0), extent)
+    size = ctx.traced_size(0, at)
+    first = 0 if start is None else min(max(start + size if start < 0 else start, 0), size)
+    begin, count = as_index(first), source.shape[at]
     kept = x.at(places)
-    if not count:
+    if count.is_constant and not count.as_int():
         return ctx.pointwise(dims, kept)
-    distance = places[at] - first
-    checks = [_compare("ge", distance, 0)] if first else []
-    if first + (count - 1) * step + 1 < extent:
-        checks.append(_compare("le", distance, (count - 1) * step))
+    distance, reach = places[at] - begin, (count - 1) * step
+    rest = x.shape[at] - (begin + reach + 1)
+    checks = [] if begin is ZERO else [_compare("ge", distance, 0)]
+    if not rest.is_constant or rest.as_int() > 0:
+        checks.append(_compare("le", distance, reach))
     if step > 1:
         checks.append(_compare("eq", distance % step, 0))
     places[at] = distance // step
@@ -99,7 +105,7 @@ def select_scatter(
     dims = dimensions(x.shape)
     places = [dim.expr for dim in dims]
     at = _axis(axis, len(dims))
-    fixed = index + x.shape[at].as_int() if index < 0 else index
+    fixed = x.shape[at] + as_index(index) if index < 0 else index
     chosen = _compare("eq", places[at], fixed)
     others = [place for number, place in enumerate(places) if number != at]
     written = cast(source.at(others), x.dtype)
