@@ -32,6 +32,7 @@ from plait_fx_passes import (
     to_joint,
     wrap_runtime,
 )
+from plait_fx_passes.layouts import span
 from plait_fx_passes.open_sizes import runner
 from plait_fx_passes.passes import PassRecord
 from plait_fx_passes.passes.manager import LAYOUT_PASSES
@@ -133,8 +134,9 @@ def _with_tangents(case: Case, graph: AtenGraph) -> list[Tensor]:
     draw = torch.Generator().manual_seed(case.number + 1)
     given = [each.detach() for each in case.inputs()]
     for fake in graph.example_inputs[len(given) :]:
-        made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
-        given.append(made.copy_(torch.randn(fake.shape, generator=draw, dtype=torch.float64)))
+        _, end = span(fake)
+        memory = torch.randn(end, generator=draw, dtype=torch.float64).to(fake.dtype)
+        given.append(memory.as_strided(fake.shape, fake.stride(), fake.storage_offset()))
     return given
 
 
