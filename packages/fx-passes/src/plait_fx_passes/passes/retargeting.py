@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from plait_fx_passes.passes.base import PassContext
+from plait_fx_passes.passes.constants import EXACT
 from plait_fx_passes.verify import recompute
 
 aten = torch.ops.aten
@@ -25,11 +25,11 @@ _MOVING = frozenset(
 
 
 def reads_elements(user: fx.Node) -> bool:
-    """Whether a call's result is a new tensor with the same bits however its operands lie."""
-    target = user.target
-    return isinstance(target, OpOverload) and (
-        target in _MOVING or torch.Tag.pointwise in target.tags
-    )
+    """Whether a call's result is a new tensor with the same bits however its operands lie.
+
+    Kernels of functions that are not exactly rounded may compute other bits for other layouts.
+    """
+    return user.target in _MOVING or user.target in EXACT or user.target is aten.relu.default
 
 
 def retarget(context: PassContext, user: fx.Node, node: fx.Node, other: fx.Node) -> None:

@@ -34,6 +34,7 @@ from plait_fx_passes.record.known import known_answer
 from plait_fx_passes.record.mutations import change_metadata, mutate
 from plait_fx_passes.record.numbers import NumberNode, is_number, is_readable
 from plait_fx_passes.record.numbers import node_of as number_node
+from plait_fx_passes.record.refusals import REFUSALS
 from plait_fx_passes.record.viewing import call_view
 from plait_fx_passes.record.views import UNSAFE_VIEWS
 from plait_fx_passes.record.writes import ViewWrite
@@ -262,6 +263,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             return cast(FakeTensor, args[0]).fake_device
         kwargs = kwargs or {}
         ask_kernel(func, args, kwargs)
+        check = REFUSALS.get(func)
+        if check is not None:
+            with self:
+                check(*args, **kwargs)
         rule = self._rules.get(func)
         if rule is not None:
             outer, self.hides_writes = self.hides_writes, not func._schema.is_mutable

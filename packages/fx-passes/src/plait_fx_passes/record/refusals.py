@@ -15,16 +15,15 @@ from plait_fx_passes.record.kernels import KernelRefusal
 aten = torch.ops.aten
 
 
-def _scattered(view: OpOverload) -> Callable[..., object]:
+def _scattered(view: OpOverload) -> Callable[..., None]:
     """A copy of a tensor with something else in a view of it: something of the view's sizes."""
 
-    def rule(input: Tensor, src: Tensor, *place: object, **places: object) -> object:
+    def rule(input: Tensor, src: Tensor, *place: object, **places: object) -> None:
         wanted, found = view(input, *place, **places).shape, src.shape
         if len(wanted) != len(found) or any(a != b for a, b in zip(wanted, found, strict=True)):
             text = "expected src to have a size equal to the slice of self."
             sizes = f" src size = {list(found)}, slice size = {list(wanted)}"
             raise KernelRefusal(RuntimeError(text + sizes))
-        return NotImplemented
 
     return rule
 
@@ -32,7 +31,7 @@ def _scattered(view: OpOverload) -> Callable[..., object]:
 _of_the_views_size = _scattered(aten.as_strided.default)
 
 
-def _as_strided_scatter(input: Tensor, src: Tensor, *place: object, **places: object) -> object:
+def _as_strided_scatter(input: Tensor, src: Tensor, *place: object, **places: object) -> None:
     view = aten.as_strided.default(input, *place, **places)
     if has_static_sizes(view):
         (_, end), held = span(view), input.untyped_storage().nbytes()
@@ -41,7 +40,7 @@ def _as_strided_scatter(input: Tensor, src: Tensor, *place: object, **places: ob
             text += f", storage offset {view.storage_offset()}, and itemsize {input.itemsize}"
             text += f" requiring a storage size of {end * input.itemsize} are out of bounds"
             raise KernelRefusal(RuntimeError(f"{text} for storage of size {held}"))
-    return _of_the_views_size(input, src, *place, **places)
+    _of_the_views_size(input, src, *place, **places)
 
 
 def _index_put(
@@ -50,15 +49,14 @@ def _index_put(
     values: Tensor,
     accumulate: bool = False,
     unsafe: bool = False,
-) -> object:
+) -> None:
     if any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices):
-        return NotImplemented  # how many places a mask chooses is not known
+        return  # how many places a mask chooses is not known
     chosen, given = _indexed(input, indices), list(values.shape)
     pairs = zip(reversed(chosen), reversed(given), strict=False)
     if len(given) > len(chosen) or not all(size in (1, wanted) for wanted, size in pairs):
         text = f"shape mismatch: value tensor of shape {given} cannot be broadcast to"
         raise KernelRefusal(RuntimeError(f"{text} indexing result of shape {chosen}"))
-    return NotImplemented
 
 
 def _indexed(input: Tensor, indices: Sequence[Tensor | None]) -> list[int]:
@@ -75,7 +73,7 @@ def _indexed(input: Tensor, indices: Sequence[Tensor | None]) -> list[int]:
 
 def _index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, **options: object
-) -> object:
+) -> None:
     def others(tensor: Tensor) -> list[int]:
         skipped = dim % max(tensor.dim(), 1)
         return [size for n, size in enumerate(tensor.shape) if n != skipped]
@@ -88,7 +86,6 @@ def _index_reduce(
         )
         found = f" Got self.shape = {list(input.shape)} source.shape = {list(source.shape)}"
         raise KernelRefusal(RuntimeError(text + found))
-    return NotImplemented
 
 
 def _convolution(
@@ -101,9 +98,9 @@ def _convolution(
     transposed: bool,
     output_padding: Sequence[int],
     groups: int,
-) -> object:
+) -> None:
     if not transposed:
-        return NotImplemented
+        return
     sizes, kernel = input.shape[2:], weight.shape[2:]
     made = [
         (size - 1) * _at(stride, n)
@@ -117,29 +114,26 @@ def _convolution(
         given, found = (" x ".join(map(str, each)) for each in (sizes, made))
         text = f"Given input size per channel: ({given}). Calculated output size per channel:"
         raise KernelRefusal(RuntimeError(f"{text} ({found}). Output size is too small"))
-    return NotImplemented
 
 
 def _at(options: Sequence[int], dim: int) -> int:
     return options[dim if len(options) > 1 else 0]
 
 
-def _bucketize(input: object, boundaries: Tensor, **options: object) -> object:
+def _bucketize(input: object, boundaries: Tensor, **options: object) -> None:
     if boundaries.dim() != 1:
         text = f"boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})"
         raise KernelRefusal(RuntimeError(text))
-    return NotImplemented
 
 
-def _likelihood_of_images(input: Tensor, target: Tensor, *more: object) -> object:
+def _likelihood_of_images(input: Tensor, target: Tensor, *more: object) -> None:
     shape = (*input.shape[:1], *input.shape[2:])
     if input.dim() == 4 and any(a != b for a, b in zip(shape, target.shape, strict=True)):
         text = f"size mismatch (got input: {list(input.shape)} , target: {list(target.shape)}"
         raise KernelRefusal(RuntimeError(text))
-    return NotImplemented
 
 
-REFUSALS: Mapping[OpOverload, Callable[..., object]] = MappingProxyType(
+REFUSALS: Mapping[OpOverload, Callable[..., None]] = MappingProxyType(
     {
         aten.slice_scatter.default: _scattered(aten.slice.Tensor),
         aten.select_scatter.default: _scattered(aten.select.int),
@@ -157,4 +151,4 @@ REFUSALS: Mapping[OpOverload, Callable[..., object]] = MappingProxyType(
         aten.bucketize.Scalar: _bucketize,
     }
 )
-"""What looks at a call, raises if eager does, and leaves the operator as it is, by overload."""
+"""What looks at a call before it is recorded, and raises if eager does, by overload."""

@@ -20,7 +20,6 @@ from plait_fx_passes.layouts import is_dense, memory_order
 from plait_fx_passes.record.foreach import foreach_rules
 from plait_fx_passes.record.fused_optimizers import fused_optimizer_rules
 from plait_fx_passes.record.gradient_scaling import unscale, update_scale
-from plait_fx_passes.record.refusals import REFUSALS
 
 aten = torch.ops.aten
 
@@ -277,7 +276,6 @@ def composite_rules() -> MappingProxyType[OpOverload, Rule]:
     rules: dict[OpOverload, Rule] = {
         **dict(foreach_rules()),
         **dict(fused_optimizer_rules()),
-        **REFUSALS,
         aten._amp_foreach_non_finite_check_and_unscale_.default: unscale,
         aten._amp_update_scale_.default: update_scale,
         aten.linear.default: linear,
