@@ -134,8 +134,8 @@ def test_hooks_of_gradients_are_compiled_with_the_backward(create_graph):
             found[-1] += torch.autograd.grad(first[0].square().sum(), given)
     torch.testing.assert_close(found[1], found[0])
     assert {graph.outcome for graph in plait.report(fast).graphs} == {"compiled"}
-    runs = 3 if create_graph else 2  # the forward, and its backward, with its own where asked for
-    assert len(plait.report(fast).graphs) == runs
+    names = {graph.name for graph in plait.report(fast).graphs}
+    assert ("function-0.piece-1.gradients" in names) == create_graph
 
 
 def test_views_of_inputs_alone_need_no_backward():

@@ -15,6 +15,7 @@ of a sibling package; this file only connects them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import torch
     from torch import fx
 
-    from plait_fx_passes import AtenGraph, JointGraph, Known, Piece
+    from plait_fx_passes import AtenGraph, JointGraph, Known, Piece, WaypointError
 
 
 def compile_graph(
@@ -142,6 +143,7 @@ def compile_training_graph(
 
     is_open = has_open_sizes(example_inputs)
     pieces: tuple[Piece, ...] = ()
+    why: WaypointError | None = None
     recorded = None
     with stages.stage("joint"):
         try:
@@ -150,10 +152,11 @@ def compile_training_graph(
             if is_open:
                 raise
             pieces = fx_passes.in_pieces(program, example_inputs, error)
+            why = error
         if is_open and recorded is not None:
             fx_passes.refuse_open_surroundings(recorded.program)
-    if pieces:
-        return _piecewise(captured, pieces, stages, target, options, keeper)
+    if why is not None:
+        return _piecewise(captured, pieces, why, stages, target, options, keeper)
     if recorded is None:
         return compile_graph(
             captured, example_inputs, stages=stages, target=target, options=options
@@ -220,29 +223,35 @@ def compile_training_graph(
 def _piecewise(
     captured: fx.GraphModule,
     pieces: Sequence[Piece],
+    why: WaypointError,
     stages: Stages,
     target: Target,
     options: CompileOptions,
     keeper: Keeper,
 ) -> CompiledGraph:
-    """A graph in pieces, each compiled by itself, with a record of its own."""
+    """A graph in pieces, each that is compiled by itself, with a record of its own."""
     import plait_fx_passes as fx_passes
 
-    made = [
-        compile_training_graph(
+    numbers = itertools.count(1)
+
+    def compile_piece(piece: Piece) -> Runner:
+        made = compile_training_graph(
             piece.program,
             piece.examples,
-            stages=stages.part(f"piece-{number}"),
+            stages=stages.part(f"piece-{next(numbers)}"),
             target=target,
             options=options,
             keeper=keeper,
         )
-        for number, piece in enumerate(pieces, 1)
-    ]
-    for each in made:
-        keeper.keep(each)
-    run = fx_passes.run_pieces(pieces, [each.run for each in made])
-    return stages.finish(captured, Outcome.COMPILED, run)
+        keeper.keep(made)
+        return made.run
+
+    run = fx_passes.run_pieces(pieces, compile_piece)
+    eager = sum(each.eager for each in pieces)
+    left = f", {eager} of them as captured" if eager else ""
+    reason = f"{why.message}: in {len(pieces)} pieces{left}"
+    reason += f"\n  at: {why.where}" if why.where else ""
+    return stages.finish(captured, Outcome.COMPILED, run, reason=reason)
 
 
 def _joint(

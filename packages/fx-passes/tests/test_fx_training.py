@@ -48,7 +48,7 @@ def compiled(program, inputs):
         joint, parts = parts_of(gm, inputs)
     except WaypointError as error:
         pieces = in_pieces(gm, inputs, error)
-        return run_pieces(pieces, [compiled(each.program, each.examples) for each in pieces])
+        return run_pieces(pieces, lambda each: compiled(each.program, each.examples))
     except NoGradientsError:
         return gm
     return wrap_training(joint, parts, parts.forward.module(), parts.backward.module(), gm)

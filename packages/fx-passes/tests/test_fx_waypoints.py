@@ -185,7 +185,7 @@ def test_pieces_end_where_inputs_are_written_to(program):
         to_joint(gm, inputs)
     pieces = in_pieces(gm, inputs, refused.value)
     assert len(pieces) == IN_PIECES[program]
-    run = run_pieces(pieces, [each.program for each in pieces])
+    run = run_pieces(pieces, lambda each: each.program)
     expected = [each.clone() for each in inputs]
     wanted = program(*expected)
     torch.testing.assert_close(run(*inputs), wanted)

@@ -109,8 +109,7 @@ def dumping(
         found = joint_of(gm, example_inputs)
     except WaypointError as error:
         pieces = in_pieces(gm, example_inputs, error)
-        runs = [dumping(each.program, each.examples, folder=root) for each in pieces]
-        return run_pieces(pieces, runs)
+        return run_pieces(pieces, lambda each: dumping(each.program, each.examples, folder=root))
     if found is None:
         graph = run_passes(to_aten(gm, example_inputs))
         place, graphs = _next_folder(Path(root)), {"inference": graph}

@@ -94,6 +94,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.unsaved: frozenset[Storage] = frozenset()
         """Memory that the backward must not read: inputs share it, and the program writes to it."""
         self._in_backward = False
+        self._note: Callable[[fx.Node], None] | None = None
         # Under which pass of autograd all this runs: backwards are compiled when they run.
         self._outer_pass = _running_pass()
         self._composites = 0
@@ -228,6 +229,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         node.meta = {**self.meta, "val": value}
         if self._in_backward and torch.is_grad_enabled():
             node.meta["recomputed"] = True
+        if self._note is not None:
+            self._note(node)
         return node
 
     def apply(
@@ -239,14 +242,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         value = fake_result(self.fake_mode, func, value_args, value_kwargs)
         return self.emit(func, args, kwargs, value)
 
-    def enter_backward(self) -> None:
-        """From now on autograd's backward is recorded.
+    def enter_backward(self, note: Callable[[fx.Node], None] | None = None) -> None:
+        """From now on autograd's backward is recorded; ``note`` is told of its nodes.
 
         What runs there with gradients enabled is a checkpointed region that is run again: its
         nodes say so (``meta["recomputed"]``), and its random numbers are those of the forward,
         as in passes that the program itself makes.
         """
         self._in_backward = True
+        self._note = note
 
     # Dispatch.
 

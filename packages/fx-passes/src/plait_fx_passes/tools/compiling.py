@@ -48,8 +48,7 @@ def compile_with(
         found = joint_of(gm, example_inputs)
     except WaypointError as error:
         pieces = in_pieces(gm, example_inputs, error)
-        runs = [compile_with(each.program, each.examples, compiler) for each in pieces]
-        return run_pieces(pieces, runs)
+        return run_pieces(pieces, lambda each: compile_with(each.program, each.examples, compiler))
     if found is None:
         graph = run_passes(to_aten(gm, example_inputs))
         return wrap_runtime(graph, compiler(graph, "inference"))

@@ -6,7 +6,7 @@ gradients are None may do something else where only some are given.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from types import FunctionType
 from typing import Any
 
@@ -45,13 +45,13 @@ def _has_several_gradients(node: Any) -> bool:
     return isinstance(node, BackwardCFunction) and len(node._input_metadata) > 1  # type: ignore[attr-defined]  # of nodes
 
 
-def nodes_behind(results: Sequence[torch.Tensor]) -> set[Node]:
-    """All nodes of autograd that the gradients of results go through."""
+def nodes_behind(results: Iterable[torch.Tensor], seen: Set[Node] = frozenset()) -> set[Node]:
+    """All nodes of autograd that the gradients of results go through, up to those seen before."""
     waiting = [get_gradient_edge(each).node for each in results if each.grad_fn is not None]
     found: set[Node] = set()
     while waiting:
         node = waiting.pop()
-        if node not in found:
+        if node not in found and node not in seen:
             found.add(node)
             waiting += [below for below, _ in node.next_functions if below is not None]
     return found

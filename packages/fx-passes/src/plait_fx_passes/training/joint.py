@@ -36,8 +36,8 @@ from plait_fx_passes.training.flow import flow_of, may_raise, saved_memory
 from plait_fx_passes.training.functions import tells_gradients_apart
 from plait_fx_passes.training.inside import saved_inside
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
-from plait_fx_passes.training.linear import are_linear, has_own_backwards
 from plait_fx_passes.training.modes import turns_gradients_on
+from plait_fx_passes.training.own_backwards import OwnBackwards
 from plait_fx_passes.training.passed import passed_outputs
 from plait_fx_passes.training.provenance import Provenance
 from plait_fx_passes.training.returned import (
@@ -162,11 +162,17 @@ def _record(
     refuse_shared_gradients(table)
     before = _followed(table)
     provenance = Provenance()
+    own = OwnBackwards(gm, provenance)
+
+    def look(node: fx.Node, values: Mapping[fx.Node, object]) -> None:
+        provenance.look(node, values)
+        own.look(node, values)
+
     grad_mode = torch.is_grad_enabled()
     try:
         # Rounded as what takes sums of products apart is, not as eager's kernels are.
         scales = torch.ops.aten.addcmul.default in decompositions
-        returned = plain(Interpreter(gm, recorder, table, scales=scales).run(provenance.look))
+        returned = plain(Interpreter(gm, recorder, table, scales=scales).run(look))
     finally:
         torch.set_grad_enabled(grad_mode)
     flat, spec = tree_flatten(returned)
@@ -204,7 +210,7 @@ def _record(
     outputs = [tangent.output for tangent in tangents]
     try:
         if tangents:
-            _refuse_hooks(flat)
+            _refuse_hooks(flat, own)
         _refuse_waypoints(results, tangents)
         raises = may_raise(outputs)
         flow = flow_of(outputs, table.leaves)
@@ -218,9 +224,9 @@ def _record(
     if raises:
         raise AtenTraceError("its backward may raise", hint="run it eagerly: it raises the same")
     forward = set(recorder.graph.nodes)
-    gradients = _add_gradients(recorder, table, results, tangents)
-    if passed and has_own_backwards(outputs, provenance.values):
-        _refuse_parts(recorder, table, gradients.nodes)
+    gradients = _add_gradients(recorder, table, results, tangents, own)
+    given = recorder.graph.find_nodes(op="placeholder")[len(table.sources) :]
+    own.refuse_bent(given, gradients.nodes, recorder.graph)
     if reads_numbers(set(recorder.graph.nodes) - forward):
         raise AtenTraceError("its backward reads a number from a gradient")
     read = _inputs_read(recorder, table, forward, gradients.nodes)
@@ -266,16 +272,6 @@ def _record(
         read=read,
         passed=passed,
     )
-
-
-def _refuse_parts(recorder: Recorder, table: InputTable, gradients: Sequence[fx.Node]) -> None:
-    """Raise AtenTraceError where gradients that come in parts are not those that come at once."""
-    tangents = recorder.graph.find_nodes(op="placeholder")[len(table.sources) :]
-    if not are_linear(tangents, gradients, recorder.graph):
-        raise AtenTraceError(
-            "it returns what other results are computed from, and a hook or function of its own "
-            "does more with gradients than weigh them"
-        )
 
 
 def _refuse_waypoints(results: Results, tangents: Sequence[_Tangent]) -> None:
@@ -413,14 +409,16 @@ def _refuse_marks(table: InputTable) -> None:
             raise AtenTraceError("the program lets an input need gradients")
 
 
-def _refuse_hooks(outputs: Sequence[object]) -> None:
+def _refuse_hooks(outputs: Sequence[object], own: OwnBackwards) -> None:
     """Raise AtenTraceError where the program registers hooks on what it returns: those of the
     caller's come after them, on the way of the same gradient."""
     for each in outputs:
         if not isinstance(each, torch.Tensor) or each.is_leaf:
             continue
-        if each._backward_hooks or each.retains_grad:
-            raise AtenTraceError("the program registers hooks on what it returns")
+        if each.retains_grad:
+            raise AtenTraceError("the program keeps the gradient of what it returns")
+        if each._backward_hooks:
+            own.refuse_hooks_on(each)
 
 
 def _detaches(table: InputTable, results: Results, leaves: bool) -> bool:
@@ -453,7 +451,11 @@ def _carries_gradient(table: InputTable, mutation: Mutation) -> bool:
 
 
 def _add_gradients(
-    recorder: Recorder, table: InputTable, results: Results, tangents: Sequence[_Tangent]
+    recorder: Recorder,
+    table: InputTable,
+    results: Results,
+    tangents: Sequence[_Tangent],
+    own: OwnBackwards,
 ) -> _Gradients:
     """Run the backward under the recorder."""
     if not tangents:
@@ -462,7 +464,7 @@ def _add_gradients(
     outputs = [tangent.output for tangent in tangents]
     given = [tangent.value for tangent in tangents]
     inputs = [leaf for _, leaf in wanted]
-    recorder.enter_backward()
+    recorder.enter_backward(own.note)
     try:
         with torch._C._DisableAutocast(), recorder:
             found = _differentiate(outputs, inputs, given)

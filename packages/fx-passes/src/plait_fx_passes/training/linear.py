@@ -1,23 +1,24 @@
-"""Whether gradients of inputs are linear in those of results.
+"""Whether hooks and functions of the user's compute gradients that are linear in those they get.
 
-All formulas of autograd are; hooks and functions of the user's may do more, such as clip what they
-are given. Then what comes to a tensor in parts is not what comes to it at once.
+All formulas of autograd do; hooks and functions may do more, such as clip what they are given. Then
+what comes to a tensor in parts is not what comes to it at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum, auto
+from typing import TypeVar
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch.autograd.function import BackwardCFunction
 from torch.fx.node import Argument
 from torch.utils._pytree import tree_leaves
 
 from plait_fx_passes.op_info import OpKind, op_info
-from plait_fx_passes.training.functions import nodes_behind
+
+Site = TypeVar("Site", bound=Hashable)
 
 aten = torch.ops.aten
 
@@ -31,9 +32,16 @@ class _Kind(Enum):
     LINEAR = auto()
 
 
-_SUMS = frozenset({aten.add.Tensor, aten.sub.Tensor, aten.cat.default, aten.stack.default})
+_SUMS = frozenset(
+    {
+        *(aten.add.Tensor, aten.sub.Tensor, aten.rsub.Tensor, aten.cat.default),
+        *(aten.stack.default, aten.slice_scatter.default, aten.select_scatter.default),
+    }
+)
 """Operators that are linear where all they are given is."""
-_PRODUCTS = frozenset({aten.mul.Tensor, aten.mm.default, aten.bmm.default, aten.mv.default})
+_PRODUCTS = frozenset(
+    {aten.mul.Tensor, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default}
+)
 """Operators that are linear in either argument."""
 _OF_FIRST = frozenset(
     {
@@ -43,46 +51,57 @@ _OF_FIRST = frozenset(
         *(aten.index.Tensor, aten.index_select.default, aten.gather.default),
         *(aten.slice_backward.default, aten.select_backward.default, aten.copy.default),
         *(aten.view_as_complex.default, aten.view_as_real.default, aten.triu.default),
-        aten.tril.default,
+        *(aten.tril.default, aten._fft_r2c.default, aten._fft_c2c.default, aten._fft_c2r.default),
     }
 )
 """Operators that are linear in the first argument."""
+_ADDED = {aten.index_add.default: 3, aten.scatter_add.default: 3, aten.index_put.default: 2}
+"""Operators that are linear in the first argument and that at the place together."""
 _ZEROS = frozenset({aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default})
 _FILLED = frozenset({aten.full.default, aten.full_like.default, aten.new_full.default})
 
 
-def has_own_backwards(results: Sequence[torch.Tensor], values: Mapping[fx.Node, object]) -> bool:
-    """Whether functions or hooks of the user's have a part in the gradients of results.
+def bent_by(
+    tangents: Iterable[fx.Node],
+    gradients: Iterable[fx.Node],
+    graph: fx.Graph,
+    own: Mapping[fx.Node, Site],
+) -> frozenset[Site]:
+    """The hooks and functions whose gradients are not certainly linear in what they are given.
 
     Args:
-        results: what gradients are asked of.
-        values: what the nodes of the program returned.
+        tangents: the placeholders of gradients.
+        gradients: those that are computed.
+        graph: a joint graph.
+        own: the nodes that hooks and functions of the user's compute, with what tells these; all
+            others are formulas of autograd.
     """
-    tensors = (leaf for value in values.values() for leaf in tree_leaves(value))
-    if any(isinstance(each, torch.Tensor) and each._backward_hooks for each in tensors):
-        return True
-    return any(isinstance(node, BackwardCFunction) for node in nodes_behind(results))
-
-
-def are_linear(tangents: Iterable[fx.Node], gradients: Iterable[fx.Node], graph: fx.Graph) -> bool:
-    """Whether each of the gradients is certainly a linear function of the tangents."""
-    kinds: dict[fx.Node, _Kind | None] = dict.fromkeys(tangents, _Kind.LINEAR)
+    kinds: dict[fx.Node, _Kind] = dict.fromkeys(tangents, _Kind.LINEAR)
+    wanted = set(gradients)
+    found: set[Site] = set()
     for node in graph.nodes:
-        if node not in kinds:
-            kinds[node] = _kind_of(node, kinds)
-    return all(kinds[each] is not None for each in gradients)
+        if node in kinds:
+            continue
+        kinds[node] = kind = _kind_of(node, kinds)
+        if node not in own:
+            continue
+        if kind is _Kind.LINEAR:
+            is_bent = not _is_linear(node, kinds)
+        else:  # a gradient that is the same for all that are given
+            others = any(own.get(user) != own[node] for user in node.users)
+            is_new = kind is _Kind.CONSTANT and not node.meta.get("recomputed")
+            is_bent = is_new and (others or node in wanted)
+        if is_bent:
+            found.add(own[node])
+    return frozenset(found)
 
 
-def _kind_of(node: fx.Node, kinds: Mapping[fx.Node, _Kind | None]) -> _Kind | None:
-    """How a node depends on the tangents; None where it may be in other ways."""
-    found = [kinds[each] for each in node.all_input_nodes]
-    if None in found:
-        return None
-    if _is_zero(node) or (_keeps_zeros(node) and set(found) == {_Kind.ZERO}):
+def _kind_of(node: fx.Node, kinds: Mapping[fx.Node, _Kind]) -> _Kind:
+    """How a node depends on the tangents, if it is linear where it does."""
+    found = {kinds[each] for each in node.all_input_nodes}
+    if _is_zero(node) or (_keeps_zeros(node) and found == {_Kind.ZERO}):
         return _Kind.ZERO
-    if _Kind.LINEAR not in found:
-        return _Kind.CONSTANT
-    return _Kind.LINEAR if _is_linear(node, kinds) else None
+    return _Kind.LINEAR if _Kind.LINEAR in found else _Kind.CONSTANT
 
 
 def _is_zero(node: fx.Node) -> bool:
@@ -98,8 +117,8 @@ def _keeps_zeros(node: fx.Node) -> bool:
     )
 
 
-def _is_linear(node: fx.Node, kinds: Mapping[fx.Node, _Kind | None]) -> bool:
-    def kind(argument: Argument) -> _Kind | None:
+def _is_linear(node: fx.Node, kinds: Mapping[fx.Node, _Kind]) -> bool:
+    def kind(argument: Argument) -> _Kind:
         if isinstance(argument, fx.Node):
             return kinds[argument]
         is_zero = isinstance(argument, int | float) and argument == 0
@@ -117,8 +136,15 @@ def _is_linear(node: fx.Node, kinds: Mapping[fx.Node, _Kind | None]) -> bool:
     if target in _SUMS:
         parts = args[0] if isinstance(args[0], list | tuple) else args[:2]
         return all(kind(each) in (_Kind.LINEAR, _Kind.ZERO) for each in parts)
+    if target in _ADDED:
+        place = _ADDED[target]
+        others = [each for n, each in enumerate(args) if n not in (0, place)]
+        sums = (_Kind.LINEAR, _Kind.ZERO)
+        return kind(args[0]) in sums and kind(args[place]) in sums and not any(map(varies, others))
     if target in _PRODUCTS:
         return sum(map(varies, args)) == 1
+    if target is aten.convolution.default:
+        return args[2] is None and sum(map(varies, args[:2])) == 1
     if target is aten.where.self:
         return not varies(args[0]) and _Kind.CONSTANT not in map(kind, args[1:])
     if target in (aten.masked_fill.Scalar, aten.constant_pad_nd.default):

@@ -13,7 +13,7 @@ from plait_fx_passes.errors import NoGradientsError
 from plait_fx_passes.passes.manager import run_passes
 from plait_fx_passes.training.joint import to_joint
 from plait_fx_passes.training.partition import Partition, partition
-from plait_fx_passes.training.pieces import in_pieces, run_pieces
+from plait_fx_passes.training.pieces import Piece, in_pieces, run_pieces
 from plait_fx_passes.training.runtime import wrap_training
 from plait_fx_passes.training.waypoints import WaypointError
 
@@ -85,11 +85,12 @@ def _compiled(
         return function
     except WaypointError as error:
         pieces = in_pieces(traced, inputs, error)
-        runs = [
-            _compiled(each.program, each.program, each.examples, budget, compiler, inspect)
-            for each in pieces
-        ]
-        return run_pieces(pieces, runs)
+
+        def compile_piece(piece: Piece) -> Callable[..., Any]:
+            program = piece.program
+            return _compiled(program, program, piece.examples, budget, compiler, inspect)
+
+        return run_pieces(pieces, compile_piece)
     joint = recorded.replace_graph(run_passes(recorded.flat()).graph)
     parts = partition(joint, budget)
     if inspect is not None:

@@ -1,13 +1,15 @@
-"""A program in pieces, each of which ends with a write to an input that gradients come through.
+"""A program in pieces, between which autograd knows what it knows in eager.
 
-Run one after the other they are the program, and autograd knows the input between them as it does
-in eager: as the result of one piece, from which another computes.
+A piece ends with a write to an input that gradients come through: autograd knows the input behind
+it as the result of one piece, from which another computes. What brings hooks or functions that are
+not linear is a piece of its own, which runs as it is: what comes to them, autograd adds up.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import pairwise
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -35,19 +37,20 @@ class Piece:
 
     ``takes`` says which of the values computed so far its arguments are, the program's arguments
     first; what it returns is put behind them. ``drops`` are values that no later piece takes. The
-    last piece returns what the program does.
+    last piece returns what the program does. One that is ``eager`` is not to be compiled.
     """
 
     program: fx.GraphModule
     examples: tuple[torch.Tensor, ...]
     takes: tuple[int, ...]
     drops: tuple[int, ...]
+    eager: bool = False
 
 
 def in_pieces(
     gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], error: WaypointError
 ) -> tuple[Piece, ...]:
-    """The program, taken apart after its writes to the inputs that gradients come through.
+    """The program, taken apart where ways of gradients meet within it.
 
     Args:
         gm: what :func:`plait_fx_passes.to_joint` refused.
@@ -57,22 +60,24 @@ def in_pieces(
     Raises:
         WaypointError: the same, where pieces would not be the program: where one node both writes
             and goes on, as a function that the graph calls may, where a setting of torch is
-            switched around the write, or where the program differentiates inside.
+            switched around the place, where what is compiled would get other values than tensors,
+            or where the program differentiates inside.
     """
     if differentiates(gm) or not torch.is_grad_enabled():
         raise error
-    if max(error.inputs) >= len(example_inputs):  # what the program itself holds
+    if any(n >= len(example_inputs) for n in error.inputs):  # what the program itself holds
         raise error
-    cuts = _cuts(gm, example_inputs, error)
+    left = frozenset(node for node in gm.graph.nodes if node.name in error.nodes)
+    cuts = _cuts(gm, example_inputs, error, left)
     if not cuts:
         raise error
-    return tuple(_pieces(gm, example_inputs, cuts))
+    return tuple(_pieces(gm, example_inputs, cuts, left))
 
 
-def run_pieces(pieces: Sequence[Piece], runs: Sequence[Runner]) -> Runner:
-    """The program, of what runs each of its pieces."""
+def run_pieces(pieces: Sequence[Piece], compile_piece: Callable[[Piece], Runner]) -> Runner:
+    """The program, of its pieces; ``compile_piece`` makes what runs one that is not eager."""
+    runs = [each.program if each.eager else compile_piece(each) for each in pieces]
     steps = [(each.takes, each.drops, run) for each, run in zip(pieces, runs, strict=True)]
-
     *earlier, (takes_last, _, run_last) = steps
 
     def run_program(*arguments: torch.Tensor) -> object:
@@ -90,20 +95,25 @@ def run_pieces(pieces: Sequence[Piece], runs: Sequence[Runner]) -> Runner:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A place in the program: the number of the node after which it is, and the tensors that are
+    """A place in the program: the number of the node after which it is, and the values that are
     used behind it, as they are there, by the node that computes them."""
 
     after: int
-    live: dict[fx.Node, torch.Tensor]
+    live: dict[fx.Node, Any]
 
 
 def _cuts(
-    gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], error: WaypointError
+    gm: fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    error: WaypointError,
+    left: Set[fx.Node],
 ) -> list[_Cut]:
-    """After each node that writes to the inputs, with the tensors on fakes."""
+    """After each node that writes to the inputs, and around what runs as it is; on fakes."""
     numbers = {node: number for number, node in enumerate(gm.graph.nodes)}
     last = {node: max((numbers[user] for user in node.users), default=-1) for node in numbers}
-    final = max(numbers[node] for node in numbers if node.op.startswith("call"))
+    arguments = gm.graph.find_nodes(op="placeholder")  # some may stand behind first calls
+    calls = [node for node in numbers if node.op.startswith("call")]
+    following = dict(pairwise(calls))
     mode = fake_mode_of(example_inputs)
     table = InputTable(mode, attribute_names([gm]), {}, gradients=True)
     recorder = Recorder(mode, table, composite_rules(), default_decompositions())
@@ -118,12 +128,20 @@ def _cuts(
             now = {n: recorder.alias_of(table.values[n]).storage.version for n in error.inputs}
             written = any(version != versions[n] for n, version in now.items())
             versions.update(now)
-            if not written or numbers[node] >= final:
+            if node not in following:
+                return
+            at, then = numbers[node], following[node]
+            edge = (node in left) != (then in left)
+            if not (written or edge):
                 return
             if settings_now() != settings or not torch.is_grad_enabled():
                 raise error
-            live = {each: value for each, value in values.items() if last[each] > numbers[node]}
-            found.append(_Cut(numbers[node], dict(_tensors(live, numbers[node], numbers, error))))
+            known = {**dict(zip(arguments, table.arguments, strict=True)), **values}
+            live = {each: value for each, value in known.items() if last[each] > at}
+            crossing = _crossing(live, at, numbers, left)
+            if crossing is None:
+                raise error
+            found.append(_Cut(at, crossing))
 
         try:
             Interpreter(gm, recorder, table, scales=True).run(look)
@@ -134,10 +152,12 @@ def _cuts(
     return found
 
 
-def _tensors(
-    live: dict[fx.Node, object], at: int, numbers: dict[fx.Node, int], error: WaypointError
-) -> Iterator[tuple[fx.Node, torch.Tensor]]:
-    """What goes over a cut: tensors, of a tuple its elements. Raises the error for other values."""
+def _crossing(
+    live: dict[fx.Node, object], at: int, numbers: dict[fx.Node, int], left: Set[fx.Node]
+) -> dict[fx.Node, object] | None:
+    """What goes over a cut: tensors, of a tuple its elements. None where other values do that more
+    use than what is left as it is."""
+    found: dict[fx.Node, object] = {}
     for node, value in live.items():
         if node.op == "get_attr":  # each piece reads it by itself
             continue
@@ -145,21 +165,28 @@ def _tensors(
         if isinstance(value, (tuple, list)):
             users = [user for user in node.users if numbers[user] > at]
             if any(user.target is not operator.getitem for user in users):
-                raise error
+                return None
             elements = [(user, operator.getitem(value, cast(int, user.args[1]))) for user in users]
         for each, element in elements:
-            if not isinstance(element, torch.Tensor):
-                raise error
-            yield each, element.detach().requires_grad_(element.requires_grad)
+            if isinstance(element, torch.Tensor):
+                found[each] = element.detach().requires_grad_(element.requires_grad)
+            elif left >= each.users.keys():
+                found[each] = element
+            else:
+                return None
+    return found
 
 
 def _pieces(
-    gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], cuts: Sequence[_Cut]
+    gm: fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    cuts: Sequence[_Cut],
+    left: Set[fx.Node],
 ) -> Iterator[Piece]:
     nodes = list(gm.graph.nodes)
     arguments = [node for node in nodes if node.op == "placeholder"]
     places = {node: place for place, node in enumerate(arguments)}
-    examples: dict[fx.Node, torch.Tensor] = dict(zip(arguments, example_inputs, strict=True))
+    examples: dict[fx.Node, Any] = dict(zip(arguments, example_inputs, strict=True))
     ends = [*(cut.after for cut in cuts), len(nodes) - 1]
     done: set[fx.Node] = set(arguments)
     start = 0
@@ -177,6 +204,7 @@ def _pieces(
             tuple(examples[node] for node in taken),
             tuple(places[node] for node in taken),
             drops,
+            eager=not left.isdisjoint(body),
         )
         for node in returned:
             places[node] = len(places)
@@ -198,7 +226,7 @@ def _program(
     body: Iterable[fx.Node],
     taken: Sequence[fx.Node],
     returned: Sequence[fx.Node],
-    examples: dict[fx.Node, torch.Tensor],
+    examples: dict[fx.Node, Any],
 ) -> fx.GraphModule:
     """A piece as a module of its own."""
     graph = fx.Graph()
@@ -206,7 +234,7 @@ def _program(
     for node in taken:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta = dict(node.meta)
-        if node in examples:
+        if isinstance(examples.get(node), torch.Tensor):
             copies[node].meta["requires_grad"] = examples[node].requires_grad
 
     def copied(node: fx.Node) -> fx.Node:

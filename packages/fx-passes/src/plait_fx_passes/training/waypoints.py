@@ -17,15 +17,25 @@ from plait_fx_passes.training.flow import results_above
 
 
 class WaypointError(AtenTraceError):
-    """Gradients of results come through what the program writes to its ``inputs``, which are
-    placeholders by position."""
+    """Ways of gradients meet within the program.
 
-    def __init__(self, inputs: Collection[int]) -> None:
+    They come through what it writes to its ``inputs``, which are placeholders by position; or at
+    hooks and functions of its own that do more with gradients than weigh them, which its ``nodes``
+    bring, by name.
+    """
+
+    def __init__(
+        self, inputs: Collection[int] = (), nodes: Collection[str] = (), where: str | None = None
+    ) -> None:
         super().__init__(
-            "gradients of its results come through what it writes to an input",
+            "gradients of its results come through what it writes to an input"
+            if inputs
+            else "a hook or function of its own does more with gradients than weigh them",
+            where=where,
             hint="compile the pieces that in_pieces makes of it",
         )
         self.inputs = frozenset(inputs)
+        self.nodes = frozenset(nodes)
 
 
 def refuse_waypoints(results: Mapping[int, torch.Tensor], written: Mapping[int, int]) -> None:
