@@ -182,11 +182,10 @@ class GraphCompiler:
 
     def _by_shape(self, name: str, captured: fx.GraphModule, capture: object) -> Runner:
         """What compiles a graph with symbolic sizes and integers for those that occur."""
-        from plait.data_sizes import has_data_sizes
         from plait.integers import OpenIntegers, integer_places
 
         integers = integer_places(captured)
-        if not self._open_first or not integers or has_data_sizes(captured):
+        if not self._open_first or not integers:
             return self._for_sizes(name, captured, capture)
         return OpenIntegers(
             captured,

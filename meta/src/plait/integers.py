@@ -4,10 +4,12 @@ A position, a count of steps or a number of heads is an integer input of a captu
 takes tensors, and leaves their sizes open: so each such integer is given to it as the size of one
 element that is expanded. Whatever the stages ask of it becomes a condition, as it does of sizes.
 Those that no open size can be, negative ones, 0 and 1, are constants of programs of their own.
+Integers that are read from tensors are given to the parts of a graph in the same way.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +42,7 @@ class OpenIntegers:
         places: where its integers are.
         of_sizes: makes what runs a graph with symbolic sizes, of the graph that reads its integers
             from such.
-        of_constants: the same, of the graph as it is, whose integers are constants.
+        of_constants: the same, of a graph some of whose integers are constants.
     """
 
     def __init__(
@@ -50,9 +52,13 @@ class OpenIntegers:
         of_sizes: Callable[[fx.GraphModule], ByShape],
         of_constants: Callable[[fx.GraphModule], ByShape],
     ) -> None:
-        self._places = tuple(places)
-        self._open = of_sizes(_with_sizes(captured, places))
-        self._constant = of_constants(captured)
+        placeholders = captured.graph.find_nodes(op="placeholder")
+        self._captured = captured
+        self._least = {place: _least(placeholders[place]) for place in places}
+        self._of_constants = of_constants
+        self._lock = threading.Lock()
+        self._runs = {tuple(places): of_sizes(_with_sizes(captured, places))}
+        """What runs the graph, by the places of the integers that are open."""
 
     def __call__(self, *inputs: Any) -> Any:
         run, given = self._chosen(inputs)
@@ -68,12 +74,29 @@ class OpenIntegers:
 
     def _chosen(self, inputs: Sequence[Any]) -> tuple[ByShape, Sequence[Any]]:
         given = list(inputs)
-        for place in self._places:
-            number = inputs[place]
-            if not _LEAST <= number < _MOST:
-                return self._constant, inputs
-            given[place] = _sized(number)
-        return self._open, given
+        is_open: list[int] = []
+        for place, least in self._least.items():
+            if least <= inputs[place] < _MOST:
+                given[place] = _sized(inputs[place])
+                is_open.append(place)
+        places = tuple(is_open)
+        run = self._runs.get(places)
+        return (self._made(places) if run is None else run), given
+
+    def _made(self, places: tuple[int, ...]) -> ByShape:
+        """What runs the graph where only the integers at these places are open."""
+        with self._lock:
+            if places not in self._runs:
+                self._runs[places] = self._of_constants(_with_sizes(self._captured, places))
+            return self._runs[places]
+
+
+def _least(node: fx.Node) -> int:
+    """The least integer that can be open: one that depends on data is a size as others are, which
+    have programs of their own where they are 0 or 1."""
+    from plait_utils.data_sizes import data_symbols
+
+    return 0 if data_symbols(node.meta["val"]) else _LEAST
 
 
 def _sized(number: int) -> Any:
@@ -93,7 +116,7 @@ def _with_sizes(captured: fx.GraphModule, places: Sequence[int]) -> fx.GraphModu
         copies[node] = graph.node_copy(node)
     for node in (placeholders[place] for place in places):
         given = copies[node]
-        given.meta = {**node.meta, "val": _of_open_size(node.meta["val"].node.shape_env, node.name)}
+        given.meta = {**node.meta, "val": _of_open_size(node)}
         copies[node] = graph.call_method("size", (given, 0))
         copies[node].meta = dict(node.meta)
     for node in captured.graph.nodes:
@@ -102,19 +125,23 @@ def _with_sizes(captured: fx.GraphModule, places: Sequence[int]) -> fx.GraphModu
     return fx.GraphModule(captured, graph, type(captured).__name__)
 
 
-def _of_open_size(environment: Any, name: str) -> torch.Tensor:
-    """A fake of one element, expanded to a size of its own: an integer may have been another when
-    it was captured, and not all are sizes."""
+def _of_open_size(node: fx.Node) -> torch.Tensor:
+    """A fake of one element, expanded to a size: that of the integer where it depends on data, else
+    one of its own, as an integer may have been another when it was captured, and not all are sizes.
+    """
     import torch
     from torch.fx.experimental.symbolic_shapes import DimDynamic
 
+    from plait_utils.data_sizes import data_symbols
     from plait_utils.fake import FakeMode
     from plait_utils.shape_environment import Place
 
-    place = Place(f"size of {name}")
-    symbol = environment.create_symbol(
-        _LEAST, place, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None, positive=True
-    )
-    size = environment.create_symintnode(symbol, hint=_LEAST, source=place)
-    with FakeMode(environment):
-        return torch.empty_strided((size,), (0,))
+    environment = node.meta["val"].node.shape_env
+    size = node.meta["val"]
+    if not data_symbols(size):
+        place = Place(f"size of {node.name}")
+        symbol = environment.create_symbol(
+            _LEAST, place, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None, positive=True
+        )
+        size = environment.create_symintnode(symbol, hint=_LEAST, source=place)
+    return FakeMode(environment).with_sizes(torch.empty(1), (size,), (0,))

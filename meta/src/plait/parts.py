@@ -128,6 +128,9 @@ def _steps(captured: fx.GraphModule) -> list[Part | fx.Node]:
                 steps.append(part)
                 known.update(part.nodes)
                 part = Part()
+        elif _is_size(node) and known.issuperset(node.all_input_nodes):
+            known.add(node)  # whoever needs it computes it
+            continue
         elif not (_is_plain(node) and known.issuperset(node.all_input_nodes)):
             part.nodes.append(node)
             continue
@@ -183,10 +186,13 @@ def _ints_before(nodes: Sequence[fx.Node]) -> list[fx.Node]:
 
 
 def _is_size(node: fx.Node) -> bool:
-    """Whether a node computes an int of the sizes of tensors."""
+    """Whether a node computes an int of others and of the sizes of tensors."""
     import torch
 
-    return node.op != "placeholder" and isinstance(node.meta.get("val"), torch.SymInt)
+    from plait_utils.data_sizes import reads_integer
+
+    is_int = isinstance(node.meta.get("val"), torch.SymInt)
+    return is_int and node.op != "placeholder" and not reads_integer(node)
 
 
 def _is_read(node: fx.Node) -> bool:

@@ -24,6 +24,7 @@ from plait_bytecode_tracer.outside.seeds import Seeds
 from plait_bytecode_tracer.outside.tensors import GraphInput
 from plait_bytecode_tracer.outside.world import World
 from plait_bytecode_tracer.shapes.policy import Policy
+from plait_bytecode_tracer.shapes.read_ints import Asked
 from plait_bytecode_tracer.shapes.symbols import Symbols
 from plait_bytecode_tracer.tensors.ambient import Ambient
 from plait_bytecode_tracer.tensors.derivatives import Derivatives
@@ -108,6 +109,10 @@ class TraceState:
     """The trace of the same call before its graph ran, which may have changed tensors since."""
     goes_on: bool = False
     """Whether what is traced goes on after a break."""
+    reads: int = 0
+    """How many integers were read from tensors that might stay open."""
+    asked: Asked = field(default_factory=Asked)
+    """Those of which the code needs the values."""
     undecided: Container[str] = ()
     """Values of inputs that are not to be guarded, by their keys."""
     is_plain_forward: bool = False

@@ -34,6 +34,7 @@ from plait_bytecode_tracer.outside.assumptions import (
 from plait_bytecode_tracer.outside.modes import guard_modes
 from plait_bytecode_tracer.outside.wrapping import wrap_cell
 from plait_bytecode_tracer.shapes.policy import Policy
+from plait_bytecode_tracer.shapes.read_ints import Asked, ValueAskedError
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.histories import is_refused_as_leaf
 from plait_bytecode_tracer.values.constants import is_constant
@@ -130,6 +131,7 @@ def _trace(
     reason: GraphBreak | None = None
     changes = 0
     gives_histories = False
+    asked = Asked()
     while True:
         state = TraceState(
             pace=Pace(arrived=arrived, break_step=moments[0].step if moments else -1),
@@ -138,6 +140,7 @@ def _trace(
             to_the_end=to_the_end,
             not_to_the_end=not_to_the_end,
             gives_histories=gives_histories,
+            asked=asked,
         )
         states.append(state)
         try:
@@ -169,6 +172,9 @@ def _trace(
         except RecursionError as error:
             text = "values or calls that are nested deeper than the tracer follows"
             raise whole_call(function, "GB0002", text, state) from error
+        except ValueAskedError as caught:
+            asked.add(caught.place)
+            moments = []
         except (TraceBreakError, PythonError) as caught:
             if not gives_histories and is_refused_as_leaf(caught, state):
                 gives_histories = True
@@ -206,6 +212,7 @@ def trace_to(
         to_the_end=earlier.to_the_end,
         not_to_the_end=earlier.not_to_the_end,
         gives_histories=earlier.gives_histories,
+        asked=earlier.asked,
         earlier=earlier,
     )
     try:

@@ -41,6 +41,11 @@ def data_symbols(value: Any) -> set[Any]:
     return set(filter(is_of_data, found))
 
 
+def reads_integer(node: fx.Node) -> bool:
+    """Whether a node reads an integer from a tensor."""
+    return type(node.meta.get("val")) is torch.SymInt and gives_sizes(node)
+
+
 def gives_sizes(node: fx.Node) -> bool:
     """Whether a node's result has sizes that depend on data, and its operands have not."""
     given = data_symbols(node.meta.get("val"))

@@ -19,6 +19,7 @@ from torch._decomp.decompositions import matmul as torch_matmul
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
+from plait_utils.data_sizes import data_symbols
 from plait_utils.open_differences import gradient
 from plait_utils.open_images import interpolate, smooth_bicubic, smooth_bilinear
 from plait_utils.open_joins import block_diag
@@ -101,6 +102,13 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     return torch_matmul(input, weight.t()) if bias is None else NotImplemented
 
 
+def narrow(input: Tensor, dim: int, start: Any, length: Any) -> Any:
+    """`torch.narrow` at places that depend on data: torch asks on which side of zero they are."""
+    if not data_symbols([start, length]) or isinstance(start, Tensor) or not input.dim():
+        return NotImplemented
+    return torch.ops.aten.slice(input, dim, start, start + length)
+
+
 _PRODUCTS: Mapping[Any, Callable[..., Any]] = (
     {torch.matmul: matmul, operator.matmul: matmul, functional.linear: linear}
     if torch.__version__ < "2.13"
@@ -133,6 +141,7 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.linalg.vander: vander,
     torch.masked_scatter: masked_scatter,
     torch.take_along_dim: take_along_dim,
+    torch.narrow: narrow,
     **_PRODUCTS,
 }
 
@@ -142,6 +151,7 @@ _METHODS: Mapping[Any, Callable[..., Any]] = {
     "stft": stft,
     "kron": kron,
     "masked_scatter": masked_scatter,
+    "narrow": narrow,
     "take_along_dim": take_along_dim,
     **({"matmul": matmul, "__matmul__": matmul} if _PRODUCTS else {}),
 }

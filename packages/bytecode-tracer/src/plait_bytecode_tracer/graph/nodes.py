@@ -74,11 +74,12 @@ def emit(
         result = state.run(kind, target, fake_args, fake_kwargs)
     except TraceBreakError as error:
         from plait_bytecode_tracer.shapes.data import depends_on_data
+        from plait_bytecode_tracer.shapes.read_ints import ask_for_operands
         from plait_bytecode_tracer.tensors.values import with_numbers
 
         cause = error.__cause__
         if not isinstance(cause, Exception) or not depends_on_data(cause):
-            raise
+            raise ask_for_operands(state, error, (fake_args, fake_kwargs)) from cause
         given = with_numbers(state, args, kwargs)
         if given is not None:
             return state.emit(kind, target, *given)

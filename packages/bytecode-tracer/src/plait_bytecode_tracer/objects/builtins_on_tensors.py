@@ -9,7 +9,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.expectations import checked_truth
 from plait_bytecode_tracer.objects.folding import fold, has_tensor
 from plait_bytecode_tracer.objects.operations import apply
-from plait_bytecode_tracer.shapes.data import number_in
+from plait_bytecode_tracer.shapes.data import number_in, open_integer
 from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.values import UNKNOWN, value_of
 from plait_bytecode_tracer.values.texts import CONVERSIONS, text_of
@@ -42,6 +42,10 @@ def operator_on_tensors(
         if expected is not None:
             return constant(expected)
     if real in (int, float, bool) and len(args) == 1:
+        if real is int and isinstance(args[0], TensorVariable):
+            integer = open_integer(frame, args[0], "int")
+            if integer is not None:
+                return integer
         number = _number(frame, args[0], real.__name__)
         if not has_tensor(number):
             return number

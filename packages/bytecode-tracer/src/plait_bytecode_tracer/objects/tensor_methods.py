@@ -16,7 +16,7 @@ from plait_bytecode_tracer.objects.folding import tracked
 from plait_bytecode_tracer.outside.tensors import guard_requires_grad, guard_storage_offsets
 from plait_bytecode_tracer.rules.tensor_hooks import register, retain_grad
 from plait_bytecode_tracer.shapes.attributes import shape_of
-from plait_bytecode_tracer.shapes.data import number_in
+from plait_bytecode_tracer.shapes.data import number_in, open_integer
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.gradients import is_leaf
@@ -108,6 +108,9 @@ def tensor_method(
         expected = expected_number(frame, owner, name)
         if expected is not None:
             return expected
+        integer = open_integer(frame, owner, name.strip("_"))
+        if integer is not None:
+            return integer
         known = value_of(state, owner, name.strip("_")) if name in READERS else UNKNOWN
         if known is not UNKNOWN:
             return tracked(known)

@@ -9,7 +9,9 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.graph.checks import can_check
 from plait_bytecode_tracer.shapes.arithmetic import call_symbolic
+from plait_bytecode_tracer.shapes.read_ints import Read, note_read, stays_open
 from plait_bytecode_tracer.shapes.reads import number_before
 from plait_bytecode_tracer.values.variables import (
     FunctionVariable,
@@ -52,15 +54,37 @@ def number_in(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | N
     if reader in ("item", "tolist") or reader == ("float" if is_float else "int"):
         if is_bool and reader == "int":
             return None
-        found = _read(state, "item", tensor)
-        for _ in range(fake.dim() if reader == "tolist" else 0):
-            found = SequenceVariable([found], list)
-        return found
+        return _nested(_read(state, "item", tensor), fake.dim() if reader == "tolist" else 0)
     if reader == "index" and not (is_float or is_bool):
         return _read(state, "item", tensor)
     if reader == "float" and not is_bool:
         return call_symbolic(float, [_read(state, "item", tensor)], {})
     return None
+
+
+def open_integer(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | None:
+    """An integer that is read from a tensor of one element, as a symbol; None where its value is
+    needed, or what would be assumed of it cannot be checked."""
+    state = frame.state
+    place = stays_open(state, tensor, reader)
+    if place is None:
+        return None
+    before = number_before(state, tensor)
+    if before is not None:
+        return _as_read(before, reader)
+    if not can_check(state):
+        return None
+    found = _read(state, "item", tensor)
+    if isinstance(found, SymbolVariable):
+        note_read(state, Read(tensor, reader, place), found.sym)
+    return _nested(found, tensor.fake.dim() if reader == "tolist" else 0)
+
+
+def _nested(found: Variable, depth: int) -> Variable:
+    """An element in as many lists as its tensor has dimensions."""
+    for _ in range(depth):
+        found = SequenceVariable([found], list)
+    return found
 
 
 def _may_read(state: TraceState, fake: torch.Tensor) -> bool:

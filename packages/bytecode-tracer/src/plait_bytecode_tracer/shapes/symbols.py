@@ -31,6 +31,7 @@ from plait_bytecode_tracer.shapes.expressions import (
     shown,
 )
 from plait_bytecode_tracer.shapes.marks import Mark
+from plait_bytecode_tracer.shapes.read_ints import Read, ask
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import Known, SymbolVariable, Variable
 from plait_utils.shape_environment import Place, make_environment
@@ -77,6 +78,8 @@ class Symbols:
     """Ints and floats of the call, by the code of their source."""
     of_nodes: dict[fx.Node, SymbolVariable] = field(default_factory=dict)
     """The numbers that are nodes of the graph."""
+    reads: dict[Any, Read] = field(default_factory=dict)
+    """Where the environment's symbols for integers were read that stay open."""
     readers: dict[str, Callable[[torch.Tensor], Any]] = field(default_factory=dict)
     """What reads numbers from tensors of the call, by what it does."""
     lines: list[str] = field(default_factory=list)
@@ -322,7 +325,8 @@ class Symbols:
             known = self.known_truth(variable)
             if known is None:
                 reason = f"the code branches on {bare(shown(variable.expression))}"
-                raise TraceBreakError("GB0003", f"{reason}, which depends on data")
+                error = TraceBreakError("GB0003", f"{reason}, which depends on data")
+                raise ask(self.state, error, variable.sym)
             return known
         self._refuse_drawn(variable.expression, "GB0003")
         truth = bool(variable.hint)
@@ -385,7 +389,8 @@ class Symbols:
         """The number's value in this call, and a guard that others have the same."""
         if variable.hint is None:
             what = bare(shown(variable.expression))
-            raise TraceBreakError("GB0004", f"the value of {what}, which depends on data")
+            error = TraceBreakError("GB0004", f"the value of {what}, which depends on data")
+            raise ask(self.state, error, variable.sym)
         expression = variable.expression
         self._refuse_drawn(expression, "GB0004", always=variable.kind is float)
         self._refuse_changing(expression)

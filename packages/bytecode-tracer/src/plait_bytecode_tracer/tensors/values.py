@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
 from plait_bytecode_tracer.guards import Kind, TensorValue, plain_constant
 from plait_bytecode_tracer.outside.generators import is_awaited
-from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.values.variables import (
     Known,
     SequenceVariable,
@@ -21,6 +20,9 @@ from plait_bytecode_tracer.values.variables import (
     Variable,
 )
 from plait_utils.wrappings import is_wrapper
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.state import TraceState
 
 UNKNOWN = object()
 """That a value is known only when the graph has run."""

@@ -1,0 +1,107 @@
+"""Integers that Python reads from tensors, which stay in the graph until Python asks for one.
+
+They are symbols, as sizes that depend on data are, and what is compiled checks what is assumed of
+them (see `unbacked`). Where a branch, a loop or an index asks for one that can be known before the
+graph runs, the call is traced again with the value of that one, which is guarded; of others the
+code breaks where it asks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.tensors.values import UNKNOWN, is_made_of_constants, value_of
+from plait_bytecode_tracer.values.variables import TensorVariable
+from plait_utils import dataclass
+from plait_utils.data_sizes import is_of_data, sizes_in
+from plait_utils.wrappings import is_wrapper
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.state import TraceState
+
+MAX_ASKED = 4
+"""How many integers a call is traced again for, one by one; then none stays open."""
+
+
+class ValueAskedError(TraceBreakError):
+    """The value of an integer is needed that was left open: by its number among the reads."""
+
+    def __init__(self, error: TraceBreakError, place: int) -> None:
+        super().__init__(error.kind.code, error.reason)
+        self.place = place
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An integer that was read, and how."""
+
+    tensor: TensorVariable
+    reader: str
+    place: int
+
+
+class Asked:
+    """The integers of a call whose values are taken, by their numbers among the reads."""
+
+    def __init__(self) -> None:
+        self._places: set[int] = set()
+
+    def __contains__(self, place: int) -> bool:
+        return place in self._places or len(self._places) >= MAX_ASKED
+
+    def add(self, place: int) -> None:
+        """Take the value of one more from the next trace on."""
+        self._places.add(place)
+
+
+def stays_open(state: TraceState, tensor: TensorVariable, reader: str) -> int | None:
+    """The number of a read of an integer that may stay open; None where its value is needed."""
+    fake = tensor.fake
+    is_int = not (fake.dtype.is_floating_point or fake.dtype.is_complex)
+    if not state.policy.data_sizes or not is_int or reader not in ("item", "int", "tolist"):
+        return None
+    if fake.dtype in (torch.bool, torch.uint64) or is_wrapper(fake):
+        return None
+    if any(type(size) is not int or size != 1 for size in fake.shape):
+        return None
+    if tensor.cls is not torch.Tensor or is_made_of_constants(tensor.node):
+        return None
+    place = state.reads
+    state.reads += 1
+    return None if place in state.asked else place
+
+
+def note_read(state: TraceState, read: Read, number: Any) -> None:
+    """An integer is a symbol now."""
+    symbols = state.need_symbols()
+    for symbol in filter(is_of_data, number.node.expr.free_symbols):
+        symbols.reads.setdefault(symbol, read)
+
+
+def ask(state: TraceState, error: TraceBreakError, number: Any) -> TraceBreakError:
+    """The error at a question about a number: another one where its value can be known."""
+    for read in _reads(state, number):
+        if value_of(state, read.tensor, read.reader) is not UNKNOWN:
+            return ValueAskedError(error, read.place)
+    return error
+
+
+def ask_for_operands(
+    state: TraceState, error: TraceBreakError, given: Any
+) -> TraceBreakError:
+    """The same for an operator that fails on what it is given."""
+    for number in sizes_in(given):
+        for read in _reads(state, number):
+            return ValueAskedError(error, read.place)
+    return error
+
+
+def _reads(state: TraceState, number: Any) -> list[Read]:
+    if state.symbols is None or not state.symbols.reads:
+        return []
+    found = number.node.expr.free_symbols | number.node._expr.free_symbols
+    reads = state.symbols.reads
+    return sorted((reads[each] for each in found if each in reads), key=lambda read: read.place)

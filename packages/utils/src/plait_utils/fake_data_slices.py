@@ -1,0 +1,69 @@
+"""Fake results of operators at places that depend on data, where torch's own have sizes unknown.
+
+What a program commonly means is assumed, as a condition of torch's environment: that a place lies
+in the tensor, and that `x[-n:]` counts from its end.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._prims_common import suggest_memory_format
+
+from plait_utils.data_sizes import data_symbols, formula
+
+
+def part(
+    x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Any:
+    """`slice` from or to a place that depends on data: its size is a formula of the places."""
+    if not data_symbols([start, end]) or type(step) is not int or step < 1 or not x.dim():
+        return NotImplemented
+    axis, size = dim % x.dim(), x.shape[dim]
+    first = 0 if start is None else _place(start, size)
+    last = size if end is None or _is_endless(end) else _place(end, size)
+    if first is None or last is None:
+        return NotImplemented
+    _assume(first <= last)
+    length = last - first if step == 1 else (last - first + step - 1) // step
+    sizes, steps = list(x.shape), list(x.stride())
+    offset = x.storage_offset() + first * steps[axis]
+    sizes[axis], steps[axis] = length, steps[axis] * step
+    return x.as_strided(sizes, steps, offset)
+
+
+def padded(x: Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
+    """`constant_pad_nd` by numbers that depend on data, none of which takes elements away."""
+    if not data_symbols(list(pad)) or len(pad) % 2 or len(pad) > 2 * x.dim():
+        return NotImplemented
+    sizes = list(x.shape)
+    for place, count in enumerate(pad):
+        _assume(count >= 0)
+        sizes[-1 - place // 2] += count
+    return x.new_empty(sizes).contiguous(memory_format=suggest_memory_format(x))
+
+
+def _place(place: Any, size: Any) -> Any:
+    """A place as it counts from the beginning; None where that is not known."""
+    if type(place) is int and type(size) is int:
+        return max(place + size, 0) if place < 0 else min(place, size)
+    if type(place) is int and place != 0:
+        return None
+    if type(place) is not int and formula(place).as_coeff_Mul()[0] < 0:
+        _assume(place < 0)
+        place = place + size
+    _assume(place >= 0)
+    _assume(place <= size)
+    return place
+
+
+def _is_endless(end: Any) -> bool:
+    return type(end) is int and end == sys.maxsize
+
+
+def _assume(condition: Any) -> None:
+    torch._check(condition)  # type: ignore[no-untyped-call]  # torch's
