@@ -37,7 +37,7 @@ _UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm", "_amp_
 """Parts of the names of functions that may change tensors past the versions of fake ones."""
 _OF_GRADIENTS = (torch.autograd.grad, first_gradient, register_hook, hook_inputs, hook_outputs)
 _CHECKS = (check, check_number)
-_BUILTINS = (getattr, abs, pow, round, divmod, int, float, bool)
+_BUILTINS = (getattr, abs, pow, round, divmod, int, float, bool, min, max)
 """Python's own functions that nodes call on tensors and numbers: they only compute, or read."""
 CHANGES = "changes"
 """In the meta of a node: the names of those that it is given whose tensors have changed, by their

@@ -17,9 +17,7 @@ from torch._prims_common import suggest_memory_format
 from plait_utils.data_sizes import data_symbols, formula
 
 
-def part(
-    x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
-) -> Any:
+def part(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
     """`slice` from or to a place that depends on data: its size is a formula of the places."""
     if not data_symbols([start, end]) or type(step) is not int or step < 1 or not x.dim():
         return NotImplemented

@@ -105,6 +105,7 @@ def _is_place(key: Variable) -> bool:
 
 def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
     """`container[key]`."""
+    from plait_bytecode_tracer.shapes.places import at_open_places
     from plait_bytecode_tracer.tensors.function_modes import through_mode
     from plait_bytecode_tracer.tensors.subclasses import dispatch
 
@@ -123,6 +124,11 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
             intercepted = through_mode(frame, operator.getitem, [container, key], {})
             if intercepted is not None:
                 return intercepted
+            found = at_open_places(frame, container, key)
+            if found is not None:
+                view, rest = found
+                is_whole = isinstance(rest, Known)
+                return view if is_whole else get_item(frame, view, rest)
             reads = _is_place(key) if frame.state.reads_elements else False
             getter = transforms.element_at if reads else operator.getitem
             node, result = frame.state.emit("call_function", getter, [container, key], {})
@@ -224,6 +230,7 @@ def _kind_of_part(kind: type) -> type:
 
 def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) -> None:
     """`container[key] = value`."""
+    from plait_bytecode_tracer.shapes.places import at_open_places
     from plait_bytecode_tracer.tensors.function_modes import through_mode
     from plait_bytecode_tracer.tensors.subclasses import dispatch
 
@@ -238,6 +245,10 @@ def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) 
         case TensorVariable():
             given = [container, key, value]
             if through_mode(frame, operator.setitem, given, {}) is not None:
+                return
+            found = at_open_places(frame, container, key)
+            if found is not None:
+                set_item(frame, *found, value)
                 return
             frame.state.mutates_tensors = True
             frame.state.emit("call_function", operator.setitem, [container, key, value], {})

@@ -35,6 +35,15 @@ _EXACT = frozenset(
 """What torch's symbolic ints compute as Python does."""
 _DIVISIONS = frozenset({operator.truediv, operator.floordiv, operator.mod, divmod})
 _SHIFTS = frozenset({operator.lshift, operator.rshift})
+_MOST_FACTORS = 4
+"""The greatest power of an int that depends on data that is taken for a product."""
+_OF_DATA = frozenset(
+    {
+        *(math.sqrt, math.log, math.log2, math.log10, math.log1p, math.exp, math.expm1),
+        *(math.sin, math.cos, math.tanh, math.atan, math.erf),
+    }
+)
+"""Functions that Python calls while the graph runs, with numbers that the run gives."""
 _BITS = frozenset({operator.and_, operator.or_, operator.xor})
 _PLAIN = frozenset({*_EXACT, operator.truediv, operator.pow, *_SHIFTS, *_BITS, operator.invert})
 _IN_PLACE: dict[Any, Any] = {
@@ -284,12 +293,23 @@ def _sym(symbols: Symbols, value: Variable) -> Any:
 def _symbolic_result(symbols: Symbols, function: Any, args: list[Variable]) -> Any:
     """What torch's environment knows of the result: of exact arithmetic on ints."""
     if not _has_hints(args):
+        if function is operator.pow:
+            return _power_of_data(symbols, args)
         if function in (*_EXACT, operator.truediv) and not any(_kind(a) in TEXTS for a in args):
             return function(*(_sym(symbols, arg) for arg in args))
         return None
     if function in _EXACT and all(_kind(arg) is int for arg in args):
         return function(*(_sym(symbols, arg) for arg in args))
     return None
+
+
+def _power_of_data(symbols: Symbols, args: list[Variable]) -> Any:
+    """A power as torch's environment knows it: a small one of an int, else some float."""
+    base, exponent = args
+    if _kind(base) is float or _kind(exponent) is float:
+        return symbols.unknown_float()
+    count = exponent.value if isinstance(exponent, Known) else _MOST_FACTORS + 1
+    return math.prod([_sym(symbols, base)] * count) if count <= _MOST_FACTORS else None
 
 
 def _is_defined(symbols: Symbols, function: Any, args: list[Variable]) -> bool:
@@ -315,7 +335,7 @@ def _is_defined(symbols: Symbols, function: Any, args: list[Variable]) -> bool:
 def _is_power(symbols: Symbols, args: list[Variable]) -> bool:
     """Whether a power is a float for all numbers that guards allow, and does not overflow."""
     if not _has_hints(args):
-        return False
+        return _is_power_of_data(symbols, args)
     base, exponent = (arg.value if isinstance(arg, Known) else None for arg in args)
     is_float = _kind(args[1]) is float and not (exponent is not None and exponent.is_integer())
     if base is None and exponent is None:
@@ -326,6 +346,16 @@ def _is_power(symbols: Symbols, args: list[Variable]) -> bool:
     if base is None and not is_float and not _decides(symbols, operator.ge, args[0], 0):
         conditions = opposite(conditions)
     return _hold(symbols, conditions, args)
+
+
+def _is_power_of_data(symbols: Symbols, args: list[Variable]) -> bool:
+    """The same where the graph's run gives a number, which may overflow then."""
+    base, exponent = args
+    if isinstance(base, Known):
+        is_base = type(base.value) is float and base.value > 0
+        return is_base and _kind(exponent) in (int, float)
+    is_exponent = isinstance(exponent, Known) and type(exponent.value) is float
+    return is_exponent and _decides(symbols, operator.gt, base, 0)
 
 
 def _is_power_of_unknowns(symbols: Symbols, args: list[Variable], *, is_float: bool) -> bool:
@@ -354,8 +384,22 @@ def _decides(symbols: Symbols, compare: Any, value: Variable, bound: int | float
         return False
     found = apply_symbolic(compare, [value, Known(bound)])
     if isinstance(found, SymbolVariable):
-        return symbols.decide(found)
+        return _is_checked(symbols, found) or symbols.decide(found)
     return isinstance(found, Known) and bool(found.value)
+
+
+def _is_checked(symbols: Symbols, condition: SymbolVariable) -> bool:
+    """Whether the graph checks what is needed of a number that depends on data."""
+    from plait_bytecode_tracer.graph.checks import check_number_truth
+
+    return condition.hint is None and check_number_truth(symbols.state, condition, True)
+
+
+def assured(compare: Any, value: Variable, bound: int | float) -> bool:
+    """Whether a comparison of a number holds in this call, and so in others."""
+    if isinstance(value, SymbolVariable):
+        return _decides(value.owner, compare, value, bound)
+    return bool(compare(_known(value), bound))
 
 
 def _is_finite(symbols: Symbols, value: Variable) -> bool:
@@ -367,6 +411,10 @@ def _is_finite(symbols: Symbols, value: Variable) -> bool:
 
 def _without_hints(symbols: Symbols, function: Any, args: list[Variable]) -> Variable | None:
     """A function of a number that depends on data."""
+    if function in _OF_DATA and len(args) == 1 and _kind(args[0]) is int:
+        if not _lies_in(symbols, DOMAINS[function], args):
+            return None
+        return symbols.derive(function, args, symbols.unknown_float())
     sym = _sym(symbols, args[0])
     torch_function: dict[Any, Any] = {
         float: torch.sym_float,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -106,6 +107,33 @@ def applied(function: Callable[..., Any], arguments: tuple[Expression, ...]) -> 
     places = ", ".join(f"{{{n}}}" for n in range(len(arguments)))
     name = getattr(function, "__qualname__", "f")
     return Applied(f"{{f}}({places})", arguments, function, function, str(name))
+
+
+_EVERYWHERE = frozenset(
+    {*(getattr(operator, name) for name in (*_INFIX, *_PREFIX) if name != "pow"), float, int}
+)
+"""What graphs compute of numbers, whatever these are."""
+
+
+def is_beyond(expression: Expression) -> bool:
+    """Whether something is computed that Python has functions for, and programs have not."""
+    if not isinstance(expression, Applied):
+        return False
+    is_known = expression.function is None or expression.function in _EVERYWHERE
+    return not is_known or any(map(is_beyond, expression.arguments))
+
+
+def or_nothing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives NaN where it fails: for numbers that the guards, which come later, are
+    not met by."""
+
+    def compute(*numbers: Any) -> Any:
+        try:
+            return function(*numbers)
+        except (ArithmeticError, ValueError):
+            return math.nan
+
+    return compute
 
 
 def leaves(expression: Expression) -> Iterator[Leaf | Computed]:

@@ -81,17 +81,16 @@ def note_read(state: TraceState, read: Read, number: Any) -> None:
         symbols.reads.setdefault(symbol, read)
 
 
-def ask(state: TraceState, error: TraceBreakError, number: Any) -> TraceBreakError:
-    """The error at a question about a number: another one where its value can be known."""
-    for read in _reads(state, number):
-        if value_of(state, read.tensor, read.reader) is not UNKNOWN:
-            return ValueAskedError(error, read.place)
+def ask(state: TraceState, error: TraceBreakError, *numbers: Any) -> TraceBreakError:
+    """The error at a question about numbers: another one where the value of one can be known."""
+    for number in numbers:
+        for read in _reads(state, number):
+            if value_of(state, read.tensor, read.reader) is not UNKNOWN:
+                return ValueAskedError(error, read.place)
     return error
 
 
-def ask_for_operands(
-    state: TraceState, error: TraceBreakError, given: Any
-) -> TraceBreakError:
+def ask_for_operands(state: TraceState, error: TraceBreakError, given: Any) -> TraceBreakError:
     """The same for an operator that fails on what it is given."""
     for number in sizes_in(given):
         for read in _reads(state, number):

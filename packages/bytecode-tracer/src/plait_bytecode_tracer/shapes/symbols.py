@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,9 @@ from plait_bytecode_tracer.shapes.expressions import (
     Leaf,
     applied,
     bare,
+    is_beyond,
     leaves,
+    or_nothing,
     render,
     shown,
 )
@@ -48,6 +50,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Mod": operator.mod,
 }
 """What nodes of the graph call for the environment's operations on ints, by the names of these."""
+_OF_INTEGERS = frozenset({*_FUNCTIONS.values(), operator.sub, operator.neg, operator.pos})
+"""What gives an integer of integers."""
 _SPECIAL_BELOW = 2
 """Sizes 0 and 1 behave as no other does: a symbolic size is none of these."""
 
@@ -226,13 +230,30 @@ class Symbols:
         expression = applied(function, tuple(_expression_of(a) for a in arguments))
         if any(isinstance(a, SymbolVariable) and a.hint is None for a in arguments):
             if sym is None:
-                raise TraceBreakError("GB0004", "a number that depends on data is needed")
+                error = TraceBreakError("GB0004", "a number that depends on data is needed")
+                raise self._asked(error, arguments)
             kind = _KINDS.get(type(sym))
             if kind is None:
                 return Known(sym)
+            if kind is float and not self._may_have_floats():
+                error = TraceBreakError("GB0004", "a float that depends on data is needed")
+                raise self._asked(error, arguments)
             return SymbolVariable(expression, None, kind, self, sym)
         hint = function(*hints)
         return SymbolVariable(expression, hint, type(hint), self, sym)
+
+    def _asked(self, error: TraceBreakError, numbers: list[Variable]) -> TraceBreakError:
+        """The error where the values of numbers that depend on data would be needed."""
+        found = [each.sym for each in numbers if isinstance(each, SymbolVariable)]
+        return ask(self.state, error, *[sym for sym in found if sym is not None])
+
+    def _may_have_floats(self) -> bool:
+        policy = self.state.policy
+        return policy.data_dependent or policy.data_floats
+
+    def unknown_float(self) -> Any:
+        """A float of which only the graph's run tells anything."""
+        return self.environment.create_unbacked_symfloat()
 
     # What operators take.
 
@@ -251,7 +272,7 @@ class Symbols:
         if variable.kind in (str, bytes):
             return self.specialise(variable)
         made = variable.node
-        if made is None and _is_of_text(variable.expression, self):
+        if made is None and self._is_computed_before(variable):
             made = self._before(variable)
             variable.node = made
         if not isinstance(made, fx.Node):
@@ -264,6 +285,19 @@ class Symbols:
             made.meta["val"] = variable.sym if value is None else value
         return made
 
+    def _is_computed_before(self, variable: SymbolVariable) -> bool:
+        """Whether Python computes a number before the graph runs: of texts, and floats that no
+        program computes of ints."""
+        expression = variable.expression
+        if _is_of_text(expression, self):
+            return True
+        known = variable.kind is float and self._may_have_floats() and is_beyond(expression)
+        found = [*leaves(expression)] if known else []
+        numbers = [leaf for leaf in found if isinstance(leaf, Leaf) and not leaf.read]
+        if not numbers or len(numbers) < len(found):
+            return False
+        return any(self.numbers[leaf.source.code].kind is int for leaf in numbers)
+
     def _before(self, variable: SymbolVariable) -> fx.Node | None:
         """A number that is computed before the graph runs, as an input of it."""
         found = list(dict.fromkeys(leaves(variable.expression)))
@@ -274,7 +308,7 @@ class Symbols:
         name = self.state.constants.name
         code = render(variable.expression, lambda leaf: names[leaf], name)  # type: ignore[index]  # all are known
         space = dict(self.state.constants.objects)
-        function = name(eval(f"lambda {', '.join(names.values())}: {code}", space))
+        function = name(or_nothing(eval(f"lambda {', '.join(names.values())}: {code}", space)))
         given = ", ".join(leaf.code(leaf.source.code) for leaf in known)
         text = bare(shown(variable.expression))
         return self._placeholder(variable, Source(f"{function}({given})", text, known[0].source))
@@ -290,9 +324,11 @@ class Symbols:
             case Leaf(source, ""):
                 return self.node(self.numbers[source.code])
             case Applied(_, arguments, function) if function is not None:
-                made = self.state.scope.root.graph.call_function(
-                    function, tuple(self._node(argument) for argument in arguments)
-                )
+                given = tuple(self._node(argument) for argument in arguments)
+                made = self.state.scope.root.graph.call_function(function, given)
+                value = _integer(function, given)
+                if value is not None:
+                    made.meta["val"] = value
                 self.state.mark(made)
                 return made
             case Applied(template, arguments) if (template, arguments) in self.formulas:
@@ -446,6 +482,15 @@ class Symbols:
     def has_more(self) -> bool:
         """Whether the environment has assumed something since `guard_rest`."""
         return self.covered < len(self.environment.guards)
+
+
+def _integer(function: Callable[..., Any], given: Sequence[Any]) -> torch.SymInt | None:
+    """What a node computes of integers; None where it is another kind of number."""
+    values = [each.meta.get("val") if isinstance(each, fx.Node) else each for each in given]
+    if function not in _OF_INTEGERS or not all(type(v) in (int, torch.SymInt) for v in values):
+        return None
+    made = function(*values)
+    return made if type(made) is torch.SymInt else None
 
 
 def _plain(variable: Variable) -> Any:

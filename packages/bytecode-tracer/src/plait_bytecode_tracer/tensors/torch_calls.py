@@ -192,6 +192,12 @@ def _special_torch(
         from plait_bytecode_tracer.arrays.conversions import torch_call
 
         return torch_call(frame, name, args, kwargs)
+    if name in ("tensor", "as_tensor"):
+        from plait_bytecode_tracer.shapes.tensors_of_numbers import tensor_of_numbers
+
+        made = tensor_of_numbers(frame, args, kwargs)
+        if made is not None:
+            return made
     whole = name == "as_tensor" and bool(args) and isinstance(args[0], TensorVariable)
     if whole or (name in ("tensor", "as_tensor") and not has_tensor([args, kwargs])):
         node, result = frame.state.emit("call_function", real, args, kwargs)
