@@ -258,7 +258,7 @@ def _sizes(value: Any) -> Iterator[tuple[Any, ...]]:
     """The sizes of each tensor in a value, and each int."""
     if isinstance(value, torch.Tensor):
         yield tuple(value.shape)
-    elif isinstance(value, int | torch.SymInt):
+    elif isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
         yield (value,)
     elif isinstance(value, list | tuple):
         for item in value:

@@ -9,6 +9,7 @@ Integers that are read from tensors are given to the parts of a graph in the sam
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from plait.shapes import ByShape
 
 _LEAST = 2
-_MOST = 2**62
-"""Sizes are below that."""
+_MOST = tuple(1 << bits for bits in (62, 48, 40, 31, 24, 16, 8))
+"""Below one of these integers are open, so that what is computed of them has 64 bits."""
 
 
 def integer_places(captured: fx.GraphModule) -> tuple[int, ...]:
@@ -54,6 +55,7 @@ class OpenIntegers:
     ) -> None:
         placeholders = captured.graph.find_nodes(op="placeholder")
         self._captured = captured
+        self._most = _most(captured)
         self._least = {place: _least(placeholders[place]) for place in places}
         self._of_constants = of_constants
         self._lock = threading.Lock()
@@ -76,7 +78,7 @@ class OpenIntegers:
         given = list(inputs)
         is_open: list[int] = []
         for place, least in self._least.items():
-            if least <= inputs[place] < _MOST:
+            if least <= inputs[place] < self._most:
                 given[place] = _sized(inputs[place])
                 is_open.append(place)
         places = tuple(is_open)
@@ -97,6 +99,35 @@ def _least(node: fx.Node) -> int:
     from plait_utils.data_sizes import data_symbols
 
     return 0 if data_symbols(node.meta["val"]) else _LEAST
+
+
+def _most(captured: fx.GraphModule) -> int:
+    """Up to where integers are open."""
+    import torch
+
+    from plait_utils.data_sizes import formula
+
+    values = [node.meta.get("val") for node in captured.graph.nodes]
+    formulas = {formula(value) for value in values if type(value) is torch.SymInt}
+    fitting = (most for most in _MOST if all(_bound(each, most) < 1 << 63 for each in formulas))
+    return next(fitting, 0)
+
+
+def _bound(expression: Any, most: int) -> int:
+    """No part of a formula is greater, whatever its sign, where its integers are at most `most`."""
+    if isinstance(expression, int) or expression.is_Integer:
+        return abs(int(expression))
+    if not expression.args:
+        return most
+    parts = [_bound(each, most) for each in expression.args]
+    if expression.is_Add:
+        return sum(parts)
+    if expression.is_Mul:
+        return math.prod(max(part, 1) for part in parts)
+    if expression.is_Pow:
+        base, exponent = parts
+        return base**exponent if exponent <= 64 else 1 << 64
+    return max(parts)
 
 
 def _sized(number: int) -> Any:

@@ -191,6 +191,8 @@ def _is_size(node: fx.Node) -> bool:
 
     from plait_utils.data_sizes import reads_integer
 
+    if node.target is operator.getitem and type(_value(node.args[0])) is list:
+        return False  # one of several integers that are read at once
     is_int = isinstance(node.meta.get("val"), torch.SymInt)
     return is_int and node.op != "placeholder" and not reads_integer(node)
 
@@ -205,6 +207,11 @@ def _is_plain(node: fx.Node) -> bool:
     if node.target is operator.getitem:
         return isinstance(node.args[0].meta.get("val"), list | tuple)  # type: ignore[union-attr]  # a node
     return is_float(node) and bool(node.all_input_nodes) and not _is_read(node)
+
+
+def _value(given: Any) -> Any:
+    """What a node gives, as it was captured."""
+    return given.meta.get("val")
 
 
 def _is_tensor(node: fx.Node) -> bool:

@@ -234,6 +234,75 @@ def test_what_python_asks_of_a_size_says_which_operator_gave_it():
     assert "masked_select.size(0) > 3" in made.breaks[0].reason
 
 
+def reading(program):
+    """A program, as a backend takes it that checks what is assumed of data."""
+    made = CompiledFunction(
+        program, lambda module, *_: module, data_dependent=False, data_sizes=True
+    )
+    for count in (2, 4, 3, 5):
+        x = torch.ones(6)
+        x[count:] = -1
+        marks = (x > 0).long()
+        assert torch.equal(made(x, marks), program(x, marks))
+    return made
+
+
+def test_an_integer_that_is_read_is_a_size_a_place_and_a_number():
+    def program(x, marks):
+        n = int(marks.sum())
+        parts = x[:n], torch.arange(n), x[n].view(1), torch.tensor([n]), torch.zeros(1) + 0.9**n
+        return torch.cat([*parts, torch.full((1,), max(n, 3) // 2)])
+
+    made = reading(program)
+    assert (len(made.entries), len(made.breaks)) == (1, 0)
+
+
+def test_integers_are_read_several_at_once():
+    def program(x, marks):
+        first, second = marks.view(2, 3).sum(1).tolist()
+        return torch.cat([x[:first], torch.arange(second)])
+
+    assert len(reading(program).entries) == 1
+
+
+def test_the_value_of_an_integer_that_can_be_known_is_guarded_where_it_is_asked_for():
+    def program(x, marks):
+        n = int(marks.sum())
+        m = int((x > 0).sum())
+        x = x[:m] * 2
+        for place in range(n):
+            x = x + place
+        return x
+
+    made = reading(program)
+    assert len(made.entries) == 4
+    assert "int(marks.sum()) is" in str(made.recompiles[0])
+    assert not any("x > 0" in str(each) for each in made.recompiles)
+
+
+def test_an_integer_that_only_the_run_gives_breaks_where_it_is_asked_for():
+    def program(x, marks):
+        n = int((x > 0).sum())
+        y = x[:n] * 2
+        return y if n > 3 else -y
+
+    made = reading(program)
+    assert [each.code for each in made.breaks] == ["GB0003"]
+    assert "torch" not in made.breaks[0].reason
+    assert len(made.entries) == 1
+
+
+def test_an_integer_breaks_where_the_graph_could_not_be_undone():
+    def program(x, marks):
+        x.add_(torch.rand_like(x, dtype=torch.float32).mul(0))
+        marks.random_(0, 1)
+        return x[: int((x > 0).sum())]
+
+    made = CompiledFunction(program, lambda module, *_: module, data_sizes=True)
+    x = torch.tensor([1.0, 2, -1])
+    assert torch.equal(made(x.clone(), torch.ones(2).long()), x[:2])
+
+
 def test_what_is_assumed_of_data_breaks_the_graph():
     made = run(lambda x: x[x > 0] + torch.ones(2), (torch.tensor([1.0, -1, 2]),),
                (torch.tensor([-1.0, 1.0, -2]),))  # fmt: skip

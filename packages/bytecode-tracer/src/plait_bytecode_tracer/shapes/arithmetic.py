@@ -427,8 +427,23 @@ def _without_hints(symbols: Symbols, function: Any, args: list[Variable]) -> Var
     if chosen is None or len(args) != 1 or _kind(args[0]) is bool:
         return None
     if _kind(args[0]) is float and function is not float:
-        return None  # it may not be finite
+        return None if function is abs else _rounded(symbols, function, args)
     return symbols.derive(function, args, chosen(sym))
+
+
+def _rounded(symbols: Symbols, function: Any, args: list[Variable]) -> Variable | None:
+    """A float that depends on data as an int; None where the error of one that is not finite could
+    not come in its place."""
+    from plait_bytecode_tracer.frames.handlers import sees_errors
+    from plait_bytecode_tracer.graph.checks import can_check, note_check
+
+    state = symbols.state
+    if not state.policy.data_sizes or not can_check(state):
+        return None
+    if any(map(sees_errors, state.frames.running)):
+        return None
+    note_check(state)
+    return symbols.derive(function, args, symbols.environment.create_unbacked_symint())
 
 
 def as_length(value: SymbolVariable) -> SymbolVariable | None:

@@ -61,6 +61,8 @@ def _of_sequence(
     real: Any, sequence: SequenceVariable, rest: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable | None:
     """A builtin function of a tuple or list of which an element is symbolic."""
+    if real in (min, max) and len(sequence.items) > 1 and is_symbolic(sequence.items):
+        return None if rest or kwargs else extreme(real, list(sequence.items))
     if real is math.prod and not rest and kwargs.keys() <= {"start"}:
         return product([kwargs.get("start", constant(1)), *sequence.items])
     is_plain = all(isinstance(each, Known) and each.value == "" for each in rest)

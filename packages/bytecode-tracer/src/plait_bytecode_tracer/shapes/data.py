@@ -57,14 +57,15 @@ def number_in(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | N
         return _nested(_read(state, "item", tensor), fake.dim() if reader == "tolist" else 0)
     if reader == "index" and not (is_float or is_bool):
         return _read(state, "item", tensor)
-    if reader == "float" and not is_bool:
-        return call_symbolic(float, [_read(state, "item", tensor)], {})
+    if reader in ("float", "int") and not is_bool:
+        function: Any = float if reader == "float" else int
+        return call_symbolic(function, [_read(state, "item", tensor)], {})
     return None
 
 
 def open_integer(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | None:
-    """An integer that is read from a tensor of one element, as a symbol; None where its value is
-    needed, or what would be assumed of it cannot be checked."""
+    """An integer that is read from a tensor of one element, or a list of some, as symbols; None
+    where a value is needed, or what would be assumed of them cannot be checked."""
     state = frame.state
     place = stays_open(state, tensor, reader)
     if place is None:
@@ -74,9 +75,13 @@ def open_integer(frame: Frame, tensor: TensorVariable, reader: str) -> Variable 
         return _as_read(before, reader)
     if not can_check(state):
         return None
-    found = _read(state, "item", tensor)
-    if isinstance(found, SymbolVariable):
-        note_read(state, Read(tensor, reader, place), found.sym)
+    is_list = tensor.fake.numel() != 1
+    found = _read(state, "tolist" if is_list else "item", tensor)
+    items = found.items if isinstance(found, SequenceVariable) else [found]
+    numbers = [item.sym for item in items if isinstance(item, SymbolVariable)]
+    note_read(state, Read(tensor, reader, place), numbers)
+    if is_list:
+        return found
     return _nested(found, tensor.fake.dim() if reader == "tolist" else 0)
 
 

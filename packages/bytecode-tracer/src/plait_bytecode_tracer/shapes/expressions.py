@@ -136,6 +136,16 @@ def or_nothing(function: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
+def key_of(expression: Expression) -> object:
+    """What only equal expressions have in common: of numbers also the class."""
+    match expression:
+        case Applied(template, arguments, function, callee):
+            return template, function, callee, tuple(map(key_of, arguments))
+        case Constant(value):
+            return type(value), repr(value)
+    return expression
+
+
 def leaves(expression: Expression) -> Iterator[Leaf | Computed]:
     """What an expression is computed from, in order; some may come twice."""
     match expression:

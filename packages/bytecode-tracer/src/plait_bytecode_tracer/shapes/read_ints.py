@@ -16,7 +16,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.tensors.values import UNKNOWN, is_made_of_constants, value_of
 from plait_bytecode_tracer.values.variables import TensorVariable
 from plait_utils import dataclass
-from plait_utils.data_sizes import is_of_data, sizes_in
+from plait_utils.data_sizes import data_symbols, sizes_in
 from plait_utils.wrappings import is_wrapper
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 MAX_ASKED = 4
 """How many integers a call is traced again for, one by one; then none stays open."""
+
+
+MOST = 16
+"""How many integers are read at once."""
 
 
 class ValueAskedError(TraceBreakError):
@@ -65,7 +69,7 @@ def stays_open(state: TraceState, tensor: TensorVariable, reader: str) -> int | 
         return None
     if fake.dtype in (torch.bool, torch.uint64) or is_wrapper(fake):
         return None
-    if any(type(size) is not int or size != 1 for size in fake.shape):
+    if not _has_few(fake, reader):
         return None
     if tensor.cls is not torch.Tensor or is_made_of_constants(tensor.node):
         return None
@@ -74,10 +78,17 @@ def stays_open(state: TraceState, tensor: TensorVariable, reader: str) -> int | 
     return None if place in state.asked else place
 
 
-def note_read(state: TraceState, read: Read, number: Any) -> None:
-    """An integer is a symbol now."""
+def _has_few(fake: torch.Tensor, reader: str) -> bool:
+    """Whether a tensor has one element, or is a list of some that are read at once."""
+    if any(type(size) is not int for size in fake.shape):
+        return False
+    return fake.numel() == 1 or (reader == "tolist" and fake.dim() == 1 and fake.numel() <= MOST)
+
+
+def note_read(state: TraceState, read: Read, numbers: Any) -> None:
+    """Integers are symbols now."""
     symbols = state.need_symbols()
-    for symbol in filter(is_of_data, number.node.expr.free_symbols):
+    for symbol in data_symbols(numbers):
         symbols.reads.setdefault(symbol, read)
 
 

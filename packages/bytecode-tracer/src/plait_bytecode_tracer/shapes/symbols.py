@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from plait_bytecode_tracer.shapes.expressions import (
     applied,
     bare,
     is_beyond,
+    key_of,
     leaves,
     or_nothing,
     render,
@@ -50,8 +51,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Mod": operator.mod,
 }
 """What nodes of the graph call for the environment's operations on ints, by the names of these."""
-_OF_INTEGERS = frozenset({*_FUNCTIONS.values(), operator.sub, operator.neg, operator.pos})
-"""What gives an integer of integers."""
 _SPECIAL_BELOW = 2
 """Sizes 0 and 1 behave as no other does: a symbolic size is none of these."""
 
@@ -78,6 +77,10 @@ class Symbols:
     """What each of the environment's symbols is."""
     formulas: dict[tuple[str, tuple[Expression, ...]], Any] = field(default_factory=dict)
     """Sums, products and quotients of the environment's symbols, by what they are of those."""
+    values: dict[object, Any] = field(default_factory=dict)
+    """Functions of numbers as torch's operators take them, where that is known, by their keys."""
+    nodes: dict[object, fx.Node] = field(default_factory=dict)
+    """The nodes that compute such."""
     numbers: dict[str, SymbolVariable] = field(default_factory=dict)
     """Ints and floats of the call, by the code of their source."""
     of_nodes: dict[fx.Node, SymbolVariable] = field(default_factory=dict)
@@ -228,6 +231,8 @@ class Symbols:
         """
         hints = [a.hint if isinstance(a, SymbolVariable) else _plain(a) for a in arguments]
         expression = applied(function, tuple(_expression_of(a) for a in arguments))
+        if sym is not None:
+            sym = self.values.setdefault(key_of(expression), sym)
         if any(isinstance(a, SymbolVariable) and a.hint is None for a in arguments):
             if sym is None:
                 error = TraceBreakError("GB0004", "a number that depends on data is needed")
@@ -324,18 +329,28 @@ class Symbols:
             case Leaf(source, ""):
                 return self.node(self.numbers[source.code])
             case Applied(_, arguments, function) if function is not None:
-                given = tuple(self._node(argument) for argument in arguments)
-                made = self.state.scope.root.graph.call_function(function, given)
-                value = _integer(function, given)
-                if value is not None:
-                    made.meta["val"] = value
-                self.state.mark(made)
-                return made
+                return self._applied(expression, function, arguments)
             case Applied(template, arguments) if (template, arguments) in self.formulas:
                 made = self._computed(self.formulas[template, arguments])
                 if made is not None:
                     return made
         raise TraceBreakError("GB0009", f"{shown(expression)} as an argument of a torch call")
+
+    def _applied(
+        self, expression: Applied, function: Callable[..., Any], arguments: tuple[Expression, ...]
+    ) -> fx.Node:
+        """The node that calls a function of numbers."""
+        key = key_of(expression)
+        known = self.nodes.get(key)
+        if known is not None:
+            return known
+        given = tuple(self._node(argument) for argument in arguments)
+        made = self.state.scope.root.graph.call_function(function, given)
+        self.state.mark(made)
+        if key in self.values:
+            made.meta["val"] = self.values[key]
+            self.nodes[key] = made
+        return made
 
     def _computed(self, expr: Any) -> Any:
         """The node that computes an expression of the environment; None where none does."""
@@ -482,15 +497,6 @@ class Symbols:
     def has_more(self) -> bool:
         """Whether the environment has assumed something since `guard_rest`."""
         return self.covered < len(self.environment.guards)
-
-
-def _integer(function: Callable[..., Any], given: Sequence[Any]) -> torch.SymInt | None:
-    """What a node computes of integers; None where it is another kind of number."""
-    values = [each.meta.get("val") if isinstance(each, fx.Node) else each for each in given]
-    if function not in _OF_INTEGERS or not all(type(v) in (int, torch.SymInt) for v in values):
-        return None
-    made = function(*values)
-    return made if type(made) is torch.SymInt else None
 
 
 def _plain(variable: Variable) -> Any:
