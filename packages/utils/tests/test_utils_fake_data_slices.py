@@ -1,4 +1,4 @@
-"""Parts of tensors at places that depend on data: formulas of these, and what is assumed of them."""
+"""Parts of tensors at places that depend on data: their sizes, and what is assumed of these."""
 
 import pytest
 import torch
