@@ -64,10 +64,10 @@ def test_each_piece_has_a_record():
     assert [name for name in names if "backward" not in name and "gradients" not in name] == [
         "twice-0.piece-1", "twice-0.piece-2", "twice-0.piece-3", "twice-0",
     ]  # fmt: skip
-    reasons = {each.name: each.reason for each in plait.report(run).graphs if each.reason}
-    assert reasons == {
-        "twice-0": "gradients of its results come through what it writes to an input: in 3 pieces"
-    }
+    found = {each.name: each.pieces for each in plait.report(run).graphs if each.pieces}
+    why = "gradients of its results come through what it writes to an input"
+    assert found == {"twice-0": f"in 3 pieces: {why}"}
+    assert f"in 3 pieces: {why}" in str(plait.report(run))
 
 
 def test_verified_pieces():

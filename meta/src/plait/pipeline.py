@@ -249,9 +249,9 @@ def _piecewise(
     run = fx_passes.run_pieces(pieces, compile_piece)
     eager = sum(each.eager for each in pieces)
     left = f", {eager} of them as captured" if eager else ""
-    reason = f"{why.message}: in {len(pieces)} pieces{left}"
-    reason += f"\n  at: {why.where}" if why.where else ""
-    return stages.finish(captured, Outcome.COMPILED, run, reason=reason)
+    where = f" ({why.where})" if why.where else ""
+    stages.keep(pieces=f"in {len(pieces)} pieces{left}: {why.message}{where}")
+    return stages.finish(captured, Outcome.COMPILED, run)
 
 
 def _joint(

@@ -86,5 +86,7 @@ class CompiledGraph:
     """What comparing its first calls with eager found, where that was asked for."""
     passes: tuple[PassFact, ...] = ()
     """The passes over its ATen graph, in order."""
+    pieces: str | None = None
+    """Why it was taken apart into pieces, at which of the user's lines; each has its own record."""
     origin: fx.GraphModule | None = None
     """The graph with symbolic sizes that this one is, for some sizes."""

@@ -119,6 +119,11 @@ class GraphReport:
         return None if self.record.code is None else self.record.code.fallback_reason
 
     @property
+    def pieces(self) -> str | None:
+        """Why it is compiled in pieces, each with a report of its own; None where it is not."""
+        return self.record.pieces
+
+    @property
     def verification(self) -> str | None:
         """What comparing its calls with eager found; None where that was not asked for."""
         found = self.record.verification

@@ -243,6 +243,8 @@ def _facts(graph: GraphReport) -> str:
         facts.append(count(len(graph.external_calls), "external call"))
     if graph.unrounded:
         facts.append(unrounded(graph))
+    if graph.pieces:
+        facts.append(graph.pieces)
     facts += padded(graph)
     if graph.seconds:
         facts.append(_seconds(sum(graph.seconds.values())) + " to compile")

@@ -128,6 +128,8 @@ def _graph(graph: GraphReport) -> str:
     facts += passes(graph)
     facts += graph.images_total.splitlines()
     facts += padded(graph)
+    if graph.pieces:
+        facts.append(graph.pieces)
     if graph.saved_total:
         facts.append(graph.saved_total)
         facts += _saved(graph)
