@@ -183,3 +183,31 @@ def test_a_view_made_before_its_input_is_turned_keeps_its_own_strides():
     assert [t.tolist() for t in got] == [t.tolist() for t in wanted]
     assert [t.stride() for t in got] == [t.stride() for t in wanted]
     assert got[2] is actual
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: (y := x.t(), y.unbind()[-1], y.split(1)[0][0]),
+        lambda x: (y := x.expand(2, 3, 3), y.unbind()[-1]),
+        lambda x: (y := x * 2, y.unbind(1)[0], y.unbind(1)[1][1:]),
+    ],
+    ids=["of a view", "of an expanded input", "of a result"],
+)
+def test_parts_of_a_returned_view_lie_behind_it(program):
+    """Hooks on the view get what comes from the parts, to which nobody may write."""
+
+    def observe(run):
+        torch.manual_seed(0)
+        leaf = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+        whole, *parts = run(leaf * 1.5)
+        seen: list[torch.Tensor] = []
+        whole.register_hook(lambda given: seen.append(given.clone()) or given * 2)
+        sum((each * each).sum() for each in (whole, *parts) if each.requires_grad).backward()
+        with pytest.raises(RuntimeError, match="multiple views"):
+            parts[0].mul_(2)
+        return leaf.grad, seen
+
+    torch.manual_seed(0)
+    run = _compiled(program, [torch.randn(3, 3, dtype=torch.float64, requires_grad=True) * 1.5])
+    torch.testing.assert_close(observe(run), observe(program))

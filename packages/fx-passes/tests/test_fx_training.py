@@ -470,3 +470,21 @@ def test_random_programs_have_the_gradients_of_eager(start, monkeypatch):
 
 def _or_zeros(got, wanted):
     return torch.zeros_like(wanted) if got is None and wanted is not None else got
+
+
+def test_nobody_gives_gradients_of_what_is_returned_detached_alone():
+    """The running sum needs gradients, and only a view that is cut off from it is returned."""
+
+    def program(x):
+        total = x.cumsum(0)
+        x.select(1, 0).zero_()
+        return total.detach().diagonal()
+
+    def make():
+        leaf = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+        return [leaf], [leaf * 1.5]
+
+    run = compiled(program, make()[1])
+    torch.testing.assert_close(
+        observe(run, make, twice=True), observe(program, make, twice=True), rtol=1e-9, atol=1e-9
+    )

@@ -131,11 +131,15 @@ class InputItself:
 
 @dataclass(frozen=True, slots=True)
 class WithinOutput:
-    """Of which output an output is a view itself, and where in it: gradients pass that output."""
+    """Of which output an output is a view itself, and where in it: gradients pass that output.
+
+    It may be one ``of_many`` views of one call, as of an input.
+    """
 
     output: int
     geometry: Geometry
     steps: tuple[ViewStep, ...] | None = None
+    of_many: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,7 @@ class ResultView:
 
     ``detached`` says that gradients flow through the result, but not through the view;
     ``is_whole`` that it has the very geometry of the result, ``followed`` whether gradients were
-    enabled where the program made the view.
+    enabled where the program made the view, ``of_many`` that it is one of several, as of an input.
     """
 
     result: int
@@ -173,6 +177,7 @@ class ResultView:
     detached: bool = False
     is_whole: bool = False
     followed: Followed = Followed.ALWAYS
+    of_many: bool = False
     within: WithinOutput | None = None
 
 

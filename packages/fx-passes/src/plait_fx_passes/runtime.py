@@ -285,15 +285,20 @@ def _inner_views(graph: AtenGraph) -> list[tuple[int, Rebuild]]:
 
 
 def _inner_view(place: WithinOutput, graph: AtenGraph) -> Rebuild:
-    if not has_open_sizes(place):
-        return lambda inputs, built: view_of(built[place.output], place.geometry, place.steps)
-    sized = Sized(place, places_in(graph))
+    sized = Sized(place, places_in(graph)) if has_open_sizes(place) else None
 
     def look(inputs: Sequence[torch.Tensor], built: Sequence[torch.Tensor]) -> torch.Tensor:
-        here = sized.at(inputs)
-        return view_of(built[here.output], here.geometry, here.steps)
+        here = place if sized is None else sized.at(inputs)
+        view = view_of(built[here.output], here.geometry, here.steps)
+        return _one_of_many(view) if here.of_many else view
 
     return look
+
+
+def _one_of_many(view: torch.Tensor) -> torch.Tensor:
+    """The view as one of several that a call has returned, which autograd lets nobody write to."""
+    torch._C._autograd._set_creation_meta(view, _OF_MANY)
+    return view
 
 
 def output_builder(source: OutputSource, graph: AtenGraph) -> Rebuild:
@@ -327,6 +332,8 @@ def _builder(source: OutputSource) -> Rebuild:
         return lambda inputs, results: results[base].detach()
     if source.detached:
         return lambda inputs, results: view_of(results[base].detach(), geometry, steps)
+    if source.followed is Followed.ALWAYS and source.of_many:
+        return lambda inputs, results: _one_of_many(view_of(results[base], geometry, steps))
     if source.followed is Followed.ALWAYS:
         return lambda inputs, results: view_of(results[base], geometry, steps)
     followed = source.followed
@@ -341,7 +348,7 @@ def _view_builder(source: InputView) -> Rebuild:
         base = owner.detach() if source.detached is Detached.FIRST else owner
         view = _view_followed(base, source.geometry, source.steps, source.followed)
         if source.of_many and source.followed is Followed.ALWAYS:
-            torch._C._autograd._set_creation_meta(view, _OF_MANY)
+            view = _one_of_many(view)
         return view.detach() if source.detached is Detached.LAST else view
 
     return build

@@ -157,11 +157,12 @@ def _within(
     above = alias.parent
     while above is not None and above is not start:
         output, other = views.get(id(above), (None, lineage))
-        if output is not None and (other.of_many or not lineage.of_many):
+        if output is not None:
             steps = _replayed(alias, above)
             if not has_static_sizes(above.value) or may_overlap(above.value):
                 steps = alias.steps_from(above)
-            return WithinOutput(output, _geometry(tensor, above.value), steps)
+            of_many = lineage.of_many and not other.of_many
+            return WithinOutput(output, _geometry(tensor, above.value), steps, of_many)
         above = above.parent
     return None
 
@@ -253,6 +254,7 @@ def _view_output(
         detached,
         is_whole=alias is base,
         followed=lineage.followed,
+        of_many=lineage.of_many and not detached,
         within=None if detached else _within(recorder, tensor, base, views),
     )
 

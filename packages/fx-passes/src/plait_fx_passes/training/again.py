@@ -22,12 +22,13 @@ from plait_fx_passes.aten_graph import (
 )
 from plait_fx_passes.layouts import has_static_sizes
 from plait_fx_passes.training.freeing import check_versions, versions_of
-from plait_fx_passes.training.gradient_program import Uses, base_of, shown_results
+from plait_fx_passes.training.gradient_program import Uses, base_of
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.known import COMPUTED_FROM
 from plait_fx_passes.training.partition import Saved, SavedInput
 from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.reading import ancestors
+from plait_fx_passes.training.returned import shown_results
 from plait_fx_passes.training.staged import cut_at
 from plait_fx_passes.training.stands import Stands
 from plait_fx_passes.training.surroundings import as_before, autocast_now, random_states

@@ -22,14 +22,13 @@ from plait_fx_passes.aten_graph import (
     AttributeInput,
     Computed,
     ConstantInput,
-    OutputSource,
-    ResultView,
     SyntheticBase,
     UserInput,
 )
 from plait_fx_passes.record.fakes import fake_of
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.known import Known
+from plait_fx_passes.training.returned import shown_results
 from plait_utils import dataclass
 
 
@@ -158,18 +157,6 @@ def own_view(tensor: torch.Tensor) -> torch.Tensor:
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
     """What autograd takes the tensor for a view of; itself if of nothing."""
     return tensor if tensor._base is None else tensor._base
-
-
-def shown_results(outputs: Sequence[OutputSource]) -> dict[int, tuple[int, bool]]:
-    """For each result, an output that is it, or else is a view of it (then True) through which
-    gradients flow: a detached one says nothing of what it was cut off from."""
-    found: dict[int, tuple[int, bool]] = {}
-    for position, output in enumerate(outputs):
-        if isinstance(output, Computed):
-            found[output.result] = position, False
-        elif isinstance(output, ResultView) and not output.detached:
-            found.setdefault(output.result, (position, True))
-    return found
 
 
 def _can_be_inlined(joint: JointGraph, program: fx.GraphModule) -> bool:

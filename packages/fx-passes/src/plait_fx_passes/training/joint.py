@@ -47,6 +47,7 @@ from plait_fx_passes.training.returned import (
     made_leaves,
     refuse_early_views,
     refuse_unfollowed,
+    shown_results,
     spent_outputs,
     spent_results,
 )
@@ -343,6 +344,9 @@ def _add_tangents(
     """A placeholder for each result through which gradients flow."""
     recorder.meta = {}
     silent = {m.result for m in results.mutations if not _carries_gradient(table, m)} | spent
+    # Of a result of which only detached views are returned, nobody gives a gradient.
+    told = shown_results(results.outputs).keys() | {m.result for m in results.mutations}
+    silent |= set(range(len(results.tensors))) - told
     found: list[_Tangent] = []
     for position, tensor in enumerate(results.tensors):
         if position in silent or not tensor.requires_grad or is_made_leaf(table, tensor):

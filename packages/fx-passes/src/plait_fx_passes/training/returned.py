@@ -7,12 +7,24 @@ from collections.abc import Mapping, Sequence, Set
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from plait_fx_passes.aten_graph import Computed, ResultView
+from plait_fx_passes.aten_graph import Computed, OutputSource, ResultView
 from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.record.inputs import InputTable
 from plait_fx_passes.record.outputs import Results
 from plait_fx_passes.training.adrift import Steps, steps_adrift
 from plait_fx_passes.training.spent import is_spent
+
+
+def shown_results(outputs: Sequence[OutputSource]) -> dict[int, tuple[int, bool]]:
+    """For each result, an output that is it, or else is a view of it (then True) through which
+    gradients flow: a detached one says nothing of what it was cut off from."""
+    found: dict[int, tuple[int, bool]] = {}
+    for position, output in enumerate(outputs):
+        if isinstance(output, Computed):
+            found[output.result] = position, False
+        elif isinstance(output, ResultView) and not output.detached:
+            found.setdefault(output.result, (position, True))
+    return found
 
 
 def spent_results(mode: FakeTensorMode, table: InputTable, results: Results) -> frozenset[int]:
