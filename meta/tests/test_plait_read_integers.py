@@ -98,6 +98,16 @@ def as_tensor(x):
     return torch.tensor(n) + x, *numbers, torch.tensor(n, dtype=torch.int32)
 
 
+def as_tensor_in_an_index(x):
+    n = (x > 0).sum()
+    return x[n] * 2, x[:n] + 1, x[n:].sum(), x.view(4, 5)[n % 4, torch.tensor([0, 1])]
+
+
+def as_tensor_in_a_size(x):
+    n = (x > 0).sum()
+    return torch.arange(n), torch.zeros(n, 2) + 1, x.narrow(0, 0, n) * 2
+
+
 def as_exponent(x):
     n = read(x)
     return x * 0.9**n, x * (1 - 0.99**n)
@@ -236,6 +246,8 @@ WHOLE = {
     as_place: 4,
     as_written_place: 8,
     as_tensor: 4,
+    as_tensor_in_an_index: 7,
+    as_tensor_in_a_size: 4,
     as_exponent: 2,
     in_functions: 4,
     of_floats: 5,

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from plait.switches import kept_settings
+from plait.switches import kept_settings, switched_by
 from plait_utils import data_sizes, dataclass, draws
 from plait_utils.checks import CheckFailedError
 from plait_utils.data_sizes import data_symbols, is_of_data
@@ -65,7 +65,7 @@ class Sizes:
         Raises OtherSizesError where two say other things of one.
         """
         for formula, size in self._pairs(node, value):
-            if formula.key is not None:
+            if formula.key:
                 _require(bound.setdefault(formula.key, size) == size)
             else:
                 _require(formula.compute(bound) == size)
@@ -73,14 +73,14 @@ class Sizes:
             for each, stride in zip(_value(node).stride(), value.stride(), strict=True):
                 formula = _formula(each)
                 if formula.is_symbol:
-                    bound.setdefault(str(formula.expression), stride)
+                    bound.setdefault(formula.key, stride)
 
     def take(self, node: fx.Node, value: Any, bound: Bound) -> None:
         """Take in the sizes of what a node gives. Raises OtherSizesError where they are others
         than those that follow from what is known."""
         for formula, size in self._pairs(node, value):
             if formula.is_symbol or formula.key in bound:
-                _require(bound.setdefault(str(formula.expression), size) == size)
+                _require(bound.setdefault(formula.key, size) == size)
                 continue
             try:
                 found = formula.compute(bound)
@@ -122,21 +122,16 @@ class _Formula:
 
     expression: Any
     compute: Callable[[Bound], Any]
-
-    @property
-    def is_symbol(self) -> bool:
-        return not isinstance(self.expression, int) and bool(self.expression.is_Symbol)
-
-    @property
-    def key(self) -> str | None:
-        """What it is known by; None for a number."""
-        known = isinstance(self.expression, int) or not self.expression.free_symbols
-        return None if known else str(self.expression)
+    key: str
+    """What it is known by; nothing for a number."""
+    is_symbol: bool
 
 
 def _formula(size: Any) -> _Formula:
     expression = data_sizes.formula(size)
-    return _Formula(expression, _python(expression))
+    is_number = isinstance(expression, int) or not expression.free_symbols
+    key = "" if is_number else str(expression)
+    return _Formula(expression, _python(expression), key, bool(key) and expression.is_Symbol)
 
 
 def _require(holds: Any) -> None:
@@ -184,12 +179,12 @@ def check_shapes(
     like = {id(each): _like(each, mode) for each in examples}
     sizes, bound = Sizes(program), Bound()
     formulas = [_formula(n) for node, _ in given for each in _sizes(_value(node)) for n in each]
-    products = [each for each in formulas if each.key is not None and not each.is_symbol]
+    products = [each for each in formulas if each.key and not each.is_symbol]
     try:
         for node, value in given:
             sizes.give(node, like.get(id(value), value), bound)
         open_products = _settled(products, bound)
-        with mode, torch.no_grad(), kept_settings(program.graph):
+        with mode, torch.no_grad(), kept_settings(switched_by(program.graph)):
             checked = _Checked(program, sizes, bound, mode, {node.name: node for node, _ in given})
             checked.run(*[like[id(each)] for each in examples], enable_io_processing=False)
         _require(len(_settled(open_products, bound)) == len(open_products))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.numbers import is_float
 from plait.record import Runner
-from plait.switches import is_switch, kept_settings, key
+from plait.switches import is_switch, kept_settings, key, switched_by
 from plait_utils import dataclass
 
 if TYPE_CHECKING:
@@ -312,28 +312,54 @@ def _runner(
     placeholders = captured.graph.find_nodes(op="placeholder")
     (output,) = captured.graph.find_nodes(op="output")
     sizes = _sizes_of_inputs(captured, runs)
+    sized = () if sizes is None else tuple(filter(_has_open_sizes, placeholders))
+    steps = [*zip(runs, _done_with(placeholders, runs, needed), strict=True)]
+    switched = switched_by(captured.graph)
 
     def run(*inputs: Any) -> Any:
         values = dict(zip(placeholders, inputs, strict=True))
         bound: Bound = {}
         if sizes is not None:
-            for node in placeholders:
+            for node in sized:
                 sizes.give(node, values[node], bound)
-        with kept_settings(captured.graph), told_how_far() as far:
-            for each, later in zip(runs, needed, strict=True):
+        with kept_settings(switched), told_how_far() as far:
+            for each, done in steps:
                 found = each.call(*[values[node] for node in each.given])
                 values.update(zip(each.results, found, strict=True))
                 if each.is_cut:
                     far.node = each.results[0].name
                 if each.check is not None:
                     each.check(each.results[0], found[0], bound)
-                for node in [node for node in values if node not in later]:
+                for node in done:
                     del values[node]
         return map_arg(output.args[0], values.__getitem__)
 
     if not any(node.target in (check, check_number) for node in captured.graph.nodes):
         setattr(run, "runs_in_order", True)  # noqa: B010  # for mypy
     return run
+
+
+def _done_with(
+    placeholders: Sequence[fx.Node], runs: Sequence[_Run], needed: Sequence[set[fx.Node]]
+) -> Iterator[tuple[fx.Node, ...]]:
+    """For each step the values that nothing needs after it."""
+    held = dict.fromkeys(placeholders)
+    for each, later in zip(runs, needed, strict=True):
+        held.update(dict.fromkeys(each.results))
+        done = tuple(node for node in held if node not in later)
+        yield done
+        for node in done:
+            del held[node]
+
+
+def _has_open_sizes(node: fx.Node) -> bool:
+    """Whether an input is an int, or a tensor with sizes or strides that differ."""
+    import torch
+
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return bool(value._has_symbolic_sizes_strides)
+    return isinstance(value, int | torch.SymInt)
 
 
 def _sizes_of_inputs(captured: fx.GraphModule, runs: Sequence[_Run]) -> Sizes | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -33,10 +33,14 @@ def is_switch(node: fx.Node) -> bool:
     return node.target in settings()
 
 
+def switched_by(graph: fx.Graph) -> Sequence[tuple[Any, ...]]:
+    """The keys of what a graph switches."""
+    return tuple({key(node): None for node in graph.nodes if is_switch(node)})
+
+
 @contextmanager
-def kept_settings(graph: fx.Graph) -> Iterator[None]:
-    """Puts back what a graph switches."""
-    switched = {key(node) for node in graph.nodes if is_switch(node)}
+def kept_settings(switched: Sequence[tuple[Any, ...]]) -> Iterator[None]:
+    """Puts back what a graph switches, by its keys."""
     before = [(setter, place, settings()[setter](*place)) for setter, *place in switched]
     try:
         yield

@@ -25,6 +25,7 @@ from plait_bytecode_tracer.graph.arguments import map_variables
 from plait_bytecode_tracer.graph.changes import changed_inputs
 from plait_bytecode_tracer.graph.failures import failing_operation
 from plait_bytecode_tracer.graph.shown import mark_shown
+from plait_bytecode_tracer.shapes.tensor_sizes import with_read_sizes
 from plait_bytecode_tracer.shapes.unbacked import require_checked, require_checked_result
 from plait_bytecode_tracer.shapes.uses import check_result, check_use
 from plait_bytecode_tracer.tensors.dtypes import is_doubtful, require_kernel
@@ -55,6 +56,7 @@ def emit(
     device = state.ambient.device_for(target, kwargs)
     if device is not None:
         kwargs = {**kwargs, "device": Known(device)}
+    args = with_read_sizes(state, target, args)
     if state.symbols is not None:
         check_use(target, args, kwargs)
     node_args = _node_arguments(state, tuple(args))

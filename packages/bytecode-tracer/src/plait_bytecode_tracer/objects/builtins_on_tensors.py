@@ -43,7 +43,7 @@ def operator_on_tensors(
             return constant(expected)
     if real in (int, float, bool) and len(args) == 1:
         if real is int and isinstance(args[0], TensorVariable):
-            integer = open_integer(frame, args[0], "int")
+            integer = open_integer(frame.state, args[0], "int")
             if integer is not None:
                 return integer
         number = _number(frame, args[0], real.__name__)

@@ -105,7 +105,7 @@ def _is_place(key: Variable) -> bool:
 
 def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
     """`container[key]`."""
-    from plait_bytecode_tracer.shapes.places import at_open_places
+    from plait_bytecode_tracer.shapes.places import at_open_places, with_read_places
     from plait_bytecode_tracer.tensors.function_modes import through_mode
     from plait_bytecode_tracer.tensors.subclasses import dispatch
 
@@ -124,6 +124,7 @@ def get_item(frame: Frame, container: Variable, key: Variable) -> Variable:
             intercepted = through_mode(frame, operator.getitem, [container, key], {})
             if intercepted is not None:
                 return intercepted
+            key = with_read_places(frame, key)
             found = at_open_places(frame, container, key)
             if found is not None:
                 view, rest = found
@@ -230,7 +231,7 @@ def _kind_of_part(kind: type) -> type:
 
 def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) -> None:
     """`container[key] = value`."""
-    from plait_bytecode_tracer.shapes.places import at_open_places
+    from plait_bytecode_tracer.shapes.places import at_open_places, with_read_places
     from plait_bytecode_tracer.tensors.function_modes import through_mode
     from plait_bytecode_tracer.tensors.subclasses import dispatch
 
@@ -246,6 +247,7 @@ def set_item(frame: Frame, container: Variable, key: Variable, value: Variable) 
             given = [container, key, value]
             if through_mode(frame, operator.setitem, given, {}) is not None:
                 return
+            key = with_read_places(frame, key)
             found = at_open_places(frame, container, key)
             if found is not None:
                 set_item(frame, *found, value)

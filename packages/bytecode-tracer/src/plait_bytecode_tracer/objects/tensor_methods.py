@@ -108,7 +108,7 @@ def tensor_method(
         expected = expected_number(frame, owner, name)
         if expected is not None:
             return expected
-        integer = open_integer(frame, owner, name.strip("_"))
+        integer = open_integer(state, owner, name.strip("_"))
         if integer is not None:
             return integer
         known = value_of(state, owner, name.strip("_")) if name in READERS else UNKNOWN

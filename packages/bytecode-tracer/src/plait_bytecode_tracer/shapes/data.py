@@ -11,7 +11,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.graph.checks import can_check
 from plait_bytecode_tracer.shapes.arithmetic import call_symbolic
-from plait_bytecode_tracer.shapes.read_ints import Read, note_read, stays_open
+from plait_bytecode_tracer.shapes.read_ints import known_read, note_read, stays_open
 from plait_bytecode_tracer.shapes.reads import number_before
 from plait_bytecode_tracer.values.variables import (
     FunctionVariable,
@@ -63,10 +63,9 @@ def number_in(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | N
     return None
 
 
-def open_integer(frame: Frame, tensor: TensorVariable, reader: str) -> Variable | None:
+def open_integer(state: TraceState, tensor: TensorVariable, reader: str) -> Variable | None:
     """An integer that is read from a tensor of one element, or a list of some, as symbols; None
     where a value is needed, or what would be assumed of them cannot be checked."""
-    state = frame.state
     place = stays_open(state, tensor, reader)
     if place is None:
         return None
@@ -76,12 +75,12 @@ def open_integer(frame: Frame, tensor: TensorVariable, reader: str) -> Variable 
     if not can_check(state):
         return None
     is_list = tensor.fake.numel() != 1
-    found = _read(state, "tolist" if is_list else "item", tensor)
-    items = found.items if isinstance(found, SequenceVariable) else [found]
-    numbers = [item.sym for item in items if isinstance(item, SymbolVariable)]
-    note_read(state, Read(tensor, reader, place), numbers)
-    if is_list:
-        return found
+    found = known_read(state, tensor)
+    if found is None:
+        found = _read(state, "tolist" if is_list else "item", tensor)
+        note_read(state, tensor, reader, place, found)
+    if is_list and isinstance(found, SequenceVariable):
+        return SequenceVariable(list(found.items), list)
     return _nested(found, tensor.fake.dim() if reader == "tolist" else 0)
 
 

@@ -40,6 +40,28 @@ def at_open_places(
     return view, SequenceVariable(rest, tuple) if rest else constant(...)
 
 
+def with_read_places(frame: Frame, key: Variable) -> Variable:
+    """A key in which integers stand for tensors without dimensions, which torch's indexing reads.
+
+    They stay tensors where they cannot be numbers that stay open.
+    """
+    from plait_bytecode_tracer.shapes.data import open_integer
+
+    def read(part: Variable) -> Variable:
+        if isinstance(part, SliceVariable):
+            return SliceVariable([read(each) for each in part.parts])
+        if not isinstance(part, TensorVariable) or part.fake.dim():
+            return part
+        if frame.state.reads_elements or part.fake.dtype in (torch.bool, torch.uint8):
+            return part
+        found = open_integer(frame.state, part, "index")
+        return part if found is None else found
+
+    if isinstance(key, SequenceVariable) and key.kind is tuple:
+        return SequenceVariable([read(part) for part in key.items], tuple)
+    return read(key)
+
+
 def _is_open(part: Variable) -> bool:
     return isinstance(part, SymbolVariable) and part.kind is int
 

@@ -14,7 +14,12 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.tensors.values import UNKNOWN, is_made_of_constants, value_of
-from plait_bytecode_tracer.values.variables import TensorVariable
+from plait_bytecode_tracer.values.variables import (
+    SequenceVariable,
+    SymbolVariable,
+    TensorVariable,
+    Variable,
+)
 from plait_utils import dataclass
 from plait_utils.data_sizes import data_symbols, sizes_in
 from plait_utils.wrappings import is_wrapper
@@ -26,6 +31,7 @@ MAX_ASKED = 4
 """How many integers a call is traced again for, one by one; then none stays open."""
 
 
+_READERS = ("item", "int", "index", "tolist")
 MOST = 16
 """How many integers are read at once."""
 
@@ -45,6 +51,10 @@ class Read:
     tensor: TensorVariable
     reader: str
     place: int
+    found: Variable
+    """What it gave."""
+    version: int | None
+    """How often the tensor had been changed, if that is counted."""
 
 
 class Asked:
@@ -65,7 +75,7 @@ def stays_open(state: TraceState, tensor: TensorVariable, reader: str) -> int | 
     """The number of a read of an integer that may stay open; None where its value is needed."""
     fake = tensor.fake
     is_int = not (fake.dtype.is_floating_point or fake.dtype.is_complex)
-    if not state.policy.data_sizes or not is_int or reader not in ("item", "int", "tolist"):
+    if not state.policy.data_sizes or not is_int or reader not in _READERS:
         return None
     if fake.dtype in (torch.bool, torch.uint64) or is_wrapper(fake):
         return None
@@ -85,11 +95,29 @@ def _has_few(fake: torch.Tensor, reader: str) -> bool:
     return fake.numel() == 1 or (reader == "tolist" and fake.dim() == 1 and fake.numel() <= MOST)
 
 
-def note_read(state: TraceState, read: Read, numbers: Any) -> None:
+def known_read(state: TraceState, tensor: TensorVariable) -> Variable | None:
+    """What an earlier read of a tensor that has not changed since gave."""
+    version = _version(tensor)
+    if version is None or state.symbols is None:
+        return None
+    found = (read for read in state.symbols.reads.values() if read.tensor.node is tensor.node)
+    return next((read.found for read in found if read.version == version), None)
+
+
+def note_read(
+    state: TraceState, tensor: TensorVariable, reader: str, place: int, found: Variable
+) -> None:
     """Integers are symbols now."""
     symbols = state.need_symbols()
+    read = Read(tensor, reader, place, found, _version(tensor))
+    items = found.items if isinstance(found, SequenceVariable) else [found]
+    numbers = [item.sym for item in items if isinstance(item, SymbolVariable)]
     for symbol in data_symbols(numbers):
         symbols.reads.setdefault(symbol, read)
+
+
+def _version(tensor: TensorVariable) -> int | None:
+    return None if tensor.fake.is_inference() else tensor.fake._version
 
 
 def ask(state: TraceState, error: TraceBreakError, *numbers: Any) -> TraceBreakError:
