@@ -92,6 +92,12 @@ class CompileOptions(Settings):
         "allow graph rewrites that change rounding, such as recognizing attention",
         env="PLAIT_NUMERIC_REWRITES",
     )
+    freeze: bool = setting(
+        False,
+        "in calls that need no gradients, compute what follows from parameters and buffers alone "
+        "once, and again when one has changed; fold batch norms into weights and pack these",
+        env="PLAIT_FREEZE",
+    )
     random: str = setting(
         "eager",
         '"eager": the random numbers that eager draws, by its operators; "counter": those of a '
@@ -150,8 +156,17 @@ class CompileOptions(Settings):
 
         own = NUMERIC_PASSES if self.numeric_rewrites else DEFAULT_PASSES
         layouts = () if self.is_strict else LAYOUT_PASSES
+        folds, packs = self._freezing_passes()
         user = self.user_passes
-        return (*user.joint_first, *own, *layouts, *user.joint_last)
+        return (*user.joint_first, *own, *folds, *layouts, *packs, *user.joint_last)
+
+    def _freezing_passes(self) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
+        """Those over frozen graphs before images are laid out, and those behind."""
+        if not self.freeze or self.is_strict:
+            return (), ()
+        from plait_fx_passes import FOLDING_PASSES, PACKING_PASSES
+
+        return FOLDING_PASSES, PACKING_PASSES
 
     def scheduler_options(self) -> SchedulerOptions:
         """The scheduler's options."""
@@ -334,10 +349,12 @@ def _check_stages(options: CompileOptions) -> None:
     if options.cpp:
         options.cpp_options()
     if options.disabled:
-        from plait_fx_passes import LAYOUT_PASSES, NUMERIC_PASSES
+        import plait_fx_passes as fx_passes
 
         user = options.user_passes
-        chosen = (*NUMERIC_PASSES, *LAYOUT_PASSES, *options.passes(), *user.after_grad)
+        plaits = (*fx_passes.NUMERIC_PASSES, *fx_passes.LAYOUT_PASSES)
+        frozen = (*fx_passes.FOLDING_PASSES, *fx_passes.PACKING_PASSES)
+        chosen = (*plaits, *frozen, *options.passes(), *user.after_grad)
         known = list(dict.fromkeys(each.name for each in chosen))
         for name in sorted(options.disabled):
             if name not in known:

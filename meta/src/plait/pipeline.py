@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plait.codegen import Built, Target, build
+from plait.freezing import frozen
 from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
 from plait.passes import before_grad, run_all
@@ -78,6 +79,8 @@ def compile_graph(
             fx_passes.refuse_open_surroundings(recorded)
     stages.check("aten", lambda: fx_passes.verify(recorded))
     stages.dump("aten.txt", lambda: fx_passes.print_aten(recorded))
+    if options.freeze:
+        recorded = frozen(recorded, program)
 
     return _compiled(recorded, captured, stages, target, options)
 
@@ -97,7 +100,7 @@ def _compiled(
     # What is compared must not have changed its inputs already.
     direct = not options.verify and _writes_inputs(aten, target)
     written = fx_passes.writable(aten) if direct else {}
-    program = _generated_and_compared(aten, "", stages, target, options, written).run
+    program = _without_frozen(aten, stages, target, options, written)
     run = protect(
         program,
         lambda program: fx_passes.wrap_runtime(aten, program, written),
@@ -106,6 +109,30 @@ def _compiled(
     )
     run = _compared(fx_passes.note_reads(run, aten), captured, recorded, stages, options)
     return stages.finish(captured, Outcome.COMPILED, run)
+
+
+def _without_frozen(
+    aten: AtenGraph,
+    stages: Stages,
+    target: Target,
+    options: CompileOptions,
+    written: Mapping[int, int],
+) -> Runner:
+    """Code for a graph; what follows from its frozen inputs alone is held beside it."""
+    import plait_fx_passes as fx_passes
+
+    split = None
+    if aten.frozen:
+        with stages.stage("freeze"):
+            split = fx_passes.split_frozen(aten)
+    if split is None:
+        return _generated_and_compared(aten, "", stages, target, options, written).run
+    stages.check("freeze", lambda: fx_passes.verify(split.program))
+    stages.dump("frozen.txt", lambda: fx_passes.print_aten(split.program))
+    stages.dump("frozen-values.py", lambda: split.constants.code)
+    moved = split.written(written)
+    run = _generated_and_compared(split.program, "", stages, target, options, moved).run
+    return split.runner(run)
 
 
 def compile_training_graph(

@@ -40,6 +40,14 @@ from plait_fx_passes.errors import (
     ProgramRaisesError,
     VerificationError,
 )
+from plait_fx_passes.freezing import (
+    FOLD_BATCH_NORMS,
+    FOLDING_PASSES,
+    PACKING_PASSES,
+    Frozen,
+    can_freeze,
+    split_frozen,
+)
 from plait_fx_passes.image_layouts import (
     ImageLayout,
     ImageRole,
@@ -96,8 +104,11 @@ from plait_fx_passes.verify import verify
 
 __all__ = [
     "DEFAULT_PASSES",
+    "FOLDING_PASSES",
+    "FOLD_BATCH_NORMS",
     "LAYOUT_PASSES",
     "NUMERIC_PASSES",
+    "PACKING_PASSES",
     "Anything",
     "AtenGraph",
     "AtenTraceError",
@@ -110,6 +121,7 @@ __all__ = [
     "Detached",
     "Flattened",
     "Followed",
+    "Frozen",
     "Fuel",
     "Geometry",
     "GradientProgram",
@@ -157,6 +169,7 @@ __all__ = [
     "__version__",
     "as_module",
     "bind_inputs",
+    "can_freeze",
     "consumed_by",
     "core_decompositions",
     "counter_decompositions",
@@ -186,6 +199,7 @@ __all__ = [
     "run_pieces",
     "run_written_variant",
     "runner",
+    "split_frozen",
     "summarize_layouts",
     "tensors_written",
     "to_aten",

@@ -238,7 +238,9 @@ class AtenGraph:
     has made, each with the numbers of what a backward from it runs and frees. ``differentiates``
     says that gradients are part of what the graph computes, from inputs that require them: it runs
     where autograd records nothing. ``scratch`` lists placeholders whose memory a compiled graph
-    may offer to overwrite, for callers that need the tensors no longer.
+    may offer to overwrite, for callers that need the tensors no longer. ``frozen`` lists
+    placeholders that hold the same from call to call, such as parameters of a model that is not
+    trained: what is computed of these alone may be held.
     """
 
     graph: fx.Graph
@@ -254,6 +256,7 @@ class AtenGraph:
     adrift: tuple[tuple[int, tuple[int, ...]], ...] = ()
     differentiates: bool = False
     scratch: tuple[int, ...] = ()
+    frozen: tuple[int, ...] = ()
 
     @property
     def output_aliases(self) -> dict[int, InputItself | InputView | ResultView | Repeated]:

@@ -78,11 +78,19 @@ def _place(
     node.meta["val"] = fake
     state.mark(node)
     node.meta["source"] = source.text
+    node.meta["of_module"] = _is_of_module(value, source)
     variable = TensorVariable(node, fake, source, type(value), value)
     state.inputs.append(GraphInput(source, node, value))
     state.world.wrapped[id(value)] = variable
     state.world.kept.append(value)
     return variable
+
+
+def _is_of_module(value: torch.Tensor, source: Source) -> bool:
+    """Whether a tensor is a parameter or a buffer, which most calls leave as it is."""
+    holder = source.base
+    is_buffer = holder is not None and holder.code.endswith("['_buffers']")
+    return is_buffer or isinstance(value, torch.nn.Parameter)
 
 
 def _wrap_subclass(state: TraceState, value: torch.Tensor, source: Source) -> Variable:
