@@ -20,8 +20,7 @@ def frozen(graph: AtenGraph, program: fx.GraphModule) -> AtenGraph:
     found = []
     for place, source in enumerate(graph.inputs):
         is_held = isinstance(source, AttributeInput) or (
-            isinstance(source, UserInput)
-            and bool(placeholders[source.index].meta.get("of_module"))
+            isinstance(source, UserInput) and bool(placeholders[source.index].meta.get("of_module"))
         )
         if is_held and can_freeze(graph, place):
             found.append(place)

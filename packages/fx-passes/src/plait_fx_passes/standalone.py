@@ -30,6 +30,7 @@ from plait_fx_passes.aten_graph import (
     ViewStep,
 )
 from plait_fx_passes.errors import PassError
+from plait_fx_passes.freezing import with_frozen_attributes, with_held_values
 from plait_fx_passes.passes.manager import DEFAULT_PASSES, run_passes
 from plait_fx_passes.to_aten import to_aten
 
@@ -43,6 +44,8 @@ def optimize(
     module: fx.GraphModule,
     example_inputs: Sequence[torch.Tensor],
     passes: Sequence[Pass] = DEFAULT_PASSES,
+    *,
+    freeze: bool = False,
 ) -> fx.GraphModule:
     """The module's program after passes over its ATen graph.
 
@@ -50,6 +53,9 @@ def optimize(
         module: not changed; its parameters and buffers are shared with the result.
         example_inputs: a real or fake tensor for each placeholder.
         passes: what to run, in order.
+        freeze: take the module's parameters and buffers, where the program does not write to them,
+            for constants, as `FOLDING_PASSES` want. What follows from them alone is computed now
+            and held by the result: it does not see what becomes of the parameters later.
 
     Returns:
         A module that is called as ``module`` is, for tensors of the same sizes, strides and dtypes
@@ -62,7 +68,12 @@ def optimize(
             program goes backward inside.
     """
     inputs = [node.name for node in module.graph.find_nodes(op="placeholder")]
-    made = as_module(run_passes(to_aten(module, example_inputs), passes), inputs)
+    graph = to_aten(module, example_inputs)
+    if freeze:
+        graph = with_held_values(run_passes(with_frozen_attributes(graph), passes))
+    else:
+        graph = run_passes(graph, passes)
+    made = as_module(graph, inputs)
     made.graph.set_codegen(module.graph._codegen)  # how exported modules take their arguments
     made.recompile()
     return made

@@ -87,10 +87,11 @@ def _place(
 
 
 def _is_of_module(value: torch.Tensor, source: Source) -> bool:
-    """Whether a tensor is a parameter or a buffer, which most calls leave as it is."""
+    """Whether a tensor is a parameter or a buffer, which most calls leave as it is, and of which
+    autograd counts the writes."""
     holder = source.base
     is_buffer = holder is not None and holder.code.endswith("['_buffers']")
-    return is_buffer or isinstance(value, torch.nn.Parameter)
+    return (is_buffer or isinstance(value, torch.nn.Parameter)) and not value.is_inference()
 
 
 def _wrap_subclass(state: TraceState, value: torch.Tensor, source: Source) -> Variable:

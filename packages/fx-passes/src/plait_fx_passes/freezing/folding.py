@@ -13,10 +13,10 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from plait_fx_passes.freezing.constants import Constants
 from plait_fx_passes.layouts import surely_equal
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.calls import call_before
+from plait_fx_passes.passes.frozen import Constants
 from plait_fx_passes.passes.noops import same_tensor
 from plait_utils import dataclass
 
@@ -81,9 +81,7 @@ def _convolution(node: fx.Node, viewed: fx.Node) -> Layer | None:
     if transposed and groups != 1:
         return None  # a weight has the channels of one group
     side = 1 if transposed else 0
-    return Layer(
-        node, viewed, cast(fx.Node, weight), cast("fx.Node | None", bias), 1, side
-    )
+    return Layer(node, viewed, cast(fx.Node, weight), cast("fx.Node | None", bias), 1, side)
 
 
 def _product(node: fx.Node, viewed: fx.Node) -> Layer | None:

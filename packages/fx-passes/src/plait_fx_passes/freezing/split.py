@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import fx
 
-from plait_fx_passes.aliasing import is_view, storage_root
+from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import (
     AtenGraph,
     AttributeInput,
     Computed,
+    ConstantInput,
     SyntheticBase,
     UserInput,
 )
-from plait_fx_passes.freezing.constants import Constants
-from plait_fx_passes.freezing.values import FrozenValues
+from plait_fx_passes.freezing.values import FrozenValues, computed_now
 from plait_fx_passes.layouts import has_static_sizes, is_dense
+from plait_fx_passes.passes.frozen import Constants
 from plait_fx_passes.places import count_from_inputs
 from plait_utils import dataclass
 
@@ -30,8 +32,8 @@ def can_freeze(graph: AtenGraph, index: int) -> bool:
         graph.inputs[index], (UserInput, AttributeInput)
     ):
         return False
-    written = {each.input for each in (*graph.mutations, *graph.metadata_mutations)}
-    written |= set(graph.counted)
+    written = {each.input for each in graph.mutations} | set(graph.counted)
+    written |= {each.input for each in graph.metadata_mutations}
     for group in graph.shared_inputs:
         if written.intersection(group):
             written.update(group)
@@ -40,6 +42,16 @@ def can_freeze(graph: AtenGraph, index: int) -> bool:
         return False
     plain = value.layout is torch.strided and not value.is_inference()
     return plain and has_static_sizes(value) and is_dense(value) and value.numel() > 0
+
+
+def with_frozen_attributes(graph: AtenGraph) -> AtenGraph:
+    """The graph with the parameters and buffers of the traced module frozen."""
+    places = [
+        place
+        for place, source in enumerate(graph.inputs)
+        if isinstance(source, AttributeInput) and can_freeze(graph, place)
+    ]
+    return replace(graph, frozen=tuple(places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +81,7 @@ class Frozen:
 
         return call
 
-    def written(self, whole: dict[int, int]) -> dict[int, int]:
+    def written(self, whole: Mapping[int, int]) -> dict[int, int]:
         """By result, the input that it is written to, as the program numbers its inputs."""
         return {result: self.kept.index(place) for result, place in whole.items()}
 
@@ -79,80 +91,98 @@ def split_frozen(graph: AtenGraph) -> Frozen | None:
 
     Views of frozen inputs and of held values stay with the program: they cost nothing.
     """
-    constants = Constants(graph)
-    looked_at: set[fx.Node] = set()
-    needed: dict[fx.Node, None] = {}
-    for node in graph.graph.nodes:
-        if node in constants:
-            continue
-        for used in node.all_input_nodes:
-            _look(used, constants, looked_at, needed)
-    held = [node for node in graph.graph.nodes if node in needed and node.op != "placeholder"]
-    if not held:
+    parts = _Parts(graph)
+    if not parts.held:
         return None
-    fixed, read = _constant_part(graph, held)
-    program, kept = _program(graph, constants, looked_at, needed, held)
-    return Frozen(program, fixed, read, kept)
-
-
-def _look(
-    node: fx.Node, constants: Constants, looked_at: set[fx.Node], needed: dict[fx.Node, None]
-) -> None:
-    """Note what the program needs to have a constant: views that it makes, and their base."""
-    if node not in constants:
-        return
-    root = storage_root(node)
-    while node is not root and is_view(node):
-        looked_at.add(node)
-        node = node.all_input_nodes[0]
-    needed[root] = None
-
-
-def _constant_part(
-    graph: AtenGraph, held: Sequence[fx.Node]
-) -> tuple[fx.GraphModule, tuple[int, ...]]:
-    """What computes the held values, and of which inputs."""
-    wanted: set[fx.Node] = set()
-    open_ones = list(held)
-    while open_ones:
-        node = open_ones.pop()
-        if node not in wanted:
-            wanted.add(node)
-            open_ones += node.all_input_nodes
-    made = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    for node in graph.graph.nodes:
-        if node in wanted:
-            copies[node] = made.node_copy(node, copies.__getitem__)
-    made.output(tuple(copies[node] for node in held))
-    read = tuple(place for place, node in enumerate(graph.placeholders) if node in wanted)
-    return fx.GraphModule(torch.nn.Module(), count_from_inputs(made)), read
-
-
-def _program(
-    graph: AtenGraph,
-    constants: Constants,
-    looked_at: set[fx.Node],
-    needed: dict[fx.Node, None],
-    held: Sequence[fx.Node],
-) -> tuple[AtenGraph, tuple[int, ...]]:
-    """What is left, and which inputs it takes."""
-    made = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    kept: list[int] = []
-    for place, node in enumerate(graph.placeholders):
-        if node not in constants or node in needed:
-            copies[node] = made.node_copy(node)
-            kept.append(place)
-    for node in held:
-        copies[node] = made.placeholder(node.name)
-        copies[node].meta = dict(node.meta)
-    for node in graph.graph.nodes:
-        if node.op == "call_function" and (node not in constants or node in looked_at):
-            copies[node] = made.node_copy(node, copies.__getitem__)
-    output = made.output(tuple(copies[node] for node in graph.results))
-    output.meta = dict(graph.output_node.meta)
-    count = len(kept) + len(held)
+    fixed, read = parts.constants()
+    kept = tuple(
+        place for place, node in enumerate(graph.placeholders) if not parts.is_spared(node)
+    )
+    made = parts.program(kept)
+    count = len(kept) + len(parts.held)
     inputs = tuple(UserInput(index) for index in range(count))
     outputs = tuple(Computed(index) for index in range(len(graph.results)))
-    return AtenGraph(made, inputs, outputs), tuple(kept)
+    return Frozen(AtenGraph(made, inputs, outputs), fixed, read, kept)
+
+
+def with_held_values(graph: AtenGraph) -> AtenGraph:
+    """The graph with what follows from its frozen attributes as constants, as these are now."""
+    parts = _Parts(graph)
+    if not parts.held:
+        return graph
+    fixed, read = parts.constants()
+    sources = [graph.inputs[place] for place in read]
+    given = [source.tensor for source in sources if isinstance(source, AttributeInput)]
+    held = computed_now(fixed, given)
+    made = parts.program(range(len(graph.inputs)))
+    constants = [ConstantInput(f"_held_{n}", value) for n, value in enumerate(held)]
+    return replace(graph, graph=made, inputs=(*graph.inputs, *constants))
+
+
+class _Parts:
+    """What of a graph follows from its frozen inputs alone, and what the rest uses of that."""
+
+    def __init__(self, graph: AtenGraph) -> None:
+        self._graph = graph
+        self._constants = Constants(graph)
+        self._views: set[fx.Node] = set()
+        """Views of constants that the program makes itself."""
+        self._needed: set[fx.Node] = set()
+        """The constants that it takes."""
+        for node in graph.graph.nodes:
+            if node not in self._constants:
+                for used in node.all_input_nodes:
+                    self._need(used)
+        nodes = (node for node in graph.graph.nodes if node in self._needed)
+        self.held = [node for node in nodes if node.op != "placeholder"]
+
+    def _need(self, node: fx.Node) -> None:
+        """Note what the program needs to have a constant: views that it makes, and their base."""
+        if node not in self._constants:
+            return
+        root = storage_root(node)
+        while node is not root:
+            self._views.add(node)
+            node = node.all_input_nodes[0]
+        self._needed.add(root)
+
+    def is_spared(self, placeholder: fx.Node) -> bool:
+        """Whether the program does not read an input."""
+        return placeholder in self._constants and placeholder not in self._needed
+
+    def constants(self) -> tuple[fx.GraphModule, tuple[int, ...]]:
+        """What computes the held values, and of which inputs."""
+        wanted: set[fx.Node] = set()
+        left = list(self.held)
+        while left:
+            node = left.pop()
+            if node not in wanted:
+                wanted.add(node)
+                left += node.all_input_nodes
+        made = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        for node in self._graph.graph.nodes:
+            if node in wanted:
+                copies[node] = made.node_copy(node, copies.__getitem__)
+        made.output(tuple(copies[node] for node in self.held))
+        places = enumerate(self._graph.placeholders)
+        read = tuple(place for place, node in places if node in wanted)
+        return fx.GraphModule(torch.nn.Module(), count_from_inputs(made)), read
+
+    def program(self, kept: Sequence[int]) -> fx.Graph:
+        """What is left, over some of the inputs and the held values."""
+        made = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        placeholders = self._graph.placeholders
+        for place in kept:
+            copies[placeholders[place]] = made.node_copy(placeholders[place])
+        for node in self.held:
+            copies[node] = made.placeholder(node.name)
+            copies[node].meta = dict(node.meta)
+        for node in self._graph.graph.nodes:
+            is_left = node not in self._constants or node in self._views
+            if node.op == "call_function" and is_left:
+                copies[node] = made.node_copy(node, copies.__getitem__)
+        output = made.output(tuple(copies[node] for node in self._graph.results))
+        output.meta = dict(self._graph.output_node.meta)
+        return made

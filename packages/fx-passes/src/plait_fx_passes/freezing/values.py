@@ -68,8 +68,6 @@ class FrozenValues:
     """
 
     def __init__(self, compute: fx.GraphModule, read: Sequence[int]) -> None:
-        (output,) = compute.graph.find_nodes(op="output")
-        self._wanted = tuple(node.meta["val"] for node in output.args[0])
         self._compute = compute
         self._read = tuple(read)
         self._held: _Held | None = None
@@ -87,18 +85,24 @@ class FrozenValues:
             get_logger("compile").info("a frozen parameter has changed: values are computed anew")
         self._held = None  # its memory goes before there is new
         if any(map(torch.Tensor.is_inference, given)):
-            return self._run(given)
+            return computed_now(self._compute, given)
         # Read first: what is written while the graph runs is found by the next call.
         versions, addresses = [*map(_version, given)], [*map(_address, given)]
         samples = _samples(given)
-        held = _Held(tuple(given), versions, addresses, samples, self._run(given))
+        held = _Held(tuple(given), versions, addresses, samples, computed_now(self._compute, given))
         self._held = held
         return held.values
 
-    def _run(self, given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        with torch.inference_mode(False), below_autograd():
-            made = self._compute(*given)
-            return tuple(_laid_out(*pair) for pair in zip(made, self._wanted, strict=True))
+
+def computed_now(
+    compute: fx.GraphModule, given: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """What a graph gives, laid out as it was recorded, for whoever calls in whatever mode."""
+    (output,) = compute.graph.find_nodes(op="output")
+    wanted = [node.meta["val"] for node in output.args[0]]
+    with torch.inference_mode(False), below_autograd():
+        made = compute(*given)
+        return tuple(_laid_out(*pair) for pair in zip(made, wanted, strict=True))
 
 
 def _laid_out(value: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:

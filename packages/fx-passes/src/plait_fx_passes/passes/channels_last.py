@@ -30,6 +30,7 @@ from plait_fx_passes.layouts import (
 )
 from plait_fx_passes.op_info import op_info
 from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.frozen import Constants
 from plait_fx_passes.verify import recompute
 from plait_utils import dataclass
 
@@ -80,9 +81,10 @@ _LEAST_CHANNELS = 8
 _VIEWS_OF_COPIES = frozenset({aten.view.default, aten._unsafe_view.default})
 
 _BACKENDS: Any = vars(torch._C)["_ConvBackend"]  # torch's stubs call it otherwise
-_ONEDNN = frozenset({int(_BACKENDS.Mkldnn), int(_BACKENDS.Mkldnn) + 1})
+ONEDNN = frozenset({int(_BACKENDS.Mkldnn), int(_BACKENDS.Mkldnn) + 1})
 """oneDNN's convolution and, without a name of its own in Python, its transposed one."""
-_TAKES_ANY_ORDER = _ONEDNN | {int(_BACKENDS.Slow2d)}
+TAKES_ANY_ORDER = ONEDNN | {int(_BACKENDS.Slow2d)}
+"""Kernels for images in any order; oneDNN's, of a packed weight, can stand for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,11 @@ class _Convolution:
     """Whether it is faster on images with channels last; else it takes what there is."""
 
 
-def _convolution_of(node: fx.Node) -> _Convolution | None:
-    """The call, if it is one on the CPU that takes images with channels last as they are."""
+def _convolution_of(node: fx.Node, packs: bool) -> _Convolution | None:
+    """The call, if it is one on the CPU that takes images with channels last as they are.
+
+    `packs` says that its weight is packed for that before the program runs.
+    """
     positions = _IMAGES.get(cast(OpOverload, node.target))
     if positions is None:
         return None
@@ -110,20 +115,22 @@ def _convolution_of(node: fx.Node) -> _Convolution | None:
         return None
     # convolution_backward has the sizes of the bias before what says how to convolve
     geometry = node.args[-7:-1] if len(images) > 1 else node.args[-6:]
-    backend = _backend(image, weight, geometry)
+    backend = convolution_backend(image, weight, geometry)
     outer = node.meta["val"] if len(images) == 1 else images[0].meta["val"]
     # Weights that are larger than the images would cost more to rearrange than these do.
-    if backend not in _TAKES_ANY_ORDER:
+    if backend not in TAKES_ANY_ORDER:
         return None
-    if traced_numel(weight) > traced_numel(image) + traced_numel(outer):
+    if not packs and traced_numel(weight) > traced_numel(image) + traced_numel(outer):
         return None
     groups = cast(int, geometry[-1])
     plain = groups == 1 or groups == image.shape[1]
     wide = outer.shape[1] >= _LEAST_CHANNELS
-    return _Convolution(node, images, plain and wide and backend in _ONEDNN)
+    return _Convolution(node, images, plain and wide and (packs or backend in ONEDNN))
 
 
-def _backend(image: torch.Tensor, weight: torch.Tensor, geometry: Sequence[object]) -> int:
+def convolution_backend(
+    image: torch.Tensor, weight: torch.Tensor, geometry: Sequence[object]
+) -> int:
     """Which of torch's kernels convolves.
 
     Asked with tensors of one element each, seen as large: fake ones make torch import
@@ -226,7 +233,9 @@ def _lay_out(context: PassContext) -> None:
     mode = context.fake_mode
     if mode is None:
         return
-    found = (_convolution_of(n) for n in context.graph.nodes if n.target in _IMAGES)
+    frozen = Constants(context.aten)
+    nodes = [node for node in context.graph.nodes if node.target in _IMAGES]
+    found = [_convolution_of(node, node.args[1] in frozen) for node in nodes]
     convolutions = {each.node: each for each in found if each is not None}
     balance = _balance(context.graph, convolutions)
     if not balance.pays:

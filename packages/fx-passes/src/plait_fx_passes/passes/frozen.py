@@ -7,6 +7,7 @@ from math import prod
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx.node import Argument
 
 from plait_fx_passes.aliasing import is_view, storage_root
 from plait_fx_passes.aten_graph import AtenGraph
@@ -82,7 +83,7 @@ def _is_static(node: fx.Node) -> bool:
     open_ones = (torch.SymInt, torch.SymFloat, torch.SymBool)
     is_open = False
 
-    def look(each: object) -> object:
+    def look(each: Argument) -> Argument:
         nonlocal is_open
         is_open |= isinstance(each, open_ones)
         return each

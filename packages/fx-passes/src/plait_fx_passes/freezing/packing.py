@@ -1,0 +1,172 @@
+"""Frozen weights packed once, as oneDNN's kernels read them, and not in each call.
+
+What a kernel does with its result in place is left to it too: a `relu` behind it, which reads and
+writes nothing more then.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import cast
+
+import torch
+from torch import fx
+from torch.fx.node import Argument
+
+from plait_fx_passes.freezing.packed import (
+    PACK_CONVOLUTION,
+    PACK_PRODUCT,
+    PACKED_CONVOLUTION,
+    PACKED_PRODUCT,
+    is_available,
+)
+from plait_fx_passes.layouts import traced_numel, traced_size
+from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.calls import call_before
+from plait_fx_passes.passes.channels_last import TAKES_ANY_ORDER, convolution_backend
+from plait_fx_passes.passes.frozen import Constants
+from plait_fx_passes.passes.noops import same_tensor
+
+aten = torch.ops.aten
+
+_ROWS = 8
+"""Rows of a product from which on oneDNN's is faster than MKL's; fewer are bound by memory."""
+
+_WORK = 1 << 20
+"""Multiplications from which on a call is worth the way to it, which goes through Python."""
+
+
+def _pack(context: PassContext) -> None:
+    if not context.aten.frozen or not is_available():
+        return
+    packer = _Packer(context)
+    for node in list(context.graph.nodes):
+        if not node.users:
+            continue
+        if node.target is aten.convolution.default:
+            packer.convolution(node)
+        elif node.target in (aten.mm.default, aten.addmm.default) and not node.kwargs:
+            packer.product(node)
+
+
+class _Packer:
+    """Replaces calls by calls with packed weights."""
+
+    def __init__(self, context: PassContext) -> None:
+        self._context = context
+        self._constants = Constants(context.aten)
+        self._packed: dict[tuple[object, ...], fx.Node] = {}
+        """Weights that are packed already, by the weight and what they are packed for."""
+
+    def product(self, node: fx.Node) -> None:
+        """Replace a product of matrices with a frozen one at its right."""
+        left, right = cast("tuple[fx.Node, fx.Node]", node.args[-2:])
+        bias = cast(fx.Node, node.args[0]) if node.target is aten.addmm.default else None
+        value, weight = left.meta["val"], right.meta["val"]
+        if left in self._constants or not self._may_pack(right, weight) or not _is_plain(value):
+            return
+        if bias is not None and not _is_vector(bias):
+            return
+        rows = traced_size(value.shape[0])
+        if rows < _ROWS or rows * weight.numel() < _WORK or not value.is_contiguous():
+            return
+        turned = self._turned(right)
+        packed = self._of((right, rows), node, PACK_PRODUCT, turned, rows)
+        end, then = _activation(node)
+        columns = int(weight.shape[1])
+        self._replace(end, PACKED_PRODUCT, left, packed, bias, columns, then)
+
+    def convolution(self, node: fx.Node) -> None:
+        """Replace a convolution with a frozen weight."""
+        image, kernel, bias = cast("tuple[fx.Node, fx.Node, fx.Node | None]", node.args[:3])
+        geometry = node.args[3:]
+        stride, padding, dilation, transposed, _, groups = geometry
+        value, weight, result = (each.meta["val"] for each in (image, kernel, node))
+        if transposed or value.dim() != 4 or not _is_plain(value):
+            return
+        if image in self._constants or not self._may_pack(kernel, weight):
+            return
+        if bias is not None and not _is_vector(bias):
+            return
+        if convolution_backend(value, weight, geometry) not in TAKES_ANY_ORDER:
+            return
+        if traced_numel(result) * prod(weight.shape[1:]) < _WORK:
+            return
+        last = _lies(torch.channels_last, value, result)
+        if not last and not _lies(torch.contiguous_format, value, result):
+            return
+        size = list(map(traced_size, value.shape))
+        how = (stride, padding, dilation, groups)
+        key = (kernel, str(how), *size)
+        packed = self._of(key, node, PACK_CONVOLUTION, kernel, *how, size)
+        end, then = _activation(node)
+        shape = list(weight.shape)
+        self._replace(end, PACKED_CONVOLUTION, image, packed, bias, shape, *how, then, last)
+
+    def _may_pack(self, node: fx.Node, weight: torch.Tensor) -> bool:
+        return node in self._constants and _is_plain(weight)
+
+    def _turned(self, right: fx.Node) -> fx.Node:
+        """A product's right factor with its columns as rows."""
+        if right.target is aten.permute.default and right.args[1] == [1, 0]:
+            return cast(fx.Node, right.args[0])
+        return self._made(right.next, aten.permute.default, right, [1, 0])
+
+    def _of(
+        self, key: tuple[object, ...], node: fx.Node, op: torch._ops.OpOverload, *args: Argument
+    ) -> fx.Node:
+        """A packed weight: one for all calls that take it alike."""
+        if key not in self._packed:
+            self._packed[key] = self._made(node, op, *args)
+        return self._packed[key]
+
+    def _replace(self, node: fx.Node, op: torch._ops.OpOverload, *args: Argument) -> None:
+        made = self._made(node, op, *args)
+        made.meta["rule"] = PACK_WEIGHTS.name
+        if same_tensor(node, made) and self._context.replace(node, made):
+            self._context.matches[PACK_WEIGHTS.name] += 1
+            while not node.users and node.target in _REPLACED:
+                before = node.all_input_nodes[0]
+                self._context.graph.erase_node(node)
+                node = before
+        else:
+            self._context.graph.erase_node(made)
+
+    def _made(self, node: fx.Node, op: torch._ops.OpOverload, *args: Argument) -> fx.Node:
+        made = call_before(self._context, node, op, args)
+        self._constants.add(made)
+        return made
+
+
+_REPLACED = frozenset(
+    {aten.relu.default, aten.convolution.default, aten.mm.default, aten.addmm.default}
+)
+
+
+def _activation(node: fx.Node) -> tuple[fx.Node, str]:
+    """The node behind a call that the kernel can compute too, and what that does."""
+    (user, *others) = node.users
+    if not others and user.target is aten.relu.default and same_tensor(user, node):
+        return user, "relu"
+    return node, "none"
+
+
+def _is_plain(value: torch.Tensor) -> bool:
+    return value.dtype is torch.float32 and value.device.type == "cpu"
+
+
+def _is_vector(node: fx.Node) -> bool:
+    value = node.meta["val"]
+    return bool(value.dim() == 1 and value.is_contiguous() and _is_plain(value))
+
+
+def _lies(layout: torch.memory_format, *values: torch.Tensor) -> bool:
+    return all(each.is_contiguous(memory_format=layout) for each in values)
+
+
+PACK_WEIGHTS = Pass(
+    "pack-weights",
+    _pack,
+    "frozen weights of convolutions and products are packed once, as oneDNN reads them",
+)
+"""Rounds as oneDNN's kernels do, in another order than MKL's."""

@@ -1,0 +1,104 @@
+"""Products of one matrix with several frozen ones, as one product with all of these side by side.
+
+Queries, keys and values of attention are such. One call reads the shared factor once; each part of
+what it gives is copied into memory of its own, where the program's product lay.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import fx
+from torch.fx.node import Argument
+
+from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.calls import call_before
+from plait_fx_passes.passes.frozen import Constants
+from plait_fx_passes.passes.noops import same_tensor
+
+aten = torch.ops.aten
+
+
+def _merge(context: PassContext) -> None:
+    if not context.aten.frozen:
+        return
+    constants = Constants(context.aten)
+    places = {node: place for place, node in enumerate(context.graph.nodes)}
+    groups: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
+    for node in list(context.graph.nodes):
+        if node.target not in (aten.mm.default, aten.addmm.default) or not node.users:
+            continue
+        left = node.args[-2]
+        if left in constants or node.kwargs or not all(each in constants for each in _fixed(node)):
+            continue
+        group = groups[left, node.target, node.meta["val"].dtype]
+        if _is_mergeable(node, group[0] if group else node, places):
+            group.append(node)
+    for nodes in groups.values():
+        if len(nodes) > 1:
+            _write(context, nodes)
+
+
+def _fixed(node: fx.Node) -> list[fx.Node]:
+    """The weight, by its rows where it is a transpose, and the bias if there is one."""
+    weight = cast(fx.Node, node.args[-1])
+    if _is_transpose(weight):
+        weight = cast(fx.Node, weight.args[0])
+    return [weight, *cast("tuple[fx.Node, ...]", node.args[:-2])]
+
+
+def _is_transpose(node: fx.Node) -> bool:
+    return node.target is aten.permute.default and node.args[1] == [1, 0]
+
+
+def _is_mergeable(node: fx.Node, first: fx.Node, places: Mapping[fx.Node, int]) -> bool:
+    """Whether a product can be made where the first of its group is."""
+    fixed = _fixed(node)
+    is_vector = all(each.meta["val"].dim() == 1 for each in fixed[1:])
+    return is_vector and all(places[each] < places[first] for each in fixed)
+
+
+def _write(context: PassContext, nodes: list[fx.Node]) -> None:
+    """Let the users of each product use columns of one."""
+    first, made = nodes[0], list[fx.Node]()
+
+    def call(op: torch._ops.OpOverload, *args: Argument, **kwargs: Argument) -> fx.Node:
+        made.append(call_before(context, first, op, args, kwargs))
+        made[-1].meta["rule"] = MERGE_PRODUCTS.name
+        return made[-1]
+
+    rows = []
+    for node in nodes:
+        weight = _fixed(node)[0]
+        is_turned = _is_transpose(cast(fx.Node, node.args[-1]))
+        rows.append(weight if is_turned else call(aten.permute.default, weight, [1, 0]))
+    joint = call(aten.permute.default, call(aten.cat.default, rows), [1, 0])
+    biases = [node.args[0] for node in nodes if node.target is aten.addmm.default]
+    factors = (first.args[-2], joint)
+    if biases:
+        product = call(aten.addmm.default, call(aten.cat.default, biases), *factors)
+    else:
+        product = call(aten.mm.default, *factors)
+    parts, begin = [], 0
+    for weight in rows:
+        end = begin + int(weight.meta["val"].shape[0])
+        columns = call(aten.slice.Tensor, product, 1, begin, end)
+        parts.append(call(aten.clone.default, columns, memory_format=torch.contiguous_format))
+        begin = end
+    fit = all(same_tensor(*pair) for pair in zip(nodes, parts, strict=True))
+    if fit and context.replace_all(nodes, parts):
+        context.matches[MERGE_PRODUCTS.name] += 1
+        made = nodes
+    for each in reversed(made):
+        context.graph.erase_node(each)
+
+
+MERGE_PRODUCTS = Pass(
+    "merge-products",
+    _merge,
+    "products of one matrix with several frozen ones are one product",
+)
+"""Not among the passes that run by default: on the CPUs it was measured on it does not pay."""
