@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fx_oracle import check_program, trace
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from plait_fx_passes import DEFAULT_PASSES, run_passes, to_aten, wrap_runtime
 from plait_fx_passes.passes import DEAD_CODE, JOIN_PIECES, MERGE_CASTS, REMOVE_NOOPS
@@ -30,6 +32,15 @@ def apply(program, *inputs, passes=(JOIN_PIECES,)):
 
 def apply_all(program, *inputs):
     return apply(program, *inputs, passes=DEFAULT_PASSES[:-1])
+
+
+def test_parts_of_sizes_that_depend_on_data():
+    """Whether one is empty is not asked."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    program = trace(lambda x: torch.cat([x[x[:, 0] > 0], torch.cat([x[x[:, 0] < 0] * 2, x])]))
+    graph = to_aten(program, [mode.from_tensor(torch.randn(6, 2))])
+    left = run_passes(graph, verify_each=True)
+    assert [n.target for n in left.graph.nodes].count(torch.ops.aten.cat.default) == 2
 
 
 # Concatenations of what lies side by side.

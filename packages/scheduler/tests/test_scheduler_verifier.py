@@ -315,6 +315,19 @@ def test_broken_scatter(case: str) -> None:
         verify_kernel(kernel)
 
 
+WINDOWS = """\
+kernel scatter(p0: read f32[3, 25, 5, 3], p1: readwrite f32[5, 25, 5])
+  for i0: 125 inner r0: 3, r1: 3
+    inner scatter add p1[r0 + r1, (i0 // 5), {last}] = p0[r0, (i0 // 5), (i0 % 5), r1]
+"""
+
+
+def test_outer_points_are_told_apart_by_what_depends_on_them_alone() -> None:
+    verify_kernel(parse_kernel(WINDOWS.format(last="(i0 % 5)")))
+    with pytest.raises(ProgramError, match="different places"):
+        verify_kernel(parse_kernel(WINDOWS.format(last="r1")))
+
+
 def _stacked(places: list[tuple[int, int, bool]]) -> Program:
     """Temporaries of so many floats from such bytes on, each alone or freed before the next."""
     names = [f"t{number}" for number in range(len(places))]

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from plait_fx_passes.layouts import surely_equal
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.calls import call_before
 from plait_fx_passes.passes.noops import same_tensor
@@ -71,7 +72,7 @@ def _flat_parts(node: fx.Node) -> list[fx.Node]:
     for part in _parts(node):
         if part.target is aten.cat.default and len(part.users) == 1 and _dim(part) == _dim(node):
             found.extend(_flat_parts(part))
-        elif tuple(_value(part).shape) != (0,) or _value(part).dtype != _value(node).dtype:
+        elif not surely_equal(_value(part).shape, (0,)) or _value(part).dtype != _value(node).dtype:
             found.append(part)
     return found
 

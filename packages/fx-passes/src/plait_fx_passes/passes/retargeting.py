@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
+from plait_fx_passes.layouts import surely_equal
 from plait_fx_passes.passes.base import PassContext
 from plait_fx_passes.passes.constants import EXACT
 from plait_fx_passes.verify import recompute
@@ -49,7 +50,7 @@ def retarget(context: PassContext, user: fx.Node, node: fx.Node, other: fx.Node)
 
 def _laid_out_alike(left: object, right: object) -> bool:
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
-        return left.shape == right.shape and left.stride() == right.stride()
+        return surely_equal(left.shape, right.shape) and surely_equal(left.stride(), right.stride())
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         return len(left) == len(right) and all(map(_laid_out_alike, left, right))
     return False

@@ -15,6 +15,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from plait_fx_passes.layouts import surely_equal
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.calls import call_before
 from plait_fx_passes.passes.constants import EXACT
@@ -66,7 +67,7 @@ def _is_elementwise(node: fx.Node) -> bool:
         return False
     value, taken = node.meta["val"], source.meta["val"]
     is_one = not any(map(_holds_node, node.kwargs.values())) and "memory_format" not in node.kwargs
-    return is_one and value.shape == taken.shape and value.device == taken.device
+    return is_one and surely_equal(value.shape, taken.shape) and value.device == taken.device
 
 
 def _holds_node(argument: object) -> bool:

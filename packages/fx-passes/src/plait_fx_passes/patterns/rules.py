@@ -99,7 +99,7 @@ def _second(condition: Tensor, x: Tensor) -> Tensor:
 
 
 def _keeps_shape(match: Match) -> bool:
-    return match.value("x").shape == match.result.shape
+    return surely_equal(match.value("x").shape, match.result.shape)
 
 
 def _not_not(x: Tensor) -> object:

@@ -255,16 +255,22 @@ class _KernelCheck:
 
 def _are_apart(domain: Sequence[Var], free: Sequence[tuple[IndexExpr, IndexExpr]]) -> bool:
     """Whether coordinates, given with the sizes of their dimensions, differ between all points."""
-    own = [at for at, _ in free]
+    # What also depends on inner points tells nothing of outer ones.
+    told = [(at, size) for at, size in free if _variables(at) <= set(domain)]
+    own = [at for at, _ in told]
     left = [v for v in domain if v.expr.terms and not any(at is v.expr for at in own)]
     if not left:
         return True
-    number = position(own, [size for _, size in free])
+    number = position(own, [size for _, size in told])
     if points(domain) is as_index(0):
         return True
     split, renamed = split_variables([number], domain)
     strides = mixed_radix(move(number, renamed) if renamed else number, split)
     return strides is not None and {var for var, _ in strides} == {v for v in split if v.expr.terms}
+
+
+def _variables(expr: IndexExpr) -> set[Var]:
+    return {atom for atom in atoms(expr) if isinstance(atom, Var)}
 
 
 def _is_empty(expr: IndexExpr) -> bool:

@@ -1,0 +1,170 @@
+"""What `python -m benchmarks.rule_gains` times with each pass and rule, and without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Tensors = tuple[Tensor, ...]
+Inputs = Callable[[str], Tensors]
+"""What a program is called with, on a device."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Something that a pass improves, by the rule of that name where the pass has rules."""
+
+    name: str
+    pass_name: str
+    function: Callable[..., Tensor]
+    inputs: Inputs
+    trains: bool = False
+    """With gradients of those inputs that are of floats."""
+    only_on: str | None = None
+    """The one device where the pass has something to do."""
+
+
+def _normal(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Inputs:
+    def make(device: str) -> Tensors:
+        generator = torch.Generator().manual_seed(0)
+        made = (torch.randn(shape, generator=generator) for shape in shapes)
+        return tuple(each.to(device, dtype) for each in made)
+
+    return make
+
+
+def _and_indices(inputs: Inputs, highest: int, *shape: int) -> Inputs:
+    """With integers below `highest` behind the others."""
+
+    def make(device: str) -> Tensors:
+        indices = torch.randint(0, highest, shape, generator=torch.Generator().manual_seed(1))
+        return (*inputs(device), indices.to(device))
+
+    return make
+
+
+_SQUARE = (1024, 1024)
+_HEADS = (4, 8, 512, 64)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.transpose(-1, -2) * 0.125, -1) @ v
+
+
+def _attention_plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.transpose(-1, -2), -1) @ v
+
+
+def _attention_divided(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.transpose(-1, -2) / 8.0, -1) @ v
+
+
+def _attention_masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return torch.softmax(q @ k.transpose(-1, -2) / 8.0 + mask, -1) @ v
+
+
+def _tied(table: Tensor, tokens: Tensor) -> Tensor:
+    return F.linear(F.embedding(tokens, table).sin(), table).logsumexp(-1).sum()
+
+
+def _convolutions(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return F.relu(F.conv2d(F.relu(F.conv2d(x, a, padding=1)), b, padding=1)).mean((2, 3))
+
+
+def _one_hot_of_largest(x: Tensor) -> Tensor:
+    return (F.one_hot(x.argmax(1), 1000) * x).sum(1)
+
+
+def _scattered(x: Tensor, target: Tensor) -> Tensor:
+    marked = torch.zeros_like(x).scatter(1, target[:, None], 1.0)
+    return (marked * x).sum(1)
+
+
+def _unused(x: Tensor) -> Tensor:
+    x.sin().cumsum(0)
+    return x + 1
+
+
+PROGRAMS = (
+    Program(
+        "constants", "constants",
+        lambda x: x + (torch.arange(1024, device=x.device) * 2 + 1), _normal(_SQUARE),
+    ),
+    Program(
+        "constructors", "constructors",
+        lambda x: x + torch.arange(1024).to(x.device), _normal(_SQUARE), only_on="cuda",
+    ),
+    Program("casts", "casts", lambda x: x.double().float() + 1, _normal(_SQUARE)),
+    Program("no-ops", "no-ops", lambda x: x.clone()[:].contiguous().relu(), _normal(_SQUARE)),
+    Program(
+        "view-chains", "view-chains",
+        lambda x: x.view(64, 16).t().t().view(8, 8, 16).view(64, 16) + 1, _normal((1024,)),
+    ),
+    Program(
+        "small-first", "small-first",
+        lambda table, rows: (table * 2 + 1)[rows],
+        _and_indices(_normal((30000, 256)), 30000, 64),
+    ),
+    Program(
+        "joins", "joins", lambda x: torch.cat(x.split(256)).relu(), _normal(_SQUARE)
+    ),
+    Program(
+        "common-subexpressions", "common-subexpressions",
+        lambda x: x.softmax(-1) * 2 + x.softmax(-1).sum(0), _normal(_SQUARE),
+    ),
+    Program("dead-code", "dead-code", _unused, _normal(_SQUARE)),
+    Program("neg-neg", "simplify", lambda x: x.neg().neg() + 1, _normal(_SQUARE)),
+    Program("relu-relu", "simplify", lambda x: x.relu().relu(), _normal(_SQUARE)),
+    Program("abs-abs", "simplify", lambda x: x.abs().abs(), _normal(_SQUARE)),
+    Program("add-neg", "simplify", lambda x, y: x + (-y), _normal(_SQUARE, _SQUARE)),
+    Program("sub-neg", "simplify", lambda x, y: x - (-y), _normal(_SQUARE, _SQUARE)),
+    Program("div-power-of-two", "simplify", lambda x: x / 8.0, _normal(_SQUARE)),
+    Program(
+        "sums-of-ones", "simplify",
+        lambda x: torch.ones(1024, 1024, dtype=torch.int64, device=x.device).cumsum(1) * x,
+        _normal(_SQUARE),
+    ),
+    Program("where-same", "simplify", lambda x: torch.where(x > 0, x, x) + 1, _normal(_SQUARE)),
+    Program("not-not", "simplify", lambda x: ~~(x > 0), _normal(_SQUARE)),
+    Program("flip-flip", "simplify", lambda x: x.flip(1).flip(1) + 1, _normal(_SQUARE)),
+    Program(
+        "scatter-of-constants", "simplify", _scattered,
+        _and_indices(_normal((1024, 1000)), 1000, 1024),
+    ),
+    Program("one-hot", "simplify", _one_hot_of_largest, _normal((1024, 1000))),
+    Program("attention-plain", "attention", _attention_plain, _normal(_HEADS, _HEADS, _HEADS)),
+    Program("attention-scaled", "attention", _attention, _normal(_HEADS, _HEADS, _HEADS)),
+    Program("attention-divided", "attention", _attention_divided, _normal(_HEADS, _HEADS, _HEADS)),
+    Program(
+        "attention-divided-masked", "attention", _attention_masked,
+        _normal(_HEADS, _HEADS, _HEADS, (4, 1, 512, 512)),
+    ),
+    Program(
+        "product-chains", "product-chains", lambda a, b, c: a @ b @ c,
+        _normal(_SQUARE, _SQUARE, (1024, 4)),
+    ),
+    Program(
+        "bmm-of-one", "batches-of-one", lambda a, b: torch.bmm(a, b).relu(),
+        _normal((1, 512, 512), (1, 512, 512)),
+    ),
+    Program(
+        "shared-factors", "shared-factors", lambda x, a, b: x @ a + x @ b,
+        _normal((512, 768), (768, 768), (768, 768)),
+    ),
+    Program(
+        "mm-bias", "recognize", lambda x, w, b: x @ w + b, _normal((512, 768), (768, 768), (768,))
+    ),
+    Program("silu", "recognize", lambda x: x * torch.sigmoid(x), _normal(_SQUARE)),
+    Program(
+        "rows-into-sums", "rows-into-sums", _tied,
+        _and_indices(_normal((8000, 128)), 8000, 4, 32), trains=True,
+    ),
+    Program(
+        "channels-last", "channels-last", _convolutions,
+        _normal((8, 32, 56, 56), (64, 32, 3, 3), (64, 64, 3, 3)),
+    ),
+)  # fmt: skip
