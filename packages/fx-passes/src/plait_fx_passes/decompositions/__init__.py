@@ -26,6 +26,7 @@ from plait_fx_passes.decompositions import (
     pad_backwards,
     pooling,
     products,
+    quantization,
     random_numbers,
     selecting,
     structure,
@@ -61,7 +62,8 @@ def default_decompositions(*, keep: Set[OpOverload] = frozenset()) -> dict[OpOve
     Args:
         keep: operators to leave whole, for a backend that has better rules for them.
     """
-    return {op: rule for op, rule in _all().items() if op not in keep}
+    table = {**_all(), **quantization.registered()}
+    return {op: rule for op, rule in table.items() if op not in keep}
 
 
 def moving_decompositions() -> dict[OpOverload, Rule]:
