@@ -79,12 +79,14 @@ def _by_aten(program: Program, inputs: Tensors, is_on: bool) -> tuple[Run, int]:
 
 def _passes(program: Program, is_on: bool) -> tuple[Any, ...]:
     from plait_fx_passes.passes import DEFAULT_PASSES, LAYOUT_PASSES, NUMERIC_PASSES
+    from plait_fx_passes.patterns import BATCHES_OF_ONE
 
     def stays(name: str) -> bool:
         return is_on or name.removesuffix(_CLEANUP) != program.pass_name
 
     first = NUMERIC_PASSES if _is_numeric(program) else DEFAULT_PASSES
-    return tuple(each for each in (*first, *LAYOUT_PASSES) if stays(each.name))
+    alone = [each for each in (BATCHES_OF_ONE,) if each.name == program.pass_name]
+    return tuple(each for each in (*first, *alone, *LAYOUT_PASSES) if stays(each.name))
 
 
 def _is_numeric(program: Program) -> bool:
@@ -98,10 +100,13 @@ def _is_numeric(program: Program) -> bool:
 def _by_plait(program: Program, inputs: Tensors, is_on: bool) -> tuple[Run, int]:
     """The program as plait compiles it, a step of forward and backward where it trains."""
     import plait
+    from plait_fx_passes.patterns import BATCHES_OF_ONE
 
     name = program.pass_name
     options: dict[str, Any] = {"numeric_rewrites": _is_numeric(program)}
-    if not is_on:
+    if program.pass_name == BATCHES_OF_ONE.name:  # a pass of one's own
+        options["user_passes"] = {"joint_last": [BATCHES_OF_ONE] if is_on else []}
+    elif not is_on:
         options["disabled_passes"] = name
     compiled = plait.compile(program.function, options=options)
     given = _with_gradients(inputs) if program.trains else inputs

@@ -79,8 +79,8 @@ def _one_hot_of_largest(x: Tensor) -> Tensor:
     return (F.one_hot(x.argmax(1), 1000) * x).sum(1)
 
 
-def _scattered(x: Tensor, target: Tensor) -> Tensor:
-    marked = torch.zeros_like(x).scatter(1, target[:, None], 1.0)
+def _scattered(x: Tensor) -> Tensor:
+    marked = torch.zeros(1024, 1000, device=x.device).scatter(1, x.argmax(1, keepdim=True), 1.0)
     return (marked * x).sum(1)
 
 
@@ -92,17 +92,18 @@ def _unused(x: Tensor) -> Tensor:
 PROGRAMS = (
     Program(
         "constants", "constants",
-        lambda x: x + (torch.arange(1024, device=x.device) * 2 + 1), _normal(_SQUARE),
+        lambda x: x + (torch.ones(1024, 1024, device=x.device) * 2 + 1) / 4, _normal(_SQUARE),
     ),
     Program(
         "constructors", "constructors",
-        lambda x: x + torch.arange(1024).to(x.device), _normal(_SQUARE), only_on="cuda",
+        lambda x: x + torch.arange(x.shape[1]).to(x.device), _normal(_SQUARE), only_on="cuda",
     ),
     Program("casts", "casts", lambda x: x.double().float() + 1, _normal(_SQUARE)),
     Program("no-ops", "no-ops", lambda x: x.clone()[:].contiguous().relu(), _normal(_SQUARE)),
     Program(
         "view-chains", "view-chains",
-        lambda x: x.view(64, 16).t().t().view(8, 8, 16).view(64, 16) + 1, _normal((1024,)),
+        lambda x: x.view(64, 16).t().unsqueeze(0).transpose(0, 1).permute(2, 1, 0) + 1,
+        _normal((1024,)),
     ),
     Program(
         "small-first", "small-first",
@@ -131,10 +132,7 @@ PROGRAMS = (
     Program("where-same", "simplify", lambda x: torch.where(x > 0, x, x) + 1, _normal(_SQUARE)),
     Program("not-not", "simplify", lambda x: ~~(x > 0), _normal(_SQUARE)),
     Program("flip-flip", "simplify", lambda x: x.flip(1).flip(1) + 1, _normal(_SQUARE)),
-    Program(
-        "scatter-of-constants", "simplify", _scattered,
-        _and_indices(_normal((1024, 1000)), 1000, 1024),
-    ),
+    Program("scatter-of-constants", "simplify", _scattered, _normal((1024, 1000))),
     Program("one-hot", "simplify", _one_hot_of_largest, _normal((1024, 1000))),
     Program("attention-plain", "attention", _attention_plain, _normal(_HEADS, _HEADS, _HEADS)),
     Program("attention-scaled", "attention", _attention, _normal(_HEADS, _HEADS, _HEADS)),
@@ -161,7 +159,7 @@ PROGRAMS = (
     Program("silu", "recognize", lambda x: x * torch.sigmoid(x), _normal(_SQUARE)),
     Program(
         "rows-into-sums", "rows-into-sums", _tied,
-        _and_indices(_normal((8000, 128)), 8000, 4, 32), trains=True,
+        _and_indices(_normal((50000, 64)), 50000, 2, 8), trains=True,
     ),
     Program(
         "channels-last", "channels-last", _convolutions,

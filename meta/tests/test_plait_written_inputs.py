@@ -75,3 +75,18 @@ def test_verified_pieces():
     torch.testing.assert_close(
         observe(run, lambda leaf: leaf * 1.5), observe(twice, lambda leaf: leaf * 1.5)
     )
+
+
+def test_a_view_of_what_was_written_without_gradients_can_be_used():
+    """Autograd refuses views of a leaf that were taken before it was changed."""
+
+    def program(x):
+        with torch.no_grad():
+            x.fill_(0.5)
+            return x[0], x.t()
+
+    weight = torch.randn(3, 3, requires_grad=True)
+    row, turned = plait.compile(program)(weight)
+    assert [each.grad_fn for each in (row, turned)] == [None, None]
+    assert row._version == weight._version == 1
+    torch.testing.assert_close((row * 2).detach(), torch.ones(3))

@@ -36,13 +36,14 @@ from plait_fx_passes.layouts import span
 from plait_fx_passes.open_sizes import runner
 from plait_fx_passes.passes import PassRecord
 from plait_fx_passes.passes.manager import LAYOUT_PASSES
+from plait_fx_passes.patterns import BATCHES_OF_ONE
 from rewrites.programs import Case, Kind, generate
 
 PASSES = {
     Kind.EXACT: DEFAULT_PASSES,
     Kind.OPEN: DEFAULT_PASSES,
-    Kind.NUMERIC: (*NUMERIC_PASSES, *LAYOUT_PASSES),
-    Kind.JOINT: NUMERIC_PASSES,
+    Kind.NUMERIC: (BATCHES_OF_ONE, *NUMERIC_PASSES, *LAYOUT_PASSES),
+    Kind.JOINT: (BATCHES_OF_ONE, *NUMERIC_PASSES),
 }
 SIZES = (4, 5, 7)
 """Of the first dimension, where it is open; the first is recorded."""

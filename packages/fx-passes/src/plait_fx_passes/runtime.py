@@ -101,9 +101,9 @@ def wrap_runtime(
     if written:
         left, changed = _without(graph, written), tuple(written.values())
         counted = {each.input for each in graph.mutations if each.counted}.intersection(changed)
-        if note is None or is_direct(left):
-            return _noting(graph, changed, wrap_runtime(left, compiled), counted)
-        # What is told of the writes sees the versions that they leave.
+        if is_direct(left):
+            return _noting(graph, changed, compiled, counted)
+        # Views are taken, and what is told of the writes sees, what is changed by then.
         order = [index for index in changed if index in counted]
         return _noting(graph, changed, wrap_runtime(left, compiled, note=_counted(order, note)))
     compiled = _unrecorded(compiled) if graph.differentiates else compiled
@@ -151,12 +151,13 @@ def _without(graph: AtenGraph, written: Mapping[int, int]) -> AtenGraph:
     return replace(graph, outputs=outputs, mutations=mutations, made_leaves=made)
 
 
-def _counted(changed: Sequence[int], note: Note) -> Note:
+def _counted(changed: Sequence[int], note: Note | None) -> Note:
     """``note``, after autograd is told that these inputs were changed."""
 
     def counting(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
         torch.autograd.graph.increment_version([inputs[index] for index in changed])
-        note(inputs, results)
+        if note is not None:
+            note(inputs, results)
 
     return counting
 

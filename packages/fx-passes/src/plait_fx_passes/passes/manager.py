@@ -23,7 +23,7 @@ from plait_fx_passes.passes.rows import ADD_ROWS
 from plait_fx_passes.passes.shared_factors import SHARED_FACTORS
 from plait_fx_passes.passes.small_first import SMALL_FIRST
 from plait_fx_passes.passes.views import MERGE_VIEWS
-from plait_fx_passes.patterns.rules import ATTENTION, BATCHES_OF_ONE, RECOGNIZE, SIMPLIFY
+from plait_fx_passes.patterns.rules import ATTENTION, RECOGNIZE, SIMPLIFY
 from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.verify import verify
 from plait_utils import Profile, dataclass
@@ -47,7 +47,6 @@ NUMERIC_PASSES: tuple[Pass, ...] = (
     *DEFAULT_PASSES,
     ATTENTION,
     PRODUCT_CHAINS,
-    BATCHES_OF_ONE,
     SHARED_FACTORS,
     RECOGNIZE,
     replace(REMOVE_NOOPS, name="no-ops-after-rules"),
