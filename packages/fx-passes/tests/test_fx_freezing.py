@@ -432,6 +432,23 @@ def test_convolutions_are_packed(layer, x):
 @pytest.mark.parametrize(
     ("layer", "x"),
     [
+        (nn.Linear(256, 256), image(64, 256)),
+        (nn.Conv2d(16, 32, 3, padding=1), image(2, 16, 24, 24)),
+    ],
+)
+def test_weights_in_bfloat16_are_packed(layer, x):
+    module, x = seeded(layer).bfloat16(), x.bfloat16()
+    recorded = with_frozen_attributes(to_aten(traced(nn.Sequential(module)), [x]))
+    split = split_frozen(run_passes(recorded, ALL))
+    assert "packed" in " ".join(targets(split.program))
+    with torch.no_grad():
+        (got,) = split.runner(split.program.module())(*[x, *module.parameters()])
+        torch.testing.assert_close(got, module(x), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("layer", "x"),
+    [
         (nn.Linear(64, 64), image(8, 64)),  # too little work
         (nn.Linear(1024, 1024), image(1, 1024)),  # one row
         (nn.Linear(256, 256).double(), image(64, 256).double()),

@@ -29,6 +29,8 @@ from plait_fx_passes.passes.noops import same_tensor
 
 aten = torch.ops.aten
 
+_DTYPES = frozenset({torch.float32, torch.bfloat16})
+
 _ROWS = 8
 """Rows of a product from which on oneDNN's is faster than MKL's; fewer are bound by memory."""
 
@@ -152,7 +154,7 @@ def _activation(node: fx.Node) -> tuple[fx.Node, str]:
 
 
 def _is_plain(value: torch.Tensor) -> bool:
-    return value.dtype is torch.float32 and value.device.type == "cpu"
+    return value.dtype in _DTYPES and value.device.type == "cpu"
 
 
 def _is_vector(node: fx.Node) -> bool:
