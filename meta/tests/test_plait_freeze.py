@@ -157,6 +157,25 @@ def test_one_program_serves_all_sizes():
     check(fast, module, image(36, 4))
 
 
+def test_packed_products_serve_all_sizes(recwarn):
+    module = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 64)).eval()
+    fast = plait.compile(module, dynamic=True, options={"freeze": True, "strict": True})
+    for rows in (64, 100, 2, 300):
+        check(fast, module, torch.randn(rows, 256))
+    assert rewrites(fast)["pack-weights"] == 2
+    assert not [each for each in recwarn if "SymInt" in str(each.message)]
+
+
+def test_one_function_for_several_modules_holds_values_for_each():
+    modules = [nn.Linear(256, 256).eval() for _ in range(3)]
+    fast = plait.compile(lambda module, x: module(x), options={"freeze": True, "strict": True})
+    x = torch.randn(64, 256)
+    with torch.no_grad():
+        for _ in range(3):
+            for each in modules:
+                torch.testing.assert_close(fast(each, x), each(x), rtol=1e-4, atol=1e-4)
+
+
 def test_strict_numerics_hold_values_and_fold_none():
     module = net()
     fast = plait.compile(module, numerics="strict", options={"freeze": True, "strict": True})

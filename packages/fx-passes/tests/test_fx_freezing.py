@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -108,6 +109,12 @@ def compare(module, run, *inputs):
 
 def targets(graph):
     return [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+
+
+def held_now():
+    """How many packed weights are held, but for those of programs that are gone."""
+    gc.collect()
+    return packed_count()
 
 
 def image(*size):
@@ -377,6 +384,33 @@ def test_parameters_that_are_not_numbers_are_not_changes():
     assert count() == 1
 
 
+def test_values_are_held_for_each_of_several_modules_while_these_live():
+    x = image(64, 256)
+    modules = [seeded(Products()) for _ in range(3)]
+    for number, each in enumerate(modules):
+        with torch.no_grad():
+            each.up.weight.mul_(number + 1)
+    recorded = to_aten(traced(modules[0]), [x])
+    split = split_frozen(run_passes(with_frozen_attributes(recorded), ALL))
+    run = split.runner(split.program.module())
+    names = [getattr(source, "name", None) for source in recorded.inputs]
+    held = held_now()
+
+    def call(module):
+        given = dict(module.named_parameters())
+        return run(*[x if name is None else given[name] for name in names])[0]
+
+    with torch.no_grad():
+        for _ in range(2):
+            for each in modules:
+                torch.testing.assert_close(call(each), each(x), rtol=1e-4, atol=1e-4)
+    assert held_now() == held + 6
+    del modules[1], each
+    assert held_now() == held + 4
+    modules.clear()
+    assert held_now() == held + 2  # the recorded graph has the first one's parameters
+
+
 # Packed weights.
 
 
@@ -390,26 +424,26 @@ class Products(nn.Module):
 
 
 def test_weights_are_packed_with_what_follows_them():
-    held = packed_count()
+    held = held_now()
     _, split, matches, run = ran(seeded(Products()), image(64, 256), passes=ALL)
     assert matches[PACK_WEIGHTS.name] == 2
     assert targets(split.program) == ["plait_fx_passes.packed_product.default"] * 2
     then = [node.args[-1] for node in split.program.graph.nodes if node.op == "call_function"]
     assert then == ["relu", "none"]
-    assert packed_count() == held + 2
+    assert held_now() == held + 2
     del run, split, _
-    assert packed_count() == held
+    assert held_now() == held
 
 
 def test_packed_weights_go_when_parameters_change():
-    held = packed_count()
+    held = held_now()
     module, x = seeded(Products()), image(64, 256)
     run, count = of_all_calls(module, x, ALL)
     for _ in range(3):
         with torch.no_grad():
             module.up.weight.neg_()
         compare(module, run, x)
-    assert packed_count() == held + 2
+    assert held_now() == held + 2
     assert count() == 3
 
 
@@ -421,6 +455,8 @@ def test_packed_weights_go_when_parameters_change():
         (nn.Conv2d(16, 32, 3, stride=2, dilation=2), image(2, 16, 40, 40)),
         (nn.Conv2d(32, 32, 5, groups=4, bias=False), image(2, 32, 24, 24)),
         (nn.Conv2d(512, 512, 3, padding=1), image(1, 512, 7, 7)),
+        (nn.Conv2d(16, 32, 3, padding="valid"), image(2, 16, 24, 24)),
+        (nn.Conv2d(16, 32, 3, padding="same"), image(2, 16, 24, 24)),
     ],
 )
 def test_convolutions_are_packed(layer, x):
@@ -470,10 +506,10 @@ def test_a_weight_that_several_products_use_is_packed_once():
         def forward(self, x):
             return self.layer(torch.tanh(self.layer(x)))
 
-    held = packed_count()
+    held = held_now()
     _, _split, matches, _run = ran(seeded(Tied()), image(64, 256), passes=ALL)
     assert matches[PACK_WEIGHTS.name] == 2
-    assert packed_count() == held + 1
+    assert held_now() == held + 1
 
 
 # Products of one matrix.

@@ -98,7 +98,7 @@ class _Packer:
         if not last and not _lies(torch.contiguous_format, value, result):
             return
         size = list(map(traced_size, value.shape))
-        how = (stride, padding, dilation, groups)
+        how = (*map(_for_both, (stride, padding, dilation)), groups)
         key = (kernel, str(how), *size)
         packed = self._of(key, node, PACK_CONVOLUTION, kernel, *how, size)
         end, then = _activation(node)
@@ -151,6 +151,12 @@ def _activation(node: fx.Node) -> tuple[fx.Node, str]:
     if not others and user.target is aten.relu.default and same_tensor(user, node):
         return user, "relu"
     return node, "none"
+
+
+def _for_both(numbers: Argument) -> list[int]:
+    """One number for each of the two dimensions of an image, where one may stand for both."""
+    found = list(cast("list[int]", numbers))
+    return found * 2 if len(found) == 1 else found
 
 
 def _is_plain(value: torch.Tensor) -> bool:

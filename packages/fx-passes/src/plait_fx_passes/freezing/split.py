@@ -171,7 +171,7 @@ class _Parts:
 
     def program(self, kept: Sequence[int]) -> fx.Graph:
         """What is left, over some of the inputs and the held values."""
-        made = fx.Graph()
+        made = type(self._graph.graph)()
         copies: dict[fx.Node, fx.Node] = {}
         placeholders = self._graph.placeholders
         for place in kept:

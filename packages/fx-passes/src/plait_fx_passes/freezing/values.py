@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import operator
+import weakref
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -18,6 +18,8 @@ _address = torch.Tensor.data_ptr
 
 _SAMPLED = 32
 """How many elements of a frozen input are compared in each call."""
+_MOST = 64
+"""For how many tuples of inputs values are held."""
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """By bytes of an element, the type as which its bits are compared."""
 
@@ -35,19 +37,18 @@ class _Samples:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Values, and the inputs that they were computed from as they were then."""
+    """Values, and what the inputs were that they were computed from."""
 
-    inputs: tuple[torch.Tensor, ...]
+    inputs: tuple[weakref.ref[torch.Tensor], ...]
     versions: list[int]
     addresses: list[int]
     samples: tuple[_Samples, ...]
     values: tuple[torch.Tensor, ...]
 
-    def is_of(self, inputs: Sequence[torch.Tensor]) -> bool:
-        """Whether the inputs are these tensors in the same memory, to which nobody has written."""
+    def are_of(self, inputs: Sequence[torch.Tensor]) -> bool:
+        """Whether these tensors lie where they did, and nobody has written to them."""
         return (
-            all(map(operator.is_, inputs, self.inputs))
-            and [*map(_version, inputs)] == self.versions
+            [*map(_version, inputs)] == self.versions
             and [*map(_address, inputs)] == self.addresses
             and all(each.are_unchanged() for each in self.samples)
         )
@@ -56,11 +57,12 @@ class _Held:
 class FrozenValues:
     """What a graph computes of frozen inputs, computed anew where one of them has changed.
 
-    An input has changed where another tensor is given, where autograd's counter says that it was
-    written to, where its memory is another (as after ``parameter.data = other``), and where one of
-    some of its elements is another: writes through ``.data`` and NumPy are not counted. Of
-    tensors that were made in inference mode nothing is counted, and the values are computed in
-    each call.
+    Values are held for each tuple of tensors that is given, as for the parameters of each layer
+    that one function is called with, for as long as these tensors live. One has changed where
+    autograd's counter says that it was written to, where its memory is another (as after
+    ``parameter.data = other``), and where one of some of its elements is another: writes through
+    ``.data`` and NumPy are not counted. Of tensors that were made in inference mode nothing is
+    counted, and the values are computed in each call.
 
     Args:
         compute: the graph.
@@ -70,28 +72,38 @@ class FrozenValues:
     def __init__(self, compute: fx.GraphModule, read: Sequence[int]) -> None:
         self._compute = compute
         self._read = tuple(read)
-        self._held: _Held | None = None
+        self._held: dict[tuple[int, ...], _Held] = {}
 
     def of(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The values for a call's inputs."""
         given = [inputs[place] for place in self._read]
-        held = self._held
-        if held is not None and held.is_of(given):
+        key = tuple(map(id, given))
+        held = self._held.get(key)
+        if held is not None and held.are_of(given):
             return held.values
-        return self._computed(given)
+        return self._computed(key, given)
 
-    def _computed(self, given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        if self._held is not None:
+    def _computed(
+        self, key: tuple[int, ...], given: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        if self._held.pop(key, None) is not None:  # its memory goes before there is new
             get_logger("compile").info("a frozen parameter has changed: values are computed anew")
-        self._held = None  # its memory goes before there is new
+        while len(self._held) >= _MOST:
+            self._held.pop(next(iter(self._held)), None)
         if any(map(torch.Tensor.is_inference, given)):
             return computed_now(self._compute, given)
         # Read first: what is written while the graph runs is found by the next call.
         versions, addresses = [*map(_version, given)], [*map(_address, given)]
         samples = _samples(given)
-        held = _Held(tuple(given), versions, addresses, samples, computed_now(self._compute, given))
-        self._held = held
-        return held.values
+        values = computed_now(self._compute, given)
+        table = self._held
+
+        def forget(_: object) -> None:
+            table.pop(key, None)
+
+        alive = tuple(weakref.ref(each, forget) for each in given)
+        table[key] = _Held(alive, versions, addresses, samples, values)
+        return values
 
 
 def computed_now(
@@ -117,13 +129,13 @@ def _laid_out(value: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
 def _samples(given: Sequence[torch.Tensor]) -> tuple[_Samples, ...]:
     """Elements of the tensors in the CPU's memory, spread over each."""
     places: dict[torch.dtype, list[torch.Tensor]] = {}
-    with torch.inference_mode(False), torch.no_grad():
+    with torch.inference_mode(False), below_autograd():  # a view that it sees keeps its tensor
         for each in given:
             bits = _BITS.get(each.element_size())
             if each.device.type != "cpu" or bits is None:
                 continue
             count = min(each.numel(), _SAMPLED)
             step = (each.numel() - 1) // max(count - 1, 1) or 1
-            flat = each.detach().as_strided((count,), (step,), each.storage_offset())
+            flat = each.as_strided((count,), (step,), each.storage_offset())
             places.setdefault(bits, []).append(flat.view(bits))
         return tuple(_Samples(tuple(found), torch.cat(found)) for found in places.values())
