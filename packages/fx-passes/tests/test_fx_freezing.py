@@ -451,8 +451,8 @@ def test_packed_weights_go_when_parameters_change():
     ("layer", "x"),
     [
         (nn.Conv2d(16, 32, 3, padding=1), image(2, 16, 24, 24)),
-        (nn.Conv2d(16, 64, 1), image(2, 16, 40, 40)),
-        (nn.Conv2d(16, 32, 3, stride=2, dilation=2), image(2, 16, 40, 40)),
+        (nn.Conv2d(16, 64, 1), image(2, 16, 40, 40).to(memory_format=torch.channels_last)),
+        (nn.Conv2d(16, 32, 3, stride=2, dilation=2), image(2, 16, 60, 60)),
         (nn.Conv2d(32, 32, 5, groups=4, bias=False), image(2, 32, 24, 24)),
         (nn.Conv2d(512, 512, 3, padding=1), image(1, 512, 7, 7)),
         (nn.Conv2d(16, 32, 3, padding="valid"), image(2, 16, 24, 24)),
@@ -489,6 +489,7 @@ def test_weights_in_bfloat16_are_packed(layer, x):
         (nn.Linear(1024, 1024), image(1, 1024)),  # one row
         (nn.Linear(256, 256).double(), image(64, 256).double()),
         (nn.Conv2d(3, 4, 3), image()),
+        (nn.Conv2d(64, 64, 1), image(1, 64, 40, 40)),  # a product as it is
         (nn.Sequential(nn.ConvTranspose2d(16, 32, 3)), image(2, 16, 24, 24)),
     ],
 )

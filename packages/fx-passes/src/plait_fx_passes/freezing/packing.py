@@ -23,7 +23,7 @@ from plait_fx_passes.freezing.packed import (
 from plait_fx_passes.layouts import traced_numel, traced_size
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.calls import call_before
-from plait_fx_passes.passes.channels_last import TAKES_ANY_ORDER, convolution_backend
+from plait_fx_passes.passes.channels_last import ONEDNN, TAKES_ANY_ORDER, convolution_backend
 from plait_fx_passes.passes.frozen import Constants
 from plait_fx_passes.passes.noops import same_tensor
 
@@ -34,7 +34,7 @@ _DTYPES = frozenset({torch.float32, torch.bfloat16})
 _ROWS = 8
 """Rows of a product from which on oneDNN's is faster than MKL's; fewer are bound by memory."""
 
-_WORK = 1 << 20
+_WORK = 1 << 21
 """Multiplications from which on a call is worth the way to it, which goes through Python."""
 
 
@@ -90,13 +90,16 @@ class _Packer:
             return
         if bias is not None and not _is_vector(bias):
             return
-        if convolution_backend(value, weight, geometry) not in TAKES_ANY_ORDER:
+        backend = convolution_backend(value, weight, geometry)
+        if backend not in TAKES_ANY_ORDER:
             return
         if traced_numel(result) * prod(weight.shape[1:]) < _WORK:
             return
         last = _lies(torch.channels_last, value, result)
         if not last and not _lies(torch.contiguous_format, value, result):
             return
+        if not last and backend not in ONEDNN:
+            return  # it takes such images as they are, and oneDNN's rearranges them
         size = list(map(traced_size, value.shape))
         how = (*map(_for_both, (stride, padding, dilation)), groups)
         key = (kernel, str(how), *size)
