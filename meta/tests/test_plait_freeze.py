@@ -65,7 +65,7 @@ def test_norms_are_folded_and_weights_packed_without_gradients():
     module = net()
     fast = frozen(module)
     for _ in range(3):
-        check(fast, module, image(48))
+        check(fast, module, image(64))
     assert rewrites(fast)["fold-batch-norms"] == 4
     assert rewrites(fast)["pack-weights"] == 2
     assert module.first.weight.shape == (16, 3, 3, 3)
