@@ -426,6 +426,34 @@ def test_gradients_flow_through_sizes_that_are_read():
         same(*found)
 
 
+def test_a_training_step_behind_a_read_is_one_program():
+    def made():
+        torch.manual_seed(0)
+        layer = nn.Linear(20, 3).double()
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1, momentum=0.9)
+
+        def step(x):
+            n = int((x > 0).sum())
+            optimizer.zero_grad()
+            loss = layer(x)[:n].square().mean() * n
+            loss.backward()
+            optimizer.step()
+            return loss.item()
+
+        return layer, step
+
+    (mine, step), (other, wanted) = made(), made()
+    compiled = plait.compile(step)
+    for count in (2, 3, 2, 1, 3, 2):
+        x = call_with(count).double()
+        assert compiled(x) == pytest.approx(wanted(x))
+        same(list(mine.state_dict().values()), list(other.state_dict().values()))
+    names = {graph.name for graph in plait.report(compiled).graphs}
+    assert not any("backward" in name for name in names)
+    assert any("part2" in name for name in names)
+    assert not compiled.breaks
+
+
 def test_threads_have_integers_of_their_own():
     compiled = plait.compile(of_two)
     errors = []

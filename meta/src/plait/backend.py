@@ -155,14 +155,16 @@ class GraphCompiler:
     def _cut(self, name: str, captured: fx.GraphModule, capture: object) -> Runner:
         """What runs a graph with sizes that depend on data, from one that gives such to the next.
 
-        Where it cannot be cut, it raises CheckFailedError, after which the tracer does without it.
+        Raises CheckFailedError where it cannot be cut, after which the tracer does without such.
         """
         from plait.parts import in_parts
 
         run = in_parts(
             captured, lambda part, number: self._by_shape(f"{name}.part{number}", part, capture)
         )
-        return _refused if run is None else run
+        if run is None:
+            raise CheckFailedError
+        return run
 
     def _kept(self, compiled: CompiledGraph) -> Runner:
         with self._lock:
@@ -329,10 +331,6 @@ class GraphCompiler:
                 f"no native code could be built for {compiled.name}: {reason}",
                 hint='backend="python" asks for the Python host program.',
             )
-
-
-def _refused(*inputs: Any) -> Any:
-    raise CheckFailedError
 
 
 def _folder_name(name: str) -> str:

@@ -213,13 +213,20 @@ class _Checked(fx.Interpreter):
         self._mode = mode
 
     def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
+        value = self._gradients(n) if n.target is torch.autograd.grad else super().run_node(n)
         if n.op == "get_attr":
             return self._mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
         if n.op.startswith("call") and _value(n) is not None:
             self._sizes.take(n, value, self._bound)
             self._check_memory(n, value)
         return value
+
+    def _gradients(self, node: fx.Node) -> list[Any]:
+        """What a node that differentiates gives: tensors like those that it is asked for."""
+        args, _ = self.fetch_args_kwargs_from_env(node)
+        of = args[1] if isinstance(args[1], list | tuple) else [args[1]]
+        pairs = zip(_value(node), of, strict=True)
+        return [None if known is None else torch.empty_like(each) for known, each in pairs]
 
     def _check_memory(self, node: fx.Node, value: Any) -> None:
         """Raise CheckFailedError where a result shares other memory than it was captured with."""

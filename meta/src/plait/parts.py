@@ -54,7 +54,7 @@ def in_parts(
             runs.append(_Run(compile_part(part, number), given, results, check))
         else:
             call = _computed(step, _switched(steps[:number]))
-            is_cut = _is_run_by_python(step)
+            is_cut = _is_cut(step) or _differentiates(step)
             runs.append(_Run(call, tuple(step.all_input_nodes), (step,), check, is_cut))
     return _runner(captured, runs, needed)
 
@@ -117,13 +117,16 @@ class _Run:
 def _steps(captured: fx.GraphModule) -> list[Part | fx.Node]:
     """The parts, and between them the nodes that Python computes; one part where there is nothing
     to cut at."""
+    from plait.data_sizes import has_data_sizes
+
     steps: list[Part | fx.Node] = []
     part = Part()
     known = set(captured.graph.find_nodes(op="placeholder"))
+    is_of_data = has_data_sizes(captured)
     for node in captured.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
-        if _is_run_by_python(node):
+        if _is_cut(node) or (_differentiates(node) and not (is_of_data and _is_within(node, part))):
             if part.nodes:
                 steps.append(part)
                 known.update(part.nodes)
@@ -141,15 +144,43 @@ def _steps(captured: fx.GraphModule) -> list[Part | fx.Node]:
     return _with_ints(captured, steps)
 
 
-def _is_run_by_python(node: fx.Node) -> bool:
-    """Whether a graph is cut at a node: where it reads a number or gets a size that depends on
-    data, and where it differentiates, for which the parts before are parts of autograd's graph."""
+def _differentiates(node: fx.Node) -> bool:
     import torch
 
-    return _is_cut(node) or node.target is torch.autograd.grad
+    return node.target is torch.autograd.grad
+
+
+def _is_within(node: fx.Node, part: Part) -> bool:
+    """Whether all that a node differentiates is computed in a part.
+
+    Elsewhere Python differentiates, and the parts before are parts of autograd's graph.
+    """
+    own = set(part.nodes)
+    waiting = list(node.all_input_nodes)
+    seen: set[fx.Node] = set()
+    while waiting:
+        each = waiting.pop()
+        if each in seen or each.op in ("placeholder", "get_attr"):
+            continue
+        seen.add(each)
+        if each in own:
+            waiting += each.all_input_nodes
+        elif _needs_gradient(each.meta.get("val")):
+            return False
+    return True
+
+
+def _needs_gradient(value: Any) -> bool:
+    import torch
+
+    if isinstance(value, list | tuple):
+        return any(map(_needs_gradient, value))
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _is_cut(node: fx.Node) -> bool:
+    """Whether a graph is cut at a node: where it reads a number or gets a size that depends on
+    data."""
     from plait_utils.data_sizes import gives_sizes
 
     return _is_read(node) or gives_sizes(node)
@@ -280,7 +311,10 @@ def _may_switch(node: fx.Node) -> bool:
     neither takes nor gives a value."""
     import torch
 
-    harmless = is_switch(node) or node.target is torch.clear_autocast_cache
+    harmless = is_switch(node) or node.target in (
+        torch.clear_autocast_cache,
+        torch._C._accelerator_getAccelerator,
+    )
     if harmless or node.op != "call_function" or isinstance(node.target, torch._ops.OpOverload):
         return False
     return not node.all_input_nodes and node.meta.get("val") is None

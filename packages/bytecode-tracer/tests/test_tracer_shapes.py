@@ -292,6 +292,23 @@ def test_an_integer_that_only_the_run_gives_breaks_where_it_is_asked_for():
     assert len(made.entries) == 1
 
 
+def test_a_backend_refuses_what_it_cannot_check():
+    def backend(module, *_):
+        if any(node.target == "item" for node in module.graph.nodes):
+            raise CheckFailedError
+        return module
+
+    def program(x):
+        return x[: int((x > 0).sum())] * 2
+
+    made = CompiledFunction(program, backend, data_dependent=False, data_sizes=True)
+    for count in (4, 2, 3):
+        x = torch.ones(5)
+        x[count:] = -1
+        assert torch.equal(made(x), program(x))
+    assert [each.code for each in made.breaks] == ["GB0004"]
+
+
 def test_an_integer_breaks_where_the_graph_could_not_be_undone():
     def program(x, marks):
         x.add_(torch.rand_like(x, dtype=torch.float32).mul(0))

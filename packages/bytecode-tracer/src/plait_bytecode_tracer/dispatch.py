@@ -34,6 +34,7 @@ from plait_bytecode_tracer.surroundings import (
 )
 from plait_bytecode_tracer.watching import line_watcher
 from plait_utils import Profile, get_logger, postponed_collections
+from plait_utils.checks import CheckFailedError
 from plait_utils.interrupts import without_interrupts
 
 
@@ -50,7 +51,8 @@ class CompiledFunction:
             `nonzero` and `item` give them; they break the graph otherwise.
         data_floats: whether graphs may have at least floats that depend on data.
         data_sizes: whether operators may give them sizes that depend on data; what the backend
-            returns then raises `CheckFailedError` where an assumption on these does not hold.
+            returns then raises `CheckFailedError` where an assumption on these does not hold, and
+            it does so itself where it could not find that out.
         orders_draws: whether what the backend makes draws random numbers in the order of the
             graph, from torch's generators; graphs may then set these between two draws, by
             operators `plait_random.*` that are tagged as random, and break there otherwise.
@@ -316,7 +318,11 @@ class CompiledFunction:
         computes = any(node.op not in ("placeholder", "output") for node in nodes)
         if computes or capture.preparation is not None:
             backend = self._settings.backend if computes else as_captured
-            run, aftermath = graph_call(self.function, backend, capture)
+            try:
+                run, aftermath = graph_call(self.function, backend, capture)
+            except CheckFailedError:  # the backend cannot check what is assumed of data
+                capture.state.release()
+                return self._compile(values, Checks.NEVER)
             if not aftermath.undoes_checks:
                 capture.state.release()
                 is_late = capture.state.checks_after_changes

@@ -185,7 +185,9 @@ def shown(expression: Expression) -> str:
         case Leaf(source):
             return expression.code(source.text)
         case Computed(node):
-            return f"{node.args[0]}.size({node.args[1]})" if node.target == "size" else str(node)
+            if node.target == "size":
+                return f"{node.args[0]}.size({node.args[1]})"
+            return f"{node.args[0]}.item()" if node.target == "item" else str(node)
 
 
 def bare(text: str) -> str:
