@@ -1,7 +1,8 @@
 """Graphs that cannot be compiled whole: in parts, from one operator that Python calls to the next.
 
 Python reads numbers from tensors, computes with them, and calls what gives sizes that depend on
-data. It gives them to the next part, as where the tracer breaks a graph.
+data, and collectives, which are waited for by the very tensor that they gave. It gives them to the
+next part, as where the tracer breaks a graph.
 """
 
 from __future__ import annotations
@@ -179,11 +180,12 @@ def _needs_gradient(value: Any) -> bool:
 
 
 def _is_cut(node: fx.Node) -> bool:
-    """Whether a graph is cut at a node: where it reads a number or gets a size that depends on
-    data."""
+    """Whether a graph is cut at a node: where it reads a number, gets a size that depends on data,
+    or calls what several processes call together."""
+    from plait_utils.collectives import is_collective
     from plait_utils.data_sizes import gives_sizes
 
-    return _is_read(node) or gives_sizes(node)
+    return _is_read(node) or gives_sizes(node) or is_collective(node.target)
 
 
 def _with_ints(captured: fx.GraphModule, steps: Sequence[Part | fx.Node]) -> list[Part | fx.Node]:

@@ -22,6 +22,7 @@ from plait_ir_lowering.registry import Lowered, full_arguments
 from plait_ir_lowering.tensors import TensorExpr
 from plait_ir_lowering.torch_types import from_torch_dtype
 from plait_utils.checks import CHECK, MESSAGE
+from plait_utils.collectives import is_collective
 
 Environment = Callable[[fx.Node], Lowered]
 
@@ -36,6 +37,8 @@ def lower_external(ctx: LoweringContext, tensors: Environment) -> Lowered:
     op = node.target
     if not isinstance(op, OpOverload):
         raise ctx.error("it is not an operator overload")
+    if is_collective(op):  # a tensor of the program's over the same memory has another storage
+        raise ctx.error("a collective is waited for by its tensor, which a program does not keep")
     results = node.meta["val"]
     if any(argument.alias_info is not None for argument in op._schema.arguments):
         op = _copying(ctx, op)  # what follows takes it for the view: it has that one's strides
