@@ -9,6 +9,7 @@ import torch
 from torch._ops import OpOverload
 
 from plait_utils import dataclass
+from plait_utils.collectives import is_collective
 
 
 class OpKind(enum.Enum):
@@ -26,11 +27,13 @@ class OpInfo:
 
     ``written`` holds the names of the arguments it writes to, in schema order; ``positions`` the
     position of each, None for keyword-only ones. ``random`` ops advance a generator.
+    ``communicates`` says that other processes take part in the call, or wait for it.
     """
 
     kind: OpKind
     composite: bool
     random: bool
+    communicates: bool
     written: tuple[str, ...]
     positions: tuple[int | None, ...]
 
@@ -87,6 +90,7 @@ def op_info(func: OpOverload) -> OpInfo:
         kind=kind,
         composite=composite or schema.name in _HIDDEN_WRITES,
         random=draws,
+        communicates=is_collective(func),
         written=tuple(written),
         positions=tuple(positions),
     )

@@ -14,12 +14,14 @@ def has_effects(node: fx.Node) -> bool:
     """Whether running the node does more than compute its value.
 
     Random operators advance the generator as in eager, even when their value is not used;
-    operators that return nothing (assertions) are there for what they do.
+    collectives are calls that other processes wait for; operators that return nothing
+    (assertions) are there for what they do.
     """
     target = node.target
     if not isinstance(target, OpOverload):
         return False
-    return op_info(target).random or not target._schema.returns
+    info = op_info(target)
+    return info.random or info.communicates or not target._schema.returns
 
 
 def _eliminate_dead_code(context: PassContext) -> None:

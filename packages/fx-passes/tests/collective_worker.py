@@ -1,0 +1,88 @@
+"""One process of a group: runs programs as recorded and behind passes, tells by JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from collective_programs import PROGRAMS, Random, graph_of
+
+from plait_fx_passes import run_passes, wrap_runtime
+from plait_fx_passes.passes.collectives import chunk_products, collective_passes
+
+SETTINGS = {
+    "default": collective_passes(),
+    "small": collective_passes(bucket_bytes=1024, gather_bytes=600, in_flight_bytes=1100),
+    "in_order": collective_passes(in_order=True),
+    "chunks": (chunk_products(2, enough=1), *collective_passes(bucket_bytes=0, gather_bytes=0)),
+}
+
+
+FEW = ("default", "small", "chunks")  # of more than two processes, which share few cores
+
+
+def calls_of(graph):
+    names = (str(n.target) for n in graph.graph.nodes if "_c10d_functional" in str(n.target))
+    return Counter(name.split(".")[1] for name in names)
+
+
+def results_of(graph, inputs):
+    found = wrap_runtime(graph, graph.module())(*inputs)
+    return tuple(each.detach() for each in (found if isinstance(found, tuple) else (found,)))
+
+
+def difference(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape, (one.shape, other.shape)
+        assert one.stride() == other.stride()
+    pairs = zip(found, expected, strict=True)
+    return max(float((one - other).abs().max()) for one, other in pairs)
+
+
+def main(rank, processes, store):
+    limit = timedelta(seconds=60)
+    dist.init_process_group(
+        "gloo",
+        store=dist.FileStore(store, processes),
+        rank=rank,
+        world_size=processes,
+        timeout=limit,
+    )
+    settings = {name: SETTINGS[name] for name in (SETTINGS if processes == 2 else FEW)}
+    told = {}
+    for name, kind in PROGRAMS.items():
+        case = kind(processes)
+        graph = graph_of(case.program, case.inputs(rank))
+        plain = results_of(graph, case.inputs(rank))
+        alone = case.alone(rank)
+        told[name] = {"alone": difference(plain, alone), "plain": calls_of(graph)}
+        cleaned = run_passes(graph)
+        for setting, passes in settings.items():
+            better = run_passes(cleaned, passes)
+            found = results_of(better, case.inputs(rank))
+            told[name][setting] = {
+                "difference": difference(found, plain),
+                "alone": difference(found, alone),
+                "calls": calls_of(better),
+            }
+    for seed in range(6 // processes):
+        case = Random(processes, seed)
+        graph = graph_of(case.program, case.inputs(rank))
+        plain = results_of(graph, case.inputs(rank))
+        told[f"random {seed}"] = {
+            setting: difference(results_of(run_passes(graph, passes), case.inputs(rank)), plain)
+            for setting, passes in settings.items()
+        }
+    dist.barrier()
+    dist.destroy_process_group()
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
