@@ -95,7 +95,7 @@ class CompileOptions(Settings):
     freeze: bool = setting(
         False,
         "in calls that need no gradients, compute what follows from parameters and buffers alone "
-        "once, and again when one has changed; fold batch norms into weights and pack these",
+        "once, and again when one has changed; fold batch norms into weights, merge and pack these",
         env="PLAIT_FREEZE",
     )
     random: str = setting(

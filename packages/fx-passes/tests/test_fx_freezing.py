@@ -517,29 +517,58 @@ def test_a_weight_that_several_products_use_is_packed_once():
 
 
 class Heads(nn.Module):
-    def __init__(self, bias=True):
+    def __init__(self, bias=True, width=256):
         super().__init__()
-        self.q, self.k, self.v = nn.Linear(8, 8, bias), nn.Linear(8, 4, bias), nn.Linear(8, 4, bias)
-        self.other = nn.Linear(4, 8)
+        self.q, self.k = nn.Linear(width, width, bias), nn.Linear(width, width // 4, bias)
+        self.v, self.other = nn.Linear(width, 8, bias), nn.Linear(width // 4, 4)
 
     def forward(self, x):
         q, k = self.q(x), self.k(x)
-        return q, self.other(k), self.v(x).view(-1)
+        return q, self.other(k), torch.exp(self.v(x)).view(-1)
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_products_that_share_a_factor_are_one(bias):
-    passes = (*DEFAULT_PASSES, MERGE_PRODUCTS)
-    _, split, matches, _ = ran(seeded(Heads(bias)), image(6, 8), passes=passes)
+    _, split, matches, _ = ran(seeded(Heads(bias)), image(64, 256))
     assert matches[MERGE_PRODUCTS.name] == 1
     left = targets(split.program)
     assert left.count("aten.mm.default") + left.count("aten.addmm.default") == 2
+    assert len(split.kept) == 3  # the matrix, and the other layer
+    _, split, matches, _ = ran(seeded(Heads(bias)), image(64, 256), passes=ALL)
+    assert matches[PACK_WEIGHTS.name] == 1
+
+
+def test_products_that_are_not_worth_packing_are_not_merged():
+    assert MERGE_PRODUCTS.name not in ran(seeded(Heads(width=32)), image(64, 32))[2]
+    assert MERGE_PRODUCTS.name not in ran(seeded(Heads()), image(4, 256))[2]
 
 
 def test_products_of_other_factors_are_not_merged():
-    passes = (*DEFAULT_PASSES, MERGE_PRODUCTS)
-    _, _, matches, _ = ran(seeded(Products()), image(64, 256), passes=passes)
-    assert MERGE_PRODUCTS.name not in matches
+    assert MERGE_PRODUCTS.name not in ran(seeded(Products()), image(64, 256))[2]
+
+
+def test_a_product_with_a_matrix_that_is_not_frozen_stays_out():
+    class Mixed(Heads):
+        def forward(self, x):
+            return self.q(x), self.k(x), x @ x.t()[:, :32]
+
+    _, split, matches, _ = ran(seeded(Mixed()), image(64, 256))
+    assert matches[MERGE_PRODUCTS.name] == 1
+    assert targets(split.program).count("aten.mm.default") == 1
+
+
+def test_shared_biases_and_weights_are_stacked_as_often_as_they_occur():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(256, 256)
+            self.scaled = nn.Linear(256, 256)
+
+        def forward(self, x):
+            first = torch.addmm(self.layer.bias, x, self.layer.weight)
+            return first, torch.addmm(self.layer.bias, x, self.scaled.weight.exp().t())
+
+    assert ran(seeded(Twice()), image(64, 256))[1] is not None
 
 
 # Modules in, modules out.

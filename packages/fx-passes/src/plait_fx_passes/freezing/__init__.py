@@ -17,7 +17,7 @@ from plait_fx_passes.freezing.split import (
 )
 from plait_fx_passes.passes.base import Pass
 
-FOLDING_PASSES: tuple[Pass, ...] = (FOLD_BATCH_NORMS,)
+FOLDING_PASSES: tuple[Pass, ...] = (FOLD_BATCH_NORMS, MERGE_PRODUCTS)
 """Over graphs with frozen inputs, before images are laid out; results are rounded otherwise."""
 
 PACKING_PASSES: tuple[Pass, ...] = (PACK_WEIGHTS,)

@@ -65,13 +65,13 @@ class _Packer:
         left, right = cast("tuple[fx.Node, fx.Node]", node.args[-2:])
         bias = cast(fx.Node, node.args[0]) if node.target is aten.addmm.default else None
         value, weight = left.meta["val"], right.meta["val"]
-        if left in self._constants or not self._may_pack(right, weight) or not _is_plain(value):
+        if left in self._constants or not self._may_pack(right, weight):
             return
         if bias is not None and not _is_vector(bias):
             return
-        rows = traced_size(value.shape[0])
-        if rows < _ROWS or rows * weight.numel() < _WORK or not value.is_contiguous():
+        if not is_worth_packing(value, weight.numel()):
             return
+        rows = traced_size(value.shape[0])
         turned = self._turned(right)
         packed = self._of((right, rows), node, PACK_PRODUCT, turned, rows)
         end, then = _activation(node)
@@ -141,6 +141,13 @@ class _Packer:
         made = call_before(self._context, node, op, args)
         self._constants.add(made)
         return made
+
+
+def is_worth_packing(value: torch.Tensor, elements: int) -> bool:
+    """Whether a product with a frozen matrix of so many elements is faster with that packed."""
+    rows = traced_size(value.shape[0])
+    has_work = rows >= _ROWS and rows * elements >= _WORK
+    return has_work and _is_plain(value) and value.is_contiguous()
 
 
 _REPLACED = frozenset(

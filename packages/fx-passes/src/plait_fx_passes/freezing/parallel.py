@@ -1,19 +1,24 @@
 """Products of one matrix with several frozen ones, as one product with all of these side by side.
 
 Queries, keys and values of attention are such. One call reads the shared factor once; each part of
-what it gives is copied into memory of its own, where the program's product lay.
+what it gives is copied into memory of its own, where the program's product lay, by the loops that
+read it where that can be. Measured in programs, this pays where the matrices are packed afterwards:
+layers of attention of width 256 and 768 on 128 rows, and of 768 on 16, took 7, 2 and 10 % less; not
+packed 1 or 2 % more.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
 from torch import fx
 from torch.fx.node import Argument
 
+from plait_fx_passes.freezing.packed import is_available
+from plait_fx_passes.freezing.packing import is_worth_packing
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.calls import call_before
 from plait_fx_passes.passes.frozen import Constants
@@ -38,8 +43,16 @@ def _merge(context: PassContext) -> None:
         if _is_mergeable(node, group[0] if group else node, places):
             group.append(node)
     for nodes in groups.values():
-        if len(nodes) > 1:
+        if len(nodes) > 1 and _is_worth_it(nodes):
             _write(context, nodes)
+
+
+def _is_worth_it(nodes: Sequence[fx.Node]) -> bool:
+    if not is_available():
+        return False
+    shared = cast(fx.Node, nodes[0].args[-2]).meta["val"]
+    matrices = [cast(fx.Node, node.args[-1]).meta["val"] for node in nodes]
+    return is_worth_packing(shared, sum(each.numel() for each in matrices))
 
 
 def _fixed(node: fx.Node) -> list[fx.Node]:
@@ -99,6 +112,6 @@ def _write(context: PassContext, nodes: list[fx.Node]) -> None:
 MERGE_PRODUCTS = Pass(
     "merge-products",
     _merge,
-    "products of one matrix with several frozen ones are one product",
+    "products of one matrix with several frozen ones are one product, where it is packed",
 )
-"""Not among the passes that run by default: on the CPUs it was measured on it does not pay."""
+"""Rounds as the kernel does for a wider product."""

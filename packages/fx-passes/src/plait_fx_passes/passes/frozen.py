@@ -31,6 +31,8 @@ class Constants:
         self._memory: dict[fx.Node, int] = {}
         """The elements in the memory of each constant, and of each node without any input."""
         self._frozen: set[fx.Node] = set()
+        if not frozen:
+            return
         for node in graph.graph.nodes:
             if node in frozen:
                 self._frozen.add(node)
