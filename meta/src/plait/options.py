@@ -152,10 +152,15 @@ class CompileOptions(Settings):
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes over ATen graphs, in order; `disabled` ones are among them."""
-        from plait_fx_passes import DEFAULT_PASSES, LAYOUT_PASSES, NUMERIC_PASSES
+        from plait_fx_passes import (
+            DEFAULT_PASSES,
+            LAYOUT_PASSES,
+            NUMERIC_PASSES,
+            QUANTIZED_PASSES,
+        )
 
         own = NUMERIC_PASSES if self.numeric_rewrites else DEFAULT_PASSES
-        layouts = () if self.is_strict else LAYOUT_PASSES
+        layouts = () if self.is_strict else (*QUANTIZED_PASSES, *LAYOUT_PASSES)
         folds, packs = self._freezing_passes()
         user = self.user_passes
         return (*user.joint_first, *own, *folds, *layouts, *packs, *user.joint_last)
@@ -352,7 +357,11 @@ def _check_stages(options: CompileOptions) -> None:
         import plait_fx_passes as fx_passes
 
         user = options.user_passes
-        plaits = (*fx_passes.NUMERIC_PASSES, *fx_passes.LAYOUT_PASSES)
+        plaits = (
+            *fx_passes.NUMERIC_PASSES,
+            *fx_passes.QUANTIZED_PASSES,
+            *fx_passes.LAYOUT_PASSES,
+        )
         frozen = (*fx_passes.FOLDING_PASSES, *fx_passes.PACKING_PASSES)
         chosen = (*plaits, *frozen, *options.passes(), *user.after_grad)
         known = list(dict.fromkeys(each.name for each in chosen))

@@ -63,6 +63,7 @@ from plait_fx_passes.passes.manager import (
     DEFAULT_PASSES,
     LAYOUT_PASSES,
     NUMERIC_PASSES,
+    QUANTIZED_PASSES,
     PassRecord,
     run_passes,
 )
@@ -113,6 +114,7 @@ __all__ = [
     "NUMERIC_PASSES",
     "PACKING_PASSES",
     "PACK_WEIGHTS",
+    "QUANTIZED_PASSES",
     "Anything",
     "AtenGraph",
     "AtenTraceError",

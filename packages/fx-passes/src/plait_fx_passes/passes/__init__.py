@@ -11,6 +11,7 @@ from plait_fx_passes.passes.manager import (
     DEFAULT_PASSES,
     LAYOUT_PASSES,
     NUMERIC_PASSES,
+    QUANTIZED_PASSES,
     PassRecord,
     run_passes,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "MOVE_CONSTRUCTORS",
     "NUMERIC_PASSES",
     "PRODUCT_CHAINS",
+    "QUANTIZED_PASSES",
     "REMOVE_NOOPS",
     "SHARED_FACTORS",
     "SMALL_FIRST",

@@ -24,6 +24,7 @@ from plait_fx_passes.passes.shared_factors import SHARED_FACTORS
 from plait_fx_passes.passes.small_first import SMALL_FIRST
 from plait_fx_passes.passes.views import MERGE_VIEWS
 from plait_fx_passes.patterns.rules import ATTENTION, RECOGNIZE, SIMPLIFY
+from plait_fx_passes.quantized.passes import QUANTIZED_PRODUCTS
 from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.verify import verify
 from plait_utils import Profile, dataclass
@@ -55,6 +56,10 @@ NUMERIC_PASSES: tuple[Pass, ...] = (
 )
 """Also recognize attention and other composites, and take products apart and together; these round
 differently than eager."""
+
+QUANTIZED_PASSES: tuple[Pass, ...] = (QUANTIZED_PRODUCTS,)
+"""Products of quantized matrices in integers, and with weights that stay packed: the sums of the
+former are exact, where eager's are rounded; those of the latter are in another order."""
 
 LAYOUT_PASSES: tuple[Pass, ...] = (ADD_ROWS, CHANNELS_LAST)
 """Where in memory values lie: last, and for programs whose loops and calls are compiled for it.

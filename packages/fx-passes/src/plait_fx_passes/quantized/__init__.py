@@ -1,0 +1,1 @@
+"""Products of quantized matrices: in integers, or with weights that stay packed."""
