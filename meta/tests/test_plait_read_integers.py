@@ -221,6 +221,15 @@ def written_after(x):
     return y
 
 
+def read_again(x):
+    count = (x > 0).sum()
+    first = int(count)
+    count.data.add_(1)
+    second = int(count)
+    count += 1
+    return first, second, torch.zeros(int(count)), x[: -(-first // 2)]
+
+
 def drawn(x):
     return torch.rand(3), torch.rand(read(x)), torch.rand(2)
 
@@ -270,6 +279,7 @@ WHOLE = {
     hashed: 7,
     written_before: 4,
     written_after: 4,
+    read_again: 6,
     drawn: 4,
     printed: 4,
 }

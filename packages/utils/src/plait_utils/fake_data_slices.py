@@ -51,12 +51,18 @@ def _place(place: Any, size: Any) -> Any:
         return max(place + size, 0) if place < 0 else min(place, size)
     if type(place) is int and place != 0:
         return None
-    if type(place) is not int and formula(place).as_coeff_Mul()[0] < 0:
+    if type(place) is not int and _is_from_the_end(formula(place)):
         _assume(place < 0)
         place = place + size
     _assume(place >= 0)
     _assume(place <= size)
     return place
+
+
+def _is_from_the_end(expression: Any) -> bool:
+    """Whether a place is some number with a minus, and not `-(-n // 2)`, which rounds up."""
+    factor, rest = expression.as_coeff_Mul()
+    return bool(factor < 0 and not any(each.as_coeff_Mul()[0] < 0 for each in rest.args))
 
 
 def _is_endless(end: Any) -> bool:

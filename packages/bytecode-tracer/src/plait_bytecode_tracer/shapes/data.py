@@ -77,6 +77,7 @@ def open_integer(state: TraceState, tensor: TensorVariable, reader: str) -> Vari
     is_list = tensor.fake.numel() != 1
     found = known_read(state, tensor)
     if found is None:
+        setattr(tensor.fake, "item_memo", None)  # noqa: B010  # it may have changed unseen
         found = _read(state, "tolist" if is_list else "item", tensor)
         note_read(state, tensor, reader, place, found)
     if is_list and isinstance(found, SequenceVariable):

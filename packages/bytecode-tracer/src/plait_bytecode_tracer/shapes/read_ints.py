@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.tensors.values import UNKNOWN, is_made_of_constants, value_of
@@ -53,8 +54,8 @@ class Read:
     place: int
     found: Variable
     """What it gave."""
-    version: int | None
-    """How often the tensor had been changed, if that is counted."""
+    last: fx.Node
+    """The graph's last node then."""
 
 
 class Asked:
@@ -97,11 +98,30 @@ def _has_few(fake: torch.Tensor, reader: str) -> bool:
 
 def known_read(state: TraceState, tensor: TensorVariable) -> Variable | None:
     """What an earlier read of a tensor that has not changed since gave."""
-    version = _version(tensor)
-    if version is None or state.symbols is None:
-        return None
-    found = (read for read in state.symbols.reads.values() if read.tensor.node is tensor.node)
-    return next((read.found for read in found if read.version == version), None)
+    reads = () if state.symbols is None else state.symbols.reads.values()
+    of_same = (read for read in reads if read.tensor.node is tensor.node)
+    return next((read.found for read in of_same if not _is_changed_since(read)), None)
+
+
+def _is_changed_since(read: Read) -> bool:
+    """Whether anything that is computed after a read may have changed the memory of its tensor."""
+    from plait_bytecode_tracer.failing import is_change
+
+    storage = _storage(read.tensor.fake)
+    node = read.last.next
+    while node.op != "root":
+        if any(_storage(each.meta.get("val")) == storage for each in node.all_input_nodes):
+            schema = getattr(node.target, "_schema", None)
+            is_mutable = schema is not None and schema.is_mutable
+            if is_change(node.target) or is_mutable or "out" in node.kwargs:
+                return True
+        node = node.next
+    return False
+
+
+def _storage(value: object) -> int:
+    is_plain = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return int(value.untyped_storage()._cdata) if is_plain else -1  # type: ignore[attr-defined]  # a tensor
 
 
 def note_read(
@@ -109,15 +129,11 @@ def note_read(
 ) -> None:
     """Integers are symbols now."""
     symbols = state.need_symbols()
-    read = Read(tensor, reader, place, found, _version(tensor))
+    read = Read(tensor, reader, place, found, next(iter(reversed(state.graph.nodes))))
     items = found.items if isinstance(found, SequenceVariable) else [found]
     numbers = [item.sym for item in items if isinstance(item, SymbolVariable)]
     for symbol in data_symbols(numbers):
         symbols.reads.setdefault(symbol, read)
-
-
-def _version(tensor: TensorVariable) -> int | None:
-    return None if tensor.fake.is_inference() else tensor.fake._version
 
 
 def ask(state: TraceState, error: TraceBreakError, *numbers: Any) -> TraceBreakError:
