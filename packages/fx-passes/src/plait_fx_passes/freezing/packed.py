@@ -34,12 +34,6 @@ _packed: dict[int, Tensor] = {}
 _numbers = itertools.count(1)
 
 
-def is_available() -> bool:
-    """Whether torch has oneDNN, and its use is not switched off."""
-    found = torch.backends.mkldnn
-    return bool(found.is_available() and found.enabled)  # type: ignore[no-untyped-call]  # torch's
-
-
 def packed_count() -> int:
     """How many packed weights are held."""
     return len(_packed)

@@ -6,7 +6,6 @@ writes nothing more then.
 
 from __future__ import annotations
 
-from math import prod
 from typing import cast
 
 import torch
@@ -18,24 +17,21 @@ from plait_fx_passes.freezing.packed import (
     PACK_PRODUCT,
     PACKED_CONVOLUTION,
     PACKED_PRODUCT,
-    is_available,
 )
-from plait_fx_passes.layouts import traced_numel, traced_size
+from plait_fx_passes.layouts import traced_size
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.calls import call_before
 from plait_fx_passes.passes.channels_last import ONEDNN, TAKES_ANY_ORDER, convolution_backend
 from plait_fx_passes.passes.frozen import Constants
 from plait_fx_passes.passes.noops import same_tensor
+from plait_fx_passes.passes.packable import (
+    is_available,
+    is_packable,
+    is_plain,
+    is_worth_packing,
+)
 
 aten = torch.ops.aten
-
-_DTYPES = frozenset({torch.float32, torch.bfloat16})
-
-_ROWS = 8
-"""Rows of a product from which on oneDNN's is faster than MKL's; fewer are bound by memory."""
-
-_WORK = 1 << 21
-"""Multiplications from which on a call is worth the way to it, which goes through Python."""
 
 
 def _pack(context: PassContext) -> None:
@@ -84,7 +80,7 @@ class _Packer:
         geometry = node.args[3:]
         stride, padding, dilation, transposed, _, groups = geometry
         value, weight, result = (each.meta["val"] for each in (image, kernel, node))
-        if transposed or value.dim() != 4 or not _is_plain(value):
+        if transposed or not is_packable(value, weight, result):
             return
         if image in self._constants or not self._may_pack(kernel, weight):
             return
@@ -92,8 +88,6 @@ class _Packer:
             return
         backend = convolution_backend(value, weight, geometry)
         if backend not in TAKES_ANY_ORDER:
-            return
-        if traced_numel(result) * prod(weight.shape[1:]) < _WORK:
             return
         last = _lies(torch.channels_last, value, result)
         if not last and not _lies(torch.contiguous_format, value, result):
@@ -109,7 +103,7 @@ class _Packer:
         self._replace(end, PACKED_CONVOLUTION, image, packed, bias, shape, *how, then, last)
 
     def _may_pack(self, node: fx.Node, weight: torch.Tensor) -> bool:
-        return node in self._constants and _is_plain(weight)
+        return node in self._constants and is_plain(weight)
 
     def _turned(self, right: fx.Node) -> fx.Node:
         """A product's right factor with its columns as rows."""
@@ -143,13 +137,6 @@ class _Packer:
         return made
 
 
-def is_worth_packing(value: torch.Tensor, elements: int) -> bool:
-    """Whether a product with a frozen matrix of so many elements is faster with that packed."""
-    rows = traced_size(value.shape[0])
-    has_work = rows >= _ROWS and rows * elements >= _WORK
-    return has_work and _is_plain(value) and value.is_contiguous()
-
-
 _REPLACED = frozenset(
     {aten.relu.default, aten.convolution.default, aten.mm.default, aten.addmm.default}
 )
@@ -169,13 +156,9 @@ def _for_both(numbers: Argument) -> list[int]:
     return found * 2 if len(found) == 1 else found
 
 
-def _is_plain(value: torch.Tensor) -> bool:
-    return value.dtype in _DTYPES and value.device.type == "cpu"
-
-
 def _is_vector(node: fx.Node) -> bool:
     value = node.meta["val"]
-    return bool(value.dim() == 1 and value.is_contiguous() and _is_plain(value))
+    return bool(value.dim() == 1 and value.is_contiguous() and is_plain(value))
 
 
 def _lies(layout: torch.memory_format, *values: torch.Tensor) -> bool:

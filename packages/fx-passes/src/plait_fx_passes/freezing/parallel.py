@@ -17,12 +17,11 @@ import torch
 from torch import fx
 from torch.fx.node import Argument
 
-from plait_fx_passes.freezing.packed import is_available
-from plait_fx_passes.freezing.packing import is_worth_packing
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.calls import call_before
 from plait_fx_passes.passes.frozen import Constants
 from plait_fx_passes.passes.noops import same_tensor
+from plait_fx_passes.passes.packable import is_available, is_worth_packing
 
 aten = torch.ops.aten
 

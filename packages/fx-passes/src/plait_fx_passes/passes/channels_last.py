@@ -31,6 +31,7 @@ from plait_fx_passes.layouts import (
 from plait_fx_passes.op_info import op_info
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.frozen import Constants
+from plait_fx_passes.passes.packable import is_available, is_packable
 from plait_fx_passes.verify import recompute
 from plait_utils import dataclass
 
@@ -98,10 +99,10 @@ class _Convolution:
     """Whether it is faster on images with channels last; else it takes what there is."""
 
 
-def _convolution_of(node: fx.Node, packs: bool) -> _Convolution | None:
+def _convolution_of(node: fx.Node, frozen: Constants) -> _Convolution | None:
     """The call, if it is one on the CPU that takes images with channels last as they are.
 
-    `packs` says that its weight is packed for that before the program runs.
+    A frozen weight may be packed for that before the program runs.
     """
     positions = _IMAGES.get(cast(OpOverload, node.target))
     if positions is None:
@@ -117,6 +118,8 @@ def _convolution_of(node: fx.Node, packs: bool) -> _Convolution | None:
     geometry = node.args[-7:-1] if len(images) > 1 else node.args[-6:]
     backend = convolution_backend(image, weight, geometry)
     outer = node.meta["val"] if len(images) == 1 else images[0].meta["val"]
+    packs = node.args[len(images)] in frozen and is_available()
+    packs = packs and not geometry[3] and is_packable(image, weight, outer)
     # Weights that are larger than the images would cost more to rearrange than these do.
     if backend not in TAKES_ANY_ORDER:
         return None
@@ -235,7 +238,7 @@ def _lay_out(context: PassContext) -> None:
         return
     frozen = Constants(context.aten)
     nodes = [node for node in context.graph.nodes if node.target in _IMAGES]
-    found = [_convolution_of(node, node.args[1] in frozen) for node in nodes]
+    found = [_convolution_of(node, frozen) for node in nodes]
     convolutions = {each.node: each for each in found if each is not None}
     balance = _balance(context.graph, convolutions)
     if not balance.pays:
