@@ -26,6 +26,7 @@ PUBLIC_SUBMODULES = frozenset(
             "plait_scheduler.host",
             "plait_utils.wrappings",
             "plait_utils.checks",
+            "plait_utils.collectives",
             "plait_utils.counters",
             "plait_utils.data_sizes",
             "plait_utils.draws",
