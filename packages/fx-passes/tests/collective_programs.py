@@ -117,7 +117,8 @@ class TensorParallel:
     def program(self, x, a, b, c, d):
         n = self.processes
         for left, right in ((a, b), (c, d)):
-            x = scattered(torch.relu(gathered(x, n) @ left) @ right, n)
+            bias = left.sum(0)
+            x = scattered(torch.relu(torch.addmm(bias, gathered(x, n), left)) @ right, n)
         return x + 1
 
     def inputs(self, rank):
@@ -129,7 +130,9 @@ class TensorParallel:
 
     def alone(self, rank):
         x, (a, b, c, d) = self.x, self.weights
-        x = torch.relu(torch.relu(x @ a) @ b @ c) @ d + 1
+        for left, right in ((a, b), (c, d)):
+            x = torch.relu(x @ left + left.sum(0)) @ right
+        x = x + 1
         return (x.chunk(self.processes)[rank],)
 
 

@@ -355,6 +355,18 @@ def test_products_are_cut_where_that_divides_and_is_worth_it():
     assert chunked(lambda x, a, b: a @ gathered(x, 2).t(), 2, 1) == 1  # it is the other factor
 
 
+def test_a_bias_is_added_to_each_chunk():
+    def program(x, weight, bias):
+        return torch.addmm(bias, gathered(x, 2), weight)
+
+    passes = (chunk_products(2, enough=1),)
+    names = names_of(better(program, square(), square(), torch.ones(8), passes=passes))
+    assert names.count("addmm") == 2
+    rows = torch.ones(16, 8)  # of the whole result: it is cut with it
+    names = names_of(better(program, square(), square(), rows, passes=passes))
+    assert names.count("addmm") == 1
+
+
 def test_chunks_overlap():
     names = names_of(better(pair, *[square()] * 3, passes=(chunk_products(2, enough=1),)))
     assert [name for name in names if name in (GATHER, SCATTER, "mm", "wait_tensor")] == [

@@ -61,6 +61,14 @@ def _is_product(node: fx.Node) -> bool:
     return node.target is aten.mm.default and not node.kwargs
 
 
+def _is_layer(node: fx.Node) -> bool:
+    """Whether a node is a product, to each row of which the same bias may be added."""
+    if node.target is not aten.addmm.default or node.kwargs or len(node.args) != 3:
+        return _is_product(node)
+    bias = cast(fx.Node, node.args[0])
+    return bool(bias.meta["val"].dim() == 1)
+
+
 def _divides(left: fx.Node, right: fx.Node, processes: object, chunks: int, enough: int) -> bool:
     """Whether a product's rows can be taken apart, and are worth it."""
     one, other = left.meta["val"], right.meta["val"]
@@ -80,13 +88,13 @@ def _caller(context: PassContext, made: list[fx.Node]) -> Call:
 
 
 def _chunk_gather(context: PassContext, start: Start, chunks: int, enough: int) -> None:
-    """`mm(wait(all_gather(x)), w)`"""
+    """`mm(wait(all_gather(x)), w)`, or `addmm` of a bias."""
     product = _only_user(start.waits[0]) if len(start.waits) == 1 else None
-    if product is None or not _is_product(product) or product.args[0] is not start.waits[0]:
+    if product is None or not _is_layer(product) or product.args[-2] is not start.waits[0]:
         return
-    wait, weight = cast("tuple[fx.Node, fx.Node]", product.args)
+    *bias, wait, weight = cast("tuple[fx.Node, ...]", product.args)
     processes = cast(int, start.setting[0])
-    if wait is weight or not _divides(wait, weight, processes, chunks, enough):
+    if wait in (weight, *bias) or not _divides(wait, weight, processes, chunks, enough):
         return
     if not start.operand.meta["val"].is_contiguous():
         return
@@ -99,17 +107,17 @@ def _chunk_gather(context: PassContext, start: Start, chunks: int, enough: int) 
     ]
     gather = cast(OpOverload, start.node.target)
     started = [call(start.node, gather, part, *start.setting) for part in parts]
-    products = [_product_of(call, product, each, weight, processes) for each in started]
+    products = [_product_of(call, product, each, processes) for each in started]
     joined = call(product, aten.cat.default, products, 1)
     result = call(product, aten.view.default, joined, list(product.meta["val"].shape))
     _settle(context, product, result, made, (product, wait, start.node))
 
 
-def _product_of(
-    call: Call, product: fx.Node, started: fx.Node, weight: fx.Node, processes: int
-) -> fx.Node:
+def _product_of(call: Call, product: fx.Node, started: fx.Node, processes: int) -> fx.Node:
     """The product of what a chunk gathers, by process."""
-    made = call(product, aten.mm.default, call(product, WAIT, started), weight)
+    *bias, _, weight = product.args
+    waited = call(product, WAIT, started)
+    made = call(product, cast(OpOverload, product.target), *bias, waited, weight)
     return call(product, aten.view.default, made, [processes, -1, made.meta["val"].shape[1]])
 
 
