@@ -142,6 +142,18 @@ def test_sums_are_those_of_whole_numbers():
     assert torch.equal(wrap_runtime(left, left.module())(x, w), exact)
 
 
+@pytest.mark.parametrize("zero", [0, 5])
+def test_products_of_widened_bytes_are_those_of_bytes(zero):
+    """As torchao writes them on CPUs."""
+    x, w = integers(24, K, dtype=torch.uint8), integers(N, K)
+    gm = trace(lambda x, w: (x.to(torch.int32) - zero) @ w.to(torch.int32).t())
+    left = run_passes(to_aten(gm, (x, w)), (*DEFAULT_PASSES, *QUANTIZED_PASSES), verify_each=True)
+    calls = [str(n.target) for n in left.graph.nodes]
+    assert "aten._int_mm.default" in calls
+    assert "aten.mm.default" not in calls
+    assert torch.equal(wrap_runtime(left, left.module())(x, w), gm(x, w))
+
+
 NEITHER = {
     "scales-along-the-sum": lambda x, w: linear(per_token(x), w.to(x.dtype) * positive(K)),
     "zeros-along-the-sum": lambda x, w: linear(

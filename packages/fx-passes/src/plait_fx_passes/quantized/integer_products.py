@@ -5,7 +5,8 @@ Where scales and zero points do not change along the dimension that is added ove
 sums of bytes are added in int32, without a rounding; the scales follow in the loop that adds the
 bias and quantizes again. Eager adds products of floats and rounds each sum, so a value that is
 quantized again may be its neighbour where eager's rounding decides. Zero points are taken to be
-bytes, as quantizers choose them.
+bytes, as quantizers choose them. Products of bytes that are widened to int32 are the same, without
+scales, where eager has no fast kernel.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ aten = torch.ops.aten
 
 _LONGEST = 2**31 // 256**2
 """How many products of differences of bytes an int32 surely holds the sum of."""
+
+_RESULTS = (torch.float32, torch.bfloat16, torch.float16, torch.int32)
 
 _LEAST = 65536
 """Multiplications below which a product is loops, into which the scales are fused anyway."""
@@ -67,13 +70,16 @@ def multiplies_integers(context: PassContext, node: fx.Node) -> bool:
     left, right = rows_of(product.left), columns_of(product.right)
     if left is None or right is None:
         return False
+    dtype = node.meta["val"].dtype
+    if dtype is torch.int32 and (left.affine.scales or right.affine.scales):
+        return False
 
     def compute(values: dict[fx.Node, Tensor]) -> Tensor:
         factors = _integers(values, left, right=False), _integers(values, right, right=True)
-        result = _multiply(*factors)
+        result = _multiply(*factors) if dtype is torch.int32 else _scaled(*factors)
         if product.bias is not None:
-            result = result + values[product.bias].float()
-        return result.to(node.meta["val"].dtype)
+            result = result + values[product.bias].to(result.dtype)
+        return result.to(dtype)
 
     added = () if product.bias is None else (product.bias,)
     inputs = dict.fromkeys((*left.affine.nodes, *right.affine.nodes, *added))
@@ -86,7 +92,7 @@ def _is_worth_it(node: fx.Node, product: Product) -> bool:
     result = node.meta["val"]
     if result.device.type != "cpu" or not has_exact_kernel():
         return False
-    if result.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+    if result.dtype not in _RESULTS:
         return False
     if type(inner) is not int or type(columns) is not int or not 0 < inner <= _LONGEST:
         return False
@@ -144,7 +150,7 @@ class Integers:
 
 
 def _multiply(left: Integers, right: Integers) -> Tensor:
-    """The product in float32."""
+    """The product before it is scaled, in int32."""
     a, b, p, q = left.values, right.values, left.zero, right.zero
     total = torch._int_mm(a, b)
     if p is not None:
@@ -153,7 +159,12 @@ def _multiply(left: Integers, right: Integers) -> Tensor:
         total = total - a.sum(1, keepdim=True, dtype=torch.int32) * q
     if p is not None and q is not None:
         total = total + p * q * a.shape[1]
-    result = total.float()
+    return total
+
+
+def _scaled(left: Integers, right: Integers) -> Tensor:
+    """The product in float32."""
+    result = _multiply(left, right).float()
     for scale in (*left.scales, *right.scales):
         result = result * scale
     return result

@@ -73,6 +73,17 @@ def mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
     return _call(ctx, "mm", (_ref(ctx, a, 0), _ref(ctx, b, 1)))
 
 
+@lowers("_int_mm", kind="external call, loops if small")
+def int_mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
+    """Bytes, whose products are added in i32."""
+    if not a.dtype is b.dtype is DType.i8 or ctx.result.device.type != "cpu":
+        return None
+    if _is_small(ctx, a, b):
+        total = _product(ctx, a, b)
+        return _finish(ctx, total, lambda value, dims: cast(value, DType.i32))
+    return _call(ctx, "_int_mm", (_ref(ctx, a, 0), _ref(ctx, b, 1)))
+
+
 @lowers("bmm", kind="external call, loops if small")
 def bmm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
     if a.dtype is not b.dtype or not _multiplies(ctx, a):
