@@ -94,8 +94,8 @@ def _is_worth_it(node: fx.Node, product: Product) -> bool:
         return False
     if result.dtype not in _RESULTS:
         return False
-    if type(inner) is not int or type(columns) is not int or not 0 < inner <= _LONGEST:
-        return False
+    if type(inner) is not int or type(columns) is not int or not 1 < inner <= _LONGEST:
+        return False  # ATen's kernel multiplies wrongly where a single product is no sum
     return type(rows) is not int or rows * inner * columns > _LEAST
 
 

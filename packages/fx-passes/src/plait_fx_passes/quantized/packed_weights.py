@@ -3,7 +3,7 @@
 Eager writes the weight out as floats, to read it back once for a few rows. Bytes are read in a loop
 that adds up the products, or by ATen's kernel for bfloat16 rows. Two integers that are packed in a
 byte are computed apart, each beside the other: the even and the odd elements of a row of the
-weight, and of the rows that it is multiplied with.
+weight, or its halves, and those of the rows that it is multiplied with.
 """
 
 from __future__ import annotations
@@ -21,11 +21,16 @@ from plait_utils import dataclass
 
 aten = torch.ops.aten
 
-_ROWS = {torch.float32: 16, torch.bfloat16: 8}
+_ROWS = {
+    ("bytes", torch.float32): 16,
+    ("turns", torch.float32): 8,
+    ("halves", torch.float32): 8,
+    ("kernel", torch.bfloat16): 8,
+    ("bytes", torch.bfloat16): 2,
+    ("turns", torch.bfloat16): 8,
+    ("halves", torch.bfloat16): 4,
+}
 """Up to how many rows it is measured to be faster than writing the weight out."""
-
-_ROWS_OF_PAIRS = 8
-"""The same where two integers lie in a byte."""
 
 _LEAST = 65536
 """Multiplications below which a product is loops anyway."""
@@ -38,12 +43,14 @@ class Weight:
     Attributes:
         affine: it has the sizes of the weight, or three, the last within a group of elements that
             share scales and zero points.
-        pair: the even and the odd elements of each row, where the integers are put together.
+        pair: the even and the odd elements of each row, where the integers are put together, or
+            the first and the second half, which do not take `turns`.
         between: the nodes between the integers and the product.
     """
 
     affine: Affine
     pair: tuple[fx.Node, fx.Node] | None
+    turns: bool
     between: tuple[fx.Node, ...]
 
 
@@ -55,12 +62,13 @@ def multiplies_packed(context: PassContext, node: fx.Node) -> bool:
     weight = weight_of(product.right)
     if weight is None or not _is_private(weight, node):
         return False
-    if weight.pair is not None and node.meta["val"].shape[0] > _ROWS_OF_PAIRS:
+    value = product.left.meta["val"]
+    if value.shape[0] > _ROWS.get((_way(value, weight), value.dtype), 0):
         return False
 
     def compute(values: dict[fx.Node, Tensor]) -> Tensor:
         x = values[product.left]
-        if _has_kernel(x, weight):
+        if _way(x, weight) == "kernel":
             result = _by_kernel(values, x, weight.affine)
         else:
             result = _by_loop(values, x, weight)
@@ -79,9 +87,7 @@ def _is_worth_it(node: fx.Node, left: fx.Node) -> bool:
     (rows, inner), columns = left.meta["val"].shape, result.shape[1]
     if result.device.type != "cpu" or any(type(each) is not int for each in (rows, inner, columns)):
         return False
-    if not 0 < rows <= _ROWS.get(result.dtype, 0):
-        return False
-    return bool(rows * inner * columns > _LEAST)
+    return bool(rows <= max(_ROWS.values()) and rows * inner * columns > _LEAST)
 
 
 def weight_of(node: fx.Node) -> Weight | None:
@@ -101,8 +107,14 @@ def weight_of(node: fx.Node) -> Weight | None:
         return None
     if any(type(each) is not int for each in affine.shape):
         return None
-    packed, behind = _pair_of(affine.integers) if affine.shape[-1] % 2 == 0 else (None, ())
-    return Weight(affine, packed, (*seen, *affine.between, *behind))
+    if affine.shape[-1] % 2 == 0 and (found := _turns_of(affine.integers)) is not None:
+        pair, behind = found
+        return Weight(affine, pair, True, (*seen, *affine.between, *behind))
+    if affine.shape[-2 if len(affine.shape) == 3 else -1] % 2 == 0:
+        halves = _halves_of(affine.integers)
+        joined = () if halves is None else (affine.integers,)
+        return Weight(affine, halves, False, (*seen, *affine.between, *joined))
+    return Weight(affine, None, False, (*seen, *affine.between))
 
 
 def _other_sizes(node: fx.Node) -> fx.Node | None:
@@ -115,26 +127,43 @@ def _are_groups(affine: Affine, inner: int) -> bool:
     return len(shape) == 3 and type(shape[1]) is int and shape[1] * shape[2] == inner
 
 
-def _pair_of(integers: fx.Node) -> tuple[tuple[fx.Node, fx.Node] | None, tuple[fx.Node, ...]]:
+def _turns_of(
+    integers: fx.Node,
+) -> tuple[tuple[fx.Node, fx.Node], tuple[fx.Node, ...]] | None:
     """The two tensors whose elements take turns in the integers' rows, and the nodes that put them
     together."""
     seen, node = [integers], integers
     while (source := _other_sizes(node)) is not None:
         node = source
         seen.append(node)
-    if node.target is not aten.cat.default or len(node.args) != 2:
-        return None, ()
-    parts, dim = cast("tuple[list[fx.Node], int]", node.args)
-    value = node.meta["val"]
-    if len(parts) != 2 or dim % value.dim() != value.dim() - 1 or value.shape[-1] != 2:
-        return None, ()
-    sources = [cast(fx.Node, each.args[0]) for each in parts]
+    parts = _joined(node)
+    if parts is None or node.meta["val"].shape[-1] != 2:
+        return None
     if any(each.target is not aten.unsqueeze.default for each in parts):
-        return None, ()
+        return None
+    first, second = (cast(fx.Node, each.args[0]) for each in parts)
     rows = integers.meta["val"].shape[0]
-    if any(each.meta["val"].dim() != 2 or each.meta["val"].shape[0] != rows for each in sources):
-        return None, ()
-    return (sources[0], sources[1]), (*seen, *parts, *sources)
+    if any(len(s := each.meta["val"].shape) != 2 or s[0] != rows for each in (first, second)):
+        return None
+    return (first, second), (*seen, *parts, first, second)
+
+
+def _halves_of(integers: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+    """The two halves of the integers' rows."""
+    parts = _joined(integers)
+    if parts is None or integers.meta["val"].dim() != 2:
+        return None
+    left, right = parts
+    return parts if left.meta["val"].shape == right.meta["val"].shape else None
+
+
+def _joined(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+    """The two tensors that a node joins along the last dimension."""
+    if node.target is not aten.cat.default or len(node.args) != 2:
+        return None
+    parts, dim = cast("tuple[list[fx.Node], int]", node.args)
+    last = node.meta["val"].dim() - 1
+    return (parts[0], parts[1]) if len(parts) == 2 and dim % (last + 1) == last else None
 
 
 def _is_private(weight: Weight, node: fx.Node) -> bool:
@@ -143,18 +172,17 @@ def _is_private(weight: Weight, node: fx.Node) -> bool:
     return all(user in inside for each in weight.between for user in each.users)
 
 
-def _has_kernel(x: Tensor, weight: Weight) -> bool:
-    """Whether ATen's kernel for bytes takes it: it reads rows in steps of 32 elements."""
+def _way(x: Tensor, weight: Weight) -> str:
+    """How rows are multiplied: by ATen's kernel for bytes, which reads 32 elements at once, or by a
+    loop over bytes, or over pairs."""
+    if weight.pair is not None:
+        return "turns" if weight.turns else "halves"
     affine = weight.affine
-    return (
-        x.dtype is torch.bfloat16
-        and weight.pair is None
-        and len(affine.shape) == 2
-        and affine.integers.meta["val"].dtype is torch.int8
-        and affine.integers.meta["val"].is_contiguous()
-        and (affine.zero is None or affine.zero == 0)
-        and x.shape[1] % 32 == 0
-    )
+    integers = affine.integers.meta["val"]
+    has_kernel = x.dtype is torch.bfloat16 and x.shape[1] % 32 == 0
+    has_kernel &= integers.dtype is torch.int8 and integers.is_contiguous()
+    has_kernel &= len(affine.shape) == 2 and (affine.zero is None or affine.zero == 0)
+    return "kernel" if has_kernel else "bytes"
 
 
 def _by_kernel(values: dict[fx.Node, Tensor], x: Tensor, affine: Affine) -> Tensor:
@@ -177,25 +205,36 @@ def _by_kernel(values: dict[fx.Node, Tensor], x: Tensor, affine: Affine) -> Tens
 
 def _by_loop(values: dict[fx.Node, Tensor], x: Tensor, weight: Weight) -> Tensor:
     """Products with each element of the weight, added up in float32."""
-    affine = weight.affine
-    if weight.pair is None:
-        pieces = [(x, values[affine.integers])]
-    else:
-        pieces = [(x[:, at::2], values[each]) for at, each in enumerate(weight.pair)]
-    inner = x.shape[1] // len(pieces)
-    total = None
-    for given, integers in pieces:
-        sizes = [*affine.shape[:-1], affine.shape[-1] // len(pieces)]
-        floats = _floats(values, affine, integers.reshape(sizes)).reshape(-1, inner)
-        term = given.float().unsqueeze(1) * floats.unsqueeze(0)
+    affine, pair = weight.affine, weight.pair
+    if pair is None:
+        floats = _floats(values, affine, values[affine.integers].reshape(list(affine.shape)), None)
+        return (x.float().unsqueeze(1) * floats.reshape(1, -1, x.shape[1])).sum(-1)
+    half, shared = x.shape[1] // 2, -1 if weight.turns or len(affine.shape) == 2 else -2
+    sizes = list(affine.shape)
+    sizes[shared] //= 2
+    total: Tensor | None = None
+    for at, integers in enumerate(pair):
+        given = x[:, at::2] if weight.turns else x[:, at * half : (at + 1) * half]
+        place = at if shared == -2 else None
+        floats = _floats(values, affine, values[integers].reshape(sizes), place)
+        term = given.float().unsqueeze(1) * floats.reshape(1, -1, half)
         total = term if total is None else total + term
     assert total is not None
     return total.sum(-1)
 
 
-def _floats(values: dict[fx.Node, Tensor], affine: Affine, integers: Tensor) -> Tensor:
+def _floats(
+    values: dict[fx.Node, Tensor], affine: Affine, integers: Tensor, half: int | None
+) -> Tensor:
+    """The integers less their zero points, scaled; those of the groups of one half, or of all."""
+
     def value(parameter: Parameter) -> Tensor | float:
-        return values[parameter].float() if isinstance(parameter, fx.Node) else parameter
+        if not isinstance(parameter, fx.Node):
+            return parameter
+        found = values[parameter].float()
+        if half is None or found.dim() < 2 or found.shape[-2] == 1:
+            return found
+        return found.narrow(-2, half * integers.shape[-2], integers.shape[-2])
 
     result = integers.float()
     if affine.zero is not None:
