@@ -167,6 +167,7 @@ _STEPS = (
     lambda x, y, n: reduced(x * 0.5) * 0.5 + 0.25 * reduced(y * 0.5),
     lambda x, y, n: reduced(x, "max"),
     lambda x, y, n: torch.tanh(gathered(x, n)[8 - 8 // n : 16 - 8 // n]),
+    lambda x, y, n: gathered(y[2:6], n)[:8] * 0.5 + y[2:3] * torch.tanh(x),
     lambda x, y, n: torch.cat([scattered(x, n)] * n) * 0.5,
     lambda x, y, n: torch.cat([scattered(torch.tanh(y), n), scattered(x, n, "max")] * n)[:8],
 )

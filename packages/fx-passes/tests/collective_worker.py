@@ -1,11 +1,13 @@
-"""One process of a group: runs programs as recorded and behind passes, tells by JSON."""
+"""Processes of a group, which run programs as recorded and behind passes, and tell by JSON."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -44,17 +46,19 @@ def difference(found, expected):
     return max(float((one - other).abs().max()) for one, other in pairs)
 
 
-def main(rank, processes, store):
+def run_rank(rank, processes, folder):
+    """Run all programs as one process of a group; write what was found to the folder."""
+    torch.set_num_threads(1)
     limit = timedelta(seconds=60)
     dist.init_process_group(
         "gloo",
-        store=dist.FileStore(store, processes),
+        store=dist.FileStore(f"{folder}/store", processes),
         rank=rank,
         world_size=processes,
         timeout=limit,
     )
     settings = {name: SETTINGS[name] for name in (SETTINGS if processes == 2 else FEW)}
-    told = {}
+    told: dict[str, dict] = {}
     for name, kind in PROGRAMS.items():
         case = kind(processes)
         graph = graph_of(case.program, case.inputs(rank))
@@ -80,9 +84,25 @@ def main(rank, processes, store):
         }
     dist.barrier()
     dist.destroy_process_group()
-    print(json.dumps(told))
+    Path(folder, f"{rank}.json").write_text(json.dumps(told))
+
+
+def main(processes, folder):
+    """Run a group; the exit status is that of the worst process."""
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    group = [
+        context.Process(target=run_rank, args=(rank, processes, folder))
+        for rank in range(processes)
+    ]
+    for each in group:
+        each.start()
+    for each in group:
+        each.join(150)
+    status = max(abs(each.exitcode if each.exitcode is not None else 124) for each in group)
+    for each in group:
+        each.kill()
+    sys.exit(status)
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), sys.argv[2])

@@ -132,11 +132,12 @@ def _count(start: Start, behind: int, index: dict[fx.Node, int], in_flight: list
 def _arrange(context: PassContext, places: Sequence[_Early]) -> None:
     """Move each collective, and what goes with it, behind its node, in the order they are in."""
     nodes = list(context.graph.nodes)
+    index = {node: position for position, node in enumerate(nodes)}
     behind: dict[fx.Node, int] = {}
     for early in places:
         for node in (early.start, *early.along):
-            behind[node] = min(early.behind, behind.get(node, early.behind))
-    index = {node: position for position, node in enumerate(nodes)}
+            if early.behind < behind.get(node, index[node]):
+                behind[node] = early.behind
 
     def place(node: fx.Node) -> tuple[int, int]:
         return (behind[node], index[node]) if node in behind else (index[node], -1)
