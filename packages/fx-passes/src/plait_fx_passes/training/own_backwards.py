@@ -68,8 +68,9 @@ class OwnBackwards:
         self._seen |= steps
         if node in self._bringing:
             is_hooked = _hooks_inside(self._gm, node)
+            brings = _brings_inside(self._gm, node)
             for step in steps:
-                if is_hooked or _is_own(step):
+                if is_hooked or _is_own(step, brings=brings):
                     self._brought[step] = frozenset((node,))
             for tensor in tensors:
                 self._note_hooks(tensor, node)
@@ -191,8 +192,21 @@ def _is_hooking(node: fx.Node) -> bool:
     return getattr(node.target, "__name__", node.target) in _HOOKING
 
 
-def _is_own(node: Any) -> bool:
-    """Whether a node of autograd calls a function that is not torch's."""
+def _brings_inside(gm: fx.GraphModule, node: fx.Node) -> bool:
+    """Whether a graph that a call is given brings hooks or functions."""
+    return any(
+        _may_bring(inner, each) or _brings_inside(inner, each)
+        for inner in _modules_in(gm, node)
+        for each in inner.graph.nodes
+    )
+
+
+def _is_own(node: Any, *, brings: bool) -> bool:
+    """Whether a node of autograd calls a function that is the user's, or may call such: plait's
+    own, as for loops in a graph, call the graphs that they are given, which may bring some."""
     if not isinstance(node, BackwardCFunction):
         return False
-    return getattr(node, "_forward_cls", None) is not CheckpointFunction
+    called = getattr(node, "_forward_cls", None)
+    if str(getattr(called, "__module__", "")).startswith("plait_"):
+        return brings
+    return called is not CheckpointFunction
