@@ -173,8 +173,12 @@ def _modules_in(gm: fx.GraphModule, node: fx.Node) -> Iterator[fx.GraphModule]:
     names = [str(each.target) for each in node.all_input_nodes if each.op == "get_attr"]
     if node.op == "call_module":
         names.append(str(node.target))
-    modules = dict(gm.named_modules(remove_duplicate=False)) if names else {}
-    yield from (m for name in names if isinstance(m := modules.get(name), fx.GraphModule))
+    for name in names:
+        found: Any = gm
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if isinstance(found, fx.GraphModule):
+            yield found
 
 
 def _hooks_inside(gm: fx.GraphModule, node: fx.Node) -> bool:
