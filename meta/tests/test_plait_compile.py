@@ -196,7 +196,7 @@ def test_a_branch_on_a_tensor_takes_the_right_side():
 
 def test_fullgraph_raises_at_a_break():
     def program(x):
-        return x[: int(x.sum().item())]
+        return x * 2 if x.sum() > 0 else x
 
     with pytest.raises(Exception, match="fullgraph"):
         plait.compile(program, fullgraph=True)(torch.ones(3))
