@@ -146,7 +146,9 @@ def _whole(zero: object) -> Parameter | None:
     """Zero points as whole numbers, also where they were made floats; None where they may not be
     whole."""
     if not isinstance(zero, fx.Node):
-        return zero if type(zero) in (int, float) and zero == zero // 1 else None  # type: ignore
+        if not isinstance(zero, int | float) or isinstance(zero, bool):
+            return None
+        return zero if zero == zero // 1 else None
     while zero.target is aten._to_copy.default and zero.meta["val"].dtype not in _INTEGERS:
         zero = cast(fx.Node, zero.args[0])
     return zero if zero.meta["val"].dtype in _INTEGERS else None

@@ -130,12 +130,11 @@ def columns_of(node: fx.Node) -> Operand | None:
 
 def transposed(node: fx.Node) -> fx.Node | None:
     """The matrix that a node is the transpose of."""
-    turns = node.target is aten.t.default or (
-        node.target is aten.permute.default and [each % 2 for each in node.args[1]] == [1, 0]  # type: ignore
-    )
-    turns = turns or (
-        node.target is aten.transpose.int and sorted(each % 2 for each in node.args[1:]) == [0, 1]  # type: ignore
-    )
+    turns = node.target is aten.t.default
+    if node.target is aten.permute.default:
+        turns = [each % 2 for each in cast("list[int]", node.args[1])] == [1, 0]
+    elif node.target is aten.transpose.int:
+        turns = {each % 2 for each in cast("tuple[int, int]", node.args[1:])} == {0, 1}
     source = node.args[0] if turns else None
     return source if isinstance(source, fx.Node) and source.meta["val"].dim() == 2 else None
 
