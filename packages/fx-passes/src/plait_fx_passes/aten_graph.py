@@ -150,7 +150,9 @@ class InputView:
     how bits are read (dtype, conjugate, negative) carry the operators to replay instead.
     ``detached`` says where on the way from the input a ``detach()`` or ``.data`` lies, and
     ``followed`` whether gradients were enabled where the program made the view. It may be one
-    ``of_many`` views of one call, whose memory autograd lets nobody write to.
+    ``of_many`` views of one call, whose memory autograd lets nobody write to; ``is_early`` that
+    it is taken before what the program writes is copied to the input: autograd then asks the
+    input what became of the view.
     """
 
     input: int
@@ -160,6 +162,7 @@ class InputView:
     followed: Followed = Followed.ALWAYS
     of_many: bool = False
     within: WithinOutput | None = None
+    is_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,8 @@ def _format_output(source: OutputSource, names: list[str]) -> str:
         return f"%{names[source.input]} itself"
     if isinstance(source, InputView):
         kind = "a view" if source.detached is Detached.NOT else "a detached view"
-        return f"{kind} of %{names[source.input]}: {_format_geometry(source.geometry)}"
+        when = ", taken before it is written" if source.is_early else ""
+        return f"{kind} of %{names[source.input]}{when}: {_format_geometry(source.geometry)}"
     if isinstance(source, ResultView):
         return f"a view of result {source.result}: {_format_geometry(source.geometry)}"
     if isinstance(source, Repeated):

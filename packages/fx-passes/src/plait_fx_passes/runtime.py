@@ -36,6 +36,7 @@ Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 Bind: TypeAlias = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 Note: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
 Rebuild: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], object]
+Taken: TypeAlias = Sequence[tuple[int, object]]
 
 
 def is_direct(graph: AtenGraph) -> bool:
@@ -108,6 +109,7 @@ def wrap_runtime(
         return _noting(graph, changed, wrap_runtime(left, compiled, note=_counted(order, note)))
     compiled = _unrecorded(compiled) if graph.differentiates else compiled
     bind = _binder(graph)
+    early = _early_views(graph)
     rebuild = _rebuilder(graph)
     mutations = tuple((m.input, m.result, m.grad, m.counted) for m in graph.mutations)
     restrides = tuple((each.input, each.geometry) for each in graph.metadata_mutations)
@@ -115,12 +117,14 @@ def wrap_runtime(
     def call(*arguments: torch.Tensor) -> object:
         inputs = bind(arguments)
         results = compiled(*inputs)
+        taken = [(index, take(inputs, results)) for index, take in early] if early else None
         for index, result, grad, counted in mutations:
             with torch.set_grad_enabled(grad):
                 (inputs[index] if counted else inputs[index].data).copy_(results[result])
         if note is not None:
             note(inputs, results)
-        built = rebuild(inputs, results)  # views are of the inputs as they were given
+        # Views are of the inputs as they were given.
+        built = rebuild(inputs, results, taken) if taken else rebuild(inputs, results)
         for index, geometry in restrides:
             start = inputs[index].storage_offset() + geometry.offset
             inputs[index].as_strided_(geometry.size, geometry.stride, start)
@@ -130,6 +134,17 @@ def wrap_runtime(
         return built
 
     return call
+
+
+def _early_views(graph: AtenGraph) -> list[tuple[int, Rebuild]]:
+    """The outputs that are views of inputs as these were before they were written to, and what
+    makes each."""
+    outputs = enumerate(graph.outputs)
+    return [(n, output_builder(each, graph)) for n, each in outputs if _is_early(each)]
+
+
+def _is_early(source: OutputSource) -> bool:
+    return isinstance(source, InputView) and source.is_early
 
 
 def _without(graph: AtenGraph, written: Mapping[int, int]) -> AtenGraph:
@@ -223,7 +238,7 @@ def _binder(graph: AtenGraph) -> Bind:
     return lambda arguments: bind_inputs(graph, arguments)
 
 
-def _rebuilder(graph: AtenGraph) -> Rebuild:
+def _rebuilder(graph: AtenGraph) -> Callable[..., object]:
     builders = tuple(output_builder(source, graph) for source in graph.outputs)
     inner = _inner_views(graph)
     spec = graph.output_spec
@@ -234,15 +249,23 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
         if isinstance(source, Repeated)
     )
 
-    first = set(range(len(builders))) - {index for index, _ in repeated}
+    count = len(builders)
+    late = [each for each in enumerate(builders) if not _is_early(graph.outputs[each[0]])]
+    first = set(range(count)) - {index for index, _ in repeated}
     spent = [index for index in graph.spent if index in first]
     adrift = [index for index, _ in graph.adrift]
     steps = tuple(each for _, each in graph.adrift)
 
-    def build_all(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[object]:
+    def build_all(
+        inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor], taken: Taken = ()
+    ) -> list[object]:
         for index in graph.made_leaves:
             results[index].requires_grad_()
-        built: list[Any] = [build(inputs, results) for build in builders]
+        built: list[Any] = [None] * count
+        for index, build in late:
+            built[index] = build(inputs, results)
+        for index, view in taken:
+            built[index] = view
         for index, look in inner:
             built[index] = look(inputs, built)
         for index in spent:
@@ -255,16 +278,21 @@ def _rebuilder(graph: AtenGraph) -> Rebuild:
             built[index] = built[earlier]
         return built
 
-    def flat(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> object:
-        return tuple(build_all(inputs, results))
+    def flat(
+        inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor], taken: Taken = ()
+    ) -> object:
+        return tuple(build_all(inputs, results, taken))
 
     if spec is None:
         return flat
-    if spec.is_leaf() and not (graph.spent or graph.made_leaves or graph.adrift):
+    apart = graph.spent or graph.made_leaves or graph.adrift
+    if spec.is_leaf() and not apart and not _is_early(graph.outputs[0]):
         return builders[0]
 
-    def nested(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> object:
-        return tree_unflatten(build_all(inputs, results), spec)
+    def nested(
+        inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor], taken: Taken = ()
+    ) -> object:
+        return tree_unflatten(build_all(inputs, results, taken), spec)
 
     return nested
 

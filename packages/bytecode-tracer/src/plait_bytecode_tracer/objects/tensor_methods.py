@@ -235,9 +235,14 @@ def _change_metadata(
         return owner
     if name == "detach_" and not owner.fake.requires_grad:
         return owner
+    is_followed = name != "detach_" and owner.fake.requires_grad
     if name != "detach_":
         _tell_autograd(state, owner, name)
     node, result = state.emit("call_method", name.removesuffix("_"), [owner, *args], kwargs)
+    if (
+        is_followed
+    ):  # the graph does it in place; here, each value keeps the geometry it was made with
+        node.target = name
     node.meta[_IN_PLACE] = True
     owner.node, owner.fake = node, result
     return owner
@@ -266,7 +271,10 @@ def _tell_autograd(state: TraceState, owner: TensorVariable, name: str) -> None:
             raise TraceBreakError("GB0002", f"{name}() of a tensor with gradients, without them")
         if owner.fake._is_view() and _IN_PLACE not in owner.node.meta:
             raise TraceBreakError("GB0002", f"{name}() of a view that needs gradients")
-    if owner.fake.requires_grad or owner.node.users or _looks_at_input(state, owner):
+    if owner.fake.requires_grad:
+        state.mutates_tensors = True
+        torch.autograd.graph.increment_version(owner.fake)
+    elif owner.node.users or _looks_at_input(state, owner):
         state.mutates_tensors = True
         state.emit("call_function", torch.autograd.graph.increment_version, [owner], {})
 

@@ -54,13 +54,15 @@ class Storage:
     itself allocates.
     """
 
-    __slots__ = ("base", "counted", "placeholder", "reshaped", "version")
+    __slots__ = ("base", "counted", "placeholder", "reshaped", "turned", "version")
 
     def __init__(self, placeholder: int | None = None) -> None:
         self.version = 0
         self.placeholder = placeholder
         self.reshaped = False
-        """Whether a tensor that looks at it got another geometry in place."""
+        """Whether a view of it, or an input that owns it, got another geometry in place."""
+        self.turned: FakeTensor | None = None
+        """The tensor that the program made and that owns it, if that one did."""
         self.counted = False
         """Whether autograd counts changes of it that are no writes."""
         self.base: Alias | None = None
@@ -72,9 +74,14 @@ class Alias:
     ``value`` has the tensor's geometry; ``meta`` is the metadata for nodes made on its behalf.
     ``node`` computes its current contents when ``version`` equals the storage's; a fresh result
     of an op with several results gets its ``getitem`` only when it is read (``producer``).
+    Autograd's node for it is that of the storage's version ``known_at``: when it was taken, or
+    last written to itself.
     """
 
-    __slots__ = ("meta", "node", "parent", "producer", "step", "storage", "value", "version")
+    __slots__ = (
+        *("known_at", "meta", "node", "parent", "producer", "step", "storage", "value"),
+        "version",
+    )
 
     def __init__(
         self,
@@ -95,6 +102,7 @@ class Alias:
         self.parent = parent
         self.step = step
         self.version = -1 if node is None and producer is None else storage.version
+        self.known_at = storage.version
 
     def steps_from(self, start: Alias | None) -> tuple[ViewStep, ...]:
         """The views from ``start``, or else from the base, to this alias, outermost last."""
@@ -104,6 +112,13 @@ class Alias:
             found.append(alias.step)
             alias = alias.parent
         return tuple(reversed(found))
+
+    def is_below(self, other: Alias) -> bool:
+        """Whether it is the other, or a view of it."""
+        alias: Alias | None = self
+        while alias is not None and alias is not other:
+            alias = alias.parent
+        return alias is not None
 
 
 def new_base(
@@ -163,6 +178,7 @@ def write(recorder: Recorder, alias: Alias, value: fx.Node) -> None:
     parents = [read(recorder, each) for each in chain[1:]]
     storage = alias.storage
     storage.version += 1
+    alias.known_at = storage.version
     for current, parent in zip(chain, parents, strict=False):
         _settle(current, value)
         assert current.step is not None

@@ -95,7 +95,13 @@ def change_metadata(
     owner = storage.placeholder
     if func is aten.detach_.default:
         return fake
-    storage.reshaped = True
+    is_own = (
+        owner is None
+        and recorder.lineage_of(fake).root is fake
+        and func is not aten.as_strided_.default
+    )
+    storage.turned = fake if is_own else storage.turned
+    storage.reshaped |= not is_own
     recorder.reshaped |= set() if owner is None else {owner}
     recorder.count_change(fake)
     variant = functional_variant(func)

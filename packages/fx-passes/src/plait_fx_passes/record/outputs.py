@@ -110,9 +110,10 @@ def _add_outputs(
         if storage.placeholder is not None or id(leaf) in direct or id(storage) in bases:
             continue
         is_cut = not leaf.requires_grad and id(storage) in needing
-        if not _is_view(alias, shared, is_cut):
+        base, _ = _base(recorder, storage)
+        if not _is_view(alias, base, shared, is_cut):
             position = direct[id(leaf)] = results.add(_laid_out(recorder, alias), leaf)
-            if alias.parent is None:
+            if alias is base:
                 bases.setdefault(id(storage), position)
     seen: dict[int, int] = {}
     held = {id(each) for each in recorder.held}
@@ -150,9 +151,9 @@ def _within(
     recorder: Recorder, tensor: torch.Tensor, start: Alias, views: _Views
 ) -> WithinOutput | None:
     """The nearest output, between ``start`` and the tensor, of which that is a view; none where
-    what they look at was written to, which autograd follows in other ways."""
+    what they look at was written to since, and autograd takes the view anew, from its base."""
     alias, lineage = recorder.alias_of(tensor), recorder.lineage_of(tensor)
-    if alias.storage.version or not _is_plain(lineage):
+    if alias.known_at != alias.storage.version or not _is_plain(lineage):
         return None
     above = alias.parent
     while above is not None and above is not start:
@@ -178,12 +179,12 @@ def _shared_storages(recorder: Recorder, tensors: Sequence[torch.Tensor]) -> set
     return shared
 
 
-def _is_view(alias: Alias, shared: set[int], is_cut: bool) -> bool:
+def _is_view(alias: Alias, base: Alias, shared: set[int], is_cut: bool) -> bool:
     """Whether the output is to be rebuilt from its base rather than returned itself; `is_cut` off
     from the gradients of another output over its memory, it cannot be that base."""
     if id(alias.storage) in shared:
-        return alias.parent is not None or is_cut
-    return alias.parent is not None and not is_dense(alias.value)
+        return alias is not base or is_cut
+    return alias is not base and not is_dense(alias.value)
 
 
 def _laid_out(recorder: Recorder, alias: Alias) -> fx.Node:
@@ -207,9 +208,9 @@ def _view_output(
     if itself is not None:
         return InputItself(itself)
     alias = recorder.alias_of(tensor)
-    lineage = recorder.lineage_of(tensor)
+    storage, lineage = alias.storage, recorder.lineage_of(tensor)
     owner = table.index_of(lineage.root)
-    changed = alias.storage.version or alias.storage.counted
+    changed = storage.version or storage.counted
     if tensor.requires_grad and changed and _is_fragile(lineage):
         raise AtenTraceError(
             "it returns a view that autograd lets nobody use, since what it looks at was written to"
@@ -236,17 +237,23 @@ def _view_output(
             steps = alias.steps_from(start) or (_SAME,)
         many = lineage.of_many and lineage.detached is Detached.NOT
         within = _within(recorder, tensor, start, views)
-        return InputView(owner, geometry, steps, lineage.detached, lineage.followed, many, within)
-    storage = alias.storage
-    base = _base(storage)
+        is_old = alias is not start and alias.known_at < storage.version
+        early = tensor.requires_grad and is_old and table.written[owner]
+        return InputView(
+            *(owner, geometry, steps, lineage.detached, lineage.followed, many, within, early)
+        )
+    base, owning = _base(recorder, storage)
     if id(storage) not in bases:
-        bases[id(storage)] = results.add(_laid_out(recorder, base), base.value)
-    if tensor.requires_grad and (storage.reshaped or not base.value.requires_grad):
+        bases[id(storage)] = results.add(_laid_out(recorder, base), owning)
+    if tensor.requires_grad and (storage.reshaped or not owning.requires_grad):
         raise AtenTraceError(
             "it returns a view of a tensor whose geometry it changes, under gradients"
         )
-    detached = base.value.requires_grad and not tensor.requires_grad
+    detached = owning.requires_grad and not tensor.requires_grad
     geometry, steps = _geometry(tensor, base.value), _replayed(alias, base)
+    within = None if detached else _within(recorder, tensor, base, views)
+    if steps is not None and storage.turned is not None and not alias.is_below(base):
+        raise AtenTraceError("it returns a view of other bits of a tensor that it turned since")
     return ResultView(
         bases[id(storage)],
         geometry,
@@ -255,7 +262,7 @@ def _view_output(
         is_whole=alias is base,
         followed=lineage.followed,
         of_many=lineage.of_many and not detached,
-        within=None if detached else _within(recorder, tensor, base, views),
+        within=within,
     )
 
 
@@ -264,9 +271,12 @@ def _is_fragile(lineage: Lineage) -> bool:
     return lineage.of_many or lineage.followed is not Followed.ALWAYS
 
 
-def _base(storage: Storage) -> Alias:
+def _base(recorder: Recorder, storage: Storage) -> tuple[Alias, torch.Tensor]:
+    """Of what the views are, and the tensor that it is."""
+    if storage.turned is not None:
+        return recorder.alias_of(storage.turned), storage.turned
     assert storage.base is not None
-    return storage.base
+    return storage.base, storage.base.value
 
 
 def _geometry(tensor: torch.Tensor, base: FakeTensor) -> Geometry:
