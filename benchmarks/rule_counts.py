@@ -70,10 +70,10 @@ def _through_passes(
 ) -> tuple[int, float]:
     """Nodes of the ATen graph and seconds of the passes; what they rewrite is added to `here`."""
     from plait_fx_passes import NoGradientsError, PassRecord, run_passes, to_aten, to_joint
-    from plait_fx_passes.passes import LAYOUT_PASSES, NUMERIC_PASSES
+    from plait_fx_passes.passes import LAYOUT_PASSES, LOOP_PASSES, NUMERIC_PASSES
 
     def note(record: PassRecord) -> None:
-        name = record.name.removesuffix("-after-rules")
+        name = record.name.removesuffix("-after-rules").removesuffix("-after-selections")
         if record.rewrites:
             here[name] += record.rewrites
         for rule, times in record.matches.items():
@@ -84,7 +84,7 @@ def _through_passes(
     except NoGradientsError:
         graph = to_aten(gm, examples)
     started = time.perf_counter()
-    run_passes(graph, (*NUMERIC_PASSES, *LAYOUT_PASSES), observer=note)
+    run_passes(graph, (*NUMERIC_PASSES, *LOOP_PASSES, *LAYOUT_PASSES), observer=note)
     return len(graph.graph.nodes), time.perf_counter() - started
 
 

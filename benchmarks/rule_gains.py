@@ -78,7 +78,7 @@ def _by_aten(program: Program, inputs: Tensors, is_on: bool) -> tuple[Run, int]:
 
 
 def _passes(program: Program, is_on: bool) -> tuple[Any, ...]:
-    from plait_fx_passes.passes import DEFAULT_PASSES, LAYOUT_PASSES, NUMERIC_PASSES
+    from plait_fx_passes.passes import DEFAULT_PASSES, LAYOUT_PASSES, LOOP_PASSES, NUMERIC_PASSES
     from plait_fx_passes.patterns import BATCHES_OF_ONE
 
     def stays(name: str) -> bool:
@@ -86,7 +86,9 @@ def _passes(program: Program, is_on: bool) -> tuple[Any, ...]:
 
     first = NUMERIC_PASSES if _is_numeric(program) else DEFAULT_PASSES
     alone = [each for each in (BATCHES_OF_ONE,) if each.name == program.pass_name]
-    return tuple(each for each in (*first, *alone, *LAYOUT_PASSES) if stays(each.name))
+    return tuple(
+        each for each in (*first, *alone, *LOOP_PASSES, *LAYOUT_PASSES) if stays(each.name)
+    )
 
 
 def _is_numeric(program: Program) -> bool:

@@ -155,6 +155,7 @@ class CompileOptions(Settings):
         from plait_fx_passes import (
             DEFAULT_PASSES,
             LAYOUT_PASSES,
+            LOOP_PASSES,
             NUMERIC_PASSES,
             QUANTIZED_PASSES,
         )
@@ -163,7 +164,7 @@ class CompileOptions(Settings):
         layouts = () if self.is_strict else (*QUANTIZED_PASSES, *LAYOUT_PASSES)
         folds, packs = self._freezing_passes()
         user = self.user_passes
-        return (*user.joint_first, *own, *folds, *layouts, *packs, *user.joint_last)
+        return (*user.joint_first, *own, *LOOP_PASSES, *folds, *layouts, *packs, *user.joint_last)
 
     def _freezing_passes(self) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
         """Those over frozen graphs before images are laid out, and those behind."""
@@ -359,6 +360,7 @@ def _check_stages(options: CompileOptions) -> None:
         user = options.user_passes
         plaits = (
             *fx_passes.NUMERIC_PASSES,
+            *fx_passes.LOOP_PASSES,
             *fx_passes.QUANTIZED_PASSES,
             *fx_passes.LAYOUT_PASSES,
         )

@@ -20,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import (
 
 from plait_fx_passes import (
     DEFAULT_PASSES,
+    LOOP_PASSES,
     NUMERIC_PASSES,
     AtenGraph,
     AtenTraceError,
@@ -40,10 +41,10 @@ from plait_fx_passes.patterns import BATCHES_OF_ONE
 from rewrites.programs import Case, Kind, generate
 
 PASSES = {
-    Kind.EXACT: DEFAULT_PASSES,
-    Kind.OPEN: DEFAULT_PASSES,
-    Kind.NUMERIC: (BATCHES_OF_ONE, *NUMERIC_PASSES, *LAYOUT_PASSES),
-    Kind.JOINT: (BATCHES_OF_ONE, *NUMERIC_PASSES),
+    Kind.EXACT: (*DEFAULT_PASSES, *LOOP_PASSES),
+    Kind.OPEN: (*DEFAULT_PASSES, *LOOP_PASSES),
+    Kind.NUMERIC: (BATCHES_OF_ONE, *NUMERIC_PASSES, *LOOP_PASSES, *LAYOUT_PASSES),
+    Kind.JOINT: (BATCHES_OF_ONE, *NUMERIC_PASSES, *LOOP_PASSES),
 }
 SIZES = (4, 5, 7)
 """Of the first dimension, where it is open; the first is recorded."""

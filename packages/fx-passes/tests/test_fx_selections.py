@@ -7,16 +7,17 @@ import torch
 import torch.nn.functional as F
 from fx_oracle import assert_like_eager, trace
 
-from plait_fx_passes import run_passes, to_aten, wrap_runtime
+from plait_fx_passes import DEFAULT_PASSES, LOOP_PASSES, run_passes, to_aten, wrap_runtime
 from plait_fx_passes.passes.bounds import stop_of
 
+PASSES = (*DEFAULT_PASSES, *LOOP_PASSES)
 WRITES = {"aten.scatter.value", "aten.scatter.src", "aten.one_hot.default"}
 
 
 def apply(program, *inputs):
     """The operators that are left; values are eager's to the last bit, strides and aliasing too."""
     gm = trace(program)
-    left = run_passes(to_aten(gm, list(inputs)), verify_each=True)
+    left = run_passes(to_aten(gm, list(inputs)), PASSES, verify_each=True)
     assert_like_eager("selections", wrap_runtime(left, left.module()), gm, list(inputs), 0.0)
     return {str(node.target) for node in left.graph.nodes if node.op == "call_function"}
 
@@ -100,12 +101,21 @@ def test_other_writes_stay(program):
     assert left & {*WRITES, "aten.scatter.value_reduce"}
 
 
+def test_kernels_of_operators_keep_their_writes():
+    def program(x):
+        return torch.zeros_like(x).scatter(1, x.argmax(1, True), 1.0), F.one_hot(x.argmax(1), 6)
+
+    left = run_passes(to_aten(trace(program), [random(4, 6)]))
+    names = {str(node.target) for node in left.graph.nodes if node.op == "call_function"}
+    assert names >= {"aten.scatter.value", "aten.one_hot.default"}
+
+
 def test_what_eager_refuses_is_refused():
     def program(x):
         return torch.zeros_like(x)[:, :3].contiguous().scatter(1, x.argmax(1, True), 1.0)
 
     x = torch.eye(6)
-    left = run_passes(to_aten(trace(program), [x]))
+    left = run_passes(to_aten(trace(program), [x]), PASSES)
     for run in (program, wrap_runtime(left, left.module())):
         with pytest.raises(RuntimeError, match="out of bounds"):
             run(x)

@@ -15,6 +15,7 @@ from plait_cpp_codegen import build
 from plait_fx_passes import (
     DEFAULT_PASSES,
     LAYOUT_PASSES,
+    LOOP_PASSES,
     AtenGraph,
     run_passes,
     to_aten,
@@ -56,7 +57,7 @@ def stages(program: Program) -> Made:
     """All but the code. Raises what a stage, a verifier or a parser raises."""
     recorded = to_aten(program.graph(), program.tensors())
     verify_aten(recorded)
-    aten = run_passes(recorded, (*DEFAULT_PASSES, *LAYOUT_PASSES), verify_each=True)
+    aten = run_passes(recorded, (*DEFAULT_PASSES, *LOOP_PASSES, *LAYOUT_PASSES), verify_each=True)
     loops = lower(aten.graph)
     check_loops(loops)
     scheduled = plan(loops, options=SchedulerOptions(**dict(program.options))).program

@@ -62,6 +62,7 @@ from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
 from plait_fx_passes.passes.manager import (
     DEFAULT_PASSES,
     LAYOUT_PASSES,
+    LOOP_PASSES,
     NUMERIC_PASSES,
     QUANTIZED_PASSES,
     PassRecord,
@@ -110,6 +111,7 @@ __all__ = [
     "FOLDING_PASSES",
     "FOLD_BATCH_NORMS",
     "LAYOUT_PASSES",
+    "LOOP_PASSES",
     "MERGE_PRODUCTS",
     "NUMERIC_PASSES",
     "PACKING_PASSES",

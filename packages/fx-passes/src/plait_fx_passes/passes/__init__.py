@@ -10,6 +10,7 @@ from plait_fx_passes.passes.joins import JOIN_PIECES
 from plait_fx_passes.passes.manager import (
     DEFAULT_PASSES,
     LAYOUT_PASSES,
+    LOOP_PASSES,
     NUMERIC_PASSES,
     QUANTIZED_PASSES,
     PassRecord,
@@ -28,6 +29,7 @@ __all__ = [
     "FOLD_CONSTANTS",
     "JOIN_PIECES",
     "LAYOUT_PASSES",
+    "LOOP_PASSES",
     "MERGE_CASTS",
     "MERGE_VIEWS",
     "MOVE_CONSTRUCTORS",

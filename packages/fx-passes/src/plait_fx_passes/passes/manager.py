@@ -23,7 +23,7 @@ from plait_fx_passes.passes.rows import ADD_ROWS
 from plait_fx_passes.passes.shared_factors import SHARED_FACTORS
 from plait_fx_passes.passes.small_first import SMALL_FIRST
 from plait_fx_passes.passes.views import MERGE_VIEWS
-from plait_fx_passes.patterns.rules import ATTENTION, RECOGNIZE, SIMPLIFY
+from plait_fx_passes.patterns.rules import ATTENTION, RECOGNIZE, SELECTIONS, SIMPLIFY
 from plait_fx_passes.quantized.passes import QUANTIZED_PRODUCTS
 from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.verify import verify
@@ -60,6 +60,13 @@ differently than eager."""
 QUANTIZED_PASSES: tuple[Pass, ...] = (QUANTIZED_PRODUCTS,)
 """Products of quantized matrices in integers, and with weights that stay packed: the sums of the
 former are exact, where eager's are rounded; those of the latter are in another order."""
+
+LOOP_PASSES: tuple[Pass, ...] = (
+    SELECTIONS,
+    replace(DEAD_CODE, name="dead-code-after-selections"),
+)
+"""As safe as the default ones, and for compilers of loops, to be run behind those: loops compute as
+they go what kernels of operators would write to memory."""
 
 LAYOUT_PASSES: tuple[Pass, ...] = (ADD_ROWS, CHANNELS_LAST)
 """Where in memory values lie: last, and for programs whose loops and calls are compiled for it.

@@ -253,7 +253,6 @@ EXACT_RULES: tuple[RewriteRule, ...] = (
     RewriteRule("not-not", _not_not, _same, _is_boolean, doc="negating a truth value twice"),
     RewriteRule("inverse-inverse", _inverse_inverse, _same, doc="inverting all bits twice"),
     RewriteRule("flip-flip", _flip_flip, _same_beside, doc="reversing the same dimensions twice"),
-    *SELECTION_RULES,
 )
 
 BATCH_RULES: tuple[RewriteRule, ...] = (
@@ -290,6 +289,7 @@ COMPOSITE_RULES: tuple[RewriteRule, ...] = (
 NUMERIC_RULES: tuple[RewriteRule, ...] = (*ATTENTION_RULES, *BATCH_RULES, *COMPOSITE_RULES)
 
 SIMPLIFY = rule_pass("simplify", EXACT_RULES)
+SELECTIONS = rule_pass("selections", SELECTION_RULES)
 ATTENTION = rule_pass("attention", ATTENTION_RULES)
 BATCHES_OF_ONE = rule_pass("batches-of-one", BATCH_RULES)
 RECOGNIZE = rule_pass("recognize", COMPOSITE_RULES)
