@@ -75,6 +75,18 @@ def written_view(x):
     return rows, rows[0]
 
 
+def view_and_all_of_it(x):
+    whole = x.squeeze()
+    return whole.unfold(0, 2, 1), whole
+
+
+def whole_view_from_before(x):
+    whole = x.expand_as(x)
+    with torch.no_grad():
+        x.mul_(x)
+    return (whole,)
+
+
 def nothing(returned, x):
     pass
 
@@ -99,7 +111,9 @@ TURNING = (
     *(turned_and_a_view, turned_twice, view_from_before, turned_and_written),
     *(turned_and_parts, turned_and_detached, turned_in_bits),
 )
-WRITING = old_view, old_and_new_views, written_view
+WRITING = (
+    *(old_view, old_and_new_views, written_view, view_and_all_of_it, whole_view_from_before),
+)
 
 
 def _real_sum(tensor):
@@ -164,3 +178,30 @@ def test_such_programs_are_compiled(program):
     (graph,) = plait.report(run).graphs
     assert graph.kernels
     assert graph.reason is None
+
+
+def test_views_of_what_becomes_a_leaf_later_are_followed():
+    def program(x):
+        rows = x[:1]
+        rows.abs_()
+        x.requires_grad_()
+        return rows
+
+    for run in (program, plait.compile(program)):
+        x = torch.randn(3, 4)
+        run(x).sum().backward()
+        torch.testing.assert_close(x.grad, torch.eye(3, 1).expand(3, 4))
+
+
+def test_hooks_on_views_of_everything_see_the_gradients_of_their_views():
+    def program(x):
+        whole = x.squeeze()
+        return whole.unfold(0, 2, 1), whole
+
+    found = []
+    for run in (program, plait.compile(program)):
+        x = torch.ones(3, 4, requires_grad=True)
+        parts, whole = run(x)
+        whole.register_hook(lambda given: given * 2)
+        found.append(torch.autograd.grad(parts.sum(), x)[0])
+    torch.testing.assert_close(*found)

@@ -203,7 +203,7 @@ def require_grad(
     if owner.source is not None or state.scope.parent is not None:
         raise TraceBreakError("GB0002", "requires_grad_() of a tensor of the caller's")
     if not state.grad_enabled:  # the graph has no gradients, so this is done behind it
-        if wanted is not True or owner.cls is not torch.Tensor:
+        if wanted is not True or owner.cls is not torch.Tensor or owner.node.users:
             raise TraceBreakError("GB0002", "requires_grad_() where gradients are off")
         owner.fake.requires_grad_()
         state.derivatives.requiring.append(owner)

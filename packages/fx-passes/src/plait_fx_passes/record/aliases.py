@@ -35,7 +35,9 @@ class Lineage:
     of them was taken together with others (``unbind``), ``restrided`` whether one of them was
     ``as_strided`` of a view, to whose elements its gradient is confined, ``uncounted`` whether
     ``.data`` lies between, whose changes autograd does not count as ones of the root, ``of_leaf``
-    whether one on the way is a leaf with gradients of its own.
+    whether one on the way is a leaf with gradients of its own. ``above`` is what the view was taken
+    of. Autograd's node for it is that of the storage's version ``known_at``: when it was taken, or
+    last written to itself with gradients.
     """
 
     root: torch.Tensor
@@ -45,6 +47,8 @@ class Lineage:
     restrided: bool = False
     uncounted: bool = False
     of_leaf: bool = False
+    above: torch.Tensor | None = None
+    known_at: int = 0
 
 
 class Storage:
@@ -74,14 +78,9 @@ class Alias:
     ``value`` has the tensor's geometry; ``meta`` is the metadata for nodes made on its behalf.
     ``node`` computes its current contents when ``version`` equals the storage's; a fresh result
     of an op with several results gets its ``getitem`` only when it is read (``producer``).
-    Autograd's node for it is that of the storage's version ``known_at``: when it was taken, or
-    last written to itself.
     """
 
-    __slots__ = (
-        *("known_at", "meta", "node", "parent", "producer", "step", "storage", "value"),
-        "version",
-    )
+    __slots__ = ("meta", "node", "parent", "producer", "step", "storage", "value", "version")
 
     def __init__(
         self,
@@ -102,7 +101,6 @@ class Alias:
         self.parent = parent
         self.step = step
         self.version = -1 if node is None and producer is None else storage.version
-        self.known_at = storage.version
 
     def steps_from(self, start: Alias | None) -> tuple[ViewStep, ...]:
         """The views from ``start``, or else from the base, to this alias, outermost last."""
@@ -178,7 +176,6 @@ def write(recorder: Recorder, alias: Alias, value: fx.Node) -> None:
     parents = [read(recorder, each) for each in chain[1:]]
     storage = alias.storage
     storage.version += 1
-    alias.known_at = storage.version
     for current, parent in zip(chain, parents, strict=False):
         _settle(current, value)
         assert current.step is not None

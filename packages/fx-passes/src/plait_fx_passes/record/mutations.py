@@ -56,6 +56,8 @@ def mutate(
     fake_kwargs = {name: recorder.unread(arg) for name, arg in kwargs.items()}
     targets = _written(info, fakes, fake_kwargs)
     _refuse_reads_of_targets(recorder, func, info, targets, fakes, fake_kwargs)
+    given = _tensors([*fakes, *fake_kwargs.values()])
+    is_followed = torch.is_grad_enabled() and any(each.requires_grad for each in given)
     shapes = [target.shape for target in targets]
     own: list[object] = []
     if func is aten.copy_.default:
@@ -74,6 +76,8 @@ def mutate(
         if target.shape != shape:
             _resize(recorder, target, value)
         _store(recorder, target, value)
+        if is_followed:
+            recorder.know_now(target)
         note_view_write(recorder, func, fakes, fake_kwargs, target)
     if func.namespace != "aten":
         return returned_by(func, own, fakes, fake_kwargs)

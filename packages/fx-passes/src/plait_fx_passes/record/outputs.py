@@ -111,7 +111,8 @@ def _add_outputs(
             continue
         is_cut = not leaf.requires_grad and id(storage) in needing
         base, _ = _base(recorder, storage)
-        if not _is_view(alias, base, shared, is_cut):
+        is_base = alias is base and not (is_cut or recorder.lineage_of(leaf).above is not None)
+        if is_base or (id(storage) not in shared and is_dense(alias.value)):
             position = direct[id(leaf)] = results.add(_laid_out(recorder, alias), leaf)
             if alias is base:
                 bases.setdefault(id(storage), position)
@@ -134,11 +135,11 @@ _Views: TypeAlias = "dict[int, tuple[int, Lineage]]"
 
 
 def _plain_views(recorder: Recorder, leaves: Sequence[object]) -> _Views:
-    """The outputs that may lie on the way of gradients of views of theirs, by their aliases."""
+    """The outputs that may lie on the way of gradients of views of theirs."""
     found: _Views = {}
     for position, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor) and _is_plain(lineage := recorder.lineage_of(leaf)):
-            found.setdefault(id(recorder.alias_of(leaf)), (position, lineage))
+            found.setdefault(id(leaf), (position, lineage))
     return found
 
 
@@ -147,24 +148,23 @@ def _is_plain(lineage: Lineage) -> bool:
     return is_followed and not lineage.restrided
 
 
-def _within(
-    recorder: Recorder, tensor: torch.Tensor, start: Alias, views: _Views
-) -> WithinOutput | None:
-    """The nearest output, between ``start`` and the tensor, of which that is a view; none where
+def _within(recorder: Recorder, tensor: torch.Tensor, views: _Views) -> WithinOutput | None:
+    """The nearest output, between the tensor's root and itself, of which it is a view; none where
     what they look at was written to since, and autograd takes the view anew, from its base."""
     alias, lineage = recorder.alias_of(tensor), recorder.lineage_of(tensor)
-    if alias.known_at != alias.storage.version or not _is_plain(lineage):
+    if lineage.known_at != alias.storage.version or not _is_plain(lineage):
         return None
-    above = alias.parent
-    while above is not None and above is not start:
+    above = lineage.above
+    while above is not None and above is not lineage.root:
         output, other = views.get(id(above), (None, lineage))
         if output is not None:
-            steps = _replayed(alias, above)
-            if not has_static_sizes(above.value) or may_overlap(above.value):
-                steps = alias.steps_from(above)
+            start = recorder.alias_of(above)
+            steps = _replayed(alias, start)
+            if not has_static_sizes(start.value) or may_overlap(start.value):
+                steps = alias.steps_from(start) or (_SAME,)
             of_many = lineage.of_many and not other.of_many
-            return WithinOutput(output, _geometry(tensor, above.value), steps, of_many)
-        above = above.parent
+            return WithinOutput(output, _geometry(tensor, start.value), steps, of_many)
+        above = recorder.lineage_of(above).above
     return None
 
 
@@ -177,14 +177,6 @@ def _shared_storages(recorder: Recorder, tensors: Sequence[torch.Tensor]) -> set
         if seen.setdefault(storage, id(tensor)) != id(tensor):
             shared.add(storage)
     return shared
-
-
-def _is_view(alias: Alias, base: Alias, shared: set[int], is_cut: bool) -> bool:
-    """Whether the output is to be rebuilt from its base rather than returned itself; `is_cut` off
-    from the gradients of another output over its memory, it cannot be that base."""
-    if id(alias.storage) in shared:
-        return alias is not base or is_cut
-    return alias is not base and not is_dense(alias.value)
 
 
 def _laid_out(recorder: Recorder, alias: Alias) -> fx.Node:
@@ -236,9 +228,8 @@ def _view_output(
             # By as_strided, elements that share memory would get their gradients' mean.
             steps = alias.steps_from(start) or (_SAME,)
         many = lineage.of_many and lineage.detached is Detached.NOT
-        within = _within(recorder, tensor, start, views)
-        is_old = alias is not start and alias.known_at < storage.version
-        early = tensor.requires_grad and is_old and table.written[owner]
+        within = _within(recorder, tensor, views)
+        early = lineage.known_at < storage.version
         return InputView(
             *(owner, geometry, steps, lineage.detached, lineage.followed, many, within, early)
         )
@@ -251,7 +242,7 @@ def _view_output(
         )
     detached = owning.requires_grad and not tensor.requires_grad
     geometry, steps = _geometry(tensor, base.value), _replayed(alias, base)
-    within = None if detached else _within(recorder, tensor, base, views)
+    within = None if detached else _within(recorder, tensor, views)
     if steps is not None and storage.turned is not None and not alias.is_below(base):
         raise AtenTraceError("it returns a view of other bits of a tensor that it turned since")
     return ResultView(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol, cast
 
 import torch
@@ -172,6 +173,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def bind_lineage(self, view: torch.Tensor, lineage: Lineage) -> None:
         """Say which tensor object ``view`` is a view of."""
         self._lineages[id(view)] = lineage
+
+    def know_now(self, view: torch.Tensor) -> None:
+        """Autograd has made the tensor's node for what its memory holds now."""
+        lineage, storage = self.lineage_of(view), self.alias_of(view).storage
+        self.bind_lineage(view, replace(lineage, known_at=storage.version))
 
     def alias_of(self, tensor: torch.Tensor) -> Alias:
         """The alias of a tensor object; a real or unknown one is lifted to an input."""

@@ -85,6 +85,8 @@ def _inherit(
         restrided=of_view or above.restrided,
         uncounted=above.uncounted,
         of_leaf=above.of_leaf or (is_view and base.requires_grad and base.is_leaf),
+        above=base,
+        known_at=recorder.alias_of(base).storage.version,
     )
     recorder.bind_lineage(view, lineage)
 

@@ -78,7 +78,7 @@ def passed_outputs(
         return ()
     if _writes_uncounted(gm):
         raise AtenTraceError("it uses .data, and returns what other results are computed from")
-    positions, tensors = list(results), list(results.values())
+    tensors = list(results.values())
     returning = provenance.by_tensor()
     passed: list[Passed] = []
     returned: list[list[fx.Node]] = []
@@ -87,8 +87,6 @@ def passed_outputs(
         if not tangents:
             continue
         nodes = returning.get(id(leaf), [])
-        if isinstance(source, ResultView) and positions.index(source.result) in tangents:
-            raise AtenTraceError("it returns what autograd takes for a view of its own view")
         alone = [node for node in nodes if provenance.values[node] is leaf]
         final = provenance.last(leaf, alone)
         if final is None or (isinstance(source, InputView) and source.input in written):
