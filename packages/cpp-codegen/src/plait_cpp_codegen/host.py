@@ -20,6 +20,7 @@ from plait_scheduler import (
     Free,
     InputStorage,
     Launch,
+    OnError,
     OutputStorage,
     Program,
     ProgramBuffer,
@@ -71,6 +72,7 @@ class HostWriter:
                 "const Api* api_, const int64_t* n) {",
                 "  const Api& api = *api_; int32_t error = 0; int code = 0; (void)n;",
                 *(["  int drawn = 0;"] if draws else []),
+                *(["  int undo = 0;"] if self._undone() else []),
                 *(f"  {line}" for line in [*_sizes(self.program), *self.tables.open_lines]),
                 *(f"  {line}" for line in self._declarations()),
                 *(f"  {line}" for line in body),
@@ -114,8 +116,22 @@ class HostWriter:
                 lines.append(f"void* {_owner(buffer.name)} = 0;")
         return lines
 
+    def _undone(self) -> list[OnError]:
+        return [step for step in self.program.steps if isinstance(step, OnError)]
+
+    def _undo(self) -> list[str]:
+        """What puts back what inputs held, after an error."""
+        lines: list[str] = []
+        for number, step in reversed([*enumerate(self._undone(), 1)]):
+            launch = self._call_of(step.launch, "&undone")
+            lines += [f"if (undo >= {number}) {{", *(f"  {line}" for line in launch), "}"]
+        if not lines:
+            return []
+        return ["if (code) {", "  int32_t undone = 0;", *(f"  {line}" for line in lines), "}"]
+
     def _cleanup(self) -> list[str]:
-        lines = [
+        lines = self._undo()
+        lines += [
             f"api.delete_tensor({_owner(buffer.name)});"
             for buffer in self.program.buffers
             if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs
@@ -138,6 +154,8 @@ class HostWriter:
                 return self._allocate(self._buffer(name))
             case Launch():
                 return self._launch(step)
+            case OnError():
+                return [f"undo = {self._undone().index(step) + 1};"]
             case CallExtern():
                 return self._call(step)
             case CopyBack(target, source):
@@ -189,23 +207,27 @@ class HostWriter:
         return [f"copy_bytes({_data(target)}, {_data(source.buffer)}, {nbytes}, api);"]
 
     def _launch(self, launch: Launch) -> list[str]:
+        lines = self._call_of(launch)
+        if lines and self.kernels[launch.kernel].can_fail:
+            lines.append("if (error) { code = error; goto done; }")
+        return lines
+
+    def _call_of(self, launch: Launch, error: str = "&error") -> list[str]:
+        """The call of a kernel; it sets what `error` points to, where something is wrong."""
         kernel = self.kernels[launch.kernel]
         if not kernel.tasks.terms:
             return []
         pointers = ", ".join(_data(name) for name in launch.buffers) or "0"
-        given = f"{{p, &error, {self._sizes(kernel, launch)}}}"
+        given = f"{{p, {error}, {self._sizes(kernel, launch)}}}"
         tasks = c_index(kernel.tasks)
         run = f"api.parallel_for(0, {tasks}, {kernel.grain}, {kernel.range}, (void*)&arguments);"
         if kernel.tasks.is_constant and kernel.tasks.constant <= _number(kernel.grain, 0):
             run = f"{kernel.range}(0, {tasks}, (void*)&arguments);"
-        lines = [
+        return [
             f"// {_comment(launch.origin)}",
             f"{{ void* const p[] = {{{pointers}}}; const Arguments arguments = {given};",
             f"  {run}" + " }",
         ]
-        if kernel.can_fail:
-            lines.append("if (error) { code = error; goto done; }")
-        return lines
 
     def _launches(self, launches: Sequence[Launch]) -> list[str]:
         """One parallel region for launches that run at the same time."""

@@ -38,6 +38,7 @@ from plait_scheduler.program import (
     Free,
     InputStorage,
     Launch,
+    OnError,
     OutputStorage,
     Program,
     ProgramBuffer,
@@ -49,7 +50,8 @@ from plait_scheduler.program import (
 from plait_scheduler.shared_kernels import SharedKernels
 from plait_scheduler.sizes import buffer_bytes
 from plait_scheduler.together import stages_of
-from plait_scheduler.writeback import copied_whole, written_in_place
+from plait_scheduler.updates import Update, restored_by, saved_by, updates_of
+from plait_scheduler.writeback import copied_whole, results_written_back, written_in_place
 from plait_utils import dataclass
 
 _KEPT = InputStorage | OutputStorage
@@ -92,6 +94,10 @@ class _Assembly:
     """The units; those in one stage run at the same time."""
     in_place: dict[str, str] = field(default_factory=dict)
     """Results that may be computed in the memory of an input that they are written back to."""
+    updates: dict[str, Update] = field(default_factory=dict)
+    """By each buffer that it consists of, what updates an input in its memory."""
+    until_the_end: set[str] = field(default_factory=set)
+    """Temporaries that are needed as long as a step can fail."""
     owner: dict[str, str] = field(default_factory=dict)
     """The buffer whose memory each is in."""
     handed_out: set[str] = field(default_factory=set)
@@ -112,9 +118,31 @@ class _Assembly:
                 for name in [*reads_of(definition), *(b.name for b in definition.buffers)]:
                     self.last_use[name] = number
         if self.options.write_in_place:
-            self.in_place = written_in_place(self.graph, self.stages, self.buffers)
+            self._find_updates()
+            self.in_place |= written_in_place(self.graph, self.stages, self.buffers)
         self.copied = copied_whole(self.graph, self.buffers)
         for name in self.copied - self.in_place.keys():
+            self.last_use[name] = len(self.stages)
+
+    def _find_updates(self) -> None:
+        """Find scatters into inputs that can be made there, and what they need until the end.
+
+        Kernels of other devices run later than steps that fail.
+        """
+        if any(buffer.device.type != "cpu" for buffer in self.buffers.values()):
+            return
+        wanted = results_written_back(self.graph, self.buffers)
+        for update, obstacle in updates_of(self.graph, self.stages, self.buffers, wanted):
+            if self.scratch & {update.target, *update.needed}:
+                obstacle = "its memory is used otherwise"
+            names = update.result, update.target
+            reason = f"what it overwrites of {update.target} is saved, in case that a step fails"
+            nbytes = 2 * buffer_bytes(self.buffers[update.target])
+            if self.log.settle(DecisionKind.WRITE_BACK, names, obstacle, reason, nbytes):
+                self.in_place[update.result] = update.target
+                self.updates |= dict.fromkeys((update.start, *update.scatters), update)
+                self.until_the_end |= update.needed & self.makers.keys()
+        for name in self.until_the_end:
             self.last_use[name] = len(self.stages)
 
     def _definitions(self, unit: Unit) -> list[Definition]:
@@ -135,6 +163,10 @@ class _Assembly:
                     first[name] = number
                     if not isinstance(self.storage[name], ExternStorage):
                         steps.append(Allocate(name))
+                    if name in self.updates and name != self.updates[name].start:
+                        saved, saving = self._save(name)
+                        first[saved] = number
+                        steps += saving
                 if isinstance(step, Launch) and work:
                     step = replace(step, together=True)
                 work += [] if step is None else [step]
@@ -147,7 +179,8 @@ class _Assembly:
             for name, source in self.graph.mutations
             if source.buffer not in self.in_place
         ]
-        steps += [Free(name) for name in first if name in self.copied - self.in_place.keys()]
+        last = (self.copied - self.in_place.keys()) | self.until_the_end
+        steps += [Free(name) for name in first if name in last]
         steps.append(Return(self.graph.outputs))
         names = [b.name for b in self.graph.inputs] + list(first)
         return self._finished(names, steps, arena)
@@ -174,8 +207,13 @@ class _Assembly:
     def _launch(self, number: int, unit: Unit, group: Group) -> tuple[list[str], Launch | None]:
         """Build the kernel of a fused unit; returns what it stores, and its launch.
 
-        Where there are no points there is nothing to launch.
+        Where there are no points there is nothing to launch, nor where a scatter is in an input.
         """
+        (first, *_) = group.writes
+        if first in self.updates and first == self.updates[first].start:
+            self.storage[first] = SharedStorage(self.updates[first].target)
+            self.owner[first] = self.updates[first].target
+            return [first], None
         stored = [
             buffer.name
             for definition in self._definitions(unit)
@@ -198,6 +236,24 @@ class _Assembly:
         name = self.kernels.name(built.kernel)
         return stored, Launch(name, built.buffers, built.symbols, group.origin)
 
+    def _save(self, name: str) -> tuple[str, list[Step]]:
+        """Save what a scatter overwrites of an input, to be put back where a later step fails."""
+        known = f"{name}_before"
+        while known in self.buffers:
+            known += "_"
+        saved, saving = saved_by(self.makers[name], known)
+        self.buffers[known] = saved
+        self.owner[known] = known
+        self.storage[known] = ArenaStorage(as_index(0))
+        self.last_use[known] = len(self.stages)
+        self.until_the_end.add(known)
+        launches = [
+            Launch(self.kernels.name(each.kernel), each.buffers, each.symbols, group.origin)
+            for group, made in ((saving, known), (restored_by(self.makers[name], saved), name))
+            for each in [self.kernels.build(group, [made])]
+        ]
+        return known, [Allocate(known), launches[0], OnError(launches[1])]
+
     def _attend(self, definition: Definition, body: Attention) -> tuple[list[str], Launch | None]:
         """A kernel of its own."""
         (buffer,) = definition.buffers
@@ -213,7 +269,7 @@ class _Assembly:
         """Let the kernel write its results right to the inputs that they are written back to."""
         for source in stored:
             target = self.in_place.get(source)
-            if target is None:
+            if target is None or source in self.updates:
                 continue
             changed: BuiltKernel | None = built
             if target in built.buffers:
@@ -251,7 +307,9 @@ class _Assembly:
         A temporary that becomes a result of the program gets memory of its own from the start.
         """
         dying = [
-            name for name in self._dying(number) if name not in stored and name not in self.in_place
+            name
+            for name in self._dying(number)
+            if not (name in stored or name in self.in_place or name in self.updates)
         ]
         for target in stored:
             if isinstance(self.storage[target], SharedStorage):
@@ -278,7 +336,8 @@ class _Assembly:
         source = overwritten_by(call, target, self.buffers)
         if source is None or not self.options.reuse_in_place or len(self.stages[number]) > 1:
             return
-        dying = [name for name in self._dying(number) if name not in self.in_place]
+        kept = self.in_place.keys() | self.updates.keys()
+        dying = [name for name in self._dying(number) if name not in kept]
         if source in self._replaceable(dying, target) and self._may_overwrite(source, target):
             self._take_over(source, target)
 
@@ -371,7 +430,8 @@ class _Assembly:
                 continue
             if isinstance(self.storage[name], ArenaStorage | SharedStorage):
                 owner = self.owner[name]
-                if owner in self.handed_out or owner in self.scratch:
+                given = isinstance(self.storage[owner], InputStorage)
+                if given or owner in self.handed_out or owner in self.scratch:
                     continue
                 begin, end = spans.get(owner, (start, start))
                 spans[owner] = (min(begin, start), max(end, self.last_use[name]))

@@ -12,7 +12,7 @@ from dataclasses import field
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from plait_ir_lowering import Buffer, Graph, ReductionKind, as_index
+from plait_ir_lowering import Buffer, Graph, Load, Pointwise, ReductionKind, Scatter, as_index
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import points
 from plait_scheduler.groups import Group, Relation, group_of, merge, relate
@@ -77,6 +77,8 @@ class _Fuser:
     """Groups by first place; None for external calls."""
     kept: frozenset[str] = field(init=False)
     """Buffers that must exist whatever is fused."""
+    starts: frozenset[int] = field(init=False)
+    """Definitions that no sibling joins."""
 
     def __post_init__(self) -> None:
         definitions = self.graph.definitions
@@ -102,6 +104,26 @@ class _Fuser:
             node = node_of(place, definition)
             self.groups[place] = None if node is None else group_of(node)
         self.kept = frozenset(final_reads(self.graph))
+        self.starts = self._starts()
+
+    def _starts(self) -> frozenset[int]:
+        """The copies of inputs that are written back which scatters start from.
+
+        They stay by themselves, since none is made where the scatter can be in the input.
+        """
+        written = (
+            {name for name, _ in self.graph.mutations} if self.options.write_in_place else set()
+        )
+        targets = (d.body.target for d in self.graph.definitions if isinstance(d.body, Scatter))
+        places = (self.producer[name] for name in targets if name in self.producer)
+        made = {place: self.graph.definitions[place].body for place in places}
+        return frozenset(
+            place
+            for place, body in made.items()
+            if isinstance(body, Pointwise)
+            and isinstance(body.value, Load)
+            and body.value.buffer in written
+        )
 
     def join_producers(self, place: int) -> None:
         """Join the group of this definition with those that compute what it reads."""
@@ -177,7 +199,7 @@ class _Fuser:
         if 4 * nbytes < min(self._traffic(left), self._traffic(right)):
             return
         kind = DecisionKind.SIBLING
-        if left.is_scatter or right.is_scatter:
+        if left.is_scatter or right.is_scatter or self.starts & {first, second}:
             return
         outcome = self._relation(left, right)
         if not isinstance(outcome, str):

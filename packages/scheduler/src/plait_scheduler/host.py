@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor
@@ -39,6 +40,7 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "undone_on_error",
     "view",
 ]
 
@@ -75,6 +77,14 @@ def tensors(inputs: Sequence[Tensor | float]) -> Sequence[Tensor]:
         torch.tensor(given, dtype=torch.float64) if isinstance(given, float) else given
         for given in inputs
     ]
+
+
+@contextmanager
+def undone_on_error() -> Iterator[Callable[..., object]]:
+    """Gives what takes a call, which is made where an exception is raised, the last such first."""
+    with ExitStack() as calls:
+        yield calls.callback
+        calls.pop_all()
 
 
 def strided(tensor: Tensor, size: Sequence[int], stride: Sequence[int], start: int) -> Tensor:

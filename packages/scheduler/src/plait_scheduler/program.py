@@ -266,6 +266,17 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class OnError:
+    """Where a later step fails, this is launched before the program raises, the last such first.
+
+    It puts back what an input held before the program wrote to it. What it reads stays until no
+    step can fail any more.
+    """
+
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
 class CallExtern:
     """Calls a dispatcher op; fields as in `plait_ir_lowering.ExternCall`.
 
@@ -305,7 +316,7 @@ class Return:
     outputs: tuple[OutputRef, ...]
 
 
-Step: TypeAlias = Allocate | Launch | CallExtern | CopyBack | Free | Return
+Step: TypeAlias = Allocate | Launch | OnError | CallExtern | CopyBack | Free | Return
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.pad import pad_products
 from plait_scheduler.program import Launch, Program
 from plait_scheduler.prune import copy_targets, protect_mutated_inputs, prune
+from plait_scheduler.regions import write_regions
 from plait_scheduler.split import split_reductions
 from plait_scheduler.widening import wide_values
 from plait_utils import dataclass
@@ -62,7 +63,8 @@ def plan(
     chosen = default_options(graph) if options is None else options
     log = DecisionLog(None if chosen.fuel < 0 else chosen.fuel)
     with nullcontext() if profile is None else profile.phase("schedule"):
-        graph = copy_targets(prune(protect_mutated_inputs(graph)))
+        graph = prune(protect_mutated_inputs(graph))
+        graph = copy_targets(write_regions(graph) if chosen.write_in_place else graph)
         graph = fuse_attention(graph, chosen, log)
         graph = pad_products(graph, chosen, log)
         graph = split_reductions(graph, chosen, log)

@@ -37,7 +37,7 @@ def written_in_place(
     input after or beside the kernel that computes it, which itself reads no element of the
     input but that which it writes there.
     """
-    wanted = _wanted(graph, buffers)
+    wanted = results_written_back(graph, buffers)
     fails, allocates, readers = -1, -1, dict[str, list[tuple[int, Unit]]]()
     makers: dict[str, tuple[int, Unit]] = {}
     handed_out = {ref.buffer for ref in graph.outputs if isinstance(ref, TensorRef)}
@@ -87,7 +87,7 @@ def is_whole(source: TensorRef, buffers: Mapping[str, Buffer | ProgramBuffer], t
     return alike and whole and extent_of(made.layout) is made.layout.numel
 
 
-def _wanted(graph: Graph, buffers: Mapping[str, Buffer]) -> dict[str, str]:
+def results_written_back(graph: Graph, buffers: Mapping[str, Buffer]) -> dict[str, str]:
     """Whole buffers that are written back, once, to inputs of the same layout."""
     refs = [ref for ref in graph.outputs if isinstance(ref, TensorRef)]
     refs += [ref for _, ref in graph.mutations]

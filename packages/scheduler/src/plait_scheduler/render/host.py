@@ -32,6 +32,7 @@ from plait_scheduler.program import (
     Free,
     Kernel,
     Launch,
+    OnError,
     OutputStorage,
     Program,
     ProgramBuffer,
@@ -127,8 +128,12 @@ class _Host:
             )
             size = self.program.arena_nbytes
             lines.append(f'    arena = torch.empty({size}, dtype=torch.uint8, device="{device}")')
+        inner = "    "
+        if any(isinstance(step, OnError) for step in self.program.steps):
+            lines.append("    with undone_on_error() as undo:")
+            inner = "        "
         for step in self.program.steps:
-            lines += [f"    {line}" for line in self._step(step)]
+            lines += [f"{inner}{line}" for line in self._step(step)]
         return lines
 
     def _written_inputs(self) -> list[str]:
@@ -167,6 +172,9 @@ class _Host:
             case Launch(kernel, buffers, symbols, origin, _):
                 given = [self.names[name] for name in buffers] + [str(s) for s in symbols]
                 return [f"{self.calls[kernel]}({', '.join(given)}){_comment(origin)}"]
+            case OnError(Launch(kernel, buffers, symbols, origin)):
+                given = [self.names[name] for name in buffers] + [str(s) for s in symbols]
+                return [f"undo({', '.join([self.calls[kernel], *given])}){_comment(origin)}"]
             case CallExtern():
                 return self._call(step)
             case CopyBack(target, source):

@@ -43,6 +43,7 @@ from plait_scheduler.program import (
     Kernel,
     Launch,
     Let,
+    OnError,
     OutputStorage,
     Param,
     Program,
@@ -283,13 +284,14 @@ def _step(line: str, index: IndexReader) -> Step:
             return Allocate(rest)
         case "free":
             return Free(rest)
-        case "launch" | "together":
+        case "launch" | "together" | "on-error":
             found = re.fullmatch(r"(\w+)\((.*?)\)(?: sizes\((.*)\))?", rest)
             if found is None:
                 raise ValueError(f"{text!r} is not a launch")
             sizes = tuple(index.parse(part) for part in split_commas(found[3] or ""))
             buffers = tuple(split_commas(found[2]))
-            return Launch(found[1], buffers, sizes, origin, word == "together")
+            launch = Launch(found[1], buffers, sizes, origin, word == "together")
+            return OnError(launch) if word == "on-error" else launch
         case "call":
             return _call(rest, origin, index)
         case "copyback":

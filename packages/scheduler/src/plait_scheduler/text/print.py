@@ -46,6 +46,7 @@ from plait_scheduler.program import (
     Kernel,
     Launch,
     Let,
+    OnError,
     OutputStorage,
     Param,
     Program,
@@ -173,6 +174,8 @@ def print_step(step: Step) -> str:
             sizes = f" sizes({', '.join(map(str, symbols))})" if symbols else ""
             word = "together" if together else "launch"
             return f"{word} {kernel}({', '.join(buffers)}){sizes}{print_origin(origin)}"
+        case OnError(launch):
+            return f"on-error {print_step(launch).removeprefix('launch ')}"
         case CallExtern(op, overload, args, results, out_variant, origin):
             targets = ", ".join("_" if name is None else name for name in results)
             into = "out" if out_variant else "new"

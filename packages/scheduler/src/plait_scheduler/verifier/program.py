@@ -24,6 +24,7 @@ from plait_scheduler.program import (
     InputStorage,
     Kernel,
     Launch,
+    OnError,
     OutputStorage,
     Program,
     ProgramBuffer,
@@ -71,6 +72,10 @@ class _ProgramCheck:
     run_written: dict[str, None] = field(default_factory=dict)
     """The memory that the launches write which may run at the same time as the last one."""
     run_touched: dict[str, None] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+    """What is needed where a step fails."""
+    is_over: bool = False
+    """Whether no step can fail any more: something that is needed for that is freed."""
     at: int = -1
 
     def run(self) -> None:
@@ -99,12 +104,22 @@ class _ProgramCheck:
             self._require(given or not temporary, f"{name} is freed before the end")
 
     def _step(self, step: Step) -> None:
+        if isinstance(step, Free) and step.buffer in self.kept:
+            storage = self.buffers[step.buffer].storage
+            self.is_over |= not isinstance(storage, SharedStorage)
+        elif self.is_over:
+            last = isinstance(step, Free | Return)
+            self._require(last, "what is put back after an error is kept as long as one can occur")
         match step:
             case Allocate(name):
                 self._allocate(self._buffer(name))
             case Launch():
                 self._launch(step)
                 self._beside(step)
+            case OnError(launch):
+                self._require(not launch.together, "what is put back is so by itself")
+                self._fits(launch)
+                self.kept.update(launch.buffers)
             case CallExtern():
                 self._call(step)
             case CopyBack(target, source):
@@ -190,6 +205,14 @@ class _ProgramCheck:
                 del self.spans[bisect_left(self.spans, (begin, end, root))]
 
     def _launch(self, launch: Launch) -> None:
+        self._fits(launch)
+        kernel = self.kernels[launch.kernel]
+        for param, name in zip(kernel.params, launch.buffers, strict=True):
+            if param.access is not Access.READ:
+                self._write(name)
+
+    def _fits(self, launch: Launch) -> None:
+        """A kernel is given what it takes, and what may be read or written."""
         self._require(launch.kernel in self.kernels, f"there is a kernel {launch.kernel}")
         kernel = self.kernels[launch.kernel]
         self._require(len(launch.buffers) == len(kernel.params), "each parameter is given a buffer")
@@ -206,9 +229,6 @@ class _ProgramCheck:
                 self._require(launch.buffers.count(name) == 1, f"{name} is given once")
                 is_input = isinstance(buffer.storage, InputStorage)
                 self._require(not is_input, f"{name} is not an input")
-        for param, name in zip(kernel.params, launch.buffers, strict=True):
-            if param.access is not Access.READ:
-                self._write(name)
 
     def _beside(self, launch: Launch) -> None:
         """A launch that may run at the same time as those before it touches nothing of theirs."""

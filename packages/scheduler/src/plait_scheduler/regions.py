@@ -1,0 +1,256 @@
+"""Parts of inputs that a program writes back to, as scatters of these parts.
+
+What is assigned to a slice or a place of an input is recorded as the whole input with that part
+replaced. Where the input's own memory is written to, loops over the part are enough.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import field, replace
+from typing import cast
+
+from plait_ir_lowering import (
+    Atom,
+    Buffer,
+    CheckedIndex,
+    Const,
+    Definition,
+    ExternCall,
+    Graph,
+    IndexExpr,
+    IndexValue,
+    Load,
+    Masked,
+    Op,
+    Pointwise,
+    Scatter,
+    ScatterKind,
+    Value,
+    Var,
+    as_index,
+    atoms,
+    loads_of,
+    rewrite,
+    substitute,
+)
+from plait_scheduler.domains import points
+from plait_scheduler.nodes import final_reads, reads_of
+from plait_scheduler.prune import prune
+from plait_scheduler.writeback import results_written_back
+from plait_utils import dataclass
+
+
+def write_regions(graph: Graph) -> Graph:
+    """`graph` with scatters for what replaces less than half of an input that nothing reads then.
+
+    An input of which the replaced values are computed is left, as is a part with gaps.
+    """
+    buffers = {b.name: b for b in graph.inputs}
+    buffers |= {b.name: b for d in graph.definitions for b in d.buffers}
+    wanted = results_written_back(graph, buffers)
+    if not wanted:
+        return graph
+    found: dict[str, list[Definition]] = {}
+    parts = _Parts(graph, buffers)
+    for result, target in wanted.items():
+        chain = parts.chain(result, target)
+        if chain:
+            found[result] = chain
+    changed = {d.buffers[0].name: d for chain in found.values() for d in chain}
+    if not changed:
+        return graph
+    definitions = tuple(changed.get(d.buffers[0].name, d) for d in graph.definitions)
+    return prune(replace(graph, definitions=definitions))
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Finds the parts of inputs that definitions replace."""
+
+    graph: Graph
+    buffers: Mapping[str, Buffer]
+    makers: dict[str, Definition] = field(default_factory=dict)
+    reads: Counter[str] = field(default_factory=Counter)
+    last_read: dict[str, int] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.reads.update(final_reads(self.graph))
+        for place, definition in enumerate(self.graph.definitions):
+            names = reads_of(definition)
+            self.reads.update(names)
+            self.last_read |= dict.fromkeys(names, place)
+            self.makers |= {b.name: definition for b in definition.buffers}
+            self.places |= {b.name: place for b in definition.buffers}
+
+    def chain(self, result: str, target: str) -> list[Definition]:
+        """Scatters of parts, one into what another gave, of which the first is into an input.
+
+        None where some of them is no such part; what is a scatter already stays.
+        """
+        found: list[Definition] = []
+        name = result
+        while name != target:
+            if name not in self.makers or (name != result and self.reads[name] != 1):
+                return []
+            definition = self.makers[name]
+            if not isinstance(definition.body, Scatter):
+                made = self._of_region(definition, target)
+                if made is None:
+                    return []
+                found.append(made)
+                definition = made
+            assert isinstance(definition.body, Scatter)
+            first, name = name, definition.body.target
+        return found if self.last_read.get(target) == self.places[first] else []
+
+    def _of_region(self, definition: Definition, target: str) -> Definition | None:
+        body, (buffer,) = definition.body, definition.buffers
+        if not isinstance(body, Pointwise) or buffer.device.type != "cpu":
+            return None
+        value = self._inlined(body.value)
+        if not isinstance(value, Masked) or not isinstance(value.other, Load):
+            return None
+        base = value.other.buffer
+        if self.buffers[base].layout != buffer.layout or value.dtype is not buffer.dtype:
+            return None
+        region = _Region(body.ranges, tuple(var.expr for var in body.ranges), value)
+        whole = region
+        while (inner := _narrowed(region, base)) is not None:
+            region = replace(inner, value=self._inlined(inner.value))
+        if region is whole or self._depends([region.value], {base, target}):
+            return None
+        count, numel = points(region.ranges), buffer.layout.numel
+        if count.is_constant and numel.is_constant and 2 * count.as_int() > numel.as_int():
+            return None
+        index = tuple(
+            at if at is var.expr else _within(at, var.extent)
+            for at, var in zip(region.index, body.ranges, strict=True)
+        )
+        scatter = Scatter(base, region.ranges, index, ScatterKind.ASSIGN, region.value)
+        return replace(definition, body=scatter)
+
+    def _inlined(self, value: Value) -> Value:
+        """The value; what is only read here, point by point, in place of a load of it."""
+        while isinstance(value, Load) and not value.operands and self.reads[value.buffer] == 1:
+            made = self.makers.get(value.buffer)
+            if made is None or not isinstance(made.body, Pointwise):
+                break
+            if made.body.value.dtype is not value.dtype:
+                break
+            places = cast("tuple[IndexExpr, ...]", value.index)
+            moved: dict[Atom, IndexExpr] = dict(zip(made.body.ranges, places, strict=True))
+            value = _moved(made.body.value, moved)
+        return value
+
+    def _depends(self, values: Sequence[Value], names: Set[str]) -> bool:
+        """Whether loops that compute values may read one of some buffers."""
+        waiting = [load.buffer for load in loads_of(values)]
+        seen: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            if name in names:
+                return True
+            made = self.makers.get(name)
+            if name not in seen and made is not None and not isinstance(made.body, ExternCall):
+                waiting += reads_of(made)
+            seen.add(name)
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """Loops over a part of a buffer, its coordinates at each point, and the value there."""
+
+    ranges: tuple[Var, ...]
+    index: tuple[IndexExpr, ...]
+    value: Value
+
+
+def _within(at: IndexExpr, size: IndexExpr) -> IndexExpr | Value:
+    """A coordinate; one that depends on the call is checked, as nothing else is beyond a mask."""
+    return at if at.is_constant else CheckedIndex(IndexValue(at), size)
+
+
+def _narrowed(region: _Region, base: str) -> _Region | None:
+    """Where a mask holds, if elsewhere the value is what the buffer holds there."""
+    value = region.value
+    if not isinstance(value, Masked) or not isinstance(value.other, Load):
+        return None
+    kept = value.other
+    if kept.buffer != base or tuple(kept.index) != region.index:
+        return None
+    limits: dict[tuple[Var, bool], IndexExpr] = {}
+    for condition in _conditions(value.mask):
+        found = _limits(condition, region.ranges)
+        if not found or not limits.keys().isdisjoint(found):
+            return None
+        limits |= found
+    region = replace(region, value=value.value)
+    for var in region.ranges:
+        first, last = limits.get((var, False), as_index(0)), limits.get((var, True), var.extent - 1)
+        if not _are_within(first, last, var.extent):
+            return None
+        region = _restricted(region, var, first, last)
+    return region
+
+
+def _are_within(first: IndexExpr, last: IndexExpr, extent: IndexExpr) -> bool:
+    """Whether limits are those of a part that is not empty, as far as they are known."""
+    rests = (first, last - first, extent - 1 - last)
+    return all(not each.is_constant or each.as_int() >= 0 for each in rests)
+
+
+def _conditions(mask: Value) -> Iterator[Value]:
+    if isinstance(mask, Op) and mask.name == "logical_and":
+        for each in mask.args:
+            yield from _conditions(each)
+    else:
+        yield mask
+
+
+def _limits(condition: Value, ranges: Sequence[Var]) -> dict[tuple[Var, bool], IndexExpr]:
+    """What a condition says of the least value of a variable, and of the greatest (True)."""
+    if not isinstance(condition, Op) or condition.name not in ("eq", "ge", "le"):
+        return {}
+    left, right = (_as_index(each) for each in condition.args)
+    if left is None or right is None:
+        return {}
+    used = [var for var in ranges if var in atoms(left) | atoms(right)]
+    if len(used) != 1:
+        return {}
+    (var,) = used
+    rest = left - var.expr
+    if var in atoms(rest) | atoms(right):
+        return {}
+    sides = {"eq": (False, True), "ge": (False,), "le": (True,)}[condition.name]
+    return {(var, side): right - rest for side in sides}
+
+
+def _as_index(value: Value) -> IndexExpr | None:
+    if isinstance(value, IndexValue):
+        return value.expr
+    return as_index(value.value) if isinstance(value, Const) and type(value.value) is int else None
+
+
+def _restricted(region: _Region, var: Var, first: IndexExpr, last: IndexExpr) -> _Region:
+    """The region between two values of a variable."""
+    if first is as_index(0) and last is var.extent - 1:
+        return region
+    one = first is last
+    fresh = Var(var.name, last - first + 1)
+    moved: dict[Atom, IndexExpr] = {var: first if one else first + fresh.expr}
+    ranges = tuple(
+        fresh if each is var else each for each in region.ranges if not (one and each is var)
+    )
+    return _Region(
+        ranges,
+        tuple(substitute(at, moved) for at in region.index),
+        _moved(region.value, moved),
+    )
+
+
+def _moved(value: Value, moved: Mapping[Atom, IndexExpr]) -> Value:
+    return rewrite(value, lambda _: None, lambda expr: substitute(expr, moved))
