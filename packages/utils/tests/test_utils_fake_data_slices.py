@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.nn import functional
 
 from plait_utils.data_sizes import formula
 from plait_utils.fake import FakeMode
 from plait_utils.open_functions import open_call
-from plait_utils.shape_environment import make_environment
+from plait_utils.shape_environment import Place, make_environment
 
 
 def narrow(x, n):
@@ -40,3 +41,66 @@ def test_a_part_has_the_size_that_follows_from_its_places(name):
     assert str(formula(made.storage_offset())) == offset
     if assumed is not None:
         assert {str(each.expr) for found in asserts for each in found} == assumed
+
+
+def open_place(environment, value):
+    place = Place("n")
+    symbol = environment.create_symbol(
+        value,
+        place,
+        dynamic_dim=DimDynamic.DYNAMIC,
+        constraint_dim=None,
+        positive=None,
+        do_not_specialize_zero_one=True,
+    )
+    return environment.create_symintnode(symbol, hint=value, source=place)
+
+
+@pytest.mark.parametrize(("value", "fits"), [(7, True), (-3, True), (20, False), (-21, False)])
+def test_a_place_that_changes_is_guarded_to_lie_in_the_tensor(value, fits):
+    environment = make_environment(lambda guard: None)
+    n = open_place(environment, value)
+    with FakeMode(environment):
+        x = torch.empty(20)
+        if fits:
+            assert x.select(0, n).shape == ()
+        else:
+            with pytest.raises(IndexError, match="out of range"):
+                x.select(0, n)
+    (symbol,) = n.node.expr.free_symbols
+
+    def holds(other):
+        return all(bool(guard.expr.subs(symbol, other)) for guard in environment.guards)
+
+    assert holds(value)
+    assert not fits or (not holds(20) and not holds(-21))
+
+
+WRITES = {
+    "of its size": lambda x, n: x[:n].copy_(x[20 - n :]),
+    "of one": lambda x, n: x[:n].copy_(torch.empty(1)),
+    "of none": lambda x, n: x[:n].copy_(torch.empty(())),
+    "in rows": lambda x, n: x.view(4, 5)[:, :n].copy_(x[:n]),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writing_to_a_part_asks_nothing_of_its_size(name):
+    environment = make_environment(lambda guard: None)
+    with FakeMode(environment):
+        x = torch.empty(20)
+        WRITES[name](x, torch.empty((), dtype=torch.long).item())
+    assert not environment.guards
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+def test_a_linear_layer_asks_nothing_of_how_many_it_is_given(rounds):
+    environment = make_environment(lambda guard: None)
+    with FakeMode(environment), torch.autocast("cpu", enabled=rounds):
+        x, n = torch.empty(2, 9, 5), torch.empty((), dtype=torch.long).item()
+        given = (x[:, :n], torch.empty(3, 5), torch.empty(3))
+        made = open_call("call_function", functional.linear, given, {})
+        if made is NotImplemented:  # torch's own leaves such sizes open
+            made = functional.linear(*given)
+    assert (made.dim(), str(made.shape[1])) == (3, "u0")
+    assert made.dtype is (torch.bfloat16 if rounds else torch.float32)

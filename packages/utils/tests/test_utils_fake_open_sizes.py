@@ -44,7 +44,7 @@ OPERATORS = {
         (4, 6),
     ),
     "a triangle's solution from the right": (
-        lambda x: torch.linalg.solve_triangular(x.mT @ x + 9, x, upper=True, left=False),
+        lambda x: torch.linalg.solve_triangular(torch.bmm(x.mT, x) + 9, x, upper=True, left=False),
         (3, 4, 6),
     ),
     "histogram": (lambda x: torch.histogram(x, 5), (4, 6)),

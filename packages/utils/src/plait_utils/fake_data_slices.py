@@ -45,6 +45,29 @@ def padded(x: Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
     return x.new_empty(sizes).contiguous(memory_format=suggest_memory_format(x))
 
 
+def element(x: Tensor, dim: int, index: Any) -> Any:
+    """`select`, whose own rule before torch 2.13 does not look if a place lies in the tensor."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    if not x.dim():
+        return NotImplemented
+    size = x.size(dim)
+    if guard_or_false(index >= size) or guard_or_false(index < -size):
+        raise IndexError(
+            f"select(): index {index} out of range for tensor of size "
+            f"{list(x.size())} at dimension {dim % x.dim()}"
+        )
+    return NotImplemented
+
+
+def copied(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
+    """`copy_`, which before torch 2.13 asks sizes that depend on data whether they are 1."""
+    if not data_symbols([x, source]):
+        return NotImplemented
+    source.expand(x.shape)
+    return x
+
+
 def _place(place: Any, size: Any) -> Any:
     """A place as it counts from the beginning; None where that is not known."""
     if type(place) is int and type(size) is int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch._prims_common import corresponding_complex_dtype, suggest_memory_format
 
-from plait_utils.fake_data_slices import padded, part
+from plait_utils.fake_data_slices import copied, element, padded, part
 from plait_utils.fake_open_linalg import LINALG_KERNELS
 from plait_utils.fake_open_pools import fractional_max_pool3d, fractional_max_pool_gradient
 from plait_utils.fake_open_views import view
@@ -123,6 +123,8 @@ OPEN_KERNELS: dict[OpOverload, Callable[..., Any]] = {
     },
     aten.upsample_bilinear2d_backward.default: bilinear_gradient,
     aten.slice.Tensor: part,
+    aten.select.int: element,
+    aten.copy_.default: copied,
     aten.constant_pad_nd.default: padded,
     aten.view.default: view,
     aten._unsafe_view.default: view,

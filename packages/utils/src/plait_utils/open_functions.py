@@ -98,8 +98,13 @@ def matmul(input: Tensor, other: Tensor) -> Any:
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    """`linear` without a bias, which is such a product."""
-    return torch_matmul(input, weight.t()) if bias is None else NotImplemented
+    """`linear`, which without a bias is such a product, and with one not where sizes are known."""
+    if bias is None:
+        return torch_matmul(input, weight.t())
+    if weight.dim() != 2 or bias.dtype is not weight.dtype or not data_symbols(input):
+        return NotImplemented
+    product = torch_matmul(input, weight.t())
+    return product + bias.to(product.dtype)  # autocast rounds the product
 
 
 def narrow(input: Tensor, dim: int, start: Any, length: Any) -> Any:
