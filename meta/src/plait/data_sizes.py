@@ -20,6 +20,7 @@ from plait_utils import data_sizes, dataclass, draws
 from plait_utils.checks import CheckFailedError
 from plait_utils.data_sizes import data_symbols, is_of_data
 from plait_utils.fake import FakeMode, is_fake
+from plait_utils.open_functions import open_call
 
 Bound: TypeAlias = dict[str, Any]
 """What the symbols of a capture are in one call, or in a program, by their names."""
@@ -195,8 +196,8 @@ def check_shapes(
 
 
 class _Checked(fx.Interpreter):
-    """Runs a graph on fakes, and raises OtherSizesError at the first size that is another than
-    as it was captured."""
+    """Runs a graph on fakes as it is traced, and raises OtherSizesError at the first size that is
+    another than as it was captured."""
 
     def __init__(
         self,
@@ -220,6 +221,14 @@ class _Checked(fx.Interpreter):
             self._sizes.take(n, value, self._bound)
             self._check_memory(n, value)
         return value
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        made = open_call("call_function", target, args, kwargs)
+        return super().call_function(target, args, kwargs) if made is NotImplemented else made
+
+    def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        made = open_call("call_method", target, args, kwargs)
+        return super().call_method(target, args, kwargs) if made is NotImplemented else made
 
     def _gradients(self, node: fx.Node) -> list[Any]:
         """What a node that differentiates gives: tensors like those that it is asked for."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.numbers import is_float
 from plait.record import Runner
-from plait.switches import is_switch, kept_settings, key, switched_by
+from plait.switches import is_switch, kept_settings, key, switched_by, without_inference_mode
 from plait_utils import dataclass
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def in_parts(
 
     `compile_part` makes a part callable, which comes with its position.
     """
+    captured = without_inference_mode(captured)
     steps = _steps(captured)
     nodes = captured.graph.nodes
     if not any(map(_is_cut, nodes)) or any(map(_may_switch, nodes)):

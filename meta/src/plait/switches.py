@@ -1,4 +1,4 @@
-"""What captured graphs switch for the nodes that follow: gradients, autocast."""
+"""What captured graphs switch for the nodes that follow: gradients, autocast, inference mode."""
 
 from __future__ import annotations
 
@@ -27,6 +27,31 @@ def settings() -> dict[Any, Callable[..., Any]]:
 def key(node: fx.Node) -> tuple[Any, ...]:
     """Which setting a node sets: the last argument is its value."""
     return (node.target, *node.args[:-1])
+
+
+_INFERENCE = "gradients_after"
+"""In the meta of a node that enters or leaves inference mode: whether gradients are on after it."""
+
+
+def without_inference_mode(captured: fx.GraphModule) -> fx.GraphModule:
+    """The graph, with gradients switched where it enters and leaves inference mode.
+
+    What is entered in one part of a graph would be left in another one.
+    """
+    import torch
+    from torch import fx
+
+    if not any(_INFERENCE in node.meta for node in captured.graph.nodes):
+        return captured
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in captured.graph.nodes:
+        if _INFERENCE in node.meta:
+            switch, given = torch._C._set_grad_enabled, (node.meta[_INFERENCE],)
+            copies[node] = graph.create_node("call_function", switch, given, {}, node.name)
+        else:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    return fx.GraphModule(captured, graph, type(captured).__name__)
 
 
 def is_switch(node: fx.Node) -> bool:

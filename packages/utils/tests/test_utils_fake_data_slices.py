@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from torch.fx.experimental.symbolic_shapes import DimDynamic
+from open_numbers import symbolic
 from torch.nn import functional
 
 from plait_utils.data_sizes import formula
 from plait_utils.fake import FakeMode
 from plait_utils.open_functions import open_call
-from plait_utils.shape_environment import Place, make_environment
+from plait_utils.shape_environment import make_environment
 
 
 def narrow(x, n):
@@ -43,23 +43,10 @@ def test_a_part_has_the_size_that_follows_from_its_places(name):
         assert {str(each.expr) for found in asserts for each in found} == assumed
 
 
-def open_place(environment, value):
-    place = Place("n")
-    symbol = environment.create_symbol(
-        value,
-        place,
-        dynamic_dim=DimDynamic.DYNAMIC,
-        constraint_dim=None,
-        positive=None,
-        do_not_specialize_zero_one=True,
-    )
-    return environment.create_symintnode(symbol, hint=value, source=place)
-
-
 @pytest.mark.parametrize(("value", "fits"), [(7, True), (-3, True), (20, False), (-21, False)])
 def test_a_place_that_changes_is_guarded_to_lie_in_the_tensor(value, fits):
     environment = make_environment(lambda guard: None)
-    n = open_place(environment, value)
+    n = symbolic(value, environment)
     with FakeMode(environment):
         x = torch.empty(20)
         if fits:

@@ -20,6 +20,8 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 from plait_utils.data_sizes import data_symbols
+from plait_utils.open_bits import BITS
+from plait_utils.open_creation import linspace, logspace, one_hot
 from plait_utils.open_differences import gradient
 from plait_utils.open_images import interpolate, smooth_bicubic, smooth_bilinear
 from plait_utils.open_joins import block_diag
@@ -147,6 +149,10 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.masked_scatter: masked_scatter,
     torch.take_along_dim: take_along_dim,
     torch.narrow: narrow,
+    functional.one_hot: one_hot,
+    torch.linspace: linspace,
+    torch.logspace: logspace,
+    **BITS,
     **_PRODUCTS,
 }
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from plait_utils.data_sizes import data_symbols
+
 aten = torch.ops.aten
 
 
@@ -41,6 +43,9 @@ def interpolate(
         sizes = [_scaled(extent, scale) for extent, scale in zip(extents, given, strict=True)]
         if not recompute_scale_factor and mode != "area":
             scales = given
+    for each in sizes:
+        if data_symbols(each):
+            torch._check(each > 0)  # type: ignore[no-untyped-call]  # torch's
     if mode == "area":
         return kernel(input, sizes)
     return kernel(input, sizes, *[bool(align_corners)] * is_aligned, *scales)

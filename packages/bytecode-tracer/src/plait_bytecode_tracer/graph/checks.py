@@ -30,7 +30,7 @@ def can_check(state: TraceState) -> bool:
     Changes of the caller's tensors are undone by some backends only, which `aftermath` looks at.
     """
     allowed = state.policy.checks
-    if allowed is Checks.NEVER or state.scope.parent is not None or state.ambient.modes:
+    if allowed is Checks.NEVER or state.scope.parent is not None or state.ambient.has_entered:
         return False
     if not all(map(is_undone, state.graph.nodes)):
         return False

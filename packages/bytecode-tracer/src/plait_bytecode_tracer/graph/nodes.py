@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from plait_bytecode_tracer.graph.shown import mark_shown
 from plait_bytecode_tracer.shapes.tensor_sizes import with_read_sizes
 from plait_bytecode_tracer.shapes.unbacked import require_checked, require_checked_result
 from plait_bytecode_tracer.shapes.uses import check_result, check_use
+from plait_bytecode_tracer.tensors.ambient import outside_inference
 from plait_bytecode_tracer.tensors.dtypes import is_doubtful, require_kernel
 from plait_bytecode_tracer.tensors.in_place import require_possible, require_unhooked
 from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operation
@@ -166,13 +168,17 @@ def run(state: TraceState, kind: str, target: Any, args: Any, kwargs: Any) -> An
                 return made
             if state.class_codes:
                 return watched(state.class_codes.values(), kind, target, args, kwargs)
-            if kind == "call_method":
-                return getattr(args[0], target)(*args[1:], **kwargs)
-            return target(*args, **kwargs)
+            return outside_inference(functools.partial(_call, kind, target, args, kwargs))
         except TraceBreakError:
             raise
         except Exception as error:
             raise failing_operation(target, error) from error
+
+
+def _call(kind: str, target: Any, args: Any, kwargs: Any) -> Any:
+    if kind == "call_method":
+        return getattr(args[0], target)(*args[1:], **kwargs)
+    return target(*args, **kwargs)
 
 
 def _node_arguments(state: TraceState, value: Any) -> Any:

@@ -14,6 +14,7 @@ from plait_bytecode_tracer.objects.containers import hold, plain_value
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.ambient import (
+    GRADIENTS_AFTER,
     SETTINGS,
     Setting,
     autocast_nesting,
@@ -161,8 +162,9 @@ def context_method(frame: Frame, owner: ContextVariable, name: str) -> Variable:
         raise TraceBreakError("GB0006", "modes that are not left in order")
     ambient.open.pop()
     if is_inference:
-        _switch(frame, leave_inference_mode, (owner.node,))
+        left = _switch(frame, leave_inference_mode, (owner.node,))
         frame.state.grad_enabled, ambient.inference = owner.before
+        left.meta[GRADIENTS_AFTER] = frame.state.grad_enabled
     else:
         ambient.plain -= 1
         ambient.modes_off -= owner.make is torch._C.DisableTorchFunction
@@ -175,6 +177,7 @@ def _enter_inference(frame: Frame, owner: ContextVariable) -> None:
     owner.before = state.grad_enabled, state.ambient.inference
     owner.node = _switch(frame, enter_inference_mode, (enabled,))
     state.grad_enabled, state.ambient.inference = not enabled, enabled
+    owner.node.meta[GRADIENTS_AFTER] = state.grad_enabled
     state.ambient.is_switched = True
 
 

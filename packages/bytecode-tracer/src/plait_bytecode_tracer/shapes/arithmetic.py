@@ -23,6 +23,7 @@ from plait_bytecode_tracer.shapes.domains import (
 )
 from plait_bytecode_tracer.shapes.symbols import Symbols
 from plait_bytecode_tracer.values.variables import Known, SequenceVariable, SymbolVariable, Variable
+from plait_utils.open_functions import open_call
 
 _NUMBERS = (int, float, bool)
 _COMPARISONS = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
@@ -35,6 +36,9 @@ _EXACT = frozenset(
 """What torch's symbolic ints compute as Python does."""
 _DIVISIONS = frozenset({operator.truediv, operator.floordiv, operator.mod, divmod})
 _SHIFTS = frozenset({operator.lshift, operator.rshift})
+_MOST_OPERATIONS = 24
+"""In how many operations an int is computed whose bits are taken for arithmetic: it has several of
+these for each of Python's."""
 _MOST_FACTORS = 4
 """The greatest power of an int that depends on data that is taken for a product."""
 _OF_DATA = frozenset(
@@ -292,6 +296,8 @@ def _sym(symbols: Symbols, value: Variable) -> Any:
 
 def _symbolic_result(symbols: Symbols, function: Any, args: list[Variable]) -> Any:
     """What torch's environment knows of the result: of exact arithmetic on ints."""
+    if function in (*_SHIFTS, *_BITS, operator.invert):
+        return _bits(symbols, function, args)
     if not _has_hints(args):
         if function is operator.pow:
             return _power_of_data(symbols, args)
@@ -301,6 +307,22 @@ def _symbolic_result(symbols: Symbols, function: Any, args: list[Variable]) -> A
     if function in _EXACT and all(_kind(arg) is int for arg in args):
         return function(*(_sym(symbols, arg) for arg in args))
     return None
+
+
+def _bits(symbols: Symbols, function: Any, args: list[Variable]) -> Any:
+    """What torch's environment knows of an operator on bits; None where that would be too much."""
+    if any(_kind(arg) is not int for arg in args):
+        return None
+    numbers = [_sym(symbols, arg) for arg in args]
+    if sum(_count(number) for number in numbers) > _MOST_OPERATIONS:
+        return None
+    found = open_call("call_function", function, numbers, {})
+    return None if found is NotImplemented else found
+
+
+def _count(number: Any) -> int:
+    """In how many operations a number is computed."""
+    return int(number.node.expr.count_ops()) if isinstance(number, torch.SymInt) else 0
 
 
 def _power_of_data(symbols: Symbols, args: list[Variable]) -> Any:

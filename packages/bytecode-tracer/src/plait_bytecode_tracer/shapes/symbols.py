@@ -235,7 +235,8 @@ class Symbols:
             sym = self.values.setdefault(key_of(expression), sym)
         if any(isinstance(a, SymbolVariable) and a.hint is None for a in arguments):
             if sym is None:
-                error = TraceBreakError("GB0004", "a number that depends on data is needed")
+                what = bare(shown(expression))
+                error = TraceBreakError("GB0004", f"the value of {what}, which depends on data")
                 raise self._asked(error, arguments)
             kind = _KINDS.get(type(sym))
             if kind is None:

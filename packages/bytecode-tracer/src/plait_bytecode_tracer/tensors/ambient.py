@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_map_only
 
 from plait_bytecode_tracer.values.variables import ContextVariable, Variable
 from plait_utils import dataclass
@@ -169,7 +170,12 @@ class Ambient:
     @property
     def intercepts(self) -> bool:
         """Whether Python that the trace has entered as a mode sees what torch is called for."""
-        return not self.modes_off and any(type(mode) is not DeviceMode for mode in self.modes)
+        return not self.modes_off and self.has_entered
+
+    @property
+    def has_entered(self) -> bool:
+        """Whether the trace has entered such Python and not left it."""
+        return any(type(mode) is not DeviceMode for mode in self.modes)
 
     @property
     def device(self) -> torch.device | None:
@@ -195,11 +201,37 @@ class Ambient:
     def close(self, graph: fx.Graph) -> None:
         """Leave, at the graph's end, the inference modes that stay open: Python enters anew."""
         for mode in reversed([context for context in self.open if context.node is not None]):
-            graph.call_function(leave_inference_mode, (mode.node,))
+            left = graph.call_function(leave_inference_mode, (mode.node,))
+            left.meta[GRADIENTS_AFTER] = mode.before[0]
+
+
+_OF_A_VIEW = "Cannot set version_counter for inference tensor"
+"""What torch says of a fake view in inference mode of a tensor that was made outside of it."""
+
+
+def outside_inference(run: Callable[[], Any]) -> Any:
+    """What a function of fake tensors gives: outside of inference mode where it makes views there,
+    which are such tensors as what they are of. What it computes is of inference mode all the same.
+    """
+    try:
+        return run()
+    except RuntimeError as error:
+        if not torch.is_inference_mode_enabled() or _OF_A_VIEW not in str(error):
+            raise
+    with torch.inference_mode(False), torch.no_grad():
+        made = run()
+    return tree_map_only(torch.Tensor, _of_inference, made)
+
+
+def _of_inference(made: torch.Tensor) -> torch.Tensor:
+    """A tensor that is no view as one of inference mode."""
+    return made if made._is_view() else torch.empty_like(made)
 
 
 # What graphs call.
 
+GRADIENTS_AFTER = "gradients_after"
+"""In the meta of a node that enters or leaves inference mode: whether gradients are on after it."""
 _entered = threading.local()
 
 
