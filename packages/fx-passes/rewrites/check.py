@@ -20,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import (
 
 from plait_fx_passes import (
     DEFAULT_PASSES,
+    IN_PLACE_PASSES,
     LOOP_PASSES,
     NUMERIC_PASSES,
     AtenGraph,
@@ -41,9 +42,9 @@ from plait_fx_passes.patterns import BATCHES_OF_ONE
 from rewrites.programs import Case, Kind, generate
 
 PASSES = {
-    Kind.EXACT: (*DEFAULT_PASSES, *LOOP_PASSES),
-    Kind.OPEN: (*DEFAULT_PASSES, *LOOP_PASSES),
-    Kind.NUMERIC: (BATCHES_OF_ONE, *NUMERIC_PASSES, *LOOP_PASSES, *LAYOUT_PASSES),
+    Kind.EXACT: (*DEFAULT_PASSES, *LOOP_PASSES, *IN_PLACE_PASSES),
+    Kind.OPEN: (*DEFAULT_PASSES, *LOOP_PASSES, *IN_PLACE_PASSES),
+    Kind.NUMERIC: (BATCHES_OF_ONE, *NUMERIC_PASSES, *LOOP_PASSES, *LAYOUT_PASSES, *IN_PLACE_PASSES),
     Kind.JOINT: (BATCHES_OF_ONE, *NUMERIC_PASSES, *LOOP_PASSES),
 }
 SIZES = (4, 5, 7)

@@ -61,6 +61,7 @@ from plait_fx_passes.passes.base import Fuel, Pass, PassContext
 from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
 from plait_fx_passes.passes.manager import (
     DEFAULT_PASSES,
+    IN_PLACE_PASSES,
     LAYOUT_PASSES,
     LOOP_PASSES,
     NUMERIC_PASSES,
@@ -110,6 +111,7 @@ __all__ = [
     "DEFAULT_PASSES",
     "FOLDING_PASSES",
     "FOLD_BATCH_NORMS",
+    "IN_PLACE_PASSES",
     "LAYOUT_PASSES",
     "LOOP_PASSES",
     "MERGE_PRODUCTS",

@@ -119,6 +119,8 @@ def wrap_runtime(
         results = compiled(*inputs)
         taken = [(index, take(inputs, results)) for index, take in early] if early else None
         for index, result, grad, counted in mutations:
+            if results[result] is inputs[index]:  # it was written there
+                continue
             with torch.set_grad_enabled(grad):
                 (inputs[index] if counted else inputs[index].data).copy_(results[result])
         if note is not None:

@@ -110,6 +110,8 @@ class _Writer:
         results = [known[node] for node in returned]
         for written in source.mutations:
             target = self._inputs[written.input]
+            if results[written.result] is target:  # it was written there
+                continue
             if not written.counted:
                 target = self._call(aten.detach.default, target)
             self._call(aten.copy_.default, target, results[written.result])

@@ -9,6 +9,7 @@ from plait_fx_passes.passes.constructors import MOVE_CONSTRUCTORS
 from plait_fx_passes.passes.joins import JOIN_PIECES
 from plait_fx_passes.passes.manager import (
     DEFAULT_PASSES,
+    IN_PLACE_PASSES,
     LAYOUT_PASSES,
     LOOP_PASSES,
     NUMERIC_PASSES,
@@ -27,6 +28,7 @@ __all__ = [
     "DEAD_CODE",
     "DEFAULT_PASSES",
     "FOLD_CONSTANTS",
+    "IN_PLACE_PASSES",
     "JOIN_PIECES",
     "LAYOUT_PASSES",
     "LOOP_PASSES",

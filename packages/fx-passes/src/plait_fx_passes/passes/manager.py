@@ -16,6 +16,7 @@ from plait_fx_passes.passes.channels_last import CHANNELS_LAST
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.constants import FOLD_CONSTANTS
 from plait_fx_passes.passes.constructors import MOVE_CONSTRUCTORS
+from plait_fx_passes.passes.in_place import WRITE_IN_PLACE
 from plait_fx_passes.passes.joins import JOIN_PIECES
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
 from plait_fx_passes.passes.product_chains import PRODUCT_CHAINS
@@ -74,6 +75,11 @@ Inputs and results lie as before; a convolution rounds as oneDNN does in that la
 gradient of a row that is used several times is rounded in another order."""
 
 
+IN_PLACE_PASSES: tuple[Pass, ...] = (WRITE_IN_PLACE,)
+"""The end of a list, for graphs that ATen's kernels run; what they write they write as they go, as
+eager does, so where a program raises, its inputs may have changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class PassRecord:
     """What one pass did: its name, seconds, rewrites made and the graph it left.
@@ -124,6 +130,10 @@ def run_passes(
     known = names(passes)
     if len(set(known)) != len(known):
         raise ValueError(f"two passes have the same name: {known}")
+    if WRITE_IN_PLACE in passes[:-1]:
+        raise ValueError(f"{WRITE_IN_PLACE.name!r} is the last pass where it is one")
+    if any("in_place" in node.meta for node in graph.graph.nodes):
+        raise PassError("the graph writes in place, so that nothing of it may be moved any more")
     unknown = sorted(disabled - set(known))
     if unknown:
         raise ValueError(f"no such passes: {unknown}; there are {list(known)}")

@@ -32,6 +32,8 @@ _ALIASES = re.compile(r"\bTensor\([^)]*\)")
 _PARTLY = "_plait_partly_written"
 _VERSIONS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 _lock = threading.Lock()
+_originals: dict[OpOverload, OpOverload] = {}
+"""Variants that take all that their operators take, with these."""
 _NOTHING: Mapping[str, torch.Tensor] = {}
 _Fresh = tuple[tuple[str, torch.dtype, torch.device], ...]
 """The arguments that a variant makes: by name, with the dtype and the device of each."""
@@ -51,7 +53,10 @@ def written_variant(
         return None
     made = tuple((name, each.dtype, each.device) for name, each in sorted(fresh.items()))
     with _lock:
-        return FunctionalVariant(_defined(func, counts, made), len(own))
+        variant = _defined(func, counts, made)
+        if not made:
+            _originals[variant] = func
+        return FunctionalVariant(variant, len(own))
 
 
 def sizes_of(name: str, fresh: torch.Tensor) -> dict[str, object]:
@@ -68,6 +73,12 @@ def _own_results(func: OpOverload) -> list[int]:
 def is_written_variant(func: object) -> bool:
     """Whether an operator is such a variant, and stands for one of a user's."""
     return isinstance(func, OpOverload) and func.namespace == NAMESPACE
+
+
+def original_of(variant: OpOverload) -> OpOverload | None:
+    """The operator that writes to the arguments of which a variant writes to copies; None for other
+    operators, and for variants that make some of these arguments."""
+    return _originals.get(variant)
 
 
 @dataclass(frozen=True, slots=True)
