@@ -7,7 +7,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import torch.distributed as dist
+
+from plait.collectives import with_early_starts
+from plait.options import parse_options
 
 PROGRAM = """
 import sys
@@ -72,25 +76,183 @@ print("right")
 """
 
 
-@pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
-def test_a_program_waits_for_the_processes_that_come_late(tmp_path):
-    command = [sys.executable, "-c", PROGRAM]
+BY_NAME = """
+import sys
+import time
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+import plait
+
+rank, count, store = int(sys.argv[1]), int(sys.argv[3]), sys.argv[2]
+dist.init_process_group("gloo", store=dist.FileStore(store, count), rank=rank, world_size=count)
+torch.manual_seed(rank)
+pairs = [dist.new_group([n, n + 1]) for n in range(0, count, 2)]
+pair, world = pairs[rank // 2], dist.group.WORLD
+
+
+def reduced(x, w):
+    return torch.relu(functional.all_reduce(x @ w, "sum", dist.group.WORLD)) + 1
+
+
+def returned(x, w):
+    return functional.all_reduce(x @ w, "sum", world), x + 1
+
+
+def gathered(x, w):
+    rows = functional.all_gather_single(torch.tanh(x), 0, world)
+    columns = functional.all_gather_single(x @ w, 1, pair)
+    part = functional.reduce_scatter_single(rows, "sum", 0, world)
+    return rows.sum(0), columns * 2, part - x
+
+
+def several(x, w):
+    one, other = functional.all_reduce_coalesced([x @ w, w.sum(0)], "sum", world)
+    return one * 2 + other
+
+
+def in_both_groups(x, w):
+    far = functional.all_reduce(x @ w, "sum", world)
+    y = torch.tanh(x @ x)
+    near = functional.all_reduce(y @ w, "sum", pair)
+    z = torch.tanh(y @ w)
+    return far + 1, near * 2, functional.all_reduce(z, "sum", world).relu()
+
+
+def of_one_process_more(x, w):
+    for _ in range(1 + rank // 2):  # the second pair reduces twice
+        x = functional.all_reduce(torch.tanh(x @ w), "sum", pair) / 2
+    return functional.all_reduce(x, "sum", world) * 2
+
+
+def with_gradients(x, w):
+    y = functional.all_reduce(x @ w, "sum", world)
+    return (torch.tanh(y) * 2).sum()
+
+
+def parts_of(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+x, w = torch.randn(8, 8), torch.randn(8, 8)
+programs = (reduced, returned, gathered, several, in_both_groups, of_one_process_more)
+for program in programs:
+    with torch.no_grad():
+        expected = [each + 0 for each in parts_of(program(x, w))]
+        for joins in (False, True) if program is not of_one_process_more else (False,):
+            options = {"join_collectives": joins}
+            compiled = plait.compile(program, fullgraph=True, options=options)
+            for late in (0, 1, None):
+                dist.barrier()
+                if rank == late:
+                    time.sleep(0.1)
+                found = parts_of(compiled(x, w))
+                for one, other in zip(found, expected, strict=True):
+                    assert one.stride() == other.stride()
+                    torch.testing.assert_close(one + 0, other)
+
+w.requires_grad_()
+(expected,) = torch.autograd.grad(with_gradients(x, w), w)
+(found,) = torch.autograd.grad(plait.compile(with_gradients)(x, w), w)
+torch.testing.assert_close(found, expected)
+dist.barrier()
+dist.destroy_process_group()
+print("right")
+"""
+
+
+def run_processes(program, count, tmp_path):
+    """Run a program in processes of a group, each of which is to say that it is right."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     running = [
         subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "store")],
+            [sys.executable, "-c", program, str(rank), str(tmp_path / "store"), str(count)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
         )
-        for rank in (0, 1)
+        for rank in range(count)
     ]
     try:
-        found = [each.communicate(timeout=120) for each in running]
+        found = [each.communicate(timeout=240) for each in running]
     finally:
         for each in running:
             each.kill()
     for each, (out, errors) in zip(running, found, strict=True):
         assert each.returncode == 0, errors[-3000:]
         assert out.strip().endswith("right")
+
+
+@pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
+def test_a_program_waits_for_the_processes_that_come_late(tmp_path):
+    run_processes(PROGRAM, 2, tmp_path)
+
+
+@pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
+@pytest.mark.parametrize("count", [2, 4])
+def test_functional_collectives_are_part_of_the_graph(count, tmp_path):
+    run_processes(BY_NAME, count, tmp_path)
+
+
+ops = torch.ops._c10d_functional
+
+
+def steps_of(program, *inputs, options=None):
+    """The order of a graph's calls, as it is cut in parts."""
+    graph = torch.fx.symbolic_trace(program)
+    for node, value in zip(graph.graph.find_nodes(op="placeholder"), inputs, strict=True):
+        node.meta["val"] = value
+    chosen = parse_options(options or {})
+    made = with_early_starts(graph, list(inputs), chosen)
+    calls = [node for node in made.graph.nodes if node.op == "call_function"]
+    return [node.target.__name__.split(".")[0] for node in calls], made is graph
+
+
+def two_sums(x, y):
+    one = x @ x
+    first = ops.wait_tensor(ops.all_reduce(one, "sum", "0"))
+    two = one @ y
+    second = ops.wait_tensor(ops.all_reduce(two, "sum", "0"))
+    return first * 2, second @ y
+
+
+def test_collectives_overlap_with_what_does_not_need_them():
+    inputs = torch.ones(4, 4), torch.ones(4, 4)
+    with torch.no_grad():
+        names, same = steps_of(two_sums, *inputs)
+        assert not same
+        assert names[:4] == ["mm", "all_reduce", "mm", "all_reduce"]
+        assert names.index("wait_tensor") == 4
+        joined, _ = steps_of(two_sums, *inputs, options={"join_collectives": True})
+        assert joined.count("all_reduce_coalesced") == 1
+        off = {"disabled_passes": "late-waits,early-starts"}
+        assert steps_of(two_sums, *inputs, options=off)[1]
+
+
+def test_collectives_stay_in_the_order_of_the_program():
+    def program(x, y):
+        first = ops.wait_tensor(ops.all_reduce(x @ y @ y, "sum", "0"))
+        second = ops.wait_tensor(ops.all_gather_into_tensor(y, 2, "1"))
+        third = ops.wait_tensor(ops.all_reduce(y, "max", "0"))
+        return first + 1, second * 2, third
+
+    with torch.no_grad():
+        names, _ = steps_of(program, torch.ones(4, 4), torch.ones(4, 4))
+    started = [name for name in names if name.startswith("all_")]
+    assert started == ["all_reduce", "all_gather_into_tensor", "all_reduce"]
+
+
+def writes(x, y):
+    started = ops.all_gather_into_tensor(x, 2, "0")
+    gathered = ops.wait_tensor(started)
+    x.add_(1)
+    return gathered * 2
+
+
+@pytest.mark.parametrize("program", [writes, lambda x, y: (x @ y).relu()])
+def test_other_graphs_stay_as_they_are(program):
+    with torch.no_grad():
+        graph = torch.fx.symbolic_trace(program)
+        inputs = [torch.ones(4, 4), torch.ones(4, 4)]
+        assert with_early_starts(graph, inputs, parse_options({})) is graph

@@ -143,11 +143,13 @@ class GraphCompiler:
         capture: object,
     ) -> Runner | None:
         """What runs a graph that a stage refuses from one number that it reads to the next."""
+        from plait.collectives import with_early_starts
         from plait.parts import in_parts
         from plait.symbolic import has_open_sizes
 
         if has_open_sizes(example_inputs):
             return None  # it is tried with other sizes first
+        captured = with_early_starts(captured, example_inputs, self.request.options)
         return in_parts(
             captured, lambda part, number: self._by_shape(f"{name}.part{number}", part, capture)
         )

@@ -117,6 +117,12 @@ class CompileOptions(Settings):
         NO_PASSES,
         "passes of your own, by place: before_grad, joint_first, joint_last, after_grad",
     )
+    join_collectives: bool = setting(
+        False,
+        "make collectives of several processes as one, and start them in another order, where all "
+        "processes run the same program on tensors of the same sizes",
+        env="PLAIT_JOIN_COLLECTIVES",
+    )
     scheduler: tuple[tuple[str, Any], ...] = setting((), "options of the scheduler, by name")
     cpp: tuple[tuple[str, Any], ...] = setting((), "options of the C++ backend, by name")
 
@@ -165,6 +171,23 @@ class CompileOptions(Settings):
         folds, packs = self._freezing_passes()
         user = self.user_passes
         return (*user.joint_first, *own, *LOOP_PASSES, *folds, *layouts, *packs, *user.joint_last)
+
+    def collective_passes(self) -> tuple[Pass, ...]:
+        """The passes over graphs with collectives, before these are cut at them."""
+        from plait_fx_passes.passes.collectives import (
+            IN_FLIGHT_BYTES,
+            LATE_WAITS,
+            collective_passes,
+            early_starts,
+        )
+
+        chosen: tuple[Pass, ...] = (
+            LATE_WAITS,
+            early_starts(IN_FLIGHT_BYTES, in_order=True),
+        )
+        if self.join_collectives:
+            chosen = collective_passes()
+        return tuple(each for each in chosen if each.name not in self.disabled)
 
     def _freezing_passes(self) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
         """Those over frozen graphs before images are laid out, and those behind."""
@@ -356,6 +379,7 @@ def _check_stages(options: CompileOptions) -> None:
         options.cpp_options()
     if options.disabled:
         import plait_fx_passes as fx_passes
+        from plait_fx_passes.passes.collectives import collective_passes
 
         user = options.user_passes
         plaits = (
@@ -365,7 +389,8 @@ def _check_stages(options: CompileOptions) -> None:
             *fx_passes.LAYOUT_PASSES,
         )
         frozen = (*fx_passes.FOLDING_PASSES, *fx_passes.PACKING_PASSES)
-        chosen = (*plaits, *frozen, *options.passes(), *user.after_grad)
+        of_groups = collective_passes()
+        chosen = (*plaits, *frozen, *of_groups, *options.passes(), *user.after_grad)
         known = list(dict.fromkeys(each.name for each in chosen))
         for name in sorted(options.disabled):
             if name not in known:

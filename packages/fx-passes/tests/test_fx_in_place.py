@@ -211,6 +211,30 @@ def test_operators_of_the_users_get_what_they_write_to():
             torch.testing.assert_close(other, eager)
 
 
+def test_what_a_collective_may_still_send_is_kept():
+    ops = torch.ops._c10d_functional
+
+    def program(x, y):
+        sent = x * 2
+        started = ops.all_gather_into_tensor(sent, 2, "0")
+        other = torch.relu(sent)
+        x.add_(1)
+        return ops.wait_tensor(started), other, ops.wait_tensor(ops.all_reduce(y, "sum", "0"))
+
+    graph = to_aten(trace(program), [torch.ones(4), torch.ones(4)])
+    names = [str(node.target) for node in run_passes(graph, PASSES).graph.nodes]
+    assert "aten.relu.default" in names
+    assert "aten.add_.Tensor" in names
+
+    def of_an_input(x):
+        started = ops.all_gather_into_tensor(x, 2, "0")
+        x.add_(1)
+        return ops.wait_tensor(started)
+
+    graph = run_passes(to_aten(trace(of_an_input), [torch.ones(4)]), PASSES)
+    assert "aten.add_.Tensor" not in [str(node.target) for node in graph.graph.nodes]
+
+
 def test_it_is_the_last_pass():
     graph = to_aten(trace(lambda x: (x + 1).relu()), [torch.ones(3)])
     with pytest.raises(ValueError, match="last pass"):

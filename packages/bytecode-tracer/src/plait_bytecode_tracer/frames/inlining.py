@@ -55,6 +55,22 @@ _INLINED = frozenset(
     }
 )
 """Functions of these modules that only make functions, or lead to some that have rules."""
+_COLLECTIVES = frozenset(
+    {
+        *("all_reduce", "all_gather_tensor", "all_gather_single", "reduce_scatter_tensor"),
+        *("reduce_scatter_single", "broadcast", "wait_tensor", "all_reduce_coalesced"),
+        *("all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"),
+        *("all_gather_single_coalesced", "reduce_scatter_single_coalesced", "all_to_all_single"),
+    }
+)
+"""Functions of torch's functional collectives that call an operator for a group."""
+
+
+def _leads_to_rules(module: str, known: set[str]) -> bool:
+    """Whether a function of modules that are not traced is traced all the same."""
+    if module == "torch.distributed._functional_collectives":
+        return bool(known & _COLLECTIVES)
+    return bool(known & _INLINED)
 
 
 def inline(
@@ -70,7 +86,7 @@ def inline(
     untraced = untraced and not asks_for_compiler(function.__code__, function.__globals__)
     known = {function.__code__.co_name, function.__name__}  # decorators leave the second
     known.add(function.__qualname__)
-    if untraced and not known & _INLINED and not _is_resumed(function):
+    if untraced and not _leads_to_rules(module, known) and not _is_resumed(function):
         rule = find_named(function)
         if rule is not None:
             return rule(frame, *args, **kwargs)

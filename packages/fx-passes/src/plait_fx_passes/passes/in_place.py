@@ -7,6 +7,7 @@ later. An input is written to only by what becomes of that very input in the end
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
@@ -128,6 +129,13 @@ class _Liveness:
         self.roots[node] = root
         self.groups.setdefault(root, []).append(node)
 
+    def _until(self, user: fx.Node) -> float:
+        """How long a call reads what it is given: a collective until somebody waits for it."""
+        target = user.target
+        if not isinstance(target, OpOverload) or not op_info(target).communicates:
+            return self.place[user]
+        return self.place[user] if target._schema.name.endswith("::wait_tensor") else math.inf
+
     def is_dead(self, value: fx.Node, node: fx.Node) -> bool:
         """Whether nothing but a call needs a value, or what shares its memory, from then on."""
         here = self.place[node]
@@ -137,7 +145,7 @@ class _Liveness:
         for each in self.groups[root]:
             if each is not value and each in node.all_input_nodes:
                 return False
-            if any(self.place[user] > here for user in each.users if user is not node):
+            if any(self._until(user) > here for user in each.users if user is not node):
                 return False
         return sum(each is value for each in _arguments(node)) == 1
 
