@@ -40,6 +40,10 @@ _TRUSTED = frozenset(
 )
 """Packages whose functions change nothing that outlasts them but what they are given."""
 
+_LIBRARIES = frozenset({"torchao"})
+"""Packages of tensor subclasses that are trusted likewise, but for what a program registers with
+them: implementations of operators, in dicts of their classes."""
+
 _EFFECTS = frozenset(
     {
         *("print", "open", "input", "exec", "eval", "compile", "globals", "locals", "vars"),
@@ -171,7 +175,10 @@ class _Walk:
             return
         self._seen[id(value)] = value
         if is_a(value, types.FunctionType):
-            if not _is_trusted(value.__globals__.get("__name__")):
+            module = value.__globals__.get("__name__")
+            if _is_of(module, _LIBRARIES):
+                self._cells(value)
+            elif not _is_trusted(module):
                 self._function(value)
         elif is_a(value, types.BuiltinFunctionType | types.MethodWrapperType | types.MethodType):
             self._bound(value)
@@ -200,11 +207,14 @@ class _Walk:
             self._reads(functools.partial(getattr, function, name), getattr(function, name))
         self._waiting += [*(function.__defaults__ or ())]
         self._waiting += [*(function.__kwdefaults__ or {}).values()]
+        self._cells(function)
+        for code in _codes(function.__code__):
+            self._code(code, function.__globals__)
+
+    def _cells(self, function: types.FunctionType) -> None:
         for cell in function.__closure__ or ():
             if not is_empty(cell):
                 self._cell(cell)
-        for code in _codes(function.__code__):
-            self._code(code, function.__globals__)
 
     def _cell(self, cell: types.CellType) -> None:
         value = cell.cell_contents
@@ -259,6 +269,7 @@ class _Walk:
             raise self.refuse(f"calls {value.__name__} of a {type(owner).__name__}")
 
     def _class(self, cls: type) -> None:
+        self._waiting += _registered(cls)
         if _is_torchs(cls):
             return
         if not cls.__flags__ & _HEAP_TYPE:
@@ -353,8 +364,21 @@ _DESCRIPTORS = frozenset(
 )
 
 
+def _is_of(module: object, packages: frozenset[str]) -> bool:
+    return isinstance(module, str) and module.partition(".")[0] in packages
+
+
 def _is_trusted(module: object) -> bool:
-    return isinstance(module, str) and module.partition(".")[0] in _TRUSTED
+    return _is_of(module, _TRUSTED | _LIBRARIES)
+
+
+def _registered(cls: type) -> list[object]:
+    """The dicts of a class that is, or comes from, one of a library's tensors."""
+    if not issubclass(cls, torch.Tensor):
+        return []
+    if not any(_is_of(base.__module__, _LIBRARIES) for base in cls.__mro__):
+        return []
+    return [each for base in cls.__mro__ for each in vars(base).values() if type(each) is dict]
 
 
 _HEAP_TYPE = 1 << 9

@@ -68,6 +68,17 @@ def graph_break(frame: Frame, msg: Variable | None = None) -> Variable:
     return constant(None)
 
 
+@named_rule("torch._dynamo.decorators", "DynamoConfigPatchProxy.__enter__")
+def enter_settings(frame: Frame, settings: Variable) -> Variable:
+    """Settings of another compiler, as around what exported modules check of their inputs."""
+    return constant(None)
+
+
+@named_rule("torch._dynamo.decorators", "DynamoConfigPatchProxy.__exit__")
+def leave_settings(frame: Frame, settings: Variable, *exception: Variable) -> Variable:
+    return constant(None)
+
+
 @builtin(torch._C._group_tensors_by_device_and_dtype)
 def group_tensors(frame: Frame, lists: Variable, with_indices: Variable | None = None) -> Variable:
     """Lists of tensors in groups of one device and dtype, as torch's own function groups them."""
