@@ -174,19 +174,9 @@ class CompileOptions(Settings):
 
     def collective_passes(self) -> tuple[Pass, ...]:
         """The passes over graphs with collectives, before these are cut at them."""
-        from plait_fx_passes.passes.collectives import (
-            IN_FLIGHT_BYTES,
-            LATE_WAITS,
-            collective_passes,
-            early_starts,
-        )
+        from plait_fx_passes.passes.collectives import collective_passes
 
-        chosen: tuple[Pass, ...] = (
-            LATE_WAITS,
-            early_starts(IN_FLIGHT_BYTES, in_order=True),
-        )
-        if self.join_collectives:
-            chosen = collective_passes()
+        chosen = collective_passes(in_order=not self.join_collectives)
         return tuple(each for each in chosen if each.name not in self.disabled)
 
     def _freezing_passes(self) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:

@@ -63,6 +63,15 @@ def functionally(x):
     return y * 2, functional.all_gather_tensor(x, 0, dist.group.WORLD) + 1
 
 
+pairs = dist.new_group([0, 1])
+
+
+def in_the_graph(x):
+    y = functional.all_reduce(x + 1, "sum", dist.group.WORLD)
+    z = functional.broadcast(y * x, 1, pairs)
+    return y * 2, functional.wait_tensor(functional.all_reduce(z, "max", "0")) + 1
+
+
 def broadcast(x):
     y = x.clone()
     dist.broadcast(y, src=1)
@@ -84,7 +93,8 @@ def plain(found):
 
 
 broken = {}
-for function in (reduced, gathered, waited, scattered, sent, functionally, broadcast, failing):
+programs = (reduced, gathered, waited, scattered, sent, functionally, in_the_graph, broadcast)
+for function in (*programs, failing):
     compiled = CompiledFunction(function, lambda gm, *_: gm.forward)
     for size in (2, 3, 2):
         one, other = (torch.arange(size) + 10.0 * rank for _ in range(2))
@@ -93,6 +103,7 @@ for function in (reduced, gathered, waited, scattered, sent, functionally, broad
         assert torch.equal(one, other), function.__name__
     broken[function.__name__] = [found.code for found in compiled.breaks]
     assert "GB0012" not in broken[function.__name__], compiled.breaks
+assert not broken["in_the_graph"], broken
 print("agreed", broken)
 dist.destroy_process_group()
 """

@@ -120,6 +120,39 @@ def test_random_graphs_stay_valid_under_any_limits(seed):
     verify(left)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_each_process_keeps_its_order_where_others_may_have_another_graph(seed):
+    case = Random(2, 200 + seed)
+    graph = graph_of(case.program, case.inputs(0))
+    for in_flight in (0, 700, 4000):
+        left = run_passes(graph, collective_passes(in_flight_bytes=in_flight, in_order=True))
+        assert _starts(left) == _starts(graph)
+
+
+def _starts(graph):
+    """The collectives in order, with what they are given."""
+    targets = (REDUCE, GATHER, SCATTER)
+    calls = (n for n in graph.graph.nodes if str(n.target).split(".")[1:2] and n.op != "output")
+    return [(n.name, n.args[1:]) for n in calls if str(n.target).split(".")[1] in targets]
+
+
+def test_neighbours_of_one_process_are_not_joined_for_another():
+    def of_two_groups(x, y, z):
+        return reduced(x), reduced(z, group="1"), reduced(y)
+
+    def of_one(x, y, z):
+        return reduced(x), z, reduced(y)
+
+    for program in (of_two_groups, of_one):
+        graph = graph_of(program, [square()] * 3)
+        left = run_passes(graph, (*DEFAULT_PASSES, *collective_passes(in_order=True)))
+        names = names_of(left)
+        assert not any("coalesced" in name for name in names)
+        assert [each for each in _starts(left) if each[1][-1] == "0"] == [
+            each for each in _starts(graph) if each[1][-1] == "0"
+        ]
+
+
 # What stays.
 
 

@@ -15,7 +15,6 @@ from plait_fx_passes.passes.collectives.waits import LATE_WAITS
 __all__ = [
     "BUCKET_BYTES",
     "GATHER_BYTES",
-    "IN_FLIGHT_BYTES",
     "LATE_WAITS",
     "bucket_collectives",
     "chunk_products",
@@ -32,15 +31,11 @@ in 5 ms together and 96 ms one by one, 32 times 64 KiB in 31 and 92, but 16 time
 87: the backend copies what is joined into one buffer and back."""
 
 
-IN_FLIGHT_BYTES = 2 * BUCKET_BYTES
-"""How many bytes of gathered results are on their way ahead of their turn."""
-
-
 def collective_passes(
     *,
     bucket_bytes: int = BUCKET_BYTES,
     gather_bytes: int = GATHER_BYTES,
-    in_flight_bytes: int = IN_FLIGHT_BYTES,
+    in_flight_bytes: int = 2 * BUCKET_BYTES,
     in_order: bool = False,
     chunks: int = 1,
 ) -> tuple[Pass, ...]:
@@ -51,17 +46,18 @@ def collective_passes(
         gather_bytes: the same for all-gathers.
         in_flight_bytes: how many bytes of results of all-gathers may be on their way before
             their turn.
-        in_order: whether collectives stay in the order that they are in, and only neighbours are
-            joined. Processes whose graphs differ, in calls of other groups, say, still meet if
-            also both numbers of bytes are 0, so that none are joined. Else the graphs must have
-            the same calls of the same sizes on all processes.
+        in_order: whether collectives stay in the order that they are in, each by itself, so that
+            processes whose graphs differ still meet: neighbours in one may have a call of another
+            group between them in the other. Without it the graphs must have the same calls of the
+            same sizes on all processes.
         chunks: into how many parts a large product is cut that a gather comes before, or a
             reduce-scatter behind; 1 for none. On a CPU, over gloo, that does not win.
     """
     cut = () if chunks == 1 else (chunk_products(chunks),)
+    joined = () if in_order else (bucket_collectives(bucket_bytes, gather_bytes),)
     return (
         LATE_WAITS,
-        bucket_collectives(bucket_bytes, gather_bytes, in_order=in_order),
+        *joined,
         *cut,
         early_starts(in_flight_bytes, in_order=in_order),
     )

@@ -41,7 +41,8 @@ def bucket_collectives(
     Args:
         bucket_bytes: how many bytes of operands are joined.
         gather_bytes: the same for all-gathers, if it is another number.
-        in_order: whether to join only neighbours, so that the order of collectives stays.
+        in_order: whether to join only neighbours, so that the order of collectives stays. Graphs
+            must be alike on all processes all the same.
     """
     limits = dict.fromkeys(Kind, bucket_bytes)
     if gather_bytes is not None:
