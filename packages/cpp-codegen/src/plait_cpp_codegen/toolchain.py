@@ -164,7 +164,8 @@ def _flags(options: CppOptions, command: Sequence[str], version: str) -> tuple[s
     is_clang = "clang" in version or any("clang" in Path(word).name for word in command)
     quiet = ["-w"] if is_clang else ["-w", "-Wno-psabi"]
     return (
-        *("-std=c++17", "-shared", "-fPIC", *optimization, *machine),
+        # Headers are those of C alone: the library of C++ puts 12000 lines around them.
+        *("-std=c++17", "-nostdinc++", "-shared", "-fPIC", *optimization, *machine),
         # Integers wrap around, as torch's do; compilers else conclude that none overflows.
         *("-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti"),
         *("-fvisibility=hidden", *quiet, *options.extra_flags.split()),

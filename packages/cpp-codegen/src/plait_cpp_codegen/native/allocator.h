@@ -1,5 +1,5 @@
 #include <dlfcn.h>
-#include <mutex>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,7 +12,11 @@ struct Header { int64_t bytes; int64_t bucket; };
 constexpr int BUCKETS = 512, NEIGHBOURS = 2;
 constexpr int64_t ALIGNMENT = 64, PAGE = 4096, HUGE_PAGE = 2 << 20, HUGE_FROM = 2 * HUGE_PAGE;
 struct FreeBlock { FreeBlock* next; };
-std::mutex cache_lock;
+pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
+struct Hold {
+  Hold() { pthread_mutex_lock(&cache_lock); }
+  ~Hold() { pthread_mutex_unlock(&cache_lock); }
+};
 FreeBlock* cache[BUCKETS];
 int64_t cached_bytes = 0, cache_limit = int64_t(2) << 30;
 
@@ -87,7 +91,7 @@ void* allocate(int64_t bytes) {
   bool huge = rounded >= HUGE_FROM;
   void* smaller = nullptr;
   {
-    std::lock_guard<std::mutex> hold(cache_lock);
+    Hold hold;
     for (int64_t near = 0; near <= (huge ? NEIGHBOURS : 0); ++near)
       if (void* block = take(bucket + near)) return block;
     for (int64_t near = 1; huge && near <= NEIGHBOURS && !smaller; ++near) smaller = take(bucket - near);
@@ -108,13 +112,13 @@ void* allocate(int64_t bytes) {
 void release(void* data) {
   if (!data) return;
   {
-    std::lock_guard<std::mutex> hold(cache_lock);
+    Hold hold;
     if (keep(data)) return;
   }
   free_block(data);
 }
 int64_t trim() {
-  std::lock_guard<std::mutex> hold(cache_lock);
+  Hold hold;
   int64_t freed = cached_bytes;
   for (int64_t bucket = 0; bucket < BUCKETS; ++bucket)
     while (void* block = take(bucket)) free_block(block);

@@ -1,6 +1,5 @@
 // Elementary functions on vectors of float; see the table of measured errors in the README.
 // Functions without a vector form call the C library for each lane.
-#include <math.h>
 
 template <int L> INLINE vec<int32_t, L> bits_of(vec<float, L> x) { vec<int32_t, L> r; memcpy(&r, &x, sizeof r); return r; }
 template <int L> INLINE vec<float, L> float_of(vec<int32_t, L> x) { vec<float, L> r; memcpy(&r, &x, sizeof r); return r; }

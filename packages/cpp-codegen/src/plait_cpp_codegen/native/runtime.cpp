@@ -215,7 +215,7 @@ PyObject* set_up(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
 PyObject* set_cache_limit(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   long long limit = count == 1 ? PyLong_AsLongLong(arguments[0]) : -1;
   if (limit < 0) return PyErr_Occurred() ? nullptr : PyErr_Format(PyExc_ValueError, "the limit is a number of bytes");
-  { std::lock_guard<std::mutex> hold(cache_lock); cache_limit = limit; }
+  { Hold hold; cache_limit = limit; }
   return none();
 }
 PyObject* trim_cache(PyObject*, PyObject* const*, Py_ssize_t) { return PyLong_FromLongLong(trim()); }
