@@ -423,16 +423,39 @@ class Products(nn.Module):
         return self.down(torch.relu(self.up(x)))
 
 
-def test_weights_are_packed_with_what_follows_them():
+def test_weights_are_packed():
     held = held_now()
     _, split, matches, run = ran(seeded(Products()), image(64, 256), passes=ALL)
     assert matches[PACK_WEIGHTS.name] == 2
-    assert targets(split.program) == ["plait_fx_passes.packed_product.default"] * 2
-    then = [node.args[-1] for node in split.program.graph.nodes if node.op == "call_function"]
-    assert then == ["relu", "none"]
+    packed = "plait_fx_passes.packed_product.default"
+    assert targets(split.program) == [packed, "aten.relu.default", packed]
     assert held_now() == held + 2
     del run, split, _
     assert held_now() == held
+
+
+class Images(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(32, 32, 3, padding=1)
+
+    def forward(self, x):
+        return torch.relu(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"), [(Products, (64, 256)), (Images, (2, 32, 16, 16))], ids=["product", "image"]
+)
+def test_what_is_no_number_stays_none_behind_packed_weights(kind, sizes):
+    """oneDNN's own `relu` makes zeros of them."""
+    module, x = seeded(kind()), image(*sizes)
+    *_, matches, run = ran(module, x, passes=ALL)
+    assert matches[PACK_WEIGHTS.name]
+    x[0].fill_(torch.nan)
+    with torch.no_grad():
+        found, wanted = run(x), module(x)
+    assert torch.equal(found.isnan(), wanted.isnan())
+    assert wanted.isnan().any()
 
 
 def test_packed_weights_go_when_parameters_change():

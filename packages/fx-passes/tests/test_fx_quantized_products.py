@@ -164,6 +164,16 @@ NEITHER = {
     "scales-of-x-along-the-sum": lambda x, w: linear(
         x.to(torch.int8).to(x.dtype) * positive(K), w.to(x.dtype) * 0.1
     ),
+    "a-zero-that-is-no-byte": lambda x, w: linear(per_token(x), (w.to(x.dtype) - 3000) * 0.1),
+    "bits": lambda x, w: linear(per_token(x), w.to(torch.bool).to(x.dtype) * 0.1),
+    "bits-less-a-zero": lambda x, w: linear(per_token(x), (w.to(torch.bool).to(x.dtype) - 1) * 0.1),
+    "cut-off-fractions": lambda x, w: linear(
+        per_token(x), (w.to(x.dtype) * 0.1).to(torch.int32).to(x.dtype) * 0.1
+    ),
+    "products-that-wrap": lambda x, w: linear(
+        per_token(x), (w.to(torch.int16) * 300).to(x.dtype) * 0.001
+    ),
+    "narrow-floats": lambda x, w: linear(per_token(x), w.to(torch.float8_e4m3fn).to(x.dtype) * 0.1),
     "a-function-between": lambda x, w: linear(per_token(x), (w.to(x.dtype) * 0.1).sin()),
     "floats": lambda x, w: linear(x, w.to(x.dtype) * 0.1),
     "float64": lambda x, w: linear(per_token(x.double()), w.double() * 0.1),
@@ -194,6 +204,21 @@ def test_products_without_sums_are_those_of_floats():
 def test_small_products_stay_loops():
     calls = apply(lambda x, w: linear(per_token(x), w.to(x.dtype) * 0.1), (draw(2, 8), W[:8, :8]))
     assert "aten._int_mm.default" not in calls
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_extreme_bytes_and_zero_points_are_subtracted_whole(dtype):
+    """As wide as differences of bytes are, in the types that have the fewest whole numbers."""
+    x = torch.tensor([0, 255], dtype=torch.uint8).repeat(20, K // 2)
+    w = torch.tensor([[-128, 127], [127, -128]], dtype=torch.int8).repeat(N // 2, K // 2)
+    gm = trace(
+        lambda x, w: linear((x.to(dtype) - 255) * 2**-10, (w.to(dtype) - 127) * 2**-10)  # exact
+    )
+    left = run_passes(to_aten(gm, (x, w)), (*DEFAULT_PASSES, *QUANTIZED_PASSES), verify_each=True)
+    assert "aten._int_mm.default" in [str(n.target) for n in left.graph.nodes]
+    a, b = x.long() - 255, w.long() - 127
+    exact = ((a @ b.t()).double() * 2**-20).to(dtype)
+    assert torch.equal(wrap_runtime(left, left.module())(x, w), exact)
 
 
 # Weights that stay packed.

@@ -18,16 +18,14 @@ from torch import Tensor
 _Library: Any = torch.library.Library  # its methods have no types
 _LIBRARY = _Library("plait_fx_passes", "FRAGMENT")
 _LIBRARY.define("pack_product(Tensor weight, int rows) -> Tensor")
-_LIBRARY.define(
-    "packed_product(Tensor input, Tensor packed, Tensor? bias, int columns, str then) -> Tensor"
-)
+_LIBRARY.define("packed_product(Tensor input, Tensor packed, Tensor? bias, int columns) -> Tensor")
 _LIBRARY.define(
     "pack_convolution(Tensor weight, int[] stride, int[] padding, int[] dilation, int groups,"
     " int[] size) -> Tensor"
 )
 _LIBRARY.define(
     "packed_convolution(Tensor input, Tensor packed, Tensor? bias, int[] weight_size,"
-    " int[] stride, int[] padding, int[] dilation, int groups, str then, bool channels_last)"
+    " int[] stride, int[] padding, int[] dilation, int groups, bool channels_last)"
     " -> Tensor"
 )
 _packed: dict[int, Tensor] = {}
@@ -51,11 +49,9 @@ def _pack_product(weight: Tensor, rows: int) -> Tensor:
     return _hold(torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows))
 
 
-def _packed_product(
-    value: Tensor, packed: Tensor, bias: Tensor | None, columns: int, then: str
-) -> Tensor:
+def _packed_product(value: Tensor, packed: Tensor, bias: Tensor | None, columns: int) -> Tensor:
     weight = _packed[int(packed)]
-    made: Tensor = torch.ops.mkldnn._linear_pointwise(value, weight, bias, then, [], "")
+    made: Tensor = torch.ops.mkldnn._linear_pointwise(value, weight, bias, "none", [], "")
     return made
 
 
@@ -80,12 +76,11 @@ def _packed_convolution(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    then: str,
     channels_last: bool,
 ) -> Tensor:
     weight = _packed[int(packed)]
     made: Tensor = torch.ops.mkldnn._convolution_pointwise(
-        value, weight, bias, padding, stride, dilation, groups, then, [], ""
+        value, weight, bias, padding, stride, dilation, groups, "none", [], ""
     )
     layout = torch.channels_last if channels_last else torch.contiguous_format
     return made.contiguous(memory_format=layout)
@@ -95,9 +90,7 @@ def _fake_pack(weight: Tensor, *_: object) -> Tensor:
     return weight.new_empty((1,), dtype=torch.int64)
 
 
-def _fake_product(
-    value: Tensor, packed: Tensor, bias: Tensor | None, columns: int, then: str
-) -> Tensor:
+def _fake_product(value: Tensor, packed: Tensor, bias: Tensor | None, columns: int) -> Tensor:
     return value.new_empty((*value.shape[:-1], columns))
 
 
@@ -110,7 +103,6 @@ def _fake_convolution(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    then: str,
     channels_last: bool,
 ) -> Tensor:
     sizes = [

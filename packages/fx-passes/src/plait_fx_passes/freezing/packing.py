@@ -1,7 +1,6 @@
 """Frozen weights packed once, as oneDNN's kernels read them, and not in each call.
 
-What a kernel does with its result in place is left to it too: a `relu` behind it, which reads and
-writes nothing more then.
+What follows is left to loops, also a `relu`, of which oneDNN's kernels make zeros of NaNs.
 """
 
 from __future__ import annotations
@@ -70,9 +69,7 @@ class _Packer:
         rows = traced_size(value.shape[0])
         turned = self._turned(right)
         packed = self._of((right, rows), node, PACK_PRODUCT, turned, rows)
-        end, then = _activation(node)
-        columns = int(weight.shape[1])
-        self._replace(end, PACKED_PRODUCT, left, packed, bias, columns, then)
+        self._replace(node, PACKED_PRODUCT, left, packed, bias, int(weight.shape[1]))
 
     def convolution(self, node: fx.Node) -> None:
         """Replace a convolution with a frozen weight."""
@@ -98,9 +95,8 @@ class _Packer:
         how = (*map(_for_both, (stride, padding, dilation)), groups)
         key = (kernel, str(how), *size)
         packed = self._of(key, node, PACK_CONVOLUTION, kernel, *how, size)
-        end, then = _activation(node)
         shape = list(weight.shape)
-        self._replace(end, PACKED_CONVOLUTION, image, packed, bias, shape, *how, then, last)
+        self._replace(node, PACKED_CONVOLUTION, image, packed, bias, shape, *how, last)
 
     def _may_pack(self, node: fx.Node, weight: torch.Tensor) -> bool:
         return node in self._constants and is_plain(weight)
@@ -124,10 +120,7 @@ class _Packer:
         made.meta["rule"] = PACK_WEIGHTS.name
         if same_tensor(node, made) and self._context.replace(node, made):
             self._context.matches[PACK_WEIGHTS.name] += 1
-            while not node.users and node.target in _REPLACED:
-                before = node.all_input_nodes[0]
-                self._context.graph.erase_node(node)
-                node = before
+            self._context.graph.erase_node(node)
         else:
             self._context.graph.erase_node(made)
 
@@ -135,19 +128,6 @@ class _Packer:
         made = call_before(self._context, node, op, args)
         self._constants.add(made)
         return made
-
-
-_REPLACED = frozenset(
-    {aten.relu.default, aten.convolution.default, aten.mm.default, aten.addmm.default}
-)
-
-
-def _activation(node: fx.Node) -> tuple[fx.Node, str]:
-    """The node behind a call that the kernel can compute too, and what that does."""
-    (user, *others) = node.users
-    if not others and user.target is aten.relu.default and same_tensor(user, node):
-        return user, "relu"
-    return node, "none"
 
 
 def _for_both(numbers: Argument) -> list[int]:

@@ -22,6 +22,10 @@ Parameter: TypeAlias = fx.Node | int | float
 
 _BYTES = (torch.int8, torch.uint8)
 _INTEGERS = (*_BYTES, torch.int16, torch.int32, torch.int64)
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_LEAST, _GREATEST = -128, 255
+"""Between which zero points are taken to be: differences of bytes and these are whole numbers in
+all of these floats, and products of the differences in int32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +92,11 @@ def _walk(
     is_split = not surely_equal(value.shape, shape)
     if value.dtype in _BYTES:
         return Affine(node, None, scales, seen, shape)
-    if node.target is aten._to_copy.default:
+    if _keeps_numbers(node):
         return _walk(cast(fx.Node, node.args[0]), shape, scales, (*seen, node))
     if node.target is aten.sub.Tensor and not node.kwargs:
         return _less_zero(node, shape, scales, (*seen, node))
-    if node.target is aten.mul.Tensor and not is_split:
+    if node.target is aten.mul.Tensor and not is_split and value.dtype in _FLOATS:
         for factor, scale in (node.args, node.args[::-1]):
             if _has_sizes(factor, shape) and _is_parameter(scale):
                 scaled = (*scales, cast(Parameter, scale))
@@ -100,6 +104,17 @@ def _walk(
                 if found is not None:
                     return found
     return None
+
+
+def _keeps_numbers(node: fx.Node) -> bool:
+    """Whether a node copies a tensor to a type that has its numbers, but for rounding scaled
+    ones; not one that cuts off fractions, or keeps less than a byte holds."""
+    if node.target is not aten._to_copy.default:
+        return False
+    before, after = (each.meta["val"].dtype for each in (cast(fx.Node, node.args[0]), node))
+    if after in _FLOATS:
+        return before in (*_FLOATS, *_INTEGERS)
+    return after in _INTEGERS and before in _INTEGERS
 
 
 def _split(node: fx.Node) -> fx.Node | None:
@@ -122,7 +137,7 @@ def _less_zero(
     if whole is None or not isinstance(minuend, fx.Node) or node.meta["val"].dtype in _BYTES:
         return None
     sizes = node.meta["val"].shape
-    while minuend.target is aten._to_copy.default and minuend.meta["val"].dtype not in _BYTES:
+    while minuend.meta["val"].dtype not in _BYTES and _keeps_numbers(minuend):
         seen, minuend = (*seen, minuend), cast(fx.Node, minuend.args[0])
     value = minuend.meta["val"]
     if value.dtype not in _BYTES or not surely_equal(value.shape, sizes):
@@ -148,7 +163,7 @@ def _whole(zero: object) -> Parameter | None:
     if not isinstance(zero, fx.Node):
         if not isinstance(zero, int | float) or isinstance(zero, bool):
             return None
-        return zero if zero == zero // 1 else None
-    while zero.target is aten._to_copy.default and zero.meta["val"].dtype not in _INTEGERS:
+        return zero if zero == zero // 1 and _LEAST <= zero <= _GREATEST else None
+    while zero.meta["val"].dtype not in _INTEGERS and _keeps_numbers(zero):
         zero = cast(fx.Node, zero.args[0])
     return zero if zero.meta["val"].dtype in _INTEGERS else None
