@@ -81,6 +81,10 @@ RAISING = {
     "linear with a bias of another dtype": (lambda x: F.linear(x, x, x[0].float()), HALF),
     "batched product of two dtypes": (lambda x: torch.bmm(x[None], x[None].float()), HALF),
     "division by zero": (lambda x: x // 0, LONG),
+    "numbers drawn into floats": (
+        lambda x: torch.multinomial(x, 2, out=torch.empty(4, 2)),
+        SQUARE,
+    ),
     "out= of a narrower kind": (lambda x: torch.add(x, 0.5, out=x), LONG),
     "a negative byte": (lambda x: torch.full_like(x, -1.5), BYTE),
     "batch_norm of two dtypes": (

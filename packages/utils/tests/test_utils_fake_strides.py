@@ -229,3 +229,52 @@ def test_fourier_transforms_of_wrong_types_are_refused():
     ):
         with mode, pytest.raises(RuntimeError):
             operator(torch.empty(3, dtype=dtype), [0], 0, rest)
+
+
+EMPTY = [
+    ((1, 3, 0, 5), (0, 1, 15, 3)),
+    ((2, 0, 5), (5, 5, 1)),
+    ((0,), (6,)),
+    ((3, 0), (1, 3)),
+    ((5, 0, 0, 3), (1, 15, 15, 5)),
+    ((0, 3), (5, 1)),
+    ((1, 0), (1, 1)),
+]
+OF_EMPTY = {
+    "x + 1": lambda x: x + 1,
+    "-x": torch.neg,
+    "a product of ones": lambda x: torch.ones(0, 1) * x[:0, :1] if x.dim() == 2 else x * x,
+    "flipped": lambda x: x.flip(0),
+    "transposed": lambda x: x.transpose(0, -1) * 2,
+    "zeros_like": torch.zeros_like,
+    "clone": torch.clone,
+    "sorted": lambda x: x.sort(-1),
+    "a sum": lambda x: x.sum(0, keepdim=True),
+    "a slice": lambda x: x[..., :0] + 1,
+    "parts": lambda x: [part + 1 for part in x.split(1, -1)],
+    "as doubles": lambda x: x.double(),
+    "chosen": lambda x: x[torch.tensor([], dtype=torch.int64)],
+    "where": lambda x: torch.where(x > 0, x, 0.0),
+}
+
+
+def geometry(found):
+    found = found if isinstance(found, (tuple, list)) else [found]
+    return [(each.shape, each.stride(), each.dtype) for each in found]
+
+
+@pytest.mark.parametrize("name", OF_EMPTY)
+def test_results_without_elements_have_the_strides_of_real_ones(name):
+    for shape, strides in EMPTY:
+        x = torch.empty_strided(shape, strides)
+        before = torch.get_rng_state()
+        with FakeMode() as mode:
+            found = OF_EMPTY[name](mode.from_tensor(x))
+        assert geometry(found) == geometry(OF_EMPTY[name](x)), (shape, strides)
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_gradient_of_an_unfolded_number_is_one():
+    with FakeMode():
+        gradient = torch.ops.aten.unfold_backward(torch.empty(0), [], 0, 0, 1)
+    assert gradient.shape == ()

@@ -84,6 +84,11 @@ def _of_bools(reduce: Callable[[torch.Tensor], torch.Tensor], values: torch.Tens
     return reduce(values)
 
 
+def unfolded_gradient(gradient: torch.Tensor, input_sizes: Any, *window: int) -> torch.Tensor:
+    """`aten.unfold_backward`: of what was unfolded, which may have no dimensions."""
+    return gradient.new_empty(input_sizes)
+
+
 def _found(named: dict[str, Callable[..., Any]]) -> dict[OpOverload, Callable[..., Any]]:
     """Kernels by operator, of those that this torch has."""
     made = {}
@@ -100,6 +105,7 @@ def _table() -> dict[OpOverload, Callable[..., Any]]:
         "aten._grouped_mm.default": grouped_mm,
         # torch's own rule is this too, but without the mode: each step finds it from its arguments
         "aten.native_layer_norm.default": torch._refs.native_layer_norm,
+        "aten.unfold_backward.default": unfolded_gradient,
         # kernels in C++ that ask for sizes, which where these are symbolic only Python knows
         "aten._is_all_true.default": functools.partial(_of_bools, torch.all),
         "aten._is_any_true.default": functools.partial(_of_bools, torch.any),

@@ -133,6 +133,30 @@ def _likelihood_of_images(input: Tensor, target: Tensor, *more: object) -> None:
         raise KernelRefusal(RuntimeError(text))
 
 
+_NAMES = {
+    torch.float32: "Float",
+    torch.float64: "Double",
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.int32: "Int",
+    torch.int16: "Short",
+    torch.int8: "Char",
+    torch.uint8: "Byte",
+    torch.bool: "Bool",
+}
+"""Element types as torch's errors name them."""
+
+
+def _multinomial_into(
+    input: Tensor, num_samples: int, replacement: bool = False, *, out: Tensor, **options: object
+) -> None:
+    """What is drawn is written as it is, to integers of its own type alone."""
+    if out.dtype is not torch.int64:
+        name = _NAMES.get(out.dtype, str(out.dtype))
+        text = f"multinomial expects Long tensor out, got: {name}"
+        raise KernelRefusal(RuntimeError(text))
+
+
 REFUSALS: Mapping[OpOverload, Callable[..., None]] = MappingProxyType(
     {
         aten.slice_scatter.default: _scattered(aten.slice.Tensor),
@@ -144,6 +168,7 @@ REFUSALS: Mapping[OpOverload, Callable[..., None]] = MappingProxyType(
         aten.index_put_.default: _index_put,
         aten._index_put_impl_.default: _index_put,
         aten._unsafe_index_put.default: _index_put,
+        aten.multinomial.out: _multinomial_into,
         aten.index_reduce.default: _index_reduce,
         aten.index_reduce_.default: _index_reduce,
         aten.nll_loss2d_forward.default: _likelihood_of_images,

@@ -143,11 +143,18 @@ def filled_like(
 ) -> object:
     """A tensor of one value; only a contiguous one can be said without its model."""
     contiguous = memory_format is torch.contiguous_format or (
-        memory_format in (None, torch.preserve_format) and input.is_contiguous()
+        memory_format in (None, torch.preserve_format) and _is_row_by_row(input)
     )
     if not contiguous or pin_memory or layout not in (None, torch.strided):
         return NotImplemented
     return _full(input.shape, fill_value, dtype or input.dtype, device or input.device)
+
+
+def _is_row_by_row(input: Tensor) -> bool:
+    """Whether the strides say so; those of a tensor without elements mean nothing."""
+    if input._has_symbolic_sizes_strides or 0 not in input.shape:
+        return input.is_contiguous()
+    return input.stride() == torch.empty(input.shape, device="meta").stride()
 
 
 def _full(
