@@ -122,6 +122,12 @@ IN_PLACE = {
         ),
         2,
     ),
+    "read for what is written": (
+        graph_of(
+            doubled("x", "new2", NEW, 4), rows_written("x", "y", source="new2"), doubled("y", "z")
+        ),
+        1,
+    ),
     "read before": (
         graph_of(
             doubled("x", "u"),
@@ -146,9 +152,6 @@ def test_rows_are_written_in_place_and_saved_before(name):
 
 COPIED = {
     "read later": graph_of(rows_written("x", "y"), doubled("y", "u"), doubled("x", "z")),
-    "read for what is written": graph_of(
-        doubled("x", "new2", NEW, 4), rows_written("x", "y", source="new2"), doubled("y", "z")
-    ),
     "handed out": graph_of(rows_written("x", "y"), outputs=("y",)),
     "shown as it was": graph_of(rows_written("x", "y"), outputs=("x",)),
     "for two": graph_of(

@@ -77,8 +77,8 @@ class _Fuser:
     """Groups by first place; None for external calls."""
     kept: frozenset[str] = field(init=False)
     """Buffers that must exist whatever is fused."""
-    starts: frozenset[int] = field(init=False)
-    """Definitions that no sibling joins."""
+    starts: dict[int, str] = field(init=False)
+    """Copies of inputs that scatters start from: definitions that no sibling joins."""
 
     def __post_init__(self) -> None:
         definitions = self.graph.definitions
@@ -106,8 +106,8 @@ class _Fuser:
         self.kept = frozenset(final_reads(self.graph))
         self.starts = self._starts()
 
-    def _starts(self) -> frozenset[int]:
-        """The copies of inputs that are written back which scatters start from.
+    def _starts(self) -> dict[int, str]:
+        """The copies of inputs that are written back which scatters start from, with the inputs.
 
         They stay by themselves, since none is made where the scatter can be in the input.
         """
@@ -117,13 +117,13 @@ class _Fuser:
         targets = (d.body.target for d in self.graph.definitions if isinstance(d.body, Scatter))
         places = (self.producer[name] for name in targets if name in self.producer)
         made = {place: self.graph.definitions[place].body for place in places}
-        return frozenset(
-            place
+        return {
+            place: body.value.buffer
             for place, body in made.items()
             if isinstance(body, Pointwise)
             and isinstance(body.value, Load)
             and body.value.buffer in written
-        )
+        }
 
     def join_producers(self, place: int) -> None:
         """Join the group of this definition with those that compute what it reads."""
@@ -199,7 +199,7 @@ class _Fuser:
         if 4 * nbytes < min(self._traffic(left), self._traffic(right)):
             return
         kind = DecisionKind.SIBLING
-        if left.is_scatter or right.is_scatter or self.starts & {first, second}:
+        if left.is_scatter or right.is_scatter or self.starts.keys() & {first, second}:
             return
         outcome = self._relation(left, right)
         if not isinstance(outcome, str):
@@ -269,6 +269,10 @@ class _Fuser:
         producer, scatter = (left, right) if right.is_scatter else (right, left)
         if producer.is_scatter or producer.is_reduction:
             return "one writes at computed places, and the other does not run once for each of them"
+        for place, source in self.starts.items():
+            (start,) = self.graph.definitions[place].buffers
+            if start.name in scatter.reads and source in producer.reads:
+                return f"{source} is to be written in place, when it has been read"
         places = {*left.places, *right.places}
         for name in producer.writes:
             if name in self.kept or any(p not in places for p in self.readers[name]):
