@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import field, replace
+from itertools import chain
 from typing import cast
 
 from plait_ir_lowering import (
@@ -21,6 +22,7 @@ from plait_ir_lowering import (
     Graph,
     IndexExpr,
     IndexValue,
+    Layout,
     Load,
     Masked,
     Op,
@@ -45,24 +47,24 @@ from plait_utils import dataclass
 def write_regions(graph: Graph) -> Graph:
     """`graph` with scatters for what replaces less than half of an input that nothing reads then.
 
-    An input of which the replaced values are computed is left, as is a part with gaps.
+    What is computed of the input itself is computed before. A part with gaps is left.
     """
     buffers = {b.name: b for b in graph.inputs}
     buffers |= {b.name: b for d in graph.definitions for b in d.buffers}
     wanted = results_written_back(graph, buffers)
     if not wanted:
         return graph
-    found: dict[str, list[Definition]] = {}
+    found: dict[str, list[tuple[Definition, ...]]] = {}
     parts = _Parts(graph, buffers)
     for result, target in wanted.items():
-        chain = parts.chain(result, target)
-        if chain:
-            found[result] = chain
-    changed = {d.buffers[0].name: d for chain in found.values() for d in chain}
+        scatters = parts.scatters(result, target)
+        if scatters:
+            found[result] = scatters
+    changed = {part[-1].buffers[0].name: part for parts_of in found.values() for part in parts_of}
     if not changed:
         return graph
-    definitions = tuple(changed.get(d.buffers[0].name, d) for d in graph.definitions)
-    return prune(replace(graph, definitions=definitions))
+    definitions = (changed.get(d.buffers[0].name, (d,)) for d in graph.definitions)
+    return prune(replace(graph, definitions=tuple(chain.from_iterable(definitions))))
 
 
 @dataclass(slots=True)
@@ -85,12 +87,13 @@ class _Parts:
             self.makers |= {b.name: definition for b in definition.buffers}
             self.places |= {b.name: place for b in definition.buffers}
 
-    def chain(self, result: str, target: str) -> list[Definition]:
-        """Scatters of parts, one into what another gave, of which the first is into an input.
+    def scatters(self, result: str, target: str) -> list[tuple[Definition, ...]]:
+        """Scatters of parts, one into what another gave, of which the first is into an input; each
+        behind what it needs.
 
         None where some of them is no such part; what is a scatter already stays.
         """
-        found: list[Definition] = []
+        found: list[tuple[Definition, ...]] = []
         name = result
         while name != target:
             if name not in self.makers or (name != result and self.reads[name] != 1):
@@ -101,12 +104,12 @@ class _Parts:
                 if made is None:
                     return []
                 found.append(made)
-                definition = made
+                definition = made[-1]
             assert isinstance(definition.body, Scatter)
             first, name = name, definition.body.target
         return found if self.last_read.get(target) == self.places[first] else []
 
-    def _of_region(self, definition: Definition, target: str) -> Definition | None:
+    def _of_region(self, definition: Definition, target: str) -> tuple[Definition, ...] | None:
         body, (buffer,) = definition.body, definition.buffers
         if not isinstance(body, Pointwise) or buffer.device.type != "cpu":
             return None
@@ -120,7 +123,7 @@ class _Parts:
         whole = region
         while (inner := _narrowed(region, base)) is not None:
             region = replace(inner, value=self._inlined(inner.value))
-        if region is whole or self._depends([region.value], {base, target}):
+        if region is whole:
             return None
         count, numel = points(region.ranges), buffer.layout.numel
         if count.is_constant and numel.is_constant and 2 * count.as_int() > numel.as_int():
@@ -129,8 +132,24 @@ class _Parts:
             at if at is var.expr else _within(at, var.extent)
             for at, var in zip(region.index, body.ranges, strict=True)
         )
-        scatter = Scatter(base, region.ranges, index, ScatterKind.ASSIGN, region.value)
-        return replace(definition, body=scatter)
+        needed: tuple[Definition, ...] = ()
+        value = region.value
+        if self._depends([value], {base, target}):
+            needed = (self._before(definition, region),)
+            (part,) = needed[0].buffers
+            value = Load(part.name, [var.expr for var in region.ranges], part.dtype)
+        scatter = Scatter(base, region.ranges, index, ScatterKind.ASSIGN, value)
+        return *needed, replace(definition, body=scatter)
+
+    def _before(self, definition: Definition, region: _Region) -> Definition:
+        """The values of a part, computed before it is written."""
+        (buffer,) = definition.buffers
+        name = f"{buffer.name}_part"
+        while name in self.buffers:
+            name += "_"
+        layout = Layout.of([var.extent for var in region.ranges])
+        part = Buffer(name, buffer.dtype, buffer.device, layout)
+        return Definition((part,), Pointwise(region.ranges, region.value), definition.origin)
 
     def _inlined(self, value: Value) -> Value:
         """The value; what is only read here, point by point, in place of a load of it."""
