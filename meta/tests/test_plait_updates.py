@@ -57,6 +57,17 @@ def before_a_step_that_fails(cache, new, at):
     return new[:, :, at] @ torch.ones(8, 3)
 
 
+def times_two(cache, new, at):
+    cache[:, :, 3:9] *= 2
+    return cache.exp()
+
+
+def to_a_place_of_a_place(cache, new, at):
+    cache[0, 1, 2] += new[0, 1, 2]
+    cache[1, 3, 5:7] *= 2
+    return cache.exp()
+
+
 def of_its_own(cache, new, at):
     cache[:, :, at] += new[:, :, :2]
     return cache.exp()
@@ -84,7 +95,7 @@ def in_layers(cache, new, at):
 
 PROGRAMS = (
     *(by_index, by_assignment, by_scatter, added, to_a_slice, to_one_place, behind_a_use),
-    *(before_a_step_that_fails, of_its_own, of_the_cache, in_layers),
+    *(before_a_step_that_fails, of_its_own, times_two, of_the_cache, in_layers),
 )
 
 
@@ -156,7 +167,9 @@ def all_of_it(cache, new, at):
     return cache.exp()
 
 
-@pytest.mark.parametrize("program", [before, to_each_row, turned, of_one_in_two, all_of_it])
+@pytest.mark.parametrize(
+    "program", [before, to_each_row, to_a_place_of_a_place, turned, of_one_in_two, all_of_it]
+)
 @torch.no_grad()
 def test_other_writes_have_eagers_results(program):
     compiled = plait.compile(program)

@@ -107,7 +107,7 @@ class _Parts:
                 definition = made[-1]
             assert isinstance(definition.body, Scatter)
             first, name = name, definition.body.target
-        return found if self.last_read.get(target) == self.places[first] else []
+        return found if self.last_read.get(target, -1) <= self.places[first] else []
 
     def _of_region(self, definition: Definition, target: str) -> tuple[Definition, ...] | None:
         body, (buffer,) = definition.body, definition.buffers

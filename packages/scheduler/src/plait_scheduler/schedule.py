@@ -15,7 +15,7 @@ from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.pad import pad_products
-from plait_scheduler.program import Launch, Program
+from plait_scheduler.program import CopyBack, Launch, Program
 from plait_scheduler.prune import copy_targets, protect_mutated_inputs, prune
 from plait_scheduler.regions import write_regions
 from plait_scheduler.split import split_reductions
@@ -61,18 +61,14 @@ def plan(
     of the scheduler.
     """
     chosen = default_options(graph) if options is None else options
-    log = DecisionLog(None if chosen.fuel < 0 else chosen.fuel)
     with nullcontext() if profile is None else profile.phase("schedule"):
         graph = prune(protect_mutated_inputs(graph))
-        graph = copy_targets(write_regions(graph) if chosen.write_in_place else graph)
-        graph = fuse_attention(graph, chosen, log)
-        graph = pad_products(graph, chosen, log)
-        graph = split_reductions(graph, chosen, log)
-        wide = wide_values(graph, chosen, log)
-        graph = inline_producers(graph, chosen, log, wide)
-        units = fuse(graph, chosen, log)
-        free = frozenset(graph.inputs[n].name for n in scratch)
-        program = assemble(graph, units, chosen, log, wide, free)
+        parts = write_regions(graph) if chosen.write_in_place else graph
+        program, log = _planned(parts, chosen, scratch)
+        if parts is not graph and _copies(program):  # parts that could not be written in place
+            whole, of_whole = _planned(graph, chosen, scratch)
+            if _copies(whole) < _copies(program):
+                program, log = whole, of_whole
         if chosen.verify:
             from plait_scheduler.verifier import verify_program
 
@@ -81,6 +77,27 @@ def plan(
         profile.count("kernels", len(program.kernels))
         profile.count("launches", sum(isinstance(step, Launch) for step in program.steps))
     return Schedule(program, tuple(log.decisions))
+
+
+def _planned(
+    graph: Graph, options: SchedulerOptions, scratch: Collection[int]
+) -> tuple[Program, DecisionLog]:
+    """The program of a pruned graph, and the decisions."""
+    log = DecisionLog(None if options.fuel < 0 else options.fuel)
+    graph = copy_targets(graph)
+    graph = fuse_attention(graph, options, log)
+    graph = pad_products(graph, options, log)
+    graph = split_reductions(graph, options, log)
+    wide = wide_values(graph, options, log)
+    graph = inline_producers(graph, options, log, wide)
+    units = fuse(graph, options, log)
+    free = frozenset(graph.inputs[n].name for n in scratch)
+    return assemble(graph, units, options, log, wide, free), log
+
+
+def _copies(program: Program) -> int:
+    """How many inputs are copied to at the end."""
+    return sum(isinstance(step, CopyBack) for step in program.steps)
 
 
 def schedule(

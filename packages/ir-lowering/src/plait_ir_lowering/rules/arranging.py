@@ -94,7 +94,9 @@ def slice_scatter(
         checks.append(_compare("eq", distance % step, 0))
     places[at] = distance // step
     written = cast(source.at(places), x.dtype)
-    return ctx.pointwise(dims, Masked(_all(checks), written, kept) if checks else written)
+    if not checks or written is kept:  # what it holds already, as after a write in place
+        return ctx.pointwise(dims, written)
+    return ctx.pointwise(dims, Masked(_all(checks), written, kept))
 
 
 @lowers("select_scatter")
