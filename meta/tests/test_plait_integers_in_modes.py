@@ -104,3 +104,16 @@ def test_views_in_inference_mode_are_of_one_graph():
     compiled = plait.compile(program, fullgraph=True)
     compare(compiled, program, (3, 5))
     assert len(compiled.entries) == 1
+
+
+def test_breaks_say_why_an_integer_is_read_there():
+    def mapped(x):
+        return torch.func.vmap(lambda row: row * read(x))(x.view(2, 10))
+
+    def listed(x):
+        return torch.tril_indices(read(x) + 1, 3)
+
+    for program, why in ((mapped, "a transform or a checkpoint calls"), (listed, "tril_indices")):
+        compiled = plait.compile(program)
+        compare(compiled, program, (3, 5))
+        assert why in compiled.breaks[0].reason

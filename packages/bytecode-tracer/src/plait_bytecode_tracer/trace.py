@@ -173,7 +173,7 @@ def _trace(
             text = "values or calls that are nested deeper than the tracer follows"
             raise whole_call(function, "GB0002", text, state) from error
         except ValueAskedError as caught:
-            asked.add(caught.place)
+            asked.add(caught.place, caught.why)
             moments = []
         except (TraceBreakError, PythonError) as caught:
             if not gives_histories and is_refused_as_leaf(caught, state):

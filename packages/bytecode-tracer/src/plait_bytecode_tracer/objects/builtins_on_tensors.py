@@ -10,6 +10,7 @@ from plait_bytecode_tracer.objects.expectations import checked_truth
 from plait_bytecode_tracer.objects.folding import fold, has_tensor
 from plait_bytecode_tracer.objects.operations import apply
 from plait_bytecode_tracer.shapes.data import number_in, open_integer
+from plait_bytecode_tracer.shapes.read_ints import why_read
 from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.values import UNKNOWN, value_of
 from plait_bytecode_tracer.values.texts import CONVERSIONS, text_of
@@ -53,7 +54,8 @@ def operator_on_tensors(
             symbolic = number_in(frame, number, real.__name__)
             if symbolic is not None:
                 return symbolic
-        raise TraceBreakError("GB0004", f"{real.__name__}() of a tensor")
+        why = why_read(frame.state, args[0]) if isinstance(args[0], TensorVariable) else ""
+        raise TraceBreakError("GB0004", f"{real.__name__}() of a tensor{why}")
     if real in (range, bin, oct, hex, chr) and not kwargs:
         numbers = [_number(frame, arg, "index") for arg in args]
         if not has_tensor(numbers):

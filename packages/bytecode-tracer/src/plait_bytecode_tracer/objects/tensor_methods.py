@@ -17,6 +17,7 @@ from plait_bytecode_tracer.outside.tensors import guard_requires_grad, guard_sto
 from plait_bytecode_tracer.rules.tensor_hooks import register, retain_grad
 from plait_bytecode_tracer.shapes.attributes import shape_of
 from plait_bytecode_tracer.shapes.data import number_in, open_integer
+from plait_bytecode_tracer.shapes.read_ints import why_read
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.gradients import is_leaf
@@ -117,7 +118,8 @@ def tensor_method(
         number = number_in(frame, owner, name.strip("_"))
         if number is not None:
             return number
-        raise TraceBreakError("GB0004", f"the code calls {name}() on a tensor")
+        why = why_read(state, owner)
+        raise TraceBreakError("GB0004", f"the code calls {name}() on a tensor{why}")
     if name == "as_subclass" and len(args) == 1:
         return made_subclass(frame, owner, plain_value(args[0]))
     if name == "backward":

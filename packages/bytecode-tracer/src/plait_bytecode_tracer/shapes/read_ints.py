@@ -43,6 +43,7 @@ class ValueAskedError(TraceBreakError):
     def __init__(self, error: TraceBreakError, place: int) -> None:
         super().__init__(error.kind.code, error.reason)
         self.place = place
+        self.why = error.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +63,18 @@ class Asked:
     """The integers of a call whose values are taken, by their numbers among the reads."""
 
     def __init__(self) -> None:
-        self._places: set[int] = set()
+        self._places: dict[int, str] = {}
 
     def __contains__(self, place: int) -> bool:
         return place in self._places or len(self._places) >= MAX_ASKED
 
-    def add(self, place: int) -> None:
-        """Take the value of one more from the next trace on."""
-        self._places.add(place)
+    def add(self, place: int, why: str) -> None:
+        """Take the value of one more from the next trace on, and why."""
+        self._places[place] = why
+
+    def why(self, place: int) -> str:
+        """What needs the value of an integer; nothing where it is not taken."""
+        return self._places.get(place, "")
 
 
 def stays_open(state: TraceState, tensor: TensorVariable, reader: str) -> int | None:
@@ -87,6 +92,17 @@ def stays_open(state: TraceState, tensor: TensorVariable, reader: str) -> int | 
     place = state.reads
     state.reads += 1
     return None if place in state.asked else place
+
+
+def why_read(state: TraceState, tensor: TensorVariable) -> str:
+    """What a break at a read says besides: why an integer does not stay open."""
+    if state.scope.parent is not None:
+        return ", in a function that a transform or a checkpoint calls"
+    fake = tensor.fake
+    if fake.is_floating_point() or fake.dtype in (torch.bool, torch.uint64):
+        return ""
+    why = state.asked.why(state.reads - 1)  # it was the last
+    return f", whose value is needed: {why}" if why else ""
 
 
 def _has_few(fake: torch.Tensor, reader: str) -> bool:
