@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import linear
 
 import plait
+from plait_fx_passes.quantized.integer_products import has_exact_kernel
 
 q = torch.ops.quantized_decomposed
 LEVELS = -128, 127, torch.int8
@@ -153,3 +154,32 @@ def test_weights_stay_packed_for_bfloat16(kind):
     found = compiled(model)(x)
     assert found.dtype is wanted.dtype
     torch.testing.assert_close(found, wanted, rtol=3e-2, atol=3e-2 * wanted.abs().max().item())
+
+
+class Images(nn.Module):
+    """A convolution of bytes, as PT2E writes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = Layer(32 * 9, 48)
+
+    def forward(self, x):
+        x = q.quantize_per_tensor(x, 0.05, 100, 0, 255, torch.uint8)
+        x = q.dequantize_per_tensor(x, 0.05, 100, 0, 255, torch.uint8)
+        levels = self.layer.weight.view(48, 32, 3, 3)
+        parameters = self.layer.scales, self.layer.zeros, 0, -127, 127, torch.int8
+        weight = q.dequantize_per_channel(levels, *parameters)
+        return torch.relu(torch.conv2d(x, weight, self.layer.bias, padding=1))
+
+
+@pytest.mark.skipif(not has_exact_kernel(), reason="no instructions that add bytes in int32")
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_frozen_convolutions_multiply_bytes(dynamic):
+    model, x = Images(), given(2, 32, 24, 24)
+    fast = plait.compile(model, fullgraph=True, dynamic=dynamic, options={"freeze": True})
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-3)
+        assert "packed_byte_convolution" in str(plait.report(fast))
+        torch.testing.assert_close(fast(x[:1]), model(x[:1]), rtol=1e-4, atol=1e-3)
+        model.layer.weight.add_(1)
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-3)

@@ -113,8 +113,9 @@ def test_a_converted_model_multiplies_bytes(is_dynamic, freeze):
 
 @pytest.mark.parametrize("freeze", [False, True])
 def test_a_converted_model_of_images_is_one_graph(freeze):
-    x = torch.randn(2, 3, 16, 16)
+    x = torch.randn(4, 3, 32, 32)
     model = converted(Images(), x)
     fast = plait.compile(model, fullgraph=True, options={"strict": True, "freeze": freeze})
     with torch.no_grad():
         close(fast(x), model(x))
+    assert ("packed_byte_convolution" in str(plait.report(fast))) is freeze

@@ -188,7 +188,7 @@ def test_what_has_no_common_scale_is_multiplied_in_floats(name):
 
 
 def test_sums_that_may_leave_int32_are_added_in_floats():
-    inner = integer_products._LONGEST + 1
+    inner = integer_products.LONGEST + 1
     x, w = torch.zeros(2, inner, dtype=torch.int8), torch.zeros(2, inner, dtype=torch.int8)
     calls = apply(lambda x, w: linear(x.float() * 0.1, w.float() * 0.1), (x, w))
     assert "aten._int_mm.default" not in calls

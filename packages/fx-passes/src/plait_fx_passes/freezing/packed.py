@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -27,6 +27,14 @@ _LIBRARY.define(
     "packed_convolution(Tensor input, Tensor packed, Tensor? bias, int[] weight_size,"
     " int[] stride, int[] padding, int[] dilation, int groups, bool channels_last)"
     " -> Tensor"
+)
+_LIBRARY.define(
+    "pack_byte_convolution(Tensor weight, Tensor? zeros, int[] stride, int[] padding,"
+    " int[] dilation, int groups, int zero, int[] size) -> Tensor"
+)
+_LIBRARY.define(
+    "packed_byte_convolution(Tensor input, Tensor packed, int[] weight_size, int[] stride,"
+    " int[] padding, int[] dilation, int groups, int zero, bool channels_last) -> Tensor"
 )
 _packed: dict[int, Tensor] = {}
 _numbers = itertools.count(1)
@@ -86,6 +94,55 @@ def _packed_convolution(
     return made.contiguous(memory_format=layout)
 
 
+def _pack_byte_convolution(
+    weight: Tensor,
+    zeros: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    zero: int,
+    size: Sequence[int],
+) -> Tensor:
+    """The weight less its zero points, as floats where these are no signed bytes."""
+    centred = weight.to(torch.int32) - (0 if zeros is None else zeros.to(torch.int32))
+    centred = centred.contiguous()
+    if int(centred.min()) < -128 or int(centred.max()) > 127:
+        return _hold(centred.float())
+    prepack = torch.ops.onednn.qconv_prepack
+    ones = torch.ones(weight.shape[0])
+    how = stride, padding, dilation, groups, size
+    return _hold(prepack(centred.to(torch.int8), ones, 1.0, zero, *how))
+
+
+def _packed_byte_convolution(
+    value: Tensor,
+    packed: Tensor,
+    weight_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    zero: int,
+    channels_last: bool,
+) -> Tensor:
+    """The sums of products, of which int32 holds each, as floats."""
+    weight = _packed[int(packed)]
+    if weight.is_mkldnn:
+        made = torch.ops.onednn.qconv2d_pointwise(
+            *(value.contiguous(memory_format=torch.channels_last), 1.0, zero, weight),
+            *(torch.ones(weight_size[0]), torch.zeros(weight_size[0], dtype=torch.int64), None),
+            *(stride, padding, dilation, groups, 1.0, 0, torch.float32, "none", [], ""),
+        )
+    else:
+        made = torch.ops.mkldnn._convolution_pointwise(
+            *(value.float() - zero, weight, None, padding, stride, dilation, groups),
+            *("none", [], ""),
+        )
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    return cast(Tensor, made.contiguous(memory_format=layout))
+
+
 def _fake_pack(weight: Tensor, *_: object) -> Tensor:
     return weight.new_empty((1,), dtype=torch.int64)
 
@@ -116,11 +173,28 @@ def _fake_convolution(
     return torch.empty(shape, dtype=value.dtype, device=value.device, memory_format=layout)
 
 
+def _fake_byte_convolution(
+    value: Tensor,
+    packed: Tensor,
+    weight_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    zero: int,
+    channels_last: bool,
+) -> Tensor:
+    how = stride, padding, dilation, groups, channels_last
+    return _fake_convolution(value, packed, None, weight_size, *how).float()
+
+
 for _name, _run, _fake in (
     ("pack_product", _pack_product, _fake_pack),
     ("packed_product", _packed_product, _fake_product),
     ("pack_convolution", _pack_convolution, _fake_pack),
     ("packed_convolution", _packed_convolution, _fake_convolution),
+    ("pack_byte_convolution", _pack_byte_convolution, _fake_pack),
+    ("packed_byte_convolution", _packed_byte_convolution, _fake_byte_convolution),
 ):
     _LIBRARY.impl(_name, _run, "CPU")
     torch.library.register_fake(f"plait_fx_passes::{_name}", _fake, lib=_LIBRARY)
@@ -128,4 +202,6 @@ for _name, _run, _fake in (
 PACK_PRODUCT = torch.ops.plait_fx_passes.pack_product.default
 PACKED_PRODUCT = torch.ops.plait_fx_passes.packed_product.default
 PACK_CONVOLUTION = torch.ops.plait_fx_passes.pack_convolution.default
+PACK_BYTE_CONVOLUTION = torch.ops.plait_fx_passes.pack_byte_convolution.default
+PACKED_BYTE_CONVOLUTION = torch.ops.plait_fx_passes.packed_byte_convolution.default
 PACKED_CONVOLUTION = torch.ops.plait_fx_passes.packed_convolution.default

@@ -1,6 +1,7 @@
 """Frozen weights packed once, as oneDNN's kernels read them, and not in each call.
 
-What follows is left to loops, also a `relu`, of which oneDNN's kernels make zeros of NaNs.
+Weights of quantized images stay bytes (`byte_convolutions`). What follows is left to loops, also a
+`relu`, of which oneDNN's kernels make zeros of NaNs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import torch
 from torch import fx
 from torch.fx.node import Argument
 
+from plait_fx_passes.freezing.byte_convolutions import packs_bytes
 from plait_fx_passes.freezing.packed import (
     PACK_CONVOLUTION,
     PACK_PRODUCT,
@@ -21,6 +23,7 @@ from plait_fx_passes.layouts import traced_size
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.calls import call_before
 from plait_fx_passes.passes.channels_last import ONEDNN, TAKES_ANY_ORDER, convolution_backend
+from plait_fx_passes.passes.cleanup import DEAD_CODE
 from plait_fx_passes.passes.frozen import Constants
 from plait_fx_passes.passes.noops import same_tensor
 from plait_fx_passes.passes.packable import (
@@ -41,9 +44,14 @@ def _pack(context: PassContext) -> None:
         if not node.users:
             continue
         if node.target is aten.convolution.default:
-            packer.convolution(node)
+            if packs_bytes(context, packer.constants, node):
+                context.matches["pack-bytes"] += 1
+            else:
+                packer.convolution(node)
         elif node.target in (aten.mm.default, aten.addmm.default) and not node.kwargs:
             packer.product(node)
+    if context.matches["pack-bytes"]:
+        DEAD_CODE.rewrite(context)
 
 
 class _Packer:
@@ -51,7 +59,7 @@ class _Packer:
 
     def __init__(self, context: PassContext) -> None:
         self._context = context
-        self._constants = Constants(context.aten)
+        self.constants = Constants(context.aten)
         self._packed: dict[tuple[object, ...], fx.Node] = {}
         """Weights that are packed already, by the weight and what they are packed for."""
 
@@ -60,7 +68,7 @@ class _Packer:
         left, right = cast("tuple[fx.Node, fx.Node]", node.args[-2:])
         bias = cast(fx.Node, node.args[0]) if node.target is aten.addmm.default else None
         value, weight = left.meta["val"], right.meta["val"]
-        if left in self._constants or not self._may_pack(right, weight):
+        if left in self.constants or not self._may_pack(right, weight):
             return
         if bias is not None and not _is_vector(bias):
             return
@@ -79,7 +87,7 @@ class _Packer:
         value, weight, result = (each.meta["val"] for each in (image, kernel, node))
         if transposed or not is_packable(value, weight, result):
             return
-        if image in self._constants or not self._may_pack(kernel, weight):
+        if image in self.constants or not self._may_pack(kernel, weight):
             return
         if bias is not None and not _is_vector(bias):
             return
@@ -99,7 +107,7 @@ class _Packer:
         self._replace(node, PACKED_CONVOLUTION, image, packed, bias, shape, *how, last)
 
     def _may_pack(self, node: fx.Node, weight: torch.Tensor) -> bool:
-        return node in self._constants and is_plain(weight)
+        return node in self.constants and is_plain(weight)
 
     def _turned(self, right: fx.Node) -> fx.Node:
         """A product's right factor with its columns as rows."""
@@ -126,7 +134,7 @@ class _Packer:
 
     def _made(self, node: fx.Node, op: torch._ops.OpOverload, *args: Argument) -> fx.Node:
         made = call_before(self._context, node, op, args)
-        self._constants.add(made)
+        self.constants.add(made)
         return made
 
 

@@ -23,7 +23,7 @@ from plait_utils import dataclass
 
 aten = torch.ops.aten
 
-_LONGEST = 2**31 // 256**2
+LONGEST = 2**31 // 256**2
 """How many products of differences of bytes an int32 surely holds the sum of."""
 
 _RESULTS = (torch.float32, torch.bfloat16, torch.float16, torch.int32)
@@ -94,7 +94,7 @@ def _is_worth_it(node: fx.Node, product: Product) -> bool:
         return False
     if result.dtype not in _RESULTS:
         return False
-    if type(inner) is not int or type(columns) is not int or not 1 < inner <= _LONGEST:
+    if type(inner) is not int or type(columns) is not int or not 1 < inner <= LONGEST:
         return False  # ATen's kernel multiplies wrongly where a single product is no sum
     return type(rows) is not int or rows * inner * columns > _LEAST
 
