@@ -17,7 +17,7 @@ from plait_fx_passes.freezing.packed import PACK_BYTE_CONVOLUTION, PACKED_BYTE_C
 from plait_fx_passes.layouts import traced_size
 from plait_fx_passes.passes.base import PassContext
 from plait_fx_passes.passes.frozen import Constants
-from plait_fx_passes.passes.packable import is_packable
+from plait_fx_passes.passes.packable import for_both, is_packable
 from plait_fx_passes.quantized.affine import Affine, affine_of
 from plait_fx_passes.quantized.integer_products import LONGEST, has_exact_kernel
 from plait_fx_passes.quantized.recording import compute_instead
@@ -40,7 +40,7 @@ def packs_bytes(context: PassContext, constants: Constants, node: fx.Node) -> bo
     if layout is None:
         return False
     size, shape = list(map(traced_size, value.shape)), list(weight.shape)
-    how = (*(_for_both(each) for each in (stride, padding, dilation)), groups)
+    how = (*(for_both(each) for each in (stride, padding, dilation)), groups)
 
     def compute(values: dict[fx.Node, Tensor]) -> Tensor:
         zeros = None if right.zero is None else _values(values, right, right.zero)
@@ -102,8 +102,3 @@ def _layout(result: Tensor) -> torch.memory_format | None:
         if result.is_contiguous(memory_format=layout):
             return layout
     return None
-
-
-def _for_both(numbers: object) -> list[int]:
-    found = list(cast("list[int]", numbers))
-    return found * 2 if len(found) == 1 else found

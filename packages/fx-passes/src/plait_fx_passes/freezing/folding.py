@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 
 from plait_fx_passes.layouts import surely_equal
 from plait_fx_passes.passes.base import Pass, PassContext
-from plait_fx_passes.passes.calls import call_before
+from plait_fx_passes.passes.calls import Calls
 from plait_fx_passes.passes.frozen import Constants
 from plait_fx_passes.passes.noops import same_tensor
 from plait_utils import dataclass
@@ -146,7 +146,7 @@ class _Folder:
     ) -> None:
         self._context, self._constants = context, constants
         self._node, self._layer = node, layer
-        self._made: list[fx.Node] = []
+        self._calls = Calls(context, node, FOLD_BATCH_NORMS.name)
 
     def fold(self, fixed: fx.Node) -> None:
         """Let the users of the scaled or shifted value use the new layer."""
@@ -169,8 +169,7 @@ class _Folder:
             for each in dict.fromkeys((self._node, layer.viewed, old)):
                 self._context.graph.erase_node(each)
             return
-        for each in reversed(self._made):
-            self._context.graph.erase_node(each)
+        self._calls.erase()
 
     def _written(self, weight: fx.Node, bias: fx.Node | None) -> fx.Node:
         old, viewed = self._layer.node, self._layer.viewed
@@ -184,9 +183,7 @@ class _Folder:
         return made if viewed is old else self._call(viewed.target, made, *viewed.args[1:])
 
     def _call(self, op: object, *args: fx.node.Argument) -> fx.Node:
-        made = call_before(self._context, self._node, cast(OpOverload, op), args)
-        made.meta["rule"] = FOLD_BATCH_NORMS.name
-        self._made.append(made)
+        made = self._calls(cast(OpOverload, op), *args)
         self._constants.add(made)
         return made
 

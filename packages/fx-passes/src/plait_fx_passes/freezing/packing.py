@@ -27,6 +27,7 @@ from plait_fx_passes.passes.cleanup import DEAD_CODE
 from plait_fx_passes.passes.frozen import Constants
 from plait_fx_passes.passes.noops import same_tensor
 from plait_fx_passes.passes.packable import (
+    for_both,
     is_available,
     is_packable,
     is_plain,
@@ -100,7 +101,7 @@ class _Packer:
         if not last and backend not in ONEDNN:
             return  # it takes such images as they are, and oneDNN's rearranges them
         size = list(map(traced_size, value.shape))
-        how = (*map(_for_both, (stride, padding, dilation)), groups)
+        how = (*map(for_both, (stride, padding, dilation)), groups)
         key = (kernel, str(how), *size)
         packed = self._of(key, node, PACK_CONVOLUTION, kernel, *how, size)
         shape = list(weight.shape)
@@ -136,12 +137,6 @@ class _Packer:
         made = call_before(self._context, node, op, args)
         self.constants.add(made)
         return made
-
-
-def _for_both(numbers: Argument) -> list[int]:
-    """One number for each of the two dimensions of an image, where one may stand for both."""
-    found = list(cast("list[int]", numbers))
-    return found * 2 if len(found) == 1 else found
 
 
 def _is_vector(node: fx.Node) -> bool:

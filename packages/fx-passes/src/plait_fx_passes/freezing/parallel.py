@@ -15,10 +15,9 @@ from typing import cast
 
 import torch
 from torch import fx
-from torch.fx.node import Argument
 
 from plait_fx_passes.passes.base import Pass, PassContext
-from plait_fx_passes.passes.calls import call_before
+from plait_fx_passes.passes.calls import Calls
 from plait_fx_passes.passes.frozen import Constants
 from plait_fx_passes.passes.noops import same_tensor
 from plait_fx_passes.passes.packable import is_available, is_worth_packing
@@ -75,13 +74,8 @@ def _is_mergeable(node: fx.Node, first: fx.Node, places: Mapping[fx.Node, int]) 
 
 def _write(context: PassContext, nodes: list[fx.Node]) -> None:
     """Let the users of each product use columns of one."""
-    first, made = nodes[0], list[fx.Node]()
-
-    def call(op: torch._ops.OpOverload, *args: Argument, **kwargs: Argument) -> fx.Node:
-        made.append(call_before(context, first, op, args, kwargs))
-        made[-1].meta["rule"] = MERGE_PRODUCTS.name
-        return made[-1]
-
+    first = nodes[0]
+    call = Calls(context, first, MERGE_PRODUCTS.name)
     rows = []
     for node in nodes:
         weight = _fixed(node)[0]
@@ -103,9 +97,10 @@ def _write(context: PassContext, nodes: list[fx.Node]) -> None:
     fit = all(same_tensor(*pair) for pair in zip(nodes, parts, strict=True))
     if fit and context.replace_all(nodes, parts):
         context.matches[MERGE_PRODUCTS.name] += 1
-        made = nodes
-    for each in reversed(made):
-        context.graph.erase_node(each)
+        for each in reversed(nodes):
+            context.graph.erase_node(each)
+    else:
+        call.erase()
 
 
 MERGE_PRODUCTS = Pass(

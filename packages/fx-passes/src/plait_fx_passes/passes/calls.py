@@ -29,3 +29,29 @@ def call_before(
     made.meta = {key: value for key, value in node.meta.items() if key != "val"}
     made.meta["val"] = recompute(context.fake_mode, made)
     return made
+
+
+class Calls:
+    """New calls before a node in the name of a rule, which may be taken back.
+
+    Args:
+        context: the pass's.
+        node: what the calls come before.
+        rule: what made them, for reports.
+    """
+
+    def __init__(self, context: PassContext, node: fx.Node, rule: str) -> None:
+        self._context, self._node, self._rule = context, node, rule
+        self._made: list[fx.Node] = []
+
+    def __call__(self, op: OpOverload, *args: Argument, **kwargs: Argument) -> fx.Node:
+        """Make one."""
+        made = call_before(self._context, self._node, op, args, kwargs)
+        made.meta["rule"] = self._rule
+        self._made.append(made)
+        return made
+
+    def erase(self) -> None:
+        """Take all back, which nothing uses."""
+        for each in reversed(self._made):
+            self._context.graph.erase_node(each)

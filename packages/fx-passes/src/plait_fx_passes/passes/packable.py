@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from math import prod
+from typing import cast
 
 import torch
+from torch.fx.node import Argument
 
 from plait_fx_passes.layouts import traced_numel, traced_size
 
@@ -40,3 +42,9 @@ def is_packable(image: torch.Tensor, weight: torch.Tensor, result: torch.Tensor)
     where that is frozen and the image lies with channels last."""
     has_work = traced_numel(result) * prod(weight.shape[1:]) >= _WORK
     return has_work and image.dim() == 4 and is_plain(image) and is_plain(weight)
+
+
+def for_both(numbers: Argument) -> list[int]:
+    """One number for each of the two dimensions of an image, where one may stand for both."""
+    found = list(cast("list[int]", numbers))
+    return found * 2 if len(found) == 1 else found

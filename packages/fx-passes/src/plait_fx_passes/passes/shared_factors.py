@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 
 from plait_fx_passes.layouts import surely_equal
 from plait_fx_passes.passes.base import Pass, PassContext
-from plait_fx_passes.passes.calls import call_before
+from plait_fx_passes.passes.calls import Calls
 from plait_fx_passes.passes.noops import same_tensor
 from plait_utils import dataclass
 
@@ -81,13 +81,7 @@ def _merge(context: PassContext, node: fx.Node, first: Product, second: Product)
         return
     if type(size) is not int or size < _ENOUGH:
         return
-    made: list[fx.Node] = []
-
-    def call(op: OpOverload, *args: fx.node.Argument) -> fx.Node:
-        made.append(call_before(context, node, op, args))
-        made[-1].meta["rule"] = SHARED_FACTORS.name
-        return made[-1]
-
+    call = Calls(context, node, SHARED_FACTORS.name)
     combine = cast(OpOverload, node.target)
     joint = call(combine, *others)
     factors = (first.left, joint) if first.left is second.left else (joint, first.right)
@@ -105,8 +99,7 @@ def _merge(context: PassContext, node: fx.Node, first: Product, second: Product)
     if same_tensor(node, result) and context.replace(node, result):
         context.matches[SHARED_FACTORS.name] += 1
     else:
-        for each in reversed(made):
-            context.graph.erase_node(each)
+        call.erase()
 
 
 SHARED_FACTORS = Pass(
