@@ -174,7 +174,7 @@ class CompileOptions(Settings):
 
     def collective_passes(self) -> tuple[Pass, ...]:
         """The passes over graphs with collectives, before these are cut at them."""
-        from plait_fx_passes.passes.collectives import collective_passes
+        from plait_fx_passes import collective_passes
 
         chosen = collective_passes(in_order=not self.join_collectives)
         return tuple(each for each in chosen if each.name not in self.disabled)
@@ -369,7 +369,7 @@ def _check_stages(options: CompileOptions) -> None:
         options.cpp_options()
     if options.disabled:
         import plait_fx_passes as fx_passes
-        from plait_fx_passes.passes.collectives import collective_passes
+        from plait_fx_passes import collective_passes
 
         user = options.user_passes
         plaits = (

@@ -295,3 +295,42 @@ def test_threads_that_fail_get_different_numbers(backend: Backend) -> None:
     finally:
         sys.setswitchinterval(before)
     assert len(set(found)) == len(found) > calls * 3
+
+
+def _in_inference_mode(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        first = torch.rand(3, dtype=DTYPE)
+        y = x[place]
+    return torch.cat([first, y]).clone()
+
+
+def _without_gradients(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        first = torch.rand(3, dtype=DTYPE)
+        y = x[place]
+    return torch.cat([first, y])
+
+
+def _under_autocast(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu"):
+        first = torch.rand(3, dtype=DTYPE)
+        y = x[place]
+    return torch.cat([first, y])
+
+
+@pytest.mark.usefixtures("company")
+@pytest.mark.parametrize("function", [_in_inference_mode, _without_gradients, _under_autocast])
+def test_what_finds_draws_leaves_no_mode_switched(function: Callable[..., Any]) -> None:
+    compiled = compile(function, as_captured, orders_draws=True)
+    found = []
+    for each in (function, compiled):
+        torch.manual_seed(5)
+        numbers = []
+        for place in PLACES:
+            numbers += [*called(each, place), *draw()]
+            x = torch.ones(2, requires_grad=True)
+            assert (x * 2).requires_grad
+            assert not torch.is_inference_mode_enabled()
+            assert not torch.is_autocast_enabled("cpu")
+        found.append(numbers)
+    assert found[0] == found[1]

@@ -16,7 +16,7 @@ from torch import fx
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.rewinding import draws, is_of_the_cpu
 from plait_bytecode_tracer.tensors.accumulation import first_gradient
-from plait_bytecode_tracer.tensors.ambient import enter_inference_mode, leave_inference_mode
+from plait_bytecode_tracer.tensors.ambient import INFERENCE_SWITCHES
 from plait_bytecode_tracer.tensors.module_hooks import hook_inputs, hook_outputs
 from plait_bytecode_tracer.tensors.random_ops import OPERATORS
 from plait_bytecode_tracer.tensors.transforms import register_hook
@@ -38,8 +38,6 @@ _UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm", "_amp_
 """Parts of the names of functions that may change tensors past the versions of fake ones."""
 _OF_GRADIENTS = (torch.autograd.grad, first_gradient, register_hook, hook_inputs, hook_outputs)
 _CHECKS = (check, check_number)
-_MODES = (enter_inference_mode, leave_inference_mode)
-"""What a graph that fails leaves behind is put back, as these are."""
 _BUILTINS = (getattr, abs, pow, round, divmod, int, float, bool, min, max)
 """Python's own functions that nodes call on tensors and numbers: they only compute, or read."""
 CHANGES = "changes"
@@ -230,7 +228,7 @@ def _is_of_torch(node: fx.Node) -> bool:
     if node.op not in ("call_function", "call_method"):
         return False
     target: Any = node.target
-    if target in _CHECKS or target in _BUILTINS or target in _MODES:
+    if target in _CHECKS or target in _BUILTINS or target in INFERENCE_SWITCHES:
         return True
     if target in _OF_GRADIENTS:  # nobody sees the tensors of a graph that fails
         return True

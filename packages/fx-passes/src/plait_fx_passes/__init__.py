@@ -1,5 +1,7 @@
 """From torch.fx graphs to functional ATen graphs, and the passes that improve them."""
 
+from typing import TYPE_CHECKING
+
 from plait_fx_passes._version import __version__
 from plait_fx_passes.aten_graph import (
     AtenGraph,
@@ -106,6 +108,14 @@ from plait_fx_passes.training.scratch import consumed_by
 from plait_fx_passes.training.spent import differentiates
 from plait_fx_passes.training.waypoints import WaypointError
 from plait_fx_passes.verify import verify
+from plait_utils import late_exports
+
+if TYPE_CHECKING:
+    from plait_fx_passes.passes.collectives import collective_passes
+else:
+    __getattr__ = late_exports(
+        __name__, {"plait_fx_passes.passes.collectives": ("collective_passes",)}
+    )
 
 __all__ = [
     "DEFAULT_PASSES",
@@ -180,6 +190,7 @@ __all__ = [
     "as_module",
     "bind_inputs",
     "can_freeze",
+    "collective_passes",
     "consumed_by",
     "core_decompositions",
     "counter_decompositions",

@@ -50,7 +50,7 @@ from plait_bytecode_tracer.frames.binding import call_with_values
 from plait_bytecode_tracer.graph.shown import keeping
 from plait_bytecode_tracer.outside.draws import DrawnMeanwhileError
 from plait_bytecode_tracer.rewinding import Rewinding, Run
-from plait_bytecode_tracer.tensors.ambient import has_failed, restoring
+from plait_bytecode_tracer.tensors.ambient import as_they_were, has_failed
 from plait_utils import PlaitError, get_logger
 from plait_utils.checks import is_check_failure
 
@@ -163,9 +163,11 @@ class Aftermath:
         """What finds the state in which the graph's own draws left the default generator."""
         graph, before = self.capture.graph_module.graph, dict(self.capture.state.ambient.before)
         stops = not is_interruption(error)
-        left: Callable[[], torch.Tensor] = restoring(
-            lambda: state_left(drawn, graph, progress, error, stops=stops), before
-        )
+
+        def left() -> torch.Tensor:
+            with as_they_were(before):
+                return state_left(drawn, graph, progress, error, stops=stops)
+
         return left
 
     def _may_begin_again(self, error: BaseException, progress: Progress | None) -> bool:

@@ -26,6 +26,7 @@ from plait_bytecode_tracer.aftermath.progress import Progress
 from plait_bytecode_tracer.failing import is_undone
 from plait_bytecode_tracer.rewinding import Run, draws
 from plait_bytecode_tracer.tensors import random_ops
+from plait_bytecode_tracer.tensors.ambient import INFERENCE_SWITCHES
 from plait_utils.draws import draws_before, last_node
 
 _SEEDING = (torch.manual_seed, torch.default_generator.manual_seed)
@@ -179,6 +180,9 @@ def _run(
             return
         if node.op == "placeholder":
             values[node] = next(given)
+            continue
+        if node.target in INFERENCE_SWITCHES:  # draws are the same outside
+            values[node] = None
             continue
         try:
             if not is_undone(node):

@@ -256,9 +256,9 @@ def _open_modes() -> list[Any]:
     return found
 
 
-_SWITCHES: tuple[Any, ...] = (
-    *(*SETTINGS, torch.clear_autocast_cache, enter_inference_mode, leave_inference_mode),
-)
+INFERENCE_SWITCHES = (enter_inference_mode, leave_inference_mode)
+"""What graphs call for inference mode; what one that fails leaves entered is left behind it."""
+_SWITCHES: tuple[Any, ...] = (*SETTINGS, torch.clear_autocast_cache, *INFERENCE_SWITCHES)
 for _switch in _SWITCHES:
     fx.node.has_side_effect(_switch)
 
@@ -326,11 +326,27 @@ def restoring(run: Callable[..., Any], before: Mapping[Key, tuple[Any, ...]]) ->
         try:
             return run(*args)
         except BaseException:
-            while len(_open_modes()) > open_count:
-                leave_inference_mode(_open_modes()[-1])
-            torch._C._set_grad_enabled(gradients)
-            for (setter, keys), values in before.items():
-                setter(*keys, *values)
+            _put_back(open_count, gradients, before)
             raise
 
     return call
+
+
+@contextlib.contextmanager
+def as_they_were(before: Mapping[Key, tuple[Any, ...]]) -> Iterator[None]:
+    """Run parts of a graph, after which no mode stays switched; `before` are the settings' values
+    that parts may switch."""
+    open_count = len(_open_modes())
+    gradients = torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        _put_back(open_count, gradients, before)
+
+
+def _put_back(open_count: int, gradients: bool, before: Mapping[Key, tuple[Any, ...]]) -> None:
+    while len(_open_modes()) > open_count:
+        leave_inference_mode(_open_modes()[-1])
+    torch._C._set_grad_enabled(gradients)
+    for (setter, keys), values in before.items():
+        setter(*keys, *values)
