@@ -27,6 +27,8 @@ NUMERICS = ("default", "strict")
 """How results may differ from eager's: by rounding, or not at all."""
 RANDOM = ("eager", "counter")
 """Which random numbers a compiled program draws."""
+ATTENTION_CALLS = "attention-calls"
+"""The name of the pass that makes hand-written attention calls."""
 BACKENDS = ("plait", "python", "triton", "eager", "noop", "aten", "checking", "printing", "dumping")
 _NO_FUSION = tuple(
     (name, False)
@@ -91,6 +93,13 @@ class CompileOptions(Settings):
         False,
         "allow graph rewrites that change rounding, such as recognizing attention",
         env="PLAIT_NUMERIC_REWRITES",
+    )
+    attention_calls: bool | None = setting(
+        None,
+        "make hand-written attention a call of scaled_dot_product_attention before gradients are "
+        "recorded, which needs no memory for scores and rounds in other places; None does so where "
+        "it is faster, on GPUs",
+        env="PLAIT_ATTENTION_CALLS",
     )
     freeze: bool = setting(
         False,
@@ -322,6 +331,11 @@ def parse_options(options: object) -> CompileOptions:
             "numerics='strict' and the option 'numeric_rewrites' contradict each other",
             hint="Rewrites that change rounding give other bits than eager.",
         )
+    if parsed.is_strict and parsed.attention_calls:
+        raise OptionError(
+            "numerics='strict' and the option 'attention_calls' contradict each other",
+            hint="A fused kernel rounds in other places than the products that it replaces.",
+        )
     if parsed.verify < 0:
         raise OptionError(f"option 'verify' takes a number of calls, not {shown(parsed.verify)}")
     for place in nested["user_passes"]:
@@ -381,7 +395,7 @@ def _check_stages(options: CompileOptions) -> None:
         frozen = (*fx_passes.FOLDING_PASSES, *fx_passes.PACKING_PASSES)
         of_groups = collective_passes()
         chosen = (*plaits, *frozen, *of_groups, *options.passes(), *user.after_grad)
-        known = list(dict.fromkeys(each.name for each in chosen))
+        known = list(dict.fromkeys([ATTENTION_CALLS, *(each.name for each in chosen)]))
         for name in sorted(options.disabled):
             if name not in known:
                 raise unknown_name("pass", name, known)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from plait.attention import with_attention_calls
 from plait.codegen import Built, Target, build
 from plait.freezing import frozen
 from plait.late import Keeper, LateCompiler
@@ -71,10 +72,9 @@ def compile_graph(
     program = before_grad(captured, stages, options)
     stages.dump("captured.py", lambda: program.code)
 
+    fused = with_attention_calls(program, stages, options)
     with stages.stage("aten"):
-        recorded = fx_passes.to_aten(
-            program, example_inputs, decompositions=options.decompositions()
-        )
+        recorded = fx_passes.to_aten(fused, example_inputs, decompositions=options.decompositions())
         if has_open_sizes(example_inputs):
             fx_passes.refuse_open_surroundings(recorded)
     stages.check("aten", lambda: fx_passes.verify(recorded))
@@ -168,13 +168,15 @@ def compile_training_graph(
     program = before_grad(captured, stages, options)
     stages.dump("captured.py", lambda: program.code)
 
+    # Gradients that are differentiated themselves are the program's own: fused kernels have none.
+    fused = with_attention_calls(program, stages, options)
     is_open = has_open_sizes(example_inputs)
     pieces: tuple[Piece, ...] = ()
     why: WaypointError | None = None
     recorded = None
     with stages.stage("joint"):
         try:
-            recorded = _joint(program, example_inputs, options)
+            recorded = _joint(fused, example_inputs, options)
         except fx_passes.WaypointError as error:
             if is_open:
                 raise

@@ -63,6 +63,8 @@ class PassFact:
     """How often each rule of a pass of rules applied."""
     changes: Mapping[str, int]
     """By how many calls of each operator the graph grew or, below 0, shrank."""
+    left: tuple[str, ...] = ()
+    """Why it left alone what it is made for."""
 
 
 @dataclass(frozen=True, slots=True)

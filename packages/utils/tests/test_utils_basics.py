@@ -33,6 +33,7 @@ class Options(Settings):
     compiler: str = setting("", "compiler")
     scale: float = setting(1.0, "scale", env="TEST_SCALE")
     limit: float | None = setting(None, "limit", env="TEST_LIMIT")
+    trace: bool | None = setting(None, "trace", env="TEST_TRACE")
 
 
 def test_settings_come_from_defaults_environment_and_overrides():
@@ -44,6 +45,7 @@ def test_settings_come_from_defaults_environment_and_overrides():
     assert (numbers.scale, numbers.limit, type(numbers.limit)) == (0.5, 2.0, float)
     assert Options.from_env({"TEST_LIMIT": "3"}).limit == 3.0
     assert Options.from_env({}, limit=None).limit is None
+    assert [Options.from_env({"TEST_TRACE": each}).trace for each in "01"] == [False, True]
     assert "vector width" in Options.describe()
 
 

@@ -146,13 +146,15 @@ def _graph(graph: GraphReport) -> str:
 
 
 def passes(graph: GraphReport) -> list[str]:
-    """The passes that changed something: how often, in which time, and what came of it."""
+    """The passes that changed something: how often, in which time, and what came of it; and what
+    they left alone."""
     return [
         f"pass {each.name} ({each.seconds * 1000:.1f} ms): {count(each.rewrites, 'rewrite')}"
         + "".join(f", {rule} ×{n}" for rule, n in each.matches.items())
         + "".join(f", {n:+} {operator}" for operator, n in each.changes.items())
+        + "".join(f"\n    not: {reason}" for reason in each.left)
         for each in graph.passes
-        if each.rewrites
+        if each.rewrites or each.left
     ]
 
 

@@ -111,10 +111,15 @@ from plait_fx_passes.verify import verify
 from plait_utils import late_exports
 
 if TYPE_CHECKING:
+    from plait_fx_passes.attention import FusedAttention, fuse_attention
     from plait_fx_passes.passes.collectives import collective_passes
 else:
     __getattr__ = late_exports(
-        __name__, {"plait_fx_passes.passes.collectives": ("collective_passes",)}
+        __name__,
+        {
+            "plait_fx_passes.attention": ("FusedAttention", "fuse_attention"),
+            "plait_fx_passes.passes.collectives": ("collective_passes",),
+        },
     )
 
 __all__ = [
@@ -143,6 +148,7 @@ __all__ = [
     "Followed",
     "Frozen",
     "Fuel",
+    "FusedAttention",
     "Geometry",
     "GradientProgram",
     "GraphTextError",
@@ -199,6 +205,7 @@ __all__ = [
     "differentiates",
     "find_bad_rewrite",
     "flattened",
+    "fuse_attention",
     "image_layouts",
     "in_pieces",
     "is_direct",

@@ -77,7 +77,7 @@ class Settings:
 
 
 def _parse(env: str, text: str, kind: Any) -> Any:
-    if kind is bool:
+    if kind is bool or bool in getattr(kind, "__args__", ()):
         lowered = text.strip().lower()
         if lowered in _TRUE or lowered in _FALSE:
             return lowered in _TRUE
