@@ -281,5 +281,3 @@ def test_a_gpu_shares_heads_without_repeating_them():
     assert forms(compiled) == ([{"causal": 1}], [])
     (graph,) = plait.report(compiled).graphs
     assert "expand" not in graph.record.partition.forward.module().code
-        plait.report(compiled).graphs[0].record.partition
-    )
