@@ -53,7 +53,7 @@ def fuse_attention(
         example_inputs: a real or fake tensor for each placeholder; not needed where nodes have fake
             tensors in ``meta["val"]``, as plait's tracer and ``torch.export`` give them.
         everywhere: also where less memory is all that is gained: on CPUs, and on GPUs in float32
-            unless the mask is causal.
+            but under a causal mask, or without a mask or gradients.
         dropout: whether the call may drop weights, by other random numbers than the program
             would draw.
 
