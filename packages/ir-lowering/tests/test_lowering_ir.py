@@ -217,6 +217,21 @@ def test_verifier_checks_external_calls():
             verify(graph)
 
 
+def test_verifier_takes_no_mask_of_attention():
+    x = Buffer("x", DType.f32, Device("cpu"), Layout.of([1, 1, 4, 4]))
+    op = "aten::_scaled_dot_product_efficient_attention_backward"
+    ref, mask = TensorRef("x"), ExternList((True, True, True, False))
+    outs = tuple(Buffer(f"y{n}", x.dtype, x.device, x.layout) for n in range(4))
+    for bias, keys, problem in [(None, ref, None), (ref, None, "the argument key")]:
+        args = (ref, ref, keys, ref, bias, ref, ref, ref, ref, 0.0, mask, False, None)
+        graph = Graph("g", (x,), (Definition(outs, ExternCall(op, "", args)),), ())
+        if problem is None:
+            verify(graph)
+        else:
+            with pytest.raises(LoopIRError, match=problem):
+                verify(graph)
+
+
 def test_verifier_counts_out_arguments():
     x = Buffer("x", DType.f32, Device("cpu"), Layout.of([4, 4]))
     outs = tuple(Buffer(name, DType.f32, Device("cpu"), Layout.of([4, 4])) for name in "yz")
