@@ -1,9 +1,9 @@
-"""Milliseconds of passes, lowering and scheduling alone, by layers: `python -m benchmarks.lowering`.
+"""Passes, lowering and scheduling alone, by layers: `python -m benchmarks.lowering`.
 
 A Llama of random weights with a growing number of layers, as a forward and a backward, and for
-inference: what each stage makes of the graph of the stage before, in one process, once warm and then
-the median of some rounds; per node of the ATen graphs that are lowered. *Kernels* is how many there
-are in all: equal layers are lowered once.
+inference: milliseconds of what each stage makes of the graph of the stage before, in one process,
+once warm and then the median of some rounds; per node of the ATen graphs that are lowered.
+*Kernels* is how many there are in all: equal layers are lowered once.
 """
 
 from __future__ import annotations

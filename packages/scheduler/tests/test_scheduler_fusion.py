@@ -141,6 +141,37 @@ def test_reductions_over_different_rows_stay_apart(b: Builder) -> None:
     assert kernel_count(schedule) == 2
 
 
+def test_a_chain_of_sums_of_products_writes_no_products() -> None:
+    text = """graph chain()
+  input row: f32[64] on cpu
+  input first: i8[64, 64] on cpu
+  input second: i8[64, 64] on cpu
+  define terms: f32[64, 64] on cpu
+    for i0: 64, i1: 64 = mul(row[i1], to(first[i0, i1], f32))
+  define sums: f32[64] on cpu
+    reduce sum for i0: 64 over r0: 64 = terms[i0, r0]
+  define more_terms: f32[64, 64] on cpu
+    for i0: 64, i1: 64 = mul(sums[i1], to(second[i0, i1], f32))
+  define more_sums: f32[64] on cpu
+    reduce sum for i0: 64 over r0: 64 = more_terms[i0, r0]
+  return more_sums
+"""
+    graph = parse_graph(text)
+    schedule = plan(graph)
+    assert kernel_count(schedule) == 2
+    assert len(schedule.program.kernels) == 1, "equal layers are one kernel"
+    assert not any("terms" in buffer.name for buffer in schedule.program.buffers)
+    assert "which saves far more" in schedule.explain()
+    draw = torch.Generator().manual_seed(0)
+    row = torch.randn(64, generator=draw)
+    first, second = (
+        torch.randint(-9, 9, (64, 64), generator=draw, dtype=torch.int8) for _ in range(2)
+    )
+    (found,) = load_python(render_python(schedule.program))([row, first, second])
+    wanted = ((row.double() @ first.double().t()) @ second.double().t()).float()
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-2)
+
+
 def test_no_fusion_around_an_external_call(b: Builder) -> None:
     x, w = b.input(torch.randn(8, 8)), b.input(torch.randn(8, 8))
     e = b.unary("exp", x)

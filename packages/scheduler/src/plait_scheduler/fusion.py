@@ -21,6 +21,9 @@ from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.sizes import buffer_bytes, estimate
 from plait_utils import dataclass
 
+_MUCH = 4
+"""How many times as many bytes another fusion saves that a legal one is left out for."""
+
 _SIBLING_TRIES = 4
 """With how many earlier readers of a buffer a later one tries to share a kernel."""
 
@@ -173,7 +176,36 @@ class _Fuser:
         outcome = self._relation(producer, consumer)
         if not isinstance(outcome, str):
             outcome = self._obstacle(first, second, kind, outcome) or outcome
+        if not isinstance(outcome, str) and producer.is_reduction:
+            outcome = self._better_apart(first, second, outcome, saved) or outcome
         self._settle(kind, first, second, outcome, "both run over the same points", saved)
+
+    def _better_apart(self, first: int, second: int, relation: Relation, saved: int) -> str | None:
+        """Whether a reduction of what the consumer computes could be in its kernel, which saves far
+        more, but not with the producer there too: the products of a weight and a row, say, where
+        that row is a product itself, and each of both a sum.
+        """
+        producer, consumer = self.groups[first], self.groups[second]
+        assert producer is not None
+        assert consumer is not None
+        joined: Group | None = None
+        for name in consumer.writes:
+            for head in dict.fromkeys(self.leader[place] for place in self.readers[name]):
+                reader = self.groups[head]
+                if head in (first, second) or reader is None or not reader.is_reduction:
+                    continue
+                shared = consumer.reads.keys() & producer.reads.keys()
+                spared = saved + sum(buffer_bytes(self.buffers[each]) for each in shared)
+                if self._saved_by(name, min(reader.places)) <= _MUCH * spared:
+                    continue
+                if joined is None:
+                    joined = self._joined(first, second, relation)
+                apart = self._relation(consumer, reader)
+                if isinstance(apart, str) or not isinstance(self._relation(joined, reader), str):
+                    continue
+                if self._obstacle(second, head, DecisionKind.REDUCTION, apart) is None:
+                    return f"{name} is reduced where it is computed, which saves far more"
+        return None
 
     def _settle(
         self,
@@ -220,14 +252,17 @@ class _Fuser:
             return relate(second, first, self.buffers)
         return relate(first, second, self.buffers)
 
-    def _merge(self, first: int, second: int, relation: Relation) -> None:
-        producer, consumer = self.groups.pop(first), self.groups.pop(second)
+    def _joined(self, first: int, second: int, relation: Relation) -> Group:
+        producer, consumer = self.groups[first], self.groups[second]
         assert producer is not None
         assert consumer is not None
         if _hosts(consumer) and not _hosts(producer):
-            joined = merge(consumer, producer, relation.mapping)
-        else:
-            joined = merge(producer, consumer, relation.mapping)
+            return merge(consumer, producer, relation.mapping)
+        return merge(producer, consumer, relation.mapping)
+
+    def _merge(self, first: int, second: int, relation: Relation) -> None:
+        joined = self._joined(first, second, relation)
+        del self.groups[first], self.groups[second]
         head = min(joined.places)
         for place in joined.places:
             self.leader[place] = head
