@@ -31,6 +31,7 @@ PUBLIC_SUBMODULES = frozenset(
             "plait_utils.data_sizes",
             "plait_utils.draws",
             "plait_utils.interrupts",
+            "plait_utils.lent_arguments",
             "plait_utils.meeting",
             "plait_utils.open_functions",
             "plait_utils.plain_writers",

@@ -96,14 +96,23 @@ def _compiled(
     import plait_fx_passes as fx_passes
 
     aten = _improved(recorded, stages, options)
-    stages.keep(aten=aten)
     # What is compared must not have changed its inputs already.
+    users = None if options.verify or aten.frozen else fx_passes.users_in_place(aten)
+    aten = aten if users is None else users.graph
+    stages.keep(aten=aten)
     direct = not options.verify and _writes_inputs(aten, target)
     written = fx_passes.writable(aten) if direct else {}
+    if users is not None:
+        written = {result: n for result, n in written.items() if result not in users.written}
     program = _without_frozen(aten, stages, target, options, written)
+
+    def wrap(program: Runner) -> Runner:
+        given = program if users is None else users.wrap(program, written)
+        return fx_passes.wrap_runtime(aten, given, written)
+
     run = protect(
         program,
-        lambda program: fx_passes.wrap_runtime(aten, program, written),
+        wrap,
         captured,
         stages.name,
     )

@@ -113,12 +113,14 @@ from plait_utils import late_exports
 if TYPE_CHECKING:
     from plait_fx_passes.attention import FusedAttention, fuse_attention
     from plait_fx_passes.passes.collectives import collective_passes
+    from plait_fx_passes.passes.users_in_place import UsersInPlace, users_in_place
 else:
     __getattr__ = late_exports(
         __name__,
         {
             "plait_fx_passes.attention": ("FusedAttention", "fuse_attention"),
             "plait_fx_passes.passes.collectives": ("collective_passes",),
+            "plait_fx_passes.passes.users_in_place": ("UsersInPlace", "users_in_place"),
         },
     )
 
@@ -188,6 +190,7 @@ __all__ = [
     "SyntheticBase",
     "Tensors",
     "UserInput",
+    "UsersInPlace",
     "VerificationError",
     "ViewStep",
     "WaypointError",
@@ -232,6 +235,7 @@ __all__ = [
     "tensors_written",
     "to_aten",
     "to_joint",
+    "users_in_place",
     "verify",
     "wrap_runtime",
     "wrap_training",

@@ -110,7 +110,7 @@ class _Parts:
         return found if self.last_read.get(target, -1) <= self.places[first] else []
 
     def _of_region(self, definition: Definition, target: str) -> tuple[Definition, ...] | None:
-        body, (buffer,) = definition.body, definition.buffers
+        body, buffer = definition.body, definition.buffers[0]
         if not isinstance(body, Pointwise) or buffer.device.type != "cpu":
             return None
         value = self._inlined(body.value)

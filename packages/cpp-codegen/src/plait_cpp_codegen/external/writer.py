@@ -16,6 +16,7 @@ from plait_cpp_codegen.tables import Number, Tables, integer, real, scalar_type,
 from plait_ir_lowering import DType, ExternArg, ExternList, IndexExpr, Layout, TensorRef
 from plait_scheduler import CallExtern, ProgramBuffer
 from plait_utils import dataclass
+from plait_utils.lent_arguments import returns_arguments
 
 _C_TYPES = {"t": "void*", "i": "int64_t", "b": "int32_t", "d": "double", "s": "const char*"}
 _MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
@@ -83,7 +84,8 @@ class ExternWriter:
         counts = f"{self.count}, {len(schema.arguments)}, {len(schema.returns)}"
         tail = f"{len(tensors)}, {len(results)}, {specs}, {result_specs}"
         sizes = f"{self.symbols}, n" if self.symbols else "0, 0"
-        text = f"{{{counts}, {self._encoded(name, call)}, {tail}, {sizes}}}"
+        lent = ", 1" if returns_arguments(overload) else ""
+        text = f"{{{counts}, {self._encoded(name, call)}, {tail}, {sizes}{lent}}}"
         define = self.tables.define_open if self.symbols else self.tables.define
         define("ExternCall", name, text)
 

@@ -28,6 +28,7 @@ struct ExternCall {
   const TensorSpec* result_specs;
   int32_t size_count;              // sizes that are known only when the program runs
   const int64_t* sizes;
+  int32_t lent;                    // whether results may be arguments, which the call has written to
 };
 // The tags of encoded arguments.
 enum : int64_t { NOTHING, TENSOR, BITS, PRESENT, LIST, STRING };

@@ -69,7 +69,7 @@ bool is_within(const void* place, const void* data, const TensorSpec& spec) {
   return place >= data && place < (const char*)data + (last + 1) * (spec.bits / 8);
 }
 // Whether a result has the planned type and sizes, and whether it lies as planned: with the planned
-// strides, in memory of its own, and without the conjugation that a complex tensor can defer.
+// strides, in memory of its own unless it was lent, and without the conjugation that a complex tensor can defer.
 bool inspect(void* tensor, const TensorSpec& spec, const ExternCall& call, void* const* data, bool* as_planned) {
   int64_t rank, *sizes, *strides; int32_t type; void* place;
   if (get_rank(tensor, &rank) || get_dtype(tensor, &type) || rank != spec.rank || type != spec.scalar_type) return false;
@@ -79,7 +79,7 @@ bool inspect(void* tensor, const TensorSpec& spec, const ExternCall& call, void*
     if (sizes[i] != spec.sizes[i]) return false;
     if (sizes[i] > 1 && strides[i] != spec.strides[i]) same = false;
   }
-  for (int i = 0; i < call.tensors && same; ++i) same = !is_within(place, data[i], call.tensor_specs[i]);
+  for (int i = 0; i < call.tensors && same && !call.lent; ++i) same = !is_within(place, data[i], call.tensor_specs[i]);
   *as_planned = is_empty(spec) || (same && place);
   return true;
 }

@@ -66,7 +66,7 @@ PARTS: Mapping[OpOverload, OpOverload] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
+class Write:
     """A call, and the values that it may write over, each with which of its results that becomes:
     None where it has one."""
 
@@ -74,23 +74,24 @@ class _Write:
     over: tuple[tuple[fx.Node, int | None], ...]
 
 
-def _write_of(node: fx.Node) -> _Write | None:
+def _write_of(node: fx.Node) -> Write | None:
     """What a call would write over; None for one that has no such form."""
     target = node.target
     if node.op != "call_function" or not isinstance(target, OpOverload):
         return None
     original = original_of(target)
     if original is not None:
-        return _write_of_users(node, original)
+        return write_of_users(node, original)
     if in_place_form(target) is None and target not in PARTS:
         return None
     if has_effects(node) or not node.args or not isinstance(node.args[0], fx.Node):
         return None
-    return _Write(node, ((node.args[0], None),))
+    return Write(node, ((node.args[0], None),))
 
 
-def _write_of_users(node: fx.Node, original: OpOverload) -> _Write | None:
-    """The call of an operator of a user's, which gives its own results and then what it wrote."""
+def write_of_users(node: fx.Node, original: OpOverload) -> Write | None:
+    """The call of an operator of a user's, which gives its own results and then what it wrote;
+    None for one that writes to lists."""
     info = op_info(original)
     own = sum(result.alias_info is None for result in original._schema.returns)
     over: list[tuple[fx.Node, int | None]] = []
@@ -105,7 +106,7 @@ def _write_of_users(node: fx.Node, original: OpOverload) -> _Write | None:
         over = [(over[0][0], None)]
     elif not all(user.target is operator.getitem for user in node.users):
         return None
-    return _Write(node, tuple(over))
+    return Write(node, tuple(over))
 
 
 @dataclass(slots=True)
@@ -204,7 +205,7 @@ def _write_in_place(context: PassContext) -> None:
             return
 
 
-def _is_possible(write: _Write, live: _Liveness, inputs: set[fx.Node]) -> bool:
+def _is_possible(write: Write, live: _Liveness, inputs: set[fx.Node]) -> bool:
     """Whether all that a call would write over is dead then; of inputs only some may be written."""
     for value, place in write.over:
         root = live.roots.get(value)
@@ -217,7 +218,7 @@ def _is_possible(write: _Write, live: _Liveness, inputs: set[fx.Node]) -> bool:
     return True
 
 
-def _chains_to_inputs(context: PassContext) -> Iterator[list[_Write]]:
+def _chains_to_inputs(context: PassContext) -> Iterator[list[Write]]:
     """For each input that is written back: the calls of which each writes over the last one's
     result, the first over the input itself."""
     aten_graph = context.aten
@@ -243,8 +244,8 @@ def _chains_to_inputs(context: PassContext) -> Iterator[list[_Write]]:
             yield chain
 
 
-def _chain(result: fx.Node, given: fx.Node) -> list[_Write]:
-    chain: list[_Write] = []
+def _chain(result: fx.Node, given: fx.Node) -> list[Write]:
+    chain: list[Write] = []
     node = result
     while node is not given:
         write = _write_of(node)
@@ -308,7 +309,7 @@ def _use(node: fx.Node, value: fx.Node, live: _Liveness) -> None:
 
 
 def _call_original(
-    context: PassContext, write: _Write, original: OpOverload, live: _Liveness
+    context: PassContext, write: Write, original: OpOverload, live: _Liveness
 ) -> None:
     """Call an operator of a user's with the values themselves."""
     node = write.node

@@ -6,7 +6,7 @@ Where a later one raises, eager has kept what the earlier ones wrote, and none m
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -40,14 +40,17 @@ class Journal:
         operator: OpOverload,
         results: tuple[torch.Tensor, ...],
         values: tuple[torch.Tensor, ...],
+        inputs: Collection[int] = (),
     ) -> None:
-        """Note a call; what it gives is copied, since the program may write over it."""
-        self._bytes += sum(each.numel() * each.itemsize for each in (*results, *values))
+        """Note a call; what it gives is copied, since the program may write over it, but for the
+        values that are ``inputs``, which hold what they are to hold."""
+        copied = [*results, *(each for n, each in enumerate(values) if n not in inputs)]
+        self._bytes += sum(each.numel() * each.itemsize for each in copied)
         if self._bytes > _MOST_BYTES:
             self.calls = None
         if self.calls is not None:
-            copied = (tuple(each.clone() for each in part) for part in (results, values))
-            self.calls.append(Written(operator, *copied))
+            given = tuple(e if n in inputs else e.clone() for n, e in enumerate(values))
+            self.calls.append(Written(operator, tuple(each.clone() for each in results), given))
 
 
 class _Here(threading.local):

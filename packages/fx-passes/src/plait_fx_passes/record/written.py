@@ -25,6 +25,7 @@ from plait_fx_passes.layouts import is_dense
 from plait_fx_passes.op_info import FunctionalVariant, op_info
 from plait_fx_passes.record.journal import Written, journaled
 from plait_utils import dataclass
+from plait_utils.lent_arguments import LENT
 from plait_utils.plain_writers import only_writes
 
 NAMESPACE = "plait_written"
@@ -34,6 +35,8 @@ _VERSIONS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 _lock = threading.Lock()
 _originals: dict[OpOverload, OpOverload] = {}
 """Variants that take all that their operators take, with these."""
+_counts: dict[OpOverload, tuple[int, ...]] = {}
+"""How many tensors each argument of these holds that is written to."""
 _NOTHING: Mapping[str, torch.Tensor] = {}
 _Fresh = tuple[tuple[str, torch.dtype, torch.device], ...]
 """The arguments that a variant makes: by name, with the dtype and the device of each."""
@@ -56,7 +59,15 @@ def written_variant(
         variant = _defined(func, counts, made)
         if not made:
             _originals[variant] = func
+            _counts[variant] = counts
         return FunctionalVariant(variant, len(own))
+
+
+def variant_over(variant: OpOverload, arguments: tuple[str, ...]) -> OpOverload:
+    """What does as a variant that :func:`original_of` knows, but writes to some of its arguments
+    themselves, by name, and returns these (:mod:`plait_utils.lent_arguments`)."""
+    with _lock:
+        return _defined(_originals[variant], _counts[variant], (), arguments)
 
 
 def sizes_of(name: str, fresh: torch.Tensor) -> dict[str, object]:
@@ -137,11 +148,13 @@ def run_written_variant(
 
 
 @cache
-def _library() -> torch.library.Library:
-    return torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's
+def _library(space: str) -> torch.library.Library:
+    return torch.library.Library(space, "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's
 
 
-def _defined(func: OpOverload, counts: tuple[int, ...], fresh: _Fresh) -> OpOverload:
+def _defined(
+    func: OpOverload, counts: tuple[int, ...], fresh: _Fresh, over: tuple[str, ...] = ()
+) -> OpOverload:
     """The operator, by a name that says all that it depends on."""
     schema = str(func._schema)
     namespace, name = func._schema.name.split("::")
@@ -150,7 +163,10 @@ def _defined(func: OpOverload, counts: tuple[int, ...], fresh: _Fresh) -> OpOver
     if fresh:
         kinds = ("_".join(map(str, each)) for each in fresh)
         marked += "__" + re.sub(r"\W", "_", "__".join(kinds))
-    packet = getattr(torch.ops, NAMESPACE)
+    if over:
+        marked += "__over__" + "__".join(over)
+    space = LENT if over else NAMESPACE
+    packet = getattr(torch.ops, space)
     if not hasattr(packet, marked):
         taken = _ALIASES.sub("Tensor", schema[schema.index("(") : schema.rindex(" -> ")])
         for made, _, _ in fresh:
@@ -158,32 +174,44 @@ def _defined(func: OpOverload, counts: tuple[int, ...], fresh: _Fresh) -> OpOver
             taken = re.sub(rf"\bTensor {made}\b", sizes, taken)
         count = len(_own_results(func)) + sum(counts)
         given = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
-        library: Any = _library()  # whose methods torch leaves untyped
+        library: Any = _library(space)  # whose methods torch leaves untyped
         tags = set(func.tags)
         if not only_writes(func):
             tags.add(torch.Tag.nondeterministic_seeded)
         library.define(f"{marked}{taken} -> {given}", tags=tuple(tags))
         names = [each.name for each in getattr(packet, marked).default._schema.arguments]
-        run = _on_copies(namespace, name, func._overloadname, fresh, names)
+        where = (namespace, name, func._overloadname)
+        run = _on_copies(*where, fresh, names, frozenset(over))
         library.impl(marked, run, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"{NAMESPACE}::{marked}", run, lib=library)
+        fake = _on_copies(*where, fresh, names) if over else run
+        torch.library.register_fake(f"{space}::{marked}", fake, lib=library)
     return cast(OpOverload, getattr(packet, marked).default)
 
 
 def _on_copies(
-    namespace: str, name: str, overload: str, fresh: _Fresh, names: Sequence[str]
+    namespace: str,
+    name: str,
+    overload: str,
+    fresh: _Fresh,
+    names: Sequence[str],
+    over: frozenset[str] = frozenset(),
 ) -> Callable[..., object]:
+    """What calls the operator with copies of what it writes to, but of the arguments ``over``."""
     is_made = {each for each, _, _ in fresh}
 
     def run(*args: object, **kwargs: object) -> object:
         func: OpOverload = getattr(getattr(getattr(torch.ops, namespace), name), overload)
         given, named, copies = list(args), dict(kwargs), list[torch.Tensor]()
+        inputs = []
         if fresh:
             named.update(zip(names, given, strict=False))
             given.clear()
             _make(fresh, named)
         for place, value in [*_written_arguments(func, given, named)]:
-            if place in is_made:
+            if (names[place] if isinstance(place, int) else place) in over:
+                inputs.append(len(copies))
+                copies.append(cast(torch.Tensor, value))
+            elif place in is_made:
                 copies.append(cast(torch.Tensor, value))
             elif isinstance(place, int):
                 given[place] = _copied(value, copies)
@@ -202,7 +230,7 @@ def _on_copies(
         found = results if isinstance(results, tuple) else (results,)
         own = tuple(found[n] for n in _own_results(func))
         if journal is not None:
-            journal.add(func, own, tuple(copies))
+            journal.add(func, own, tuple(copies), inputs)
         whole = [*own, *(each if is_dense(each) else each.clone() for each in copies)]
         return whole[0] if len(whole) == 1 else tuple(whole)
 
