@@ -42,16 +42,6 @@ from plait_fx_passes.errors import (
     ProgramRaisesError,
     VerificationError,
 )
-from plait_fx_passes.freezing import (
-    FOLD_BATCH_NORMS,
-    FOLDING_PASSES,
-    MERGE_PRODUCTS,
-    PACK_WEIGHTS,
-    PACKING_PASSES,
-    Frozen,
-    can_freeze,
-    split_frozen,
-)
 from plait_fx_passes.image_layouts import (
     ImageLayout,
     ImageRole,
@@ -83,7 +73,6 @@ from plait_fx_passes.record.written import (
     tensors_written,
 )
 from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime, writable
-from plait_fx_passes.standalone import as_module, optimize
 from plait_fx_passes.subclasses.program import Flattened, flattened
 from plait_fx_passes.to_aten import to_aten
 from plait_fx_passes.training.choose import PartitionCosts
@@ -112,15 +101,31 @@ from plait_utils import late_exports
 
 if TYPE_CHECKING:
     from plait_fx_passes.attention import FusedAttention, fuse_attention
+    from plait_fx_passes.freezing import (
+        FOLD_BATCH_NORMS,
+        FOLDING_PASSES,
+        MERGE_PRODUCTS,
+        PACK_WEIGHTS,
+        PACKING_PASSES,
+        Frozen,
+        can_freeze,
+        split_frozen,
+    )
     from plait_fx_passes.passes.collectives import collective_passes
     from plait_fx_passes.passes.users_in_place import UsersInPlace, users_in_place
+    from plait_fx_passes.standalone import as_module, optimize
 else:
     __getattr__ = late_exports(
         __name__,
         {
             "plait_fx_passes.attention": ("FusedAttention", "fuse_attention"),
+            "plait_fx_passes.freezing": (
+                *("FOLD_BATCH_NORMS", "FOLDING_PASSES", "MERGE_PRODUCTS", "PACK_WEIGHTS"),
+                *("PACKING_PASSES", "Frozen", "can_freeze", "split_frozen"),
+            ),
             "plait_fx_passes.passes.collectives": ("collective_passes",),
             "plait_fx_passes.passes.users_in_place": ("UsersInPlace", "users_in_place"),
+            "plait_fx_passes.standalone": ("as_module", "optimize"),
         },
     )
 
