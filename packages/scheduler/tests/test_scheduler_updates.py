@@ -246,6 +246,28 @@ def test_parts_are_written_in_place():
     assert len(steps(program, OnError)) == 2
 
 
+def test_merged_loops_write_a_part():
+    """One loop over a place of a stack, with `//` and `%` for their rows and columns."""
+    sizes = 4, 16, 8, 6
+    stack, part = Layout.of(sizes), Layout.of(sizes[1:])
+    x, y, z = (Buffer(name, DType.f32, CPU, stack) for name in "xyz")
+    dims = layer, *inner = tuple(Var(f"i{n}", size) for n, size in enumerate(sizes))
+    here = Op("eq", [IndexValue(layer.expr), IndexValue(as_index(1))])
+    own = Load("new", [var.expr for var in inner], DType.f32)
+    kept, load = (Load(name, [var.expr for var in dims], DType.f32) for name in "xy")
+    definitions = (
+        Definition((y,), Pointwise(dims, Masked(here, own, kept))),
+        Definition((z,), Pointwise(dims, Op("add", [load, load]))),
+    )
+    given = x, Buffer("new", DType.f32, CPU, part)
+    program = schedule(
+        Graph("graph", given, definitions, (TensorRef("z"),), (("x", TensorRef("y")),))
+    )
+    verify_program(program)
+    assert not steps(program, CopyBack)
+    assert len(steps(program, OnError)) == 1
+
+
 def test_parts_of_the_input_are_read_before_others_are_written():
     row, column = Var("i0", ROWS), Var("i1", WIDTH)
     above = Load("x", [row.expr - 1, column.expr], DType.f32)

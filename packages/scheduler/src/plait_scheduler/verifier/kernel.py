@@ -24,6 +24,7 @@ from plait_ir_lowering import (
     is_below,
     post_order,
     scan_problem,
+    substitute,
 )
 from plait_scheduler.domains import mixed_radix, move, points, position, split_variables
 from plait_scheduler.errors import ProgramError
@@ -262,6 +263,8 @@ def _are_apart(domain: Sequence[Var], free: Sequence[tuple[IndexExpr, IndexExpr]
     if not left:
         return True
     number = position(own, [size for _, size in told])
+    # Where the first point writes to is the same for all.
+    number = number - substitute(number, {var: as_index(0) for var in domain})
     if points(domain) is as_index(0):
         return True
     split, renamed = split_variables([number], domain)
