@@ -273,21 +273,16 @@ def test_parameters_and_buffers_are_written_too():
     torch.testing.assert_close(module.cache, reference.cache)
 
 
-def test_inference_tensors_are_refused_as_in_eager():
+def test_inference_tensors_are_written_in_inference_mode_alone():
     with torch.inference_mode():
         cache, row = given()
     compiled = plait.compile(one_row)
-
-    def raised(function):
-        try:
-            function(cache, row.clone())
-        except RuntimeError as error:
-            return str(error).splitlines()[0]
-        return None
-
     with torch.inference_mode():
         compiled(cache, row)
-    assert raised(compiled) == raised(one_row)
+    torch.testing.assert_close(cache[1], row * 2)
+    # Torch 2.11 lets operators of a user's write to them elsewhere too.
+    with pytest.raises(RuntimeError, match="inference tensor outside InferenceMode"):
+        compiled(cache, row.clone())
 
 
 def test_threads_write_to_their_own():

@@ -274,6 +274,16 @@ def test_results_without_elements_have_the_strides_of_real_ones(name):
         assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_norms_along_dimensions_of_size_one_drop_them():
+    values = torch.randn(1, 1, 1, 7)
+    for dims in (-3, (-1, -2), (0, -1), 1, None):
+        with FakeMode():
+            fake = torch.linalg.vector_norm(torch.empty(1, 1, 1, 7), 3, dims)
+        assert fake.shape == torch.linalg.vector_norm(values, 3, dims).shape
+    with FakeMode(), pytest.raises(IndexError):
+        torch.linalg.vector_norm(torch.empty(1, 7), 2, -5)
+
+
 def test_the_gradient_of_an_unfolded_number_is_one():
     with FakeMode():
         gradient = torch.ops.aten.unfold_backward(torch.empty(0), [], 0, 0, 1)

@@ -89,6 +89,24 @@ def unfolded_gradient(gradient: torch.Tensor, input_sizes: Any, *window: int) ->
     return gradient.new_empty(input_sizes)
 
 
+def vector_norm(
+    values: torch.Tensor,
+    ord: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    """`aten.linalg_vector_norm`: torch 2.11's own keeps dimensions of size 1 that are counted from
+    the last."""
+    if keepdim or dim is None or all(each >= 0 for each in dim):
+        return NotImplemented
+    counted = [each % max(values.dim(), 1) if each >= -values.dim() else each for each in dim]
+    if counted == list(dim):
+        return NotImplemented
+    return torch.linalg.vector_norm(values, ord, counted, keepdim, dtype=dtype)
+
+
 def _found(named: dict[str, Callable[..., Any]]) -> dict[OpOverload, Callable[..., Any]]:
     """Kernels by operator, of those that this torch has."""
     made = {}
@@ -106,6 +124,7 @@ def _table() -> dict[OpOverload, Callable[..., Any]]:
         # torch's own rule is this too, but without the mode: each step finds it from its arguments
         "aten.native_layer_norm.default": torch._refs.native_layer_norm,
         "aten.unfold_backward.default": unfolded_gradient,
+        "aten.linalg_vector_norm.default": vector_norm,
         # kernels in C++ that ask for sizes, which where these are symbolic only Python knows
         "aten._is_all_true.default": functools.partial(_of_bools, torch.all),
         "aten._is_any_true.default": functools.partial(_of_bools, torch.any),
