@@ -77,6 +77,8 @@ class _Parts:
     reads: Counter[str] = field(default_factory=Counter)
     last_read: dict[str, int] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
+    spared: Counter[str] = field(default_factory=Counter)
+    """How often what reads a buffer is left out: copies of parts that were scattered into."""
 
     def __post_init__(self) -> None:
         self.reads.update(final_reads(self.graph))
@@ -96,7 +98,8 @@ class _Parts:
         found: list[tuple[Definition, ...]] = []
         name = result
         while name != target:
-            if name not in self.makers or (name != result and self.reads[name] != 1):
+            others = self.reads[name] - self.spared[name]
+            if name not in self.makers or (name != result and others != 1):
                 return []
             definition = self.makers[name]
             if not isinstance(definition.body, Scatter):
@@ -125,6 +128,10 @@ class _Parts:
             region = replace(inner, value=self._inlined(inner.value))
         if region is whole:
             return None
+        scatter = self._of_scatter(region, base, target)
+        if scatter is not None:
+            self.spared[base] += 1
+            return (replace(definition, body=scatter),)
         count, numel = points(region.ranges), buffer.layout.numel
         if count.is_constant and numel.is_constant and 2 * count.as_int() > numel.as_int():
             return None
@@ -140,6 +147,36 @@ class _Parts:
             value = Load(part.name, [var.expr for var in region.ranges], part.dtype)
         scatter = Scatter(base, region.ranges, index, ScatterKind.ASSIGN, value)
         return *needed, replace(definition, body=scatter)
+
+    def _of_scatter(self, region: _Region, base: str, target: str) -> Scatter | None:
+        """One scatter into the buffer, for a part that is one into a copy of itself, as where some
+        rows of one table of a stack are replaced."""
+        everywhere = tuple(var.expr for var in region.ranges)
+        part = self._only_read(region.value)
+        if part is None or not isinstance(part.body, Scatter):
+            return None
+        if tuple(cast(Load, region.value).index) != everywhere:
+            return None
+        inner = part.body
+        copy = self.makers.get(inner.target)
+        if copy is None or self.reads[inner.target] != 1 or not isinstance(copy.body, Pointwise):
+            return None
+        kept = _moved(copy.body.value, dict(zip(copy.body.ranges, everywhere, strict=True)))
+        if not isinstance(kept, Load) or kept.buffer != base or tuple(kept.index) != region.index:
+            return None
+        places = dict(zip(region.ranges, inner.index, strict=True))
+        index = [_at_place(at, places) for at in region.index]
+        values = [each for each in (*inner.index, inner.value) if isinstance(each, Value)]
+        if None in index or self._depends(values, {base, target}):
+            return None
+        found = tuple(each for each in index if each is not None)
+        return Scatter(base, inner.ranges, found, inner.kind, inner.value)
+
+    def _only_read(self, value: Value) -> Definition | None:
+        """What makes the buffer of a load that nothing else reads."""
+        if not isinstance(value, Load) or value.operands or self.reads[value.buffer] != 1:
+            return None
+        return self.makers.get(value.buffer)
 
     def _before(self, definition: Definition, region: _Region) -> Definition:
         """The values of a part, computed before it is written."""
@@ -186,6 +223,20 @@ class _Region:
     ranges: tuple[Var, ...]
     index: tuple[IndexExpr, ...]
     value: Value
+
+
+def _at_place(at: IndexExpr, places: Mapping[Var, IndexExpr | Value]) -> IndexExpr | Value | None:
+    """A coordinate, where variables stand for others; None where one that is computed is moved."""
+    used = [var for var in places if var in atoms(at)]
+    if len(used) == 1 and at is used[0].expr:
+        return places[used[0]]
+    moved: dict[Atom, IndexExpr] = {}
+    for var in used:
+        place = places[var]
+        if not isinstance(place, IndexExpr):
+            return None
+        moved[var] = place
+    return substitute(at, moved)
 
 
 def _within(at: IndexExpr, size: IndexExpr) -> IndexExpr | Value:
