@@ -208,8 +208,7 @@ class CompileOptions(Settings):
         """The C++ backend's options, over those of the environment."""
         from plait_cpp_codegen import CppOptions
 
-        exact = (("contract", False),) if self.is_strict else ()
-        return _stage_options("cpp", CppOptions, (*self.cpp, *exact))
+        return _stage_options("cpp", CppOptions, self.cpp)
 
 
 @dataclass(frozen=True, slots=True)

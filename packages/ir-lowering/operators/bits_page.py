@@ -64,10 +64,10 @@ becomes loops. All else is called as torch ships it, on tensors with eager's str
 exponentials, roots and their like, sums of floats, matrix products, convolutions, normalisations,
 what eager computes with products and sums that round once (`lerp`, `addcmul`, `add` with an
 `alpha`), and the larger or smaller of floats, of which eager's vectors and what is left of them
-choose 0.0 and -0.0 differently. Operators are not taken apart, images stay as they lie, and
-compilers may not contract products and sums. So a strict program has more calls and less fusion
-than others. Gradients are eager's too, from eager's own formulas. Exempt are the fused optimizers
-(`fused=True`), which are arithmetic on each parameter in plait and a kernel of its own in eager.
+choose 0.0 and -0.0 differently. Operators are not taken apart and images stay as they lie. So a
+strict program has more calls and less fusion than others. Gradients are eager's too, from eager's
+own formulas. Exempt are the fused optimizers (`fused=True`), which are arithmetic on each parameter
+in plait and a kernel of its own in eager.
 
 ## What is loops
 

@@ -120,8 +120,6 @@ def _build_native(
         source = render(program, toolchain.vector_bytes)
     with profile.phase("build"):
         runtime = load_runtime(toolchain, cache)
-    if not options.contract:
-        toolchain = toolchain.without_contraction()
     key = stable_hash("program", _without_comments(source), toolchain.key)
     with profile.phase("build"):
         run, hit = load_cached(

@@ -18,7 +18,4 @@ class CppOptions(Settings):
     vector_bytes: int = setting(
         0, "vector width in bytes; 0 for this machine's", env="PLAIT_VECTOR_BYTES"
     )
-    contract: bool = setting(
-        True, "let a product and the sum that takes it round once", env="PLAIT_CXX_CONTRACT"
-    )
     extra_flags: str = setting("", "further compiler flags", env="PLAIT_CXXFLAGS")

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from plait_cpp_codegen.commands import run_command
@@ -46,10 +45,6 @@ class Toolchain:
     def key(self) -> str:
         """What of the toolchain a binary depends on."""
         return stable_hash(self.command, self.version, self.flags, _cpu_features())
-
-    def without_contraction(self) -> Toolchain:
-        """The same compiler, which rounds every product before it is added."""
-        return replace(self, flags=(*self.flags, "-ffp-contract=off"))
 
     def build(self, source: str, output: Path, *libraries: str) -> None:
         """Compile C++ text into the shared library `output`.
@@ -168,7 +163,8 @@ def _flags(options: CppOptions, command: Sequence[str], version: str) -> tuple[s
         *("-std=c++17", "-nostdinc++", "-shared", "-fPIC", *optimization, *machine),
         # Integers wrap around, as torch's do; compilers else conclude that none overflows.
         *("-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti"),
-        *("-fvisibility=hidden", *quiet, *options.extra_flags.split()),
+        # A product rounds before it is added, as in eager, wherever it is computed again.
+        *("-ffp-contract=off", "-fvisibility=hidden", *quiet, *options.extra_flags.split()),
     )
 
 

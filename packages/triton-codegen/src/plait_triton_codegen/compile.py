@@ -68,7 +68,7 @@ def compile_kernel(
     compiled = triton.compile(
         ASTSource(fn=function, signature=signature, constexprs=source.constants, attrs=attributes),
         target=GPUTarget("cuda", int(matched[1]), 32),
-        options={"num_warps": source.tile.num_warps, "enable_fp_fusion": True},
+        options={"num_warps": source.tile.num_warps, "enable_fp_fusion": False},
     )
     cubin: bytes = compiled.asm["cubin"]
     registers, spilled = _resources(cubin)

@@ -7,7 +7,7 @@ from dataclasses import field
 
 from plait_cpp_codegen.kernels.index import c_index, kernel_index
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, spelled
-from plait_cpp_codegen.kernels.reductions import accumulate
+from plait_cpp_codegen.kernels.reductions import accumulate, summed_product
 from plait_cpp_codegen.kernels.scans import across_rows, along_row
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_cpp_codegen.kernels.values import ValueEmitter
@@ -81,21 +81,18 @@ class BodyWriter:
             )
             emitter.locals_[name] = name
         for statement in phase.statements:
-            if isinstance(statement, Accumulate):
-                values = [emitter.emit(part) for part in components(statement.value)]
-                scanned = along_row if self.plan.along_rows else across_rows
-                emitter.lines += scanned(statement, values, place)
-                emitter.locals_ |= {name: name for name in statement.names}
-            else:
-                value = emitter.emit_for(statement)
             match statement:
+                case Accumulate():
+                    values = [emitter.emit(part) for part in components(statement.value)]
+                    scanned = along_row if self.plan.along_rows else across_rows
+                    emitter.lines += scanned(statement, values, place)
+                    emitter.locals_ |= {name: name for name in statement.names}
                 case Store(param):
-                    emitter.store(param, statement.plain_index, value)
+                    emitter.store(param, statement.plain_index, emitter.emit_for(statement))
                 case Let(name):
-                    emitter.locals_[name] = value
+                    emitter.locals_[name] = emitter.emit_for(statement)
                 case Reduce():
-                    along = self.plan.along_rows
-                    emitter.lines.append(accumulate(statement, value, place, along))
+                    self._gather(statement, place, emitter)
             for name in (local.name for local in locals_of(statement)):
                 if name in phase.saves:
                     kept = emitter.locals_[name]
@@ -103,6 +100,16 @@ class BodyWriter:
                         f"memcpy(scratch_{name} + ({place}){scale}, &{kept}, sizeof {kept});"
                     )
         return emitter.lines
+
+    def _gather(self, reduce: Reduce, place: str, emitter: ValueEmitter) -> None:
+        """What of a point goes into an accumulator; a product may be added without rounding."""
+        if factors := summed_product(reduce):
+            first, second = map(emitter.emit, factors)
+            name = f"acc_{reduce.name}"
+            emitter.lines.append(f"{name} = madd<L>({first}, {second}, {name});")
+        else:
+            value = emitter.emit_for(reduce)
+            emitter.lines.append(accumulate(reduce, value, place, self.plan.along_rows))
 
     def straight(self, statements: Sequence[Statement], locals_: dict[str, str]) -> list[str]:
         emitter = self.emitter(locals_)

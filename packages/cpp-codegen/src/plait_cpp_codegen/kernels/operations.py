@@ -85,7 +85,7 @@ def _function(name: str, args: list[str], register: str, source: DType) -> str:
         "neg": lambda: f"-{first}",
         "abs": lambda: _absolute(first, register, source),
         "square": lambda: f"{first} * {first}",
-        "fma": lambda: f"{first} * {args[1]} + {args[2]}",
+        "fma": lambda: f"madd<L>({first}, {args[1]}, {args[2]})",
         "reciprocal": lambda: f"{one} / {first}",
         "rsqrt": lambda: f"{one} / v_sqrt<L, {register}>({first})",
         "sign": lambda: (

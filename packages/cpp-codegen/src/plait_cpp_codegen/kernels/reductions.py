@@ -6,7 +6,7 @@ import math
 
 from plait_cpp_codegen.kernels.operations import literal
 from plait_cpp_codegen.kernels.types import REGISTER
-from plait_ir_lowering import DType, ReductionKind
+from plait_ir_lowering import DType, Op, ReductionKind, Value
 from plait_scheduler import Reduce
 
 POSITIONS = {ReductionKind.ARGMAX: "true", ReductionKind.ARGMIN: "false"}
@@ -68,6 +68,18 @@ def join(reduce: Reduce, a: str, b: str, lanes: str) -> str:
         case ReductionKind.MAX:
             return f"({a} | {b})" if is_bool else f"maximum<{lanes}, {kind}>({a}, {b})"
     return f"({a} & {b})" if is_bool else f"minimum<{lanes}, {kind}>({a}, {b})"
+
+
+def summed_product(reduce: Reduce) -> tuple[Value, Value] | None:
+    """The factors of what a reduction sums up, if a product is and of floats."""
+    if reduce.kind is not ReductionKind.SUM or reduce.value.dtype not in (DType.f32, DType.f64):
+        return None
+    match reduce.value:
+        case Op("mul", (first, second)):
+            return first, second
+        case Op("square", (first,)):
+            return first, first
+    return None
 
 
 def accumulate(reduce: Reduce, value: str, place: str, along_rows: bool) -> str:

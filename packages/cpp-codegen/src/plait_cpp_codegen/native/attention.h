@@ -46,7 +46,7 @@ INLINE void product_block(A a, int64_t depth, const T* b, T* to) {
     for (int j = 0; j < N; ++j) {
       const vec<T, L> factor = splat<T, L>(a(j, d));
 #pragma GCC unroll 8
-      for (int v = 0; v < V; ++v) sum[j][v] += factor * with[v];
+      for (int v = 0; v < V; ++v) sum[j][v] = madd<L>(factor, with[v], sum[j][v]);
     }
   }
 #pragma GCC unroll 8
@@ -83,7 +83,7 @@ template <class T, int L> INLINE bool is_finite(Matrix<T> x, int64_t rows, int64
     int64_t c = 0;
     for (; c + 4 * L <= columns; c += 4 * L)
 #pragma GCC unroll 4
-      for (int part = 0; part < 4; ++part) seen[part] += load<L>(x.data + r * x.row + c + part * L) * (T)0;
+      for (int part = 0; part < 4; ++part) seen[part] = madd<L>(load<L>(x.data + r * x.row + c + part * L), (T)0, seen[part]);
     for (; c + L <= columns; c += L) seen[0] += load<L>(x.data + r * x.row + c) * (T)0;
     for (; c < columns; ++c) last += x.data[r * x.row + c] * (T)0;
   }
@@ -148,7 +148,7 @@ INLINE void attend(Matrix<Q> query, int64_t first, int64_t queries, Matrix<K> ke
           T* const place = at.sums + e * QUERIES + v * L;
           store<L>(place, load<L>(place) * scale);
         }
-      most[v] = top, total[v] = total[v] * scale + sum;
+      most[v] = top, total[v] = madd<L>(total[v], scale, sum);
     }
     product<T, L, V, true>([&](int64_t e, int64_t j) { return weighted.data[j * weighted.row + e]; }, width, count, vectors, at.scores, at.sums);
   }

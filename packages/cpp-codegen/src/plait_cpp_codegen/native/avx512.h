@@ -17,15 +17,10 @@ template <int L> INLINE vec<float, L> mantissa(vec<float, L> x) {
 // mantissas 1, so nothing is asked of x.
 template <int L> INLINE vec<float, L> log_f32(vec<float, L> x) {
   vec<float, L> m = mantissa<L>(x), e = exponent<L>(x) - exponent<L>(m), t = m - 1.0f;
-  vec<float, L> p = t * -4.5074806e-2f + 1.0463022e-1f;
-  p = p * t - 1.3161193e-1f;
-  p = p * t + 1.4478394e-1f;
-  p = p * t - 1.6647312e-1f;
-  p = p * t + 1.9990861e-1f;
-  p = p * t - 2.5000095e-1f;
-  p = p * t + 3.3333451e-1f;
-  p = p * t - 0.5f;
-  return e * 0.693145751953125f + (p * (t * t) + e * 1.42860682030941723e-6f + t);
+  vec<float, L> p = horner<L>(t, -4.5074806e-2f, 1.0463022e-1f, -1.3161193e-1f, 1.4478394e-1f, -1.6647312e-1f,
+                              1.9990861e-1f, -2.5000095e-1f, 3.3333451e-1f, -0.5f);
+  p = madd<L>(p, t * t, e * 1.42860682030941723e-6f) + t;
+  return madd<L>(e, 0.693145751953125f, p);
 }
 
 INLINE vec<float, 16> looked_up(const float* table, vec<int32_t, 16> lanes) {
@@ -44,12 +39,13 @@ INLINE vec<float, 16> by_pieces(const Pieces& pieces, float end, vec<float, 16> 
   const vec<int32_t, 16> piece = small ? vec<int32_t, 16>{} : (bits_of<16>(a) >> PIECE_SHIFT) - PIECE_BASE;
   const vec<float, 16> t = a - looked_up(pieces.centre, piece);
   vec<float, 16> y = looked_up(pieces.coefficients[6], piece);
-  y = y * t + looked_up(pieces.coefficients[5], piece);
-  y = y * t + looked_up(pieces.coefficients[4], piece);
-  y = y * t + looked_up(pieces.coefficients[3], piece);
-  y = y * t + looked_up(pieces.coefficients[2], piece);
-  y = y * t + looked_up(pieces.coefficients[1], piece);
-  y = y * t + (small ? a : looked_up(pieces.coefficients[0], piece));
+  y = madd<16>(y, t, looked_up(pieces.coefficients[5], piece));
+  y = madd<16>(y, t, looked_up(pieces.coefficients[4], piece));
+  y = madd<16>(y, t, looked_up(pieces.coefficients[3], piece));
+  y = madd<16>(y, t, looked_up(pieces.coefficients[2], piece));
+  y = madd<16>(y, t, looked_up(pieces.coefficients[1], piece));
+  const vec<float, 16> first = looked_up(pieces.coefficients[0], piece);
+  y = madd<16>(y, t, small ? a : first);
   return with_sign<16>(y, x);
 }
 // For fewer lanes in the same way, so that a tail computes as its loop does.

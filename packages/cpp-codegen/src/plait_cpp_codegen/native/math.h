@@ -11,7 +11,7 @@ template <int L> INLINE vec<float, L> with_sign(vec<float, L> m, vec<float, L> s
   return float_of<L>((bits_of<L>(m) & 0x7fffffff) | (bits_of<L>(s) & (int32_t)0x80000000));
 }
 
-// a b + c, rounded once, whatever the compiler makes of products and sums.
+// a b + c, rounded once. Compilers are told to round products before they are added.
 template <int L, class T> INLINE vec<T, L> fused(vec<T, L> a, vec<T, L> b, vec<T, L> c) {
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) * L == 64) {
@@ -37,6 +37,25 @@ template <int L, class T> INLINE vec<T, L> fused(vec<T, L> a, vec<T, L> b, vec<T
     return r;
   }
 }
+
+// a b + c as fast as the machine has it: rounded once where it can. Numbers stand for all lanes.
+template <int L, class T> INLINE vec<T, L> all_lanes(vec<T, L> x) { return x; }
+template <int L, class T> INLINE vec<T, L> all_lanes(T x) { return splat<T, L>(x); }
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define MADD fused<L, T>(a, all_lanes<L, T>(b), all_lanes<L, T>(c))
+#else
+#define MADD a * b + c
+#endif
+// `horner` is the polynomial of x with these coefficients, that of the highest power first.
+#define MADD_OF(Real) \
+  template <int L, class B, class C> INLINE vec<Real, L> madd(vec<Real, L> a, B b, C c) { typedef Real T; return MADD; } \
+  template <int L, class... C> INLINE vec<Real, L> horner(vec<Real, L> x, Real first, C... rest) { \
+    vec<Real, L> p = splat<Real, L>(first); \
+    ((p = madd<L>(p, x, (Real)rest)), ...); \
+    return p; }
+MADD_OF(float) MADD_OF(double)
+#undef MADD_OF
+#undef MADD
 
 // What AVX-512 does in one instruction, for any number of lanes: a tail computes as its loop does.
 #if defined(__AVX512F__) && defined(__AVX512VL__)
@@ -69,7 +88,7 @@ template <int L> INLINE vec<float, L> reciprocal(vec<float, L> d) {
   else if constexpr (L == 8) y = __builtin_ia32_rcp14ps256_mask(d, d, -1);
   else if constexpr (L == 4) y = __builtin_ia32_rcp14ps128_mask(d, d, -1);
   else return widened<L>(d, d, [](vec<float, 4> a, vec<float, 4>) { return reciprocal<4>(a); });
-  return y + y * (1.0f - d * y);
+  return madd<L>(y, madd<L>(-d, y, 1.0f), y);
 }
 #else
 // In two steps, so that results below the normal range round once.
@@ -84,8 +103,8 @@ template <int L> INLINE vec<float, L> scaled_above(vec<float, L> p, vec<float, L
 }
 template <int L> INLINE vec<float, L> reciprocal(vec<float, L> d) { return 1.0f / d; }
 #endif
-// To the nearest integer, for |x| < 2^22.
-template <int L> INLINE vec<float, L> nearest(vec<float, L> x) { return (x + 12582912.0f) - 12582912.0f; }
+// The nearest integer to x times a factor, for |x factor| < 2^22.
+template <int L> INLINE vec<float, L> nearest(vec<float, L> x, float factor = 1.0f) { return madd<L>(x, factor, 12582912.0f) - 12582912.0f; }
 
 #define EACH_LANE(name, call) \
   template <int L, class T> INLINE vec<T, L> v_##name(vec<T, L> x) { \
@@ -110,40 +129,35 @@ INLINE float c_round(float x) { return __builtin_rintf(x); }
 INLINE double c_round(double x) { return __builtin_rint(x); }
 EACH_LANE(round, c_round)
 
-// e^r - 1 - r for |r| <= ln2/2, to 3e-9 of e^r.
-template <int L> INLINE vec<float, L> exp_remainder(vec<float, L> r) {
-  vec<float, L> p = r * 1.3814517662e-3f + 8.3687560332e-3f;
-  p = p * r + 4.1668391843e-2f;
-  p = p * r + 1.6666520309e-1f;
-  p = p * r + 4.9999993426e-1f;
-  return p * (r * r);
+// e^r - 1 for |r| <= ln2/2, to 3e-9 of e^r.
+template <int L> INLINE vec<float, L> exp_less_one(vec<float, L> r) {
+  vec<float, L> p = horner<L>(r, 1.3814517662e-3f, 8.3687560332e-3f, 4.1668391843e-2f, 1.6666520309e-1f, 4.9999993426e-1f);
+  return madd<L>(p, r * r, r);
 }
 // e^x: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial. NaN goes through every step. Where x is
 // known to be at most 89 (BELOW) or at least -104 (ABOVE), that need not be looked at.
 template <int L, bool BELOW = false, bool ABOVE = false> INLINE vec<float, L> exp_f32(vec<float, L> x) {
   vec<float, L> c = x;
   if (!BELOW) c = at_most<L>(c, 89.0f);
-  vec<float, L> n = nearest<L>(c * 1.44269504088896341f);
-  vec<float, L> r = c - n * 0.693145751953125f;
-  r = r - n * 1.42860682030941723e-6f;
-  vec<float, L> p = exp_remainder<L>(r) + r + 1.0f;
+  vec<float, L> n = nearest<L>(c, 1.44269504088896341f);
+  vec<float, L> r = madd<L>(n, -1.42860682030941723e-6f, madd<L>(n, -0.693145751953125f, c));
+  vec<float, L> p = exp_less_one<L>(r) + 1.0f;
   return ABOVE ? scaled<L>(p, n) : scaled_above<L>(p, n, x, -104.0f);
 }
 // 2^x in the same way; the difference of x and the nearest integer is exact.
 template <int L> INLINE vec<float, L> exp2_f32(vec<float, L> x) {
   vec<float, L> c = at_most<L>(x, 129.0f);
   vec<float, L> n = nearest<L>(c), r = (c - n) * 0.693147180559945309f;
-  return scaled_above<L>(exp_remainder<L>(r) + r + 1.0f, n, x, -150.0f);
+  return scaled_above<L>(exp_less_one<L>(r) + 1.0f, n, x, -150.0f);
 }
 // e^x - 1 = 2^n (e^r - 1) + (2^n - 1), by halves, so that 2^n does not overflow before the result.
 template <int L> INLINE vec<float, L> expm1_f32(vec<float, L> x) {
   vec<float, L> c = at_least<L>(at_most<L>(x, 89.0f), -20.0f);  // e^-20 - 1 rounds to -1
-  vec<float, L> n = nearest<L>(c * 1.44269504088896341f);
-  vec<float, L> r = c - n * 0.693145751953125f;
-  r = r - n * 1.42860682030941723e-6f;
+  vec<float, L> n = nearest<L>(c, 1.44269504088896341f);
+  vec<float, L> r = madd<L>(n, -1.42860682030941723e-6f, madd<L>(n, -0.693145751953125f, c));
   vec<float, L> half = scaled<L>(splat<float, L>(1.0f), n - 1.0f);
-  vec<float, L> p = exp_remainder<L>(r) + r;
-  vec<float, L> y = half * p + (half - 0.5f);
+  vec<float, L> p = exp_less_one<L>(r);
+  vec<float, L> y = madd<L>(half, p, half - 0.5f);
   return pick<L>(magnitude<L>(x) < 2.98023224e-8f, x, y + y);  // 2^-25: x itself is the nearest
 }
 template <int L> INLINE vec<float, L> log_f32(vec<float, L> x);
@@ -167,21 +181,16 @@ template <int L, bool COSINE> __attribute__((noinline, cold)) static void circul
 }
 template <int L, bool COSINE> INLINE vec<float, L> circular_f32(vec<float, L> x) {
   vec<float, L> a = magnitude<L>(x);
-  vec<float, L> shifted = a * 0.636619772367581343f + 12582912.0f;
+  vec<float, L> shifted = madd<L>(a, 0.636619772367581343f, 12582912.0f);
   vec<int32_t, L> k = bits_of<L>(shifted);  // its last bits are n's
   vec<float, L> n = shifted - 12582912.0f;
-  vec<float, L> r = a - n * 1.5703125f;
-  r = r - n * 4.837512969970703125e-4f;
-  r = r - n * 7.54979012640433e-8f;
-  r = r + n * 1.71512451000588e-15f;
+  vec<float, L> r = madd<L>(n, -4.837512969970703125e-4f, madd<L>(n, -1.5703125f, a));
+  r = madd<L>(n, 1.71512451000588e-15f, madd<L>(n, -7.54979012640433e-8f, r));
   if (COSINE) k = k + 1;
   vec<float, L> z = r * r;
-  vec<float, L> s = z * -1.9515295891e-4f + 8.3321608736e-3f;
-  s = s * z - 1.6666654611e-1f;
-  s = s * z * r + r;
-  vec<float, L> c = z * 2.443315711809948e-5f - 1.388731625493765e-3f;
-  c = c * z + 4.166664568298827e-2f;
-  c = c * z * z - 0.5f * z + 1.0f;
+  vec<float, L> s = madd<L>(horner<L>(z, -1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f) * z, r, r);
+  vec<float, L> c = horner<L>(z, 2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f);
+  c = madd<L>(c * z, z, -0.5f * z) + 1.0f;
   vec<int32_t, L> sign = (k & 2) << 30;
   if (!COSINE) sign = sign ^ (bits_of<L>(x) & (int32_t)0x80000000);
   vec<float, L> y = float_of<L>(bits_of<L>(pick<L>((k & 1) != 0, c, s)) ^ sign);

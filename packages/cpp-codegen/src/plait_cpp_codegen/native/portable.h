@@ -11,17 +11,11 @@ template <int L> INLINE vec<float, L> log_f32(vec<float, L> x) {
   e = e + low;
   m = pick<L>(low, m + m, m) - 1.0f;
   vec<float, L> z = m * m;
-  vec<float, L> p = m * 7.0376836292e-2f - 1.1514610310e-1f;
-  p = p * m + 1.1676998740e-1f;
-  p = p * m - 1.2420140846e-1f;
-  p = p * m + 1.4249322787e-1f;
-  p = p * m - 1.6668057665e-1f;
-  p = p * m + 2.0000714765e-1f;
-  p = p * m - 2.4999993993e-1f;
-  p = p * m + 3.3333331174e-1f;
+  vec<float, L> p = horner<L>(m, 7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
+                              -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f);
   vec<float, L> f = __builtin_convertvector(e, vec<float, L>);
-  vec<float, L> y = p * m * z + f * -2.12194440e-4f - 0.5f * z;
-  y = m + y + f * 0.693359375f;
+  vec<float, L> y = madd<L>(z, -0.5f, madd<L>(p * m, z, f * -2.12194440e-4f));
+  y = madd<L>(f, 0.693359375f, m + y);
   const float inf = __builtin_inff();
   y = pick<L>(x == 0.0f, splat<float, L>(-inf), y);
   y = pick<L>(x == inf, x, y);
@@ -31,11 +25,8 @@ template <int L> INLINE vec<float, L> log_f32(vec<float, L> x) {
 template <int L> INLINE vec<float, L> tanh_f32(vec<float, L> x) {
   vec<float, L> a = magnitude<L>(x);
   vec<float, L> z = x * x;
-  vec<float, L> p = z * -5.70498872745e-3f + 2.06390887954e-2f;
-  p = p * z - 5.37397155531e-2f;
-  p = p * z + 1.33314422036e-1f;
-  p = p * z - 3.33332819422e-1f;
-  p = p * z * x + x;
+  vec<float, L> p = horner<L>(z, -5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f);
+  p = madd<L>(p * z, x, x);
   vec<float, L> near = at_most<L>(a, 10.0f);  // tanh 10 rounds to 1
   vec<float, L> q = 1.0f - 2.0f * reciprocal<L>(exp_f32<L, true, true>(near + near) + 1.0f);
   return with_sign<L>(pick<L>(a < 0.625f, p, q), x);
@@ -45,28 +36,19 @@ template <int L> INLINE bool any_above(vec<float, L> x, float limit) { return an
 // erf x: N. Juffa's polynomials, in x^2 near 0, of log(1 - erf |x|) further out.
 template <int L> INLINE vec<float, L> erf_f32(vec<float, L> x) {
   vec<float, L> a = magnitude<L>(x), z = x * x;
-  vec<float, L> p = z * -5.96761703e-4f + 4.99119423e-3f;
-  p = p * z - 2.67681349e-2f;
-  p = p * z + 1.12819925e-1f;
-  p = p * z - 3.76125336e-1f;
-  p = p * z + 1.28379166e-1f;
-  p = p * x + x;
+  vec<float, L> p = horner<L>(z, -5.96761703e-4f, 4.99119423e-3f, -2.67681349e-2f, 1.12819925e-1f, -3.76125336e-1f, 1.28379166e-1f);
+  p = madd<L>(p, x, x);
   if (!any_above<L>(a, 0.927734375f)) return p;
   vec<float, L> far = at_most<L>(a, 4.0f), y = far * far;  // erf 4 rounds to 1
-  vec<float, L> q = far * -1.72853470e-5f + 3.83197126e-4f;
-  q = q * y + (far * -3.88396438e-3f + 2.42546219e-2f);
-  q = q * far - 1.06777877e-1f;
-  q = q * far - 6.34846687e-1f;
-  q = q * far - 1.28717512e-1f;
-  q = q * far - far;
+  vec<float, L> q = horner<L>(far, -1.72853470e-5f, 3.83197126e-4f);
+  q = madd<L>(q, y, horner<L>(far, -3.88396438e-3f, 2.42546219e-2f));
+  q = madd<L>(q, far, -1.06777877e-1f);
+  q = madd<L>(q, far, -6.34846687e-1f);
+  q = madd<L>(q, far, -1.28717512e-1f);
+  q = madd<L>(q, far, -far);
   // e^q in fewer steps than where that is the result: it is at most 0.19.
-  vec<float, L> n = nearest<L>(q * 1.44269504088896341f), r = q - n * 0.693147180559945309f;
-  vec<float, L> e = r * 1.3814517662e-3f + 8.3687560332e-3f;
-  e = e * r + 4.1668391843e-2f;
-  e = e * r + 1.6666520309e-1f;
-  e = e * r + 4.9999993426e-1f;
-  e = e * r + 1.0f;
-  e = e * r + 1.0f;
+  vec<float, L> n = nearest<L>(q, 1.44269504088896341f), r = madd<L>(n, -0.693147180559945309f, q);
+  vec<float, L> e = horner<L>(r, 1.3814517662e-3f, 8.3687560332e-3f, 4.1668391843e-2f, 1.6666520309e-1f, 4.9999993426e-1f, 1.0f, 1.0f);
   vec<float, L> tail = float_of<L>(bits_of<L>(1.0f - scaled<L>(e, n)) | (bits_of<L>(x) & (int32_t)0x80000000));
   return pick<L>(a > 0.927734375f, tail, p);
 }

@@ -11,14 +11,9 @@ template <int L> INLINE vec<double, L> log2_wide(vec<float, L> x) {
   whole e = (b - 0x3fe6a09e667f3bcd) >> 52;
   vec<double, L> m = (vec<double, L>)(b - (e << 52));
   vec<double, L> s = (m - 1.0) / (m + 1.0), z = s * s;
-  vec<double, L> p = z * (2.0 / 15) + 2.0 / 13;
-  p = p * z + 2.0 / 11;
-  p = p * z + 2.0 / 9;
-  p = p * z + 2.0 / 7;
-  p = p * z + 2.0 / 5;
-  p = p * z + 2.0 / 3;
-  p = p * z * s + (s + s);
-  return convert<double, int32_t, L>(convert<int32_t, int64_t, L>(e)) + p * 1.4426950408889634;
+  vec<double, L> p = horner<L>(z, 2.0 / 15, 2.0 / 13, 2.0 / 11, 2.0 / 9, 2.0 / 7, 2.0 / 5, 2.0 / 3);
+  p = madd<L>(p * z, s, s + s);
+  return madd<L>(p, 1.4426950408889634, convert<double, int32_t, L>(convert<int32_t, int64_t, L>(e)));
 }
 // 2^t in float, from double: Taylor's series of e^(f ln2), |f| <= 1/2, to 2e-10.
 template <int L> INLINE vec<float, L> exp2_narrow(vec<double, L> t) {
@@ -27,14 +22,7 @@ template <int L> INLINE vec<float, L> exp2_narrow(vec<double, L> t) {
   t = t > -1000.0 ? t : splat<double, L>(-1000.0);
   vec<double, L> shifted = t + 6755399441055744.0;  // its last bits are the nearest integer's
   vec<double, L> f = (t - (shifted - 6755399441055744.0)) * 0.6931471805599453;
-  vec<double, L> p = f * (1.0 / 40320) + 1.0 / 5040;
-  p = p * f + 1.0 / 720;
-  p = p * f + 1.0 / 120;
-  p = p * f + 1.0 / 24;
-  p = p * f + 1.0 / 6;
-  p = p * f + 0.5;
-  p = p * f + 1.0;
-  p = p * f + 1.0;
+  vec<double, L> p = horner<L>(f, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0);
   return convert<float, double, L>((vec<double, L>)((whole)p + ((whole)shifted << 52)));
 }
 // |x|^y = 2^(y log2 |x|), a register of doubles at a time.

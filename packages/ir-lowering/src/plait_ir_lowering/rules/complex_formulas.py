@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.ops import TypeMismatchError
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.rules import complex_exponentials as powers
@@ -19,6 +20,13 @@ def op(name: str, args: Sequence[Value]) -> Value:
     if formula is None:
         raise TypeMismatchError(f"{name} of complex numbers is not written with their parts")
     return formula(*args)
+
+
+def fused(a: Value, b: Value, c: Value) -> Value:
+    """`a * b + c`, real numbers rounded once, as in ATen's vectors where one operator has both."""
+    if c.dtype in (DType.f32, DType.f64):
+        return Op("fma", [a, b, c])
+    return op("add", [c, op("mul", [a, b])])
 
 
 _FORMULAS: dict[str, Callable[..., Value]] = {

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
+from plait_ir_lowering.ir.index import IndexExpr
 from plait_ir_lowering.ir.ops import ReductionKind
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.complex_formulas import fused
 from plait_ir_lowering.rules.reductions import (
     accumulation_dtype,
     axes_of,
@@ -73,11 +75,8 @@ def layer_norm(
     dims = dimensions(x.shape)
     places = [dim.expr for dim in dims]
     centred = Op("sub", [cast(x.at(places), wide), mean.broadcast_at(places)])
-    value: Value = Op("mul", [centred, scale.broadcast_at(places)])
-    if weight is not None:
-        value = Op("mul", [value, cast(weight.broadcast_at(places), wide)])
-    if bias is not None:
-        value = Op("add", [value, cast(bias.broadcast_at(places), wide)])
+    steady = Op("mul", [centred, scale.broadcast_at(places)])
+    value = _affine(steady, weight, bias, places)
     fakes = ctx.results
     statistics = (
         cast_elements(mean, ctx.dtype_of(fakes[1])),
@@ -103,9 +102,16 @@ def batch_norm_inference(
     channel = places[1:2]
     spread = Op("add", [cast(variance.at(channel), wide), constant(eps, wide)])
     centred = Op("sub", [cast(x.at(places), wide), cast(mean.at(channel), wide)])
-    value: Value = Op("mul", [centred, Op("rsqrt", [spread])])
-    if weight is not None:
-        value = Op("mul", [value, cast(weight.at(channel), wide)])
-    if bias is not None:
-        value = Op("add", [value, cast(bias.at(channel), wide)])
+    value = _affine(Op("mul", [centred, Op("rsqrt", [spread])]), weight, bias, channel)
     return ctx.pointwise(dims, value), None, None
+
+
+def _affine(
+    x: Value, weight: TensorExpr | None, bias: TensorExpr | None, places: list[IndexExpr]
+) -> Value:
+    """`x * weight + bias`, of those there are."""
+    scale = None if weight is None else cast(weight.broadcast_at(places), x.dtype)
+    shift = None if bias is None else cast(bias.broadcast_at(places), x.dtype)
+    if scale is None:
+        return x if shift is None else Op("add", [x, shift])
+    return Op("mul", [x, scale]) if shift is None else fused(x, scale, shift)

@@ -14,7 +14,7 @@ from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.ops import PARTS
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, Rule, find_overload, lowers
-from plait_ir_lowering.rules.complex_formulas import op
+from plait_ir_lowering.rules.complex_formulas import fused, op
 from plait_ir_lowering.rules.complex_numbers import parts
 from plait_ir_lowering.rules.elementwise import elementwise, operand_values, through
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
@@ -149,19 +149,23 @@ def _scaled(value: Value, alpha: Any) -> Value:
     return value if alpha == 1 else op("mul", [value, constant(alpha, value.dtype)])
 
 
-def _addend(ctx: LoweringContext, value: Value, alpha: Any) -> Value:
-    """`value * alpha`, with alpha rounded to the result's dtype, as ATen's additions do."""
+def _plus(ctx: LoweringContext, a: Value, b: Value, alpha: Any) -> Value:
+    """`a + b * alpha`, with alpha rounded to the result's dtype, as ATen's additions do."""
+    if alpha == 1:
+        return op("add", [a, b])
     result = ctx.dtype_of(ctx.result)
-    if alpha == 1 or not result.is_reduced_precision:
-        return _scaled(value, alpha)
-    factor = cast(constant(alpha, result), value.dtype)
-    return Op("mul", [value, factor])
+    narrow = result if result.is_reduced_precision else b.dtype
+    return fused(b, cast(constant(alpha, narrow), b.dtype), a)
+
+
+def _minus(ctx: LoweringContext, a: Value, b: Value, alpha: Any) -> Value:
+    return op("sub", [a, b]) if alpha == 1 else _plus(ctx, a, op("neg", [b]), alpha)
 
 
 @lowers("add.Tensor", "add.Scalar")
 def add(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
     def compute(a: Value, b: Value) -> Value:
-        return op("add", [a, _addend(ctx, b, alpha)])
+        return _plus(ctx, a, b, alpha)
 
     return elementwise(ctx, [x, y], compute, narrow_scalars=True, by_parts=True)
 
@@ -169,7 +173,7 @@ def add(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
 @lowers("sub.Tensor", "sub.Scalar")
 def sub(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
     def compute(a: Value, b: Value) -> Value:
-        return op("sub", [a, _addend(ctx, b, alpha)])
+        return _minus(ctx, a, b, alpha)
 
     return elementwise(ctx, [x, y], compute, narrow_scalars=True, by_parts=True)
 
@@ -177,7 +181,7 @@ def sub(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
 @lowers("rsub.Tensor", "rsub.Scalar")
 def rsub(ctx: LoweringContext, x: Any, y: Any, alpha: Any) -> Lowered:
     def compute(a: Value, b: Value) -> Value:
-        return op("sub", [b, _addend(ctx, a, alpha)])
+        return _minus(ctx, b, a, alpha)
 
     return elementwise(ctx, [x, y], compute, narrow_scalars=True, by_parts=True)
 
@@ -320,7 +324,7 @@ def addcmul(ctx: LoweringContext, x: Any, y: Any, z: Any, value: Any) -> Lowered
     return elementwise(
         ctx,
         [x, y, z],
-        lambda a, b, c: op("add", [a, op("mul", [_scaled(b, value), c])]),
+        lambda a, b, c: fused(_scaled(b, value), c, a),
         by_parts=True,
     )
 
@@ -340,9 +344,8 @@ def lerp(ctx: LoweringContext, x: Any, y: Any, weight: Any) -> Lowered:
     def compute(a: Value, b: Value, w: Value) -> Value:
         """As ATen: from the nearer end, so that weight 1 gives exactly b."""
         difference = op("sub", [b, a])
-        from_start = op("add", [a, op("mul", [w, difference])])
-        rest = op("sub", [constant(1, w.dtype), w])
-        from_end = op("sub", [b, op("mul", [difference, rest])])
+        from_start = fused(w, difference, a)
+        from_end = fused(op("sub", [w, constant(1, w.dtype)]), difference, b)
         size = op("abs", [w])
         near = Op("lt", [size, constant(0.5, size.dtype)])
         return Op("where", [near, from_start, from_end])
@@ -389,11 +392,11 @@ def gelu(a: Value, approximate: str = "none") -> Value:
     half = Op("mul", [a, _number(a, 0.5)])
     if approximate == "tanh":
         cube = Op("mul", [Op("mul", [a, a]), a])
-        inner = Op("add", [a, Op("mul", [_number(a, 0.044715), cube])])
+        inner = fused(cube, _number(a, 0.044715), a)
         bent = Op("tanh", [Op("mul", [_number(a, math.sqrt(2 / math.pi)), inner])])
     else:
         bent = Op("erf", [Op("mul", [a, _number(a, math.sqrt(0.5))])])
-    return Op("mul", [half, Op("add", [_number(a, 1), bent])])
+    return fused(half, bent, half)
 
 
 @_activation("silu", by_parts=True)

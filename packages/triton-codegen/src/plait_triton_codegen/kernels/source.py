@@ -15,8 +15,8 @@ IMPORTS: tuple[str, ...] = (
 )
 """What the text of kernels and launchers needs."""
 
-FUSION = "enable_fp_fusion=True"
-"""Products and sums become one rounding, as in other compilers; 3.10 changes the default."""
+FUSION = "enable_fp_fusion=False"
+"""A product rounds before it is added, as in eager, wherever it is computed again."""
 
 
 @dataclass(frozen=True, slots=True)
