@@ -288,3 +288,55 @@ def test_the_gradient_of_an_unfolded_number_is_one():
     with FakeMode():
         gradient = torch.ops.aten.unfold_backward(torch.empty(0), [], 0, 0, 1)
     assert gradient.shape == ()
+
+
+def _scattered(chosen, shape, dtype):
+    """A tensor of zeros whose dimensions lie in any order, some of them expanded."""
+    order, strides, step = chosen.sample(range(len(shape)), len(shape)), [0] * len(shape), 1
+    for dim in order:
+        strides[dim] = step
+        step *= shape[dim]
+    for dim, size in enumerate(shape):
+        if chosen.random() < (0.5 if size == 1 else 0.1):
+            strides[dim] = chosen.choice([1, 3, step]) if size == 1 else 0
+    return torch.zeros(step + 100, dtype=dtype).as_strided(shape, strides)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_strides_of_what_indices_choose(seed):
+    """Every stride, of dimensions of size 1 too."""
+    chosen = random.Random(seed)
+    for _ in range(150):
+        x = _scattered(chosen, chosen.choices([1, 2, 3, 5], k=chosen.randint(1, 4)), torch.float32)
+        whole = chosen.choices([1, 2, 3, 4], k=chosen.randint(1, 3))
+        indices = [
+            _scattered(
+                chosen,
+                [1 if chosen.random() < 0.3 else n for n in whole][chosen.randrange(len(whole)) :],
+                torch.int64,
+            )
+            if chosen.random() < 0.6
+            else None
+            for _ in x.shape
+        ]
+        if not any(each is not None for each in indices):
+            continue
+        real, mode = torch.ops.aten.index(x, indices), FakeMode()
+        with mode:
+            faked = [None if each is None else mode.from_tensor(each) for each in indices]
+            fake = torch.ops.aten.index(mode.from_tensor(x), faked)
+        assert (fake.shape, fake.stride(), fake.dtype) == (real.shape, real.stride(), real.dtype)
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        [torch.zeros(2, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)],
+        [torch.zeros(1, dtype=torch.int64)] * 3,
+        [torch.zeros(2)],
+    ],
+    ids=["sizes", "too many", "floats"],
+)
+def test_indices_that_fit_nothing_are_errors(indices):
+    with FakeMode() as mode, pytest.raises((IndexError, RuntimeError)):
+        torch.ops.aten.index(mode.from_tensor(torch.ones(4, 5)), [*map(mode.from_tensor, indices)])
