@@ -340,3 +340,42 @@ def test_strides_of_what_indices_choose(seed):
 def test_indices_that_fit_nothing_are_errors(indices):
     with FakeMode() as mode, pytest.raises((IndexError, RuntimeError)):
         torch.ops.aten.index(mode.from_tensor(torch.ones(4, 5)), [*map(mode.from_tensor, indices)])
+
+
+ITERATED = {
+    **{
+        name: getattr(torch, name) for name in ("add", "mul", "div", "atan2", "eq", "lt", "maximum")
+    },
+    **{name: getattr(torch, name) for name in ("hypot", "logical_or", "floor_divide", "rsub")},
+    "backward of tanh": torch.ops.aten.tanh_backward,
+    "backward of a threshold": lambda a, b: torch.ops.aten.threshold_backward(a, b.to(a.dtype), 0),
+    "where": lambda a, b: torch.where(a > b, a, b),
+    "addcmul": lambda a, b: torch.addcmul(a, b, a),
+    "lerp": lambda a, b: torch.lerp(a, b, 0.3),
+}
+KINDS = (torch.float32, torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
+
+
+@pytest.mark.parametrize("name", ITERATED)
+def test_strides_of_elementwise_results(name):
+    """Of operands that are broadcast, transposed, spread out and of different types."""
+    chosen, compared = random.Random(name), 0
+    for _ in range(250):
+        whole = chosen.choices([1, 2, 3, 5], k=chosen.randint(1, 4))
+        operands = [
+            _scattered(
+                chosen,
+                [1 if chosen.random() < 0.25 else n for n in whole][chosen.choice([0, 0, 0, 1]) :],
+                chosen.choice(KINDS if chosen.random() < 0.5 else KINDS[:2]),
+            )
+            for _ in range(2)
+        ]
+        try:
+            real = ITERATED[name](*operands)
+        except RuntimeError:  # of types that it does not take
+            continue
+        with FakeMode() as mode:
+            fake = ITERATED[name](*map(mode.from_tensor, operands))
+        assert (fake.dtype, fake.shape, steps(fake)) == (real.dtype, real.shape, steps(real))
+        compared += 1
+    assert compared > 60

@@ -40,6 +40,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait_utils.fake_bare import BareArguments, takes_bare
 from plait_utils.fake_cache import call_key, is_describable, recall, remember
+from plait_utils.fake_elementwise import laid_out_as_iterated
 from plait_utils.fake_empty import laid_out_as_real
 from plait_utils.fake_kernels import OF_THE_SAME_SHAPE, OWN_KERNELS, number_as_tensor
 from plait_utils.fake_open_sizes import OPEN_KERNELS
@@ -248,6 +249,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             or (_writes_elements(func) and is_describable(self, [*args, *kwargs.values()]))
         )
         made = self._dispatch_anew(func, types, args, kwargs, bare=bare)
+        made = laid_out_as_iterated(self, func, args, made)
         result = laid_out_as_real(self, func, args, kwargs, made)
         if key is not None:
             remember(key, args, result)

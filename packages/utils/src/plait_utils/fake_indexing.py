@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-Geometry = tuple[tuple[int, ...], tuple[int, ...]]
-"""Sizes and strides."""
+from plait_utils.fake_iterators import Geometry, iterated_strides, row_major
 
 
 def index(input: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
@@ -44,7 +43,7 @@ def index(input: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
     steps = [_expanded((tuple(t.shape), t.stride()), chosen) for t in given.values()]
     placed = list(dict.fromkeys(_viewed((chosen, each), framed) for each in steps))
     if input.is_cuda and len(placed) > 1:
-        placed = [_row_major(framed)]  # kernels there want indices that lie alike
+        placed = [row_major(framed)]  # kernels there want indices that lie alike
     broadcast = (
         tuple(
             step if own == size else 0 for step, own, size in zip(each, framed, shape, strict=True)
@@ -53,41 +52,6 @@ def index(input: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
     )
     strides = iterated_strides(shape, [tuple(step for _, step in wide), *broadcast])
     return torch.empty_strided(shape, strides, dtype=input.dtype, device=input.device)
-
-
-def iterated_strides(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The strides of the result that a TensorIterator allocates, for the strides of its operands.
-
-    Dimensions are ordered by the first operand that has an opinion, from the last on; where a
-    dimension is broadcast an operand has none.
-    """
-    order = list(reversed(range(len(shape))))
-    for start in range(1, len(order)):
-        at = start
-        for before in reversed(range(start)):
-            compared = _compare(order[before], order[at], shape, operands)
-            if compared < 0:
-                break
-            if compared > 0:
-                order[before], order[at] = order[at], order[before]
-                at = before
-    strides, step = [0] * len(shape), 1
-    for dim in order:
-        strides[dim] = step
-        step *= shape[dim]
-    return tuple(strides)
-
-
-def _compare(one: int, other: int, shape: Sequence[int], operands: Sequence[Sequence[int]]) -> int:
-    """1 where dimension `one` belongs further out than `other`, -1 where it does not."""
-    for strides in operands:
-        if not strides[one] or not strides[other]:
-            continue
-        if strides[one] != strides[other]:
-            return -1 if strides[one] < strides[other] else 1
-        if shape[one] > shape[other]:
-            return 1
-    return 0
 
 
 def _expanded(given: Geometry, shape: Sequence[int]) -> tuple[int, ...]:
@@ -122,11 +86,3 @@ def _viewed(given: Geometry, shape: Sequence[int]) -> tuple[int, ...]:
             new -= 1
         base, total, viewed = steps[old - 1], 1, 1
     return tuple(strides)
-
-
-def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
