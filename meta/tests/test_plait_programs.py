@@ -43,6 +43,19 @@ PROGRAMS = {
     "empty": lambda: (lambda x: x * 2 + x.sum(), (r(0, 4),)),
     "expand": lambda: (lambda x: x.expand(4, 3) + 1, (r(3),)),
     "strided": lambda: (lambda x: x[:, ::2].t().contiguous().view(-1) * 2, (r(4, 6),)),
+    "with gaps": lambda: (
+        lambda x: (x.slice_scatter(x[:1] * 2, 0, 1, 2), x.select_scatter(x[:, 0], 1, 2)),
+        (r(8, 12)[::2, ::3],),
+    ),
+    "indices in columns": lambda: (lambda x, i: x[i.t()] * 2, (r(9, 3), torch.eye(2, 3).long())),
+    "no element to divide": lambda: (
+        lambda x: torch.take_along_dim(x, torch.arange(0).view(0, 1) % 0, 0),
+        (r(0, 1),),
+    ),
+    "columns of bytes": lambda: (
+        lambda x, y: torch.add(x, y, alpha=2),
+        (torch.ones(9).byte().as_strided((1, 1, 2), (1, 1, 1)), r(2, 1).bfloat16()),
+    ),
     "nan": lambda: (
         lambda x: torch.clamp(x, 0, 1) + torch.maximum(x, x * 2).amax(),
         (torch.tensor([float("nan"), 1.0, -2.0]),),

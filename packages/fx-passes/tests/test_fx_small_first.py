@@ -78,3 +78,9 @@ def test_indices_out_of_bounds_still_raise():
     left = run_passes(to_aten(trace(program), [table(), ROWS]), (SMALL_FIRST, DEAD_CODE))
     with pytest.raises(IndexError):
         left.module()(table(), ROWS + 14)
+
+
+def test_nothing_is_left_of_a_view_that_needs_other_strides():
+    """Rows of elements that are one can be flattened as they are, and not as they are computed."""
+    spread = torch.ones(1).as_strided((16,), (0,))
+    assert sizes(lambda x: (x.expand(2, 16).flatten() * 2).cumsum(-1), spread) == [32]

@@ -176,7 +176,7 @@ class LoweringContext:
 
     def _buffer(self, like: torch.Tensor, suffix: str) -> Buffer:
         size = list(map(as_index, like.shape))
-        stride = like.stride() if _is_dense(like) else None
+        stride = like.stride() if _is_apart(like) else None
         layout = Layout.of(size, stride)
         device = from_torch_device(like.device)
         buffer = Buffer("", self.dtype_of(like), device, layout)
@@ -325,16 +325,15 @@ def _rounded(value: Const) -> Scalar:
     return torch.tensor(value.value, dtype=to_torch_dtype(value.dtype)).item()
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the strides are a permutation of row-major ones, or reach no element at all."""
+def _is_apart(tensor: torch.Tensor) -> bool:
+    """Whether each element has a place of its own, as its strides tell, or there is none."""
     if tensor.numel() == 0:
         return True
-    expected = 1
-    pairs = sorted(zip(tensor.stride(), tensor.shape, strict=True))
-    for stride, size in pairs:
+    reach = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size == 1:
             continue
-        if stride != expected:
+        if stride < reach:
             return False
-        expected *= size
+        reach = stride * size
     return True

@@ -19,7 +19,10 @@ def call_before(
     args: Sequence[Argument],
     kwargs: Mapping[str, Argument] | None = None,
 ) -> fx.Node:
-    """A new call before `node`, at its user's line."""
+    """A new call before `node`, at its user's line.
+
+    Raises what the operator raises on fake tensors; the graph is then as it was.
+    """
     assert context.fake_mode is not None, "a graph with tensors has fake ones"
     name = op._schema.name.split("::")[1]
     with context.graph.inserting_before(node):
@@ -27,7 +30,11 @@ def call_before(
             "call_function", op, tuple(args), dict(kwargs or {}), name=name
         )
     made.meta = {key: value for key, value in node.meta.items() if key != "val"}
-    made.meta["val"] = recompute(context.fake_mode, made)
+    try:
+        made.meta["val"] = recompute(context.fake_mode, made)
+    except Exception:
+        context.graph.erase_node(made)
+        raise
     return made
 
 

@@ -135,21 +135,27 @@ def ask_kernel(
         keywords = tuple((name, _described(value)) for name, value in kwargs.items())
     except _Unknown:
         return None
-    if func in _EMPTY_INDEX and any(
-        isinstance(each, torch.Tensor) and each.numel() == 0 for each in args
-    ):
+    if func in _EMPTY_INDEX and any(map(_is_empty, args)):
         return None  # whose dtype no kernel looks at
     if func is aten.cat.default and any(map(_is_skipped, cast("Sequence[object]", args[0]))):
         return None  # `cat` takes it, whatever the rank of the others
-    answer = _answer(func, described, keywords, torch.get_default_dtype())
+    default = torch.get_default_dtype()
+    # One element keeps kernels from waking threads, which takes milliseconds.
+    answer = _answer(func, described, keywords, default, 2 if func._schema.name in _OF_TWO else 1)
+    if isinstance(answer, Exception) and any(map(_is_empty, (*args, *kwargs.values()))):
+        answer = _answer(func, described, keywords, default, 0)  # 0 divides no element
     if isinstance(answer, Exception):
         raise KernelRefusal(answer)
     return answer
 
 
+def _is_empty(argument: object) -> bool:
+    return isinstance(argument, torch.Tensor) and argument.numel() == 0
+
+
 def _is_skipped(part: object) -> bool:
     """Whether `cat` leaves the tensor out, as it does with empty vectors."""
-    return isinstance(part, torch.Tensor) and part.dim() == 1 and part.numel() == 0
+    return _is_empty(part) and cast(torch.Tensor, part).dim() == 1
 
 
 def _parts(result: object) -> Sequence[object]:
@@ -183,17 +189,16 @@ def _answer(
     args: tuple[Described, ...],
     kwargs: tuple[tuple[str, Described], ...],
     default: torch.dtype,
+    size: int,
 ) -> tuple[torch.dtype | None, ...] | Exception:
     """The dtypes of the kernel's results for arguments like these, or what it raises.
 
-    `default` is torch's default dtype, on which they depend.
+    `default` is torch's default dtype, on which they depend; dimensions have `size` elements.
     """
     names = [argument.name for argument in func._schema.arguments]
     try:
         # Neither the recorder nor anything of the caller's sees this call.
         with torch._C._DisableTorchDispatch(), torch.no_grad():
-            # One element keeps kernels from waking threads, which takes milliseconds.
-            size = 2 if func._schema.name in _OF_TWO else 1
             positional = [_example(n, each, size) for n, each in zip(names, args, strict=False)]
             if func is aten.native_group_norm.default:
                 positional[3:7] = [1, 1, 1, 1]  # batch, channels, pixels, groups
