@@ -119,6 +119,22 @@ def test_floor_division_of_narrow_tensors_is_bitwise_as_in_eager(dtype):
         )
 
 
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_of_large_negative_numbers_does_not_cancel(approximate):
+    x = torch.linspace(-9, -2, 4001, dtype=torch.float64)
+    program = lambda x: torch.nn.functional.gelu(x, approximate=approximate)
+    (found,) = interpret(lower(record(program, [x])), [x])
+    wanted = program(x)
+    assert ((found - wanted).abs() > 1e-12 * wanted.abs()).sum() < 60
+
+
+def test_products_that_one_operator_adds_are_rounded_once():
+    x, y, z = torch.randn(3, 1000, dtype=torch.float64)
+    program = lambda x, y, z: torch.addcmul(x, y, z)
+    (found,) = interpret(lower(record(program, [x, y, z])), [x, y, z])
+    assert torch.equal(found, program(x, y, z))
+
+
 NUMBERS_AS_TENSORS = {
     "sum": lambda x, s: x + s,
     "sum, the number first": lambda x, s: s + x,

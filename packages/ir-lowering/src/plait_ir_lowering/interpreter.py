@@ -344,7 +344,7 @@ def _operate(name: str, args: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         case "where":
             return torch.where(args[0], args[1], args[2])
         case "fma":
-            return args[0] * args[1] + args[2]
+            return torch.addcmul(args[2], args[0], args[1])
     if name in _UNARY:
         return _UNARY[name](args[0])
     if name in _BINARY:

@@ -150,12 +150,20 @@ def ask_kernel(
 
 
 def _is_empty(argument: object) -> bool:
-    return isinstance(argument, torch.Tensor) and argument.numel() == 0
+    """Whether a tensor has no elements; one whose size is not known until it runs has some."""
+    if not isinstance(argument, torch.Tensor):
+        return False
+    count: int | torch.SymInt = argument.numel()
+    if isinstance(count, int):
+        return count == 0
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return guard_or_false(count == 0)
 
 
 def _is_skipped(part: object) -> bool:
     """Whether `cat` leaves the tensor out, as it does with empty vectors."""
-    return _is_empty(part) and cast(torch.Tensor, part).dim() == 1
+    return isinstance(part, torch.Tensor) and part.dim() == 1 and _is_empty(part)
 
 
 def _parts(result: object) -> Sequence[object]:

@@ -396,7 +396,7 @@ def gelu(a: Value, approximate: str = "none") -> Value:
         bent = Op("tanh", [Op("mul", [_number(a, math.sqrt(2 / math.pi)), inner])])
     else:
         bent = Op("erf", [Op("mul", [a, _number(a, math.sqrt(0.5))])])
-    return fused(half, bent, half)
+    return Op("mul", [half, Op("add", [_number(a, 1), bent])])  # which does not cancel near -1
 
 
 @_activation("silu", by_parts=True)

@@ -65,7 +65,7 @@ _SPECIAL: dict[str, str] = {
     "le": "{0} <= {1}",
     "gt": "{0} > {1}",
     "ge": "{0} >= {1}",
-    "fma": "{0} * {1} + {2}",
+    "fma": "torch.addcmul({2}, {0}, {1})",
     "floordiv": 'torch.div({0}, {1}, rounding_mode="floor")',
     "truncdiv": 'torch.div({0}, {1}, rounding_mode="trunc")',
     "rem": "torch.remainder({0}, {1})",
