@@ -176,6 +176,21 @@ def test_overlapping_windows_are_not_written_to():
         to_aten(trace(lambda x: x.zero_()), [torch.ones(8).unfold(0, 3, 1)])
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.slice_scatter(x[:1] + 9, 0, 3, 4),
+        lambda x: x.select_scatter(x[0] + 9, 0, 3),
+        lambda x: x.diagonal_scatter(x.diagonal() + 9),
+    ],
+)
+def test_scatters_into_overlapping_windows_are_left_to_eager(program):
+    """Eager writes to a copy whose elements share memory as well; of what is expanded, to rows."""
+    with pytest.raises(AtenTraceError, match="share memory"):
+        to_aten(trace(program), [torch.ones(8).unfold(0, 2, 1)])
+    to_aten(trace(program), [torch.ones(1, 2).expand(7, 2)])
+
+
 @pytest.mark.parametrize("shape", [(4, 5), (1, 5), (5, 1, 2)])
 def test_strides_of_single_elements_do_not_overlap(shape):
     x = torch.ones(shape)

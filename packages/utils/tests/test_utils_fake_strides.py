@@ -379,3 +379,82 @@ def test_strides_of_elementwise_results(name):
         assert (fake.dtype, fake.shape, steps(fake)) == (real.dtype, real.shape, steps(real))
         compared += 1
     assert compared > 60
+
+
+ONE_OPERAND = {
+    "add a number": lambda x: x + 1,
+    "subtract from a number": lambda x: 1.5 - x,
+    "compare": lambda x: x <= 0.5,
+    "divide": lambda x: x / 3,
+    "divide and floor": lambda x: x // 3,
+    "divide and truncate": lambda x: torch.div(x, 3, rounding_mode="trunc"),
+    "remainder": lambda x: x % 3,
+    "power": lambda x: x**2,
+    "clamp": lambda x: x.clamp(-1, 2),
+    "clamp by itself": lambda x: torch.clamp(x, max=x),
+    "exp": torch.exp,
+    "relu": torch.relu,
+    "relu6": torch.nn.functional.relu6,
+    "hardswish": torch.nn.functional.hardswish,
+    "gelu": torch.nn.functional.gelu,
+    "sign": torch.sign,
+    "isinf": torch.isinf,
+    "isnan": torch.isnan,
+    "nan_to_num": torch.nan_to_num,
+    "cast": lambda x: x.to(torch.float64),
+    "zeros_like": torch.zeros_like,
+    "clone": torch.clone,
+    "flip": lambda x: x.flip(0),
+    "sort": lambda x: x.sort(-1),
+    "tril": lambda x: x[None].tril(),
+    "masked_fill": lambda x: x.masked_fill(x > 1, 0),
+    "where": lambda x: torch.where(x > 1, x, 0),
+    "index_copy": lambda x: x.index_copy(0, torch.tensor([0]), x[:1]),
+    "index_add": lambda x: x.index_add(0, torch.tensor([0]), x[:1]),
+    "index_put": lambda x: x.index_put((torch.tensor([0]),), x[0]),
+    "slice_scatter": lambda x: torch.slice_scatter(x, x[:1], 0, 0, 1),
+    "select_scatter": lambda x: torch.select_scatter(x, x[0], 0, 0),
+    "norm": lambda x: x.norm(dim=0, keepdim=True),
+    "log_softmax": lambda x: x.log_softmax(0),
+    "layer_norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
+    "instance_norm": torch.nn.functional.instance_norm,
+    "group_norm": lambda x: torch.nn.functional.group_norm(x, 1),
+}
+
+
+def _laid_anyhow(seed: int) -> torch.Tensor:
+    """A small tensor in any order of dimensions, with gaps, repeats, and odd strides of one."""
+    chosen = random.Random(seed)
+    shape = [chosen.choice([1, 2, 3, 5]) for _ in range(chosen.randint(1, 4))]
+    strides, step = [0] * len(shape), 1
+    for dim in chosen.sample(range(len(shape)), len(shape)):
+        strides[dim] = step
+        step *= shape[dim]
+        if chosen.random() < 0.15:
+            step += chosen.choice([1, 2, step])
+    for dim, size in enumerate(shape):
+        if size == 1 and chosen.random() < 0.5:
+            strides[dim] = chosen.choice([1, 3, step])
+        elif size > 1 and chosen.random() < 0.1:
+            strides[dim] = 0
+    kind = chosen.choice([torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16])
+    return (torch.rand(step + 60) + 0.5).to(kind).as_strided(shape, strides)
+
+
+@pytest.mark.parametrize("name", ONE_OPERAND)
+def test_one_operand_that_lies_anyhow(name):
+    compared = 0
+    for seed in range(120):
+        given = _laid_anyhow(seed)
+        try:
+            real = ONE_OPERAND[name](given)
+        except (RuntimeError, NotImplementedError, ValueError, IndexError):
+            continue  # of this type, or of so few dimensions
+        with FakeMode() as mode:
+            fake = ONE_OPERAND[name](mode.from_tensor(given))
+        pairs = zip(fake, real, strict=True) if isinstance(real, tuple) else [(fake, real)]
+        for found, wanted in pairs:
+            told = (given.shape, given.stride(), given.dtype)
+            assert (found.shape, found.stride()) == (wanted.shape, wanted.stride()), told
+        compared += 1
+    assert compared > 20

@@ -249,7 +249,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             or (_writes_elements(func) and is_describable(self, [*args, *kwargs.values()]))
         )
         made = self._dispatch_anew(func, types, args, kwargs, bare=bare)
-        made = laid_out_as_iterated(self, func, args, made)
+        made = laid_out_as_iterated(self, func, args, kwargs, made)
         result = laid_out_as_real(self, func, args, kwargs, made)
         if key is not None:
             remember(key, args, result)

@@ -114,6 +114,11 @@ def normalized(name: str) -> Kernel:
             kept = _parameter_dtype(input, args)
             shape = (0,) if "no_training" in name else input.shape[1:2]
             statistics = [input.new_empty(shape, dtype=kept) for _ in statistics]
+        if input.is_contiguous():
+            return (
+                torch.empty(input.shape, dtype=found[0].dtype, device=input.device),
+                *statistics,
+            )
         return (_in_format_of(found[0], input), *statistics)
 
     return kernel
@@ -141,7 +146,7 @@ def group_norm(
     if input.device.type != "cpu":
         return found
     kept = _parameter_dtype(input, (weight, bias))
-    return (found[0], *(each.to(kept) for each in found[1:]))
+    return (_in_format_of(found[0], input), *(each.to(kept) for each in found[1:]))
 
 
 def group_norm_backward(
@@ -172,6 +177,7 @@ def _in_format_of(result: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
 
 
 _BATCH_NORMS = (
+    "aten.native_batch_norm.default",
     "aten._native_batch_norm_legit_no_training.default",
     "aten._native_batch_norm_legit_functional.default",
     "aten._native_batch_norm_legit.no_stats",

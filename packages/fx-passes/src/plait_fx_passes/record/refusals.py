@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.layouts import has_static_sizes, span
+from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.layouts import has_static_sizes, may_overlap, span
 from plait_fx_passes.record.kernels import KernelRefusal
 
 aten = torch.ops.aten
@@ -24,8 +25,18 @@ def _scattered(view: OpOverload) -> Callable[..., None]:
             text = "expected src to have a size equal to the slice of self."
             sizes = f" src size = {list(found)}, slice size = {list(wanted)}"
             raise KernelRefusal(RuntimeError(text + sizes))
+        if has_static_sizes(input) and may_overlap(input) and not _is_expanded(input):
+            raise AtenTraceError(
+                f"{view} of a tensor whose elements share memory is replaced",
+                hint="clone the tensor first",
+            )
 
     return rule
+
+
+def _is_expanded(tensor: Tensor) -> bool:
+    """Whether a dimension is repeated; the scatter's copy of such a tensor has its own elements."""
+    return any(n > 1 and not step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 _of_the_views_size = _scattered(aten.as_strided.default)
