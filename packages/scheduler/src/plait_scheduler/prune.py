@@ -14,6 +14,7 @@ from plait_ir_lowering import (
     Graph,
     Load,
     Local,
+    Op,
     OutputRef,
     Pointwise,
     Reduction,
@@ -49,7 +50,10 @@ def prune(graph: Graph) -> Graph:
 
 
 def _without_trivial_reduction(definition: Definition) -> Definition:
-    """A reduction over one element is that element; it is at position 0."""
+    """A reduction over one element is that element; it is at position 0.
+
+    Sums begin with 0.0, so that of -0.0 is 0.0.
+    """
     body = definition.body
     if isinstance(body, Scan) and body.axis.extent is as_index(1):
         return replace(definition, body=Pointwise(body.ranges, _first_result(body)))
@@ -57,6 +61,8 @@ def _without_trivial_reduction(definition: Definition) -> Definition:
         return definition
     positional = body.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
     value: Value = Const(0, DType.i64) if positional else body.value
+    if body.kind is ReductionKind.SUM and value.dtype.is_float:
+        value = Op("add", [value, Const(0.0, value.dtype)])
     return replace(definition, body=Pointwise(body.ranges, value))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from plait_cpp_codegen.kernels.body import BodyWriter, scans_of
 from plait_cpp_codegen.kernels.index import kernel_index
+from plait_cpp_codegen.kernels.long_sums import is_long, nested
 from plait_cpp_codegen.kernels.pieces import indented, prologue
 from plait_cpp_codegen.kernels.plan import extent_of, phases_of
 from plait_cpp_codegen.kernels.ranges import Range, ranges
@@ -15,7 +16,7 @@ from plait_cpp_codegen.kernels.scans import states_across
 from plait_cpp_codegen.kernels.tasks import Tasks, decoded, divisor, tasks_of
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_cpp_codegen.kernels.values import register_of
-from plait_ir_lowering import IndexExpr, Var, as_index
+from plait_ir_lowering import IndexExpr, as_index
 from plait_scheduler import Domain, Phase, Reduce
 from plait_utils import dataclass
 
@@ -177,22 +178,29 @@ class ColumnWriter(BodyWriter):
             for scan in scans_of(phase):
                 lines += states_across(scan)
             body = self.inner_body(phase, dict(locals_), "", "L")
-            lines += self._inner_loops(self.kernel.inner, body)
+            long = [reduce for reduce in reduces if is_long(reduce, self.kernel.inner)]
+            lines += [f"vec<double, L> before_{reduce.name} = {{}};" for reduce in long]
+            anew = [line for reduce in long for line in _begun_anew(reduce)]
+            loops = nested(self.kernel.inner, body, anew)
+            lines += loops if self.kernel.inner else ["{", *indented(loops), "}"]
             for reduce in reduces:
                 locals_[reduce.name] = reduce.name
                 kind = REGISTER[reduce.kind.result_dtype(reduce.value.dtype)]
-                lines.append(f"const vec<{kind}, L> {reduce.name} = {result(reduce)};")
+                whole = result(reduce)
+                if reduce in long:
+                    wide = f"before_{reduce.name} + convert<double, {kind}, L>({whole})"
+                    whole = f"convert<{kind}, double, L>({wide})"
+                lines.append(f"const vec<{kind}, L> {reduce.name} = {whole};")
         return lines
 
-    def _inner_loops(self, variables: Sequence[Var], body: list[str]) -> list[str]:
-        if not variables:
-            return ["{", *indented(body), "}"]
-        lines = body
-        for var in reversed(variables):
-            name, count = var.name, kernel_index(var.extent)
-            head = f"for (int64_t {name} = 0; {name} < {count}; ++{name})"
-            lines = [f"{head} {{", *indented(lines), "}"]
-        return lines
+
+def _begun_anew(reduce: Reduce) -> list[str]:
+    """What the lanes of a sum hold is put aside."""
+    name, kind = f"acc_{reduce.name}", REGISTER[reduce.value.dtype]
+    return [
+        f"before_{reduce.name} += convert<double, {kind}, L>({name});",
+        f"{name} = {start(reduce, 'L')};",
+    ]
 
 
 def _widths(points: int, lanes: int) -> list[int]:

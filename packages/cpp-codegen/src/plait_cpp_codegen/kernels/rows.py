@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from plait_cpp_codegen.kernels.body import BodyWriter, id_of, phase_name, scans_of
 from plait_cpp_codegen.kernels.index import kernel_index
+from plait_cpp_codegen.kernels.long_sums import STEPS, below, is_long, nested, terms
 from plait_cpp_codegen.kernels.pieces import indented, prologue
 from plait_cpp_codegen.kernels.reductions import POSITIONS, accumulator, join, start
 from plait_cpp_codegen.kernels.scans import states_along
@@ -87,61 +88,113 @@ class RowWriter(BodyWriter):
                 kind = accumulator(reduce, lanes)
                 lines.append(f"{kind} {reduce.name}_{copy} = {start(reduce, str(lanes))};")
             lines.append(f"{accumulator(reduce, 1)} {reduce.name}_tail = {start(reduce, '1')};")
-        lines += self._inner_around(phase, reduces, copies, last)
+        width = _width(last, lanes, copies)
+        long = [reduce for reduce in reduces if is_long(reduce, self.kernel.inner, width)]
+        lines += [f"double {reduce.name}_before = 0;" for reduce in long]
+        anew = [line for reduce in long for line in _begun_anew(reduce, copies, lanes)]
+        lines += self._inner_around(phase, reduces, copies, last, anew)
         for reduce in reduces:
-            lines += self._combine(reduce, copies, lanes)
+            lines += _combined(reduce, copies, lanes, is_long=reduce in long)
             locals_[reduce.name] = reduce.name
         return lines
 
     def _inner_around(
-        self, phase: Phase, reduces: Sequence[Reduce], copies: int, last: Var
+        self,
+        phase: Phase,
+        reduces: Sequence[Reduce],
+        copies: int,
+        last: Var,
+        long: Sequence[str],
     ) -> list[str]:
+        """The loops of a phase; what lanes do between blocks of `long` sums is among them."""
         lanes, extent = self.plan.lanes, kernel_index(last.extent)
+        width = _width(last, lanes, copies)
         step, at = f"step{phase_name(phase)}", "at"
 
         def call(width: int, place: str, suffix: str) -> str:
             extra = "".join(f", {reduce.name}_{suffix}" for reduce in reduces)
             return f"{step}(Lanes<{width}>{{}}, {place}{extra});"
 
+        anew = long
         loop = ["int64_t at = 0;"]
-        if lanes > 1:
-            if copies > 1:
-                unrolled = " ".join(
-                    call(lanes, f"{at} + {copy * lanes}", str(copy)) for copy in range(copies)
-                )
-                stride = copies * lanes
+        if copies > 1:
+            stride = copies * lanes
+            unrolled = " ".join(
+                call(lanes, f"{at} + {copy * lanes}", str(copy)) for copy in range(copies)
+            )
+            if anew and terms(last) > STEPS * stride:
+                loop += [
+                    f"while (at + {stride} <= {extent}) {{",
+                    f"  {below('below', at, extent, STEPS * stride)}",
+                    f"  for (; at + {stride} <= below; at += {stride}) {{ {unrolled} }}",
+                    *indented(anew),
+                    "}",
+                ]
+                anew = ()
+            else:
                 loop.append(f"for (; at + {stride} <= {extent}; at += {stride}) {{ {unrolled} }}")
+        if lanes > 1:
             loop.append(f"for (; at + {lanes} <= {extent}; at += {lanes}) {call(lanes, at, '0')}")
-        loop.append(f"for (; at < {extent}; ++at) {call(1, at, 'tail')}")
+        single = [call(1, at, "tail")]
+        if anew and lanes == 1 and terms(last) > STEPS:
+            single += [f"if (at % {STEPS} == {STEPS - 1}) {{", *indented(anew), "}"]
+            anew = ()
+        loop += [f"for (; at < {extent}; ++at) {{", *indented(single), "}"]
         around = self.kernel.inner[:-1]
         if not around:
             return ["{", *indented(loop), "}"]
-        # The step's own parameter shadows nothing: outer inner variables are in scope by name.
-        lines = loop
-        for var in reversed(around):
-            name, count = var.name, kernel_index(var.extent)
-            head = f"for ({name} = 0; {name} < {count}; ++{name})"
-            lines = [f"{head} {{", *indented(lines), "}"]
-        return lines
+        if long and not last.extent.is_constant:
+            loop += [
+                f"gathered += {extent};",
+                f"if (gathered > {STEPS} * ({extent} < {lanes} ? 1 : {lanes})) {{",
+                *indented([*long, "gathered = 0;"]),
+                "}",
+            ]
+            return ["int64_t gathered = 0;", *nested(around, loop, declared=True)]
+        return nested(around, loop, anew, lanes=width, gathered=terms(last), declared=True)
 
-    def _combine(self, reduce: Reduce, copies: int, lanes: int) -> list[str]:
-        if reduce.kind in POSITIONS:
-            parts = [f"{reduce.name}_{copy}" for copy in range(copies)] if lanes > 1 else []
-            joins = [f"{parts[0]}.join({part});" for part in parts[1:]]
-            joins += [f"{reduce.name}_tail.join({part}.folded());" for part in parts[:1]]
-            return [*joins, f"const vec<int64_t, 1> {reduce.name} = {reduce.name}_tail.place;"]
-        kind = REGISTER[reduce.value.dtype]
-        total = f"{reduce.name}_0"
-        for copy in range(1, copies):
-            total = join(reduce, total, f"{reduce.name}_{copy}", str(lanes))
-        lambda_ = (
-            "[](auto width, auto a, auto b) { constexpr int L = decltype(width)::value; "
-            f"(void)L; return {join(reduce, 'a', 'b', 'L')}; }}"
-        )
-        folded = f"vec<{kind}, 1>{{fold<{lanes}, {kind}>({total}, {lambda_})}}"
-        whole = (
-            join(reduce, folded, f"{reduce.name}_tail", "1")
-            if lanes > 1
-            else (f"{reduce.name}_tail")
-        )
-        return [f"const vec<{kind}, 1> {reduce.name} = {whole};"]
+
+def _width(last: Var, lanes: int, copies: int) -> int:
+    """How many lanes gather what is along the last variable."""
+    widths = (copies * lanes, lanes, 1)
+    return next(width for width in widths if terms(last) >= width or width == 1)
+
+
+def _gathered(reduce: Reduce, copies: int, lanes: int) -> str:
+    """What all lanes of a reduction hold, as one."""
+    if lanes == 1:
+        return f"{reduce.name}_tail"
+    total = f"{reduce.name}_0"
+    for copy in range(1, copies):
+        total = join(reduce, total, f"{reduce.name}_{copy}", str(lanes))
+    lambda_ = (
+        "[](auto width, auto a, auto b) { constexpr int L = decltype(width)::value; "
+        f"(void)L; return {join(reduce, 'a', 'b', 'L')}; }}"
+    )
+    kind = REGISTER[reduce.value.dtype]
+    folded = f"vec<{kind}, 1>{{fold<{lanes}, {kind}>({total}, {lambda_})}}"
+    return join(reduce, folded, f"{reduce.name}_tail", "1")
+
+
+def _begun_anew(reduce: Reduce, copies: int, lanes: int) -> list[str]:
+    """What the lanes of a sum hold is put aside."""
+    zeros = [f"{reduce.name}_{copy} = {start(reduce, str(lanes))};" for copy in range(copies)]
+    return [
+        f"{reduce.name}_before += {_gathered(reduce, copies, lanes)}[0];",
+        *zeros,
+        f"{reduce.name}_tail = {start(reduce, '1')};",
+    ]
+
+
+def _combined(reduce: Reduce, copies: int, lanes: int, *, is_long: bool) -> list[str]:
+    """The result of a reduction, from what the lanes hold and what was put aside."""
+    if reduce.kind in POSITIONS:
+        parts = [f"{reduce.name}_{copy}" for copy in range(copies)] if lanes > 1 else []
+        joins = [f"{parts[0]}.join({part});" for part in parts[1:]]
+        joins += [f"{reduce.name}_tail.join({part}.folded());" for part in parts[:1]]
+        return [*joins, f"const vec<int64_t, 1> {reduce.name} = {reduce.name}_tail.place;"]
+    kind = REGISTER[reduce.value.dtype]
+    whole = _gathered(reduce, copies, lanes)
+    if is_long:
+        whole = f"{{({kind})({reduce.name}_before + {whole}[0])}}"
+    return [f"const vec<{kind}, 1> {reduce.name} = {whole};"]

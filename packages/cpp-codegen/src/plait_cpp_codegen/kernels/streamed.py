@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from plait_cpp_codegen.kernels.body import locals_of
 from plait_cpp_codegen.kernels.columns import ColumnWriter
 from plait_cpp_codegen.kernels.index import kernel_index
+from plait_cpp_codegen.kernels.long_sums import STEPS, below, is_long, nested, terms
 from plait_cpp_codegen.kernels.pieces import indented
 from plait_cpp_codegen.kernels.plan import LoopPlan, computed_places, extent_of, offsets
 from plait_cpp_codegen.kernels.reductions import POSITIONS, start
@@ -74,6 +75,7 @@ class StreamedWriter(ColumnWriter):
         kept, most = self._kept(), self._most_blocks()
         return [
             *(f"alignas(64) {kind} kept_{t}[{most * self._widest}];" for t, kind in kept.items()),
+            *(f"alignas(64) double before_{t}[{most * self._widest}];" for t in self._long()),
             "for (int64_t task = begin, together; task < end; task += together) {",
             f"  const int64_t row = task / {blocks}, block = task % {blocks};",
             f"  together = {blocks} - block < end - task ? {blocks} - block : end - task;",
@@ -102,6 +104,14 @@ class StreamedWriter(ColumnWriter):
             rows = estimate(extent_of(self.kernel.inner))
             most = min(most, _READ_AGAIN // max(rows * self._widest, 1))
         return max(most, 1)
+
+    def _long(self) -> list[str]:
+        """The long sums of all phases."""
+        return [
+            statement.name
+            for statement in self.kernel.statements
+            if isinstance(statement, Reduce) and is_long(statement, self.kernel.inner)
+        ]
 
     def _kept(self) -> dict[str, str]:
         """What is kept for each column, and the types that it is computed in."""
@@ -133,22 +143,60 @@ class StreamedWriter(ColumnWriter):
             stores = [f"store<L>(kept_{name} + {place}, {locals_[name]});" for name in named]
             return self._points([*lines, *stores])
         starts = [f"store<L>(kept_{r.name} + {place}, {start(r, 'L')});" for r in reduces]
+        starts += [
+            f"store<L>(before_{r.name} + {place}, splat<double, L>(0));"
+            for r in reduces
+            if is_long(r, self.kernel.inner)
+        ]
         loads += [f"auto acc_{r.name} = load<L>(kept_{r.name} + {place});" for r in reduces]
         stores = [f"store<L>(kept_{r.name} + {place}, acc_{r.name});" for r in reduces]
         last = self.kernel.inner[-1]
         head = f"for (int64_t {last.name} = rows; {last.name} < below; ++{last.name})"
         body = indented(self.inner_body(phase, locals_, "", "L"))
+        points = self._points([*loads, f"{head} {{", *body, "}", *stores])
         count = kernel_index(last.extent)
-        loops = [
-            f"for (int64_t rows = 0; rows < {count}; rows += {_ROWS}) {{",
-            f"  const int64_t below = rows + {_ROWS} < {count} ? rows + {_ROWS} : {count};",
-            *indented(self._points([*loads, f"{head} {{", *body, "}", *stores])),
-            "}",
-        ]
+        long = [reduce for reduce in reduces if is_long(reduce, self.kernel.inner)]
+        anew = self._begun_anew(long, place)
+        if anew and terms(last) > STEPS:
+            loops = [
+                f"for (int64_t some = 0; some < {count}; some += {STEPS}) {{",
+                f"  {below('end', 'some', count, STEPS)}",
+                *indented(_some_rows("some", "end", points)),
+                *indented(anew),
+                "}",
+            ]
+            anew = []
+        else:
+            loops = _some_rows("0", count, points)
         return [
             *(self._points(starts) if starts else []),
-            *self._inner_loops(self.kernel.inner[:-1], loops),
+            *nested(self.kernel.inner[:-1], loops, anew, gathered=terms(last)),
+            *self._joined(long, place),
         ]
+
+    def _begun_anew(self, long: Sequence[Reduce], place: str) -> list[str]:
+        """What is kept of long sums is put aside."""
+        lines = []
+        for reduce in long:
+            kind = REGISTER[reduce.value.dtype]
+            before, kept = f"before_{reduce.name} + {place}", f"kept_{reduce.name} + {place}"
+            wide = f"convert<double, {kind}, L>(load<L>({kept}))"
+            lines += [
+                f"store<L>({before}, load<L>({before}) + {wide});",
+                f"store<L>({kept}, {start(reduce, 'L')});",
+            ]
+        return self._points(lines) if lines else []
+
+    def _joined(self, long: Sequence[Reduce], place: str) -> list[str]:
+        """What is kept of long sums, with what was put aside."""
+        lines = []
+        for reduce in long:
+            kind = REGISTER[reduce.value.dtype]
+            kept = f"kept_{reduce.name} + {place}"
+            wide = f"convert<double, {kind}, L>(load<L>({kept}))"
+            whole = f"load<L>(before_{reduce.name} + {place}) + {wide}"
+            lines.append(f"store<L>({kept}, convert<{kind}, double, L>({whole}));")
+        return self._points(lines) if lines else []
 
     def _points(self, lines: Sequence[str]) -> list[str]:
         """Runs lines at all columns of the block."""
@@ -159,3 +207,13 @@ class StreamedWriter(ColumnWriter):
             *indented(lines),
             "});",
         ]
+
+
+def _some_rows(begin: str, end: str, points: Sequence[str]) -> list[str]:
+    """Goes down rows, a few at a time."""
+    return [
+        f"for (int64_t rows = {begin}; rows < {end}; rows += {_ROWS}) {{",
+        f"  {below('below', 'rows', end, _ROWS)}",
+        *indented(points),
+        "}",
+    ]
