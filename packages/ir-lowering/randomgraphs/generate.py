@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from plait_fx_passes.layouts import may_overlap
 from randomgraphs.operations import FAMILIES
 from randomgraphs.program import Input, Program, Step, names_in
 
@@ -120,6 +121,8 @@ class _Maker:
                 self._try(text)
 
     def _try(self, text: str) -> None:
+        if "_scatter(" in text and any(_is_window(self.values[n]) for n in names_in(text)):
+            return  # which is left to eager
         scope = {"torch": torch, "F": torch.nn.functional, **self.values}
         try:
             value = eval(text, scope)
@@ -249,6 +252,11 @@ class _Maker:
         made = [step.name for step in self.steps]
         also = self.chosen.sample(made, min(len(made), self.chosen.randint(0, 3)))
         return tuple(name for name in made if name not in self.used or name in also)
+
+
+def _is_window(value: Tensor) -> bool:
+    """Whether elements share memory otherwise than by being repeated."""
+    return may_overlap(value) and 0 not in value.stride()
 
 
 def _broadcasts(one: torch.Size, other: torch.Size) -> bool:

@@ -335,5 +335,5 @@ def _is_apart(tensor: torch.Tensor) -> bool:
             continue
         if stride < reach:
             return False
-        reach = stride * size
+        reach += stride * (size - 1)
     return True

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch._prims_common import suggest_memory_format
 
 from plait_utils.fake_iterators import (
     Geometry,
@@ -35,6 +36,7 @@ _LIKE = (
 _IN_ROWS = (
     *("tril", "triu", "index_copy", "index_add", "masked_fill", "renorm", "_log_softmax"),
     *("native_layer_norm", "rrelu_with_noise", "im2col", "norm", "linalg_vector_norm"),
+    *("one_hot", "diag_embed"),
 )
 """Row after row, however the operand lies."""
 _SCATTERED = ("slice_scatter", "select_scatter", "diagonal_scatter")
@@ -67,6 +69,8 @@ def _rule(func: OpOverload, tensors: int, has_number: bool) -> Rule | None:
         return _like
     if name in _SCATTERED:
         return _kept
+    if name == "roll":
+        return _in_format
     if name in _IN_ROWS:
         return in_rows
     if tensors > 1 or func._schema.is_mutable:
@@ -94,6 +98,12 @@ def _kept(operand: Tensor, made: Tensor) -> tuple[int, ...]:
     if any(size > 1 and not step for size, step in pairs):
         return _like(operand, made)
     return operand.stride()
+
+
+def _in_format(operand: Tensor, made: Tensor) -> tuple[int, ...]:
+    """Joined of parts, which keeps channels last."""
+    told = suggest_memory_format(operand)
+    return torch.empty(made.shape, device="meta", memory_format=told).stride()
 
 
 def in_rows(operand: Tensor, made: Tensor) -> tuple[int, ...]:
