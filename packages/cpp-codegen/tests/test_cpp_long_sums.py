@@ -92,4 +92,5 @@ def test_sizes_that_are_not_known(axes):
 def test_no_sum_is_a_negative_zero(shape, axes):
     x = torch.full(shape, -0.0)
     (total,) = build(schedule(reduction_graph(x, axes, SUM)))(x)
-    assert not torch.signbit(total).any() and not torch.signbit(x.sum(axes)).any()
+    assert torch.equal(torch.signbit(total), torch.signbit(x.sum(axes)))
+    assert not torch.signbit(total).any()
