@@ -20,6 +20,8 @@ from randomgraphs.program import Program
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 RUNS = 6
 """Of float64 with moved roundings."""
+MANY_RUNS = 40
+"""Where a result differs from what these agree on."""
 SLACK = 16.0
 """How much further than these runs go a result may lie."""
 UNJUDGED = 8.0
@@ -50,14 +52,14 @@ class Expected:
     moved: tuple[Tensor, ...]
 
 
-def expected(program: Program) -> list[Expected]:
-    """The results of a program."""
+def expected(program: Program, runs: int = RUNS) -> list[Expected]:
+    """The results of a program, by so many runs with moved roundings."""
     with torch.no_grad():
         graph = program.graph()
         plain = _Typed(graph)
         eager = tree_leaves(plain.run(*program.tensors()))
         exact = tree_leaves(_Wide(graph, plain.kinds, None).run(*program.tensors()))
-        moved = [run for seed in range(RUNS) if (run := _moved(program, graph, plain.kinds, seed))]
+        moved = [run for seed in range(runs) if (run := _moved(program, graph, plain.kinds, seed))]
     return [
         Expected(one, true, tuple(each[place] for each in moved))
         for place, (one, true) in enumerate(zip(eager, exact, strict=True))
