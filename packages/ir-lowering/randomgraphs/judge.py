@@ -196,7 +196,7 @@ def wrong_elements(one: Tensor, each: Expected) -> Tensor:
     for run in each.moved:
         spread = torch.maximum(spread, (run.double() - true).abs())
     slack = SLACK * (UNJUDGED if one.dtype is torch.float64 else 1)
-    allowed = 2 * (theirs - true).abs() + slack * spread + 4 * info.eps * true.abs()
+    allowed = 2 * (theirs - true).abs().nan_to_num(0.0) + slack * spread + 4 * info.eps * true.abs()
     near = (ours - true).abs() <= allowed + 4 * info.smallest_normal * info.eps
     # A number too large for 16 bits may or may not have been one on the way.
     narrow = info.bits == 16
