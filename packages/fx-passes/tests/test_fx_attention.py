@@ -185,6 +185,23 @@ def bias_of_a_product(q, k, v, bias):
     return torch.bmm(scores.softmax(-1).view(B * H, q.shape[1], -1), v).view(B, H, -1, D)
 
 
+def biased_and_hidden(q, k, v, shown):
+    slopes = 2.0 ** -torch.arange(1, H + 1, dtype=q.dtype).view(H, 1, 1)
+    bias = slopes * torch.arange(1 - COLUMNS, 1, dtype=q.dtype)
+    return (q @ k.mT + bias).masked_fill(~shown, -1e9).softmax(-1) @ v
+
+
+def biased_and_infinitely_hidden(q, k, v, shown):
+    bias = torch.linspace(-1, 1, COLUMNS, dtype=q.dtype).expand(H, 1, -1)
+    return (q @ k.mT + bias).masked_fill(~shown, INF).softmax(-1) @ v
+
+
+def biased_under_a_triangle(q, k, v):
+    bias = torch.linspace(-1, 1, k.shape[2], dtype=q.dtype)
+    later = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1)
+    return (q @ k.mT + bias).masked_fill(later, torch.finfo(q.dtype).min).softmax(-1) @ v
+
+
 SHOWN = torch.tensor([True, False, True, True, False, False, True]).expand(B, 1, 1, COLUMNS).clone()
 SHOWN[1] = False  # nothing for the second of the batch
 BIAS = torch.where(drawn(B, 1, ROWS, COLUMNS) > 0.7, INF, drawn(1, H, ROWS, COLUMNS))
@@ -212,12 +229,15 @@ FORMS = [
     (biased, "biased"),
     (biased_twice, "biased"),
     (bias_of_a_product, "biased"),
+    (biased_and_hidden, "biased"),
+    (biased_and_infinitely_hidden, "biased"),
+    (biased_under_a_triangle, "biased"),
 ]
 
 
 def more(function):
     named = function.__code__.co_varnames[: function.__code__.co_argcount]
-    return [SHOWN] if "shown" in named else [BIAS] if "bias" in named else []
+    return [each for name, each in (("shown", SHOWN), ("bias", BIAS)) if name in named[3:]]
 
 
 def gradients(program, inputs):
@@ -309,8 +329,17 @@ def biased_then_scaled(q, k, v, bias):
     return ((q @ k.mT + bias) * 0.5).softmax(-1) @ v
 
 
-def of_two_kinds(q, k, v, shown):
+def hidden_then_biased(q, k, v, shown):
     bias = torch.linspace(-1, 1, COLUMNS, dtype=q.dtype)
+    return ((q @ k.mT).masked_fill(~shown, -1e9) + bias).softmax(-1) @ v
+
+
+def hidden_beside_an_unknown_bias(q, k, v, shown, bias):
+    return (q @ k.mT + bias).masked_fill(~shown, INF).softmax(-1) @ v
+
+
+def hidden_less_than_by_a_bias(q, k, v, shown):
+    bias = torch.full((COLUMNS,), -1e10, dtype=q.dtype)
     return (q @ k.mT + bias).masked_fill(~shown, -1e9).softmax(-1) @ v
 
 
@@ -346,7 +375,9 @@ MISSES = [
     (along_rows, "differs along rows"),
     (filled_with_little, "does not hide"),
     (biased_then_scaled, "scaled once masks are added"),
-    (of_two_kinds, "several kinds of masks"),
+    (hidden_then_biased, "hidden before others are added"),
+    (hidden_beside_an_unknown_bias, "may hide more"),
+    (hidden_less_than_by_a_bias, "may hide more"),
     (of_other_heads, "differ in their batches or heads"),
     (changed_in_between, "may change what it reads"),
     (values_of_another_size, "differ in their batches or heads"),

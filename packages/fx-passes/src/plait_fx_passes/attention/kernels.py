@@ -16,6 +16,8 @@ from plait_fx_passes.attention.calls import value_of
 from plait_fx_passes.attention.masks import Masks
 from plait_fx_passes.attention.reading import Attention, NotAttentionError
 
+_LOW = 0.99
+"""Of a number below -6e4, so much is hundreds above it."""
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -32,7 +34,15 @@ def form_of(attention: Attention, masks: Masks) -> str:
         assert scores is not None
         if known is not None and known.is_causal and value.shape[-2:] == scores.shape[-2:]:
             return "causal"
+    if hidden and added and not _is_low(attention, masks):
+        raise NotAttentionError("what is added may hide more of its scores than what hides them")
     return "biased" if added else "masked"
+
+
+def _is_low(attention: Attention, masks: Masks) -> bool:
+    """Whether scores that are hidden have no weight beside any to which something is added."""
+    lowest = [masks.lowest(each.node) for each in attention.added]
+    return None not in lowest and sum(filter(None, lowest)) > _LOW * attention.hidden[0].value
 
 
 def _is_faster(attention: Attention, form: str) -> bool:

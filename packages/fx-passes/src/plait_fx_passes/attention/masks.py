@@ -24,6 +24,7 @@ _PURE = frozenset(
         "zeros",
         "full",
         "arange",
+        "linspace",
         "eye",
         "tensor",
         "scalar_tensor",
@@ -78,6 +79,23 @@ _PURE = frozenset(
         "add",
         "sub",
         "mul",
+        "div",
+        "truediv",
+        "rsub",
+        "__rsub__",
+        "__rdiv__",
+        "__rpow__",
+        "pow",
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "clamp",
+        "minimum",
+        "maximum",
+        "cat",
+        "concat",
+        "stack",
         "neg",
         "abs",
         "to",
@@ -134,6 +152,11 @@ class Masks:
         """Whether no row of what is added to scores is -inf everywhere."""
         value = self._value(mask)
         return value is not None and not bool((value == -torch.inf).all(-1).any())
+
+    def lowest(self, mask: fx.Node) -> float | None:
+        """The least number of what is added to scores; None if that may differ."""
+        value = self._value(mask)
+        return None if value is None or not value.numel() else float(value.min())
 
     def _value(self, node: fx.Node) -> torch.Tensor | None:
         if node not in self._values:

@@ -54,7 +54,7 @@ class Attention:
         batches: into which sizes the first dimension of products is split in between; None where
             it is not.
         added: masks and biases that are added to the scores, which are scaled by then.
-        hidden: masks of scores.
+        hidden: masks of scores, to which has been added by then.
         dropout: the probability with which a weight is dropped.
     """
 
@@ -266,8 +266,6 @@ class _Reader:
             raise NotAttentionError("what is added to its scores is no mask")
         if self.scale != 1.0 or self.factors:
             raise NotAttentionError("its scores are scaled once masks are added")
-        if self.hidden:
-            raise NotAttentionError("it has several kinds of masks")
         assert isinstance(added, fx.Node)
         self.added.append(Operand(added, _dims(call)))
 
@@ -284,7 +282,7 @@ class _Reader:
         if fake is None or fake.dtype != torch.bool or fake.dim() > 4:
             raise NotAttentionError("its mask is not one of bools")
         if self.added or any(each.value != value for each in self.hidden):
-            raise NotAttentionError("it has several kinds of masks")
+            raise NotAttentionError("its scores are hidden before others are added, or by several")
         assert isinstance(mask, fx.Node)
         self.hidden.append(Hidden(Operand(mask, _dims(call)), call.name != "where", value))
 

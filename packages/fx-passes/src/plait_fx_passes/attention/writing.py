@@ -124,12 +124,15 @@ class Writer:
         if self._form == "biased":
             return self._bias()
         shown = self._shown()
-        known = None
-        if len(hidden) == 1:
-            known = self._masks.known(hidden[0].mask.node, hidden[0].where)
-        if known is not None and not known.hides_rows:
-            return shown, None
-        return self._by_bools(shown, hidden[0].value)
+        return self._by_bools(shown, hidden[0].value) if self._may_hide_rows() else (shown, None)
+
+    def _may_hide_rows(self) -> bool:
+        """Whether there may be rows of which all is hidden."""
+        hidden = self._attention.hidden
+        if len(hidden) > 1:
+            return True
+        known = self._masks.known(hidden[0].mask.node, hidden[0].where)
+        return known is None or known.hides_rows
 
     def _shown(self) -> fx.Node:
         """Where nothing hides scores, a tensor of bools."""
@@ -170,11 +173,20 @@ class Writer:
         for each in added[1:]:
             bias = self._apply(torch.add, bias, self._in_four(each))
         bias = self._call("to", bias, self._scores.dtype)
+        if self._attention.hidden:
+            return self._hidden_too(bias)
         if len(added) == 1 and self._masks.shows_something(added[0].node):
             return bias, None
         rows = self._call("any", self._apply(torch.gt, bias, -torch.inf), -1, True)
         mask = self._apply(torch.where, rows, bias, 0.0)
         return mask, lambda made, _: self._apply(torch.mul, made, self._nan_where_not(rows))
+
+    def _hidden_too(self, bias: fx.Node) -> tuple[fx.Node, Mend | None]:
+        """What is added to scores some of which are hidden afterwards, and is finite itself."""
+        shown, mend = self._shown(), None
+        if self._may_hide_rows():
+            shown, mend = self._by_bools(shown, self._attention.hidden[0].value)
+        return self._apply(torch.where, shown, bias, -torch.inf), mend
 
     def _nan_where_not(self, rows: fx.Node) -> fx.Node:
         """1 where there is something in a row, else NaN, which its gradients become too."""
