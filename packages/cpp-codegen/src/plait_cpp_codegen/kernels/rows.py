@@ -135,11 +135,13 @@ class RowWriter(BodyWriter):
                 loop.append(f"for (; at + {stride} <= {extent}; at += {stride}) {{ {unrolled} }}")
         if lanes > 1:
             loop.append(f"for (; at + {lanes} <= {extent}; at += {lanes}) {call(lanes, at, '0')}")
-        single = [call(1, at, "tail")]
+        single = f"for (; at < {extent}; ++at)"
         if anew and lanes == 1 and terms(last) > STEPS:
-            single += [f"if (at % {STEPS} == {STEPS - 1}) {{", *indented(anew), "}"]
+            end_of_block = [f"if (at % {STEPS} == {STEPS - 1}) {{", *indented(anew), "}"]
+            loop += [f"{single} {{", *indented([call(1, at, "tail"), *end_of_block]), "}"]
             anew = ()
-        loop += [f"for (; at < {extent}; ++at) {{", *indented(single), "}"]
+        else:
+            loop.append(f"{single} {call(1, at, 'tail')}")
         around = self.kernel.inner[:-1]
         if not around:
             return ["{", *indented(loop), "}"]
