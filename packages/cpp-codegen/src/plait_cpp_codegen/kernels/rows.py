@@ -99,61 +99,64 @@ class RowWriter(BodyWriter):
         return lines
 
     def _inner_around(
-        self,
-        phase: Phase,
-        reduces: Sequence[Reduce],
-        copies: int,
-        last: Var,
-        long: Sequence[str],
+        self, phase: Phase, reduces: Sequence[Reduce], copies: int, last: Var, anew: Sequence[str]
     ) -> list[str]:
-        """The loops of a phase; what lanes do between blocks of `long` sums is among them."""
+        """The loops of a phase; after a block of long sums lanes begin `anew`."""
         lanes, extent = self.plan.lanes, kernel_index(last.extent)
+        loop, ends_blocks = self._along(phase, reduces, copies, last, anew)
+        around = self.kernel.inner[:-1]
+        if not around:
+            return ["{", *indented(loop), "}"]
+        if anew and not last.extent.is_constant:
+            loop += [
+                f"gathered += {extent};",
+                f"if (gathered > {STEPS} * ({extent} < {lanes} ? 1 : {lanes})) {{",
+                *indented([*anew, "gathered = 0;"]),
+                "}",
+            ]
+            return ["int64_t gathered = 0;", *nested(around, loop, declared=True)]
         width = _width(last, lanes, copies)
-        step, at = f"step{phase_name(phase)}", "at"
+        rest = () if ends_blocks else anew
+        return nested(around, loop, rest, lanes=width, gathered=terms(last), declared=True)
+
+    def _along(
+        self, phase: Phase, reduces: Sequence[Reduce], copies: int, last: Var, anew: Sequence[str]
+    ) -> tuple[list[str], bool]:
+        """The loops along the last variable, and whether they go by blocks."""
+        lanes, extent = self.plan.lanes, kernel_index(last.extent)
+        step, at, stride = f"step{phase_name(phase)}", "at", copies * lanes
+        by_blocks = bool(anew) and terms(last) > STEPS * stride
 
         def call(width: int, place: str, suffix: str) -> str:
             extra = "".join(f", {reduce.name}_{suffix}" for reduce in reduces)
             return f"{step}(Lanes<{width}>{{}}, {place}{extra});"
 
-        anew = long
         loop = ["int64_t at = 0;"]
         if copies > 1:
-            stride = copies * lanes
             unrolled = " ".join(
                 call(lanes, f"{at} + {copy * lanes}", str(copy)) for copy in range(copies)
             )
-            if anew and terms(last) > STEPS * stride:
-                loop += [
-                    f"while (at + {stride} <= {extent}) {{",
-                    f"  {below('below', at, extent, STEPS * stride)}",
-                    f"  for (; at + {stride} <= below; at += {stride}) {{ {unrolled} }}",
-                    *indented(anew),
-                    "}",
-                ]
-                anew = ()
-            else:
-                loop.append(f"for (; at + {stride} <= {extent}; at += {stride}) {{ {unrolled} }}")
+
+            def wide(end: str) -> str:
+                return f"for (; at + {stride} <= {end}; at += {stride}) {{ {unrolled} }}"
+
+            blocks = [
+                f"while (at + {stride} <= {extent}) {{",
+                f"  {below('below', at, extent, STEPS * stride)}",
+                f"  {wide('below')}",
+                *indented(anew),
+                "}",
+            ]
+            loop += blocks if by_blocks else [wide(extent)]
         if lanes > 1:
             loop.append(f"for (; at + {lanes} <= {extent}; at += {lanes}) {call(lanes, at, '0')}")
         single = f"for (; at < {extent}; ++at)"
-        if anew and lanes == 1 and terms(last) > STEPS:
+        if by_blocks and lanes == 1:
             end_of_block = [f"if (at % {STEPS} == {STEPS - 1}) {{", *indented(anew), "}"]
             loop += [f"{single} {{", *indented([call(1, at, "tail"), *end_of_block]), "}"]
-            anew = ()
         else:
             loop.append(f"{single} {call(1, at, 'tail')}")
-        around = self.kernel.inner[:-1]
-        if not around:
-            return ["{", *indented(loop), "}"]
-        if long and not last.extent.is_constant:
-            loop += [
-                f"gathered += {extent};",
-                f"if (gathered > {STEPS} * ({extent} < {lanes} ? 1 : {lanes})) {{",
-                *indented([*long, "gathered = 0;"]),
-                "}",
-            ]
-            return ["int64_t gathered = 0;", *nested(around, loop, declared=True)]
-        return nested(around, loop, anew, lanes=width, gathered=terms(last), declared=True)
+        return loop, by_blocks
 
 
 def _width(last: Var, lanes: int, copies: int) -> int:
