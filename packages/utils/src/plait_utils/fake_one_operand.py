@@ -54,6 +54,8 @@ def strides_of_one(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, A
     """How results lie that follow from the first tensor alone; None where torch's kernels know."""
     if kwargs.get("memory_format") not in (None, torch.preserve_format):
         return None
+    if func is torch.ops.aten.roll.default:
+        return _rolled(*args[1:], **kwargs)
     tensors = sum(isinstance(each, Tensor) for each in args)
     has_number = any(isinstance(each, int | float | complex) for each in args[:2])
     return _rule(func, tensors, has_number)
@@ -69,8 +71,6 @@ def _rule(func: OpOverload, tensors: int, has_number: bool) -> Rule | None:
         return _like
     if name in _SCATTERED:
         return _kept
-    if name == "roll":
-        return _in_format
     if name in _IN_ROWS:
         return in_rows
     if tensors > 1 or func._schema.is_mutable:
@@ -100,10 +100,22 @@ def _kept(operand: Tensor, made: Tensor) -> tuple[int, ...]:
     return operand.stride()
 
 
-def _in_format(operand: Tensor, made: Tensor) -> tuple[int, ...]:
-    """Joined of parts, which keeps channels last."""
-    told = suggest_memory_format(operand)
-    return torch.empty(made.shape, device="meta", memory_format=told).stride()
+def _rolled(shifts: Sequence[int], dims: Sequence[int] = ()) -> Rule:
+    """Joined of two parts, dimension by dimension, which keeps channels last if both lie so."""
+
+    def rule(operand: Tensor, made: Tensor) -> tuple[int, ...]:
+        if not dims:
+            return row_major(made.shape)
+        joined = torch.empty_strided(operand.shape, operand.stride(), device="meta")
+        for shift, dim in zip(shifts, dims, strict=True):
+            at = -shift % joined.shape[dim]
+            parts = joined.narrow(dim, 0, at), joined.narrow(dim, at, joined.shape[dim] - at)
+            one, other = map(suggest_memory_format, parts)
+            told = one if one is other else torch.contiguous_format
+            joined = torch.empty(made.shape, device="meta", memory_format=told)
+        return joined.stride()
+
+    return rule
 
 
 def in_rows(operand: Tensor, made: Tensor) -> tuple[int, ...]:
