@@ -104,7 +104,7 @@ def _rolled(shifts: Sequence[int], dims: Sequence[int] = ()) -> Rule:
     """Joined of two parts, dimension by dimension, which keeps channels last if both lie so."""
 
     def rule(operand: Tensor, made: Tensor) -> tuple[int, ...]:
-        if not dims or operand.ndim not in (4, 5) or operand.is_contiguous():
+        if not dims or operand.ndim not in (4, 5) or operand.stride() == row_major(operand.shape):
             return row_major(made.shape)
         joined = torch.empty_strided(operand.shape, operand.stride(), device="meta")
         for shift, dim in zip(shifts, dims, strict=True):
