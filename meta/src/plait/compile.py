@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import types
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from plait.codegen import Target
 from plait.errors import OptionError
 from plait.options import CompileRequest, check_arguments
 from plait_utils import postponed_collections
@@ -91,12 +93,22 @@ def compile(
 
 @postponed_collections()  # it imports the tracer, which can set one off
 def _compile_object(model: Any, request: CompileRequest) -> Any:
+    _prepare(request)
     from plait_bytecode_tracer import UncompilableError, compile_object
 
     try:
         return compile_object(model, lambda f, name: _compile_function(f, name, request))
     except UncompilableError as error:
         raise OptionError(error.message, hint=error.hint) from None
+
+
+def _prepare(request: CompileRequest) -> None:
+    """Build what programs in C++ run in, if it is not in the cache, while all else goes on."""
+    if request.backend == Target.BY_DEVICE.value:
+        from plait_cpp_codegen import prepare
+
+        with contextlib.suppress(OptionError):  # of the environment: the first call tells of it
+            prepare(request.options.cpp_options())
 
 
 def _compile_function(

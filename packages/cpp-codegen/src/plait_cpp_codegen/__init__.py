@@ -1,14 +1,24 @@
 """C++ SIMD kernels and host programs for scheduled tensor programs."""
 
+from typing import TYPE_CHECKING
+
 from plait_cpp_codegen._version import __version__
-from plait_cpp_codegen.build import Executable, build, render
 from plait_cpp_codegen.errors import (
     CompilationError,
     CompilerNotFoundError,
     UnsupportedProgramError,
 )
+from plait_cpp_codegen.native_runtime import prepare
 from plait_cpp_codegen.options import CppOptions
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
+from plait_utils import late_exports
+
+if TYPE_CHECKING:
+    from plait_cpp_codegen.build import Executable, build, render
+else:  # code generation comes late in a compile, and after `prepare`
+    __getattr__ = late_exports(
+        __name__, {"plait_cpp_codegen.build": ("Executable", "build", "render")}
+    )
 
 __all__ = [
     "CompilationError",
@@ -20,5 +30,6 @@ __all__ = [
     "__version__",
     "build",
     "find_toolchain",
+    "prepare",
     "render",
 ]

@@ -18,7 +18,12 @@ from plait_cpp_codegen.host import HostWriter
 from plait_cpp_codegen.kernels import kernel_functions, render_kernel
 from plait_cpp_codegen.kernels.attention import attention_of
 from plait_cpp_codegen.kernels.types import is_supported
-from plait_cpp_codegen.native_runtime import load_runtime, source_text
+from plait_cpp_codegen.native_runtime import (
+    Runtime,
+    is_preparing,
+    load_runtime,
+    source_text,
+)
 from plait_cpp_codegen.options import CppOptions
 from plait_cpp_codegen.outputs import split_outputs
 from plait_cpp_codegen.shared_library import load_cached
@@ -118,8 +123,9 @@ def _build_native(
     toolchain = find_toolchain(options)
     with profile.phase("codegen"):
         source = render(program, toolchain.vector_bytes)
-    with profile.phase("build"):
-        runtime = load_runtime(toolchain, cache)
+    if not is_preparing():
+        with profile.phase("build"):
+            load_runtime(toolchain, cache)
     key = stable_hash("program", _without_comments(source), toolchain.key)
     with profile.phase("build"):
         run, hit = load_cached(
@@ -127,11 +133,18 @@ def _build_native(
             key,
             lambda output: toolchain.build(source, output),
             "plait_signature",
-            lambda path: runtime.load_program(str(path), PythonCalls(program)),
+            lambda path: _runtime(toolchain, cache).load_program(str(path), PythonCalls(program)),
         )
     profile.count("cache hits" if hit else "cache misses")
     _, plan = split_outputs(program)
     return Executable(program, source, plan.around(run) if plan else run, cache_hit=hit)
+
+
+def _runtime(toolchain: Toolchain, cache: DiskCache) -> Runtime:
+    try:
+        return load_runtime(toolchain, cache)
+    except ImportError as error:  # no fault of the program's
+        raise CompilationError(f"the native runtime does not load: {error}") from error
 
 
 def _without_comments(source: str) -> str:

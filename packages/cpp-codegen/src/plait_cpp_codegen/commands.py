@@ -11,12 +11,14 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from plait_utils.interrupts import Interrupted, without_interrupts
+from plait_utils.interrupts import Interrupted, is_main_thread, without_interrupts
 
 _MOST_BYTES = 1 << 20
 """What is read of a command's output."""
 _SLICE_SECONDS = 0.05
 """How often a wait looks for signals."""
+_endings: list[int] = []
+"""Not empty where commands of threads are to end."""
 
 
 def run_command(
@@ -30,7 +32,17 @@ def run_command(
 
     Raises OSError where it cannot be run, subprocess.TimeoutExpired where it did not end.
     """
+    if not is_main_thread():
+        return _run(command, timeout, environment, _endings)
     return without_interrupts(lambda arrived: _run(command, timeout, environment, arrived))
+
+
+def end_commands() -> None:
+    """End what threads beside the main one run, now and later: the process is about to end.
+
+    `run_command` raises Interrupted there.
+    """
+    _endings.append(signal.SIGTERM)
 
 
 def _run(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import importlib.machinery
 import importlib.util
+import os
 import threading
 from collections.abc import Callable
 from importlib import resources
@@ -12,14 +15,19 @@ from typing import Protocol, cast
 
 import torch
 
+from plait_cpp_codegen.commands import end_commands
+from plait_cpp_codegen.options import CppOptions
 from plait_cpp_codegen.shared_library import load_cached
-from plait_cpp_codegen.toolchain import Toolchain
+from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_utils import DiskCache, stable_hash
+from plait_utils.interrupts import Interrupted
 
 _NAME = "plait_native_runtime"
 _PARTS = ("abi.h", "python.h", "allocator.h", "external.h", "runtime.cpp")
+_STOP_SECONDS = 5.0
 _lock = threading.Lock()
 _loaded: dict[str, Runtime] = {}
+_preparing: threading.Thread | None = None
 
 
 class Runtime(Protocol):
@@ -43,6 +51,51 @@ class Runtime(Protocol):
 def source_text(name: str) -> str:
     """A C++ text that ships with this package."""
     return resources.files("plait_cpp_codegen").joinpath("native", name).read_text("utf-8")
+
+
+def prepare(options: CppOptions | None = None, cache: DiskCache | None = None) -> None:
+    """Find the compiler and start building and loading the native runtime, in a thread.
+
+    Which takes as long as a small program does, and needs nothing of one: who is about to compile
+    calls this first. What goes wrong is told to who builds a program then. Once in a process.
+    """
+    global _preparing
+    if _preparing is not None or _loaded:
+        return
+    chosen, place = options or CppOptions.from_env(), cache or DiskCache()
+    thread = threading.Thread(
+        target=_prepare, args=(chosen, place), name="plait-runtime-build", daemon=True
+    )
+    with contextlib.suppress(RuntimeError):  # no thread can be had: the build does without
+        thread.start()
+        _preparing = thread
+        atexit.register(_stop_preparing, thread)
+
+
+def is_preparing() -> bool:
+    """Whether the thread that `prepare` has started is at work: a program is built meanwhile."""
+    return _preparing is not None and _preparing.is_alive()
+
+
+def _prepare(options: CppOptions, cache: DiskCache) -> None:
+    with contextlib.suppress(Exception, Interrupted):
+        load_runtime(find_toolchain(options), cache)
+
+
+def _stop_preparing(thread: threading.Thread) -> None:
+    """At the interpreter's end: end the compiler, and let the thread tidy up."""
+    if thread.is_alive():
+        end_commands()
+        thread.join(_STOP_SECONDS)
+
+
+def _forget_threads() -> None:
+    """In a forked child, which has none of its parent's threads: no lock is held by one."""
+    global _lock, _preparing
+    _lock, _preparing = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 def load_runtime(toolchain: Toolchain, cache: DiskCache) -> Runtime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.machinery
 import importlib.resources
@@ -122,6 +123,12 @@ def suffix() -> str:
     return importlib.machinery.EXTENSION_SUFFIXES[0]
 
 
+def _make_way(process: int) -> None:
+    """Let what somebody waits for, as for a program's own compiler, go first."""
+    with contextlib.suppress(OSError, AttributeError):  # it has ended, or there are no priorities
+        os.setpriority(os.PRIO_PROCESS, process, 19)
+
+
 @dataclass
 class Compiling:
     """A compiler at work, which can be ended."""
@@ -142,6 +149,7 @@ class Compiling:
         self.process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
         )
+        _make_way(self.process.pid)
         try:
             _, errors = self.process.communicate(timeout=self.timeout)
         except subprocess.TimeoutExpired as error:
