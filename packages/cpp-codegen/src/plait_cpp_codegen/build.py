@@ -28,6 +28,7 @@ from plait_cpp_codegen.options import CppOptions
 from plait_cpp_codegen.outputs import split_outputs
 from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
+from plait_cpp_codegen.units import Source
 from plait_ir_lowering import post_order
 from plait_scheduler import CopyBack, Launch, Program
 from plait_utils import CacheError, DiskCache, Profile, dataclass, stable_hash, warn_once
@@ -73,6 +74,11 @@ class Executable:
 
 def render(program: Program, vector_bytes: int = 32) -> str:
     """The C++ source of a program. Raises UnsupportedProgramError."""
+    return source_of(program, vector_bytes).text
+
+
+def source_of(program: Program, vector_bytes: int) -> Source:
+    """The C++ of a program by parts. Raises UnsupportedProgramError."""
     program, _ = split_outputs(program)
     _check_types(program)
     functions, kernels = kernel_functions(
@@ -81,10 +87,12 @@ def render(program: Program, vector_bytes: int = 32) -> str:
     host = HostWriter(program, kernels).write()
     together = any(isinstance(step, Launch) and step.together for step in program.steps)
     parts = ["parts.h"] if together else []
-    parts += ["attention.h"] if any(map(attention_of, program.kernels)) else []
+    attends = any(map(attention_of, program.kernels))
+    parts += ["attention.h"] if attends else []
     parts += ["copies.h"] if any(isinstance(step, CopyBack) for step in program.steps) else []
     head = [source_text(name) for name in (*_HEAD, *parts)]
-    return "\n".join([_settings(), *head, *functions, host])
+    text = "\n".join([_settings(), *head])
+    return Source(text, tuple(functions), host, is_bare=not attends)  # whose memory is a thread's
 
 
 @lru_cache(maxsize=1)
@@ -122,22 +130,24 @@ def _build_native(
 ) -> Executable:
     toolchain = find_toolchain(options)
     with profile.phase("codegen"):
-        source = render(program, toolchain.vector_bytes)
+        source = source_of(program, toolchain.vector_bytes)
     if not is_preparing():
         with profile.phase("build"):
             load_runtime(toolchain, cache)
-    key = stable_hash("program", _without_comments(source), toolchain.key)
+    text = source.text
+    libraries = toolchain.bare if source.is_bare else ()
+    key = stable_hash("program", _without_comments(text), toolchain.key, libraries)
     with profile.phase("build"):
         run, hit = load_cached(
             cache,
             key,
-            lambda output: toolchain.build(source, output),
+            lambda output: toolchain.build(source.units(), output, *libraries),
             "plait_signature",
             lambda path: _runtime(toolchain, cache).load_program(str(path), PythonCalls(program)),
         )
     profile.count("cache hits" if hit else "cache misses")
     _, plan = split_outputs(program)
-    return Executable(program, source, plan.around(run) if plan else run, cache_hit=hit)
+    return Executable(program, text, plan.around(run) if plan else run, cache_hit=hit)
 
 
 def _runtime(toolchain: Toolchain, cache: DiskCache) -> Runtime:

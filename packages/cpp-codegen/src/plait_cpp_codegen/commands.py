@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import BinaryIO
 
 from plait_utils.interrupts import Interrupted, is_main_thread, without_interrupts
 
@@ -26,31 +27,60 @@ def run_command(
 ) -> tuple[int, str, str]:
     """Run a command; its exit status and what it wrote to standard output and error.
 
-    It runs in a process group of its own, which is killed if it does not end in `timeout` seconds
-    or this process is interrupted. Its output goes to memory rather than through pipes, which
-    a process that it leaves behind (a compile server) would hold open.
+    As :func:`run_commands` does.
+    """
+    return run_commands([command], timeout, environment)[0]
 
-    Raises OSError where it cannot be run, subprocess.TimeoutExpired where it did not end.
+
+def run_commands(
+    commands: Sequence[Sequence[str]],
+    timeout: float,
+    environment: Mapping[str, str] | None = None,
+) -> list[tuple[int, str, str]]:
+    """Run commands side by side; the exit status of each and what it wrote to standard output and
+    error.
+
+    Each runs in a process group of its own; all are killed if they do not end in `timeout` seconds
+    or this process is interrupted. Their output goes to memory rather than through pipes, which
+    a process that one leaves behind (a compile server) would hold open.
+
+    Raises OSError where one cannot be run, subprocess.TimeoutExpired where one did not end.
     """
     if not is_main_thread():
-        return _run(command, timeout, environment, _endings)
-    return without_interrupts(lambda arrived: _run(command, timeout, environment, arrived))
+        return _run(commands, timeout, environment, _endings)
+    return without_interrupts(lambda arrived: _run(commands, timeout, environment, arrived))
 
 
 def end_commands() -> None:
     """End what threads beside the main one run, now and later: the process is about to end.
 
-    `run_command` raises Interrupted there.
+    `run_commands` raises Interrupted there.
     """
     _endings.append(signal.SIGTERM)
 
 
 def _run(
-    command: Sequence[str],
+    commands: Sequence[Sequence[str]],
     timeout: float,
     environment: Mapping[str, str] | None,
     arrived: Sequence[int],
-) -> tuple[int, str, str]:
+) -> list[tuple[int, str, str]]:
+    deadline = time.monotonic() + timeout
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(_started(command, environment)) for command in commands]
+        for process, _, _ in started:
+            _wait(process, deadline, timeout, arrived)
+        return [
+            (process.returncode, _written(output), _written(errors))
+            for process, output, errors in started
+        ]
+
+
+@contextlib.contextmanager
+def _started(
+    command: Sequence[str], environment: Mapping[str, str] | None
+) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO, BinaryIO]]:
+    """A process and the files of its output and errors; it is killed if it still runs then."""
     with (
         open(os.memfd_create("output"), "w+b") as output,
         open(os.memfd_create("errors"), "w+b") as errors,
@@ -64,28 +94,28 @@ def _run(
             process_group=0,
         )
         try:
-            status = _status(process, timeout, arrived)
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
-        texts = []
-        for file in (output, errors):
-            file.seek(0)
-            texts.append(file.read(_MOST_BYTES).decode(errors="replace"))
-    return status, texts[0], texts[1]
+            yield process, output, errors
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
-def _status(process: subprocess.Popen[bytes], timeout: float, arrived: Sequence[int]) -> int:
-    """The exit status, as soon as there is one."""
-    deadline = time.monotonic() + timeout
+def _written(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.read(_MOST_BYTES).decode(errors="replace")
+
+
+def _wait(
+    process: subprocess.Popen[bytes], deadline: float, timeout: float, arrived: Sequence[int]
+) -> None:
+    """Until the process has ended."""
     with _waiting(process) as wait:
         while True:
             wait()
-            status = process.poll()
-            if status is not None:
-                return status
+            if process.poll() is not None:
+                return
             if arrived:
                 raise Interrupted
             if time.monotonic() > deadline:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from plait_cpp_codegen.commands import run_command
+from plait_cpp_codegen.commands import run_command, run_commands
 from plait_cpp_codegen.errors import CompilationError, CompilerNotFoundError
 from plait_cpp_codegen.options import CppOptions
 from plait_utils import dataclass, find_library_damage, stable_hash
@@ -42,12 +42,18 @@ class Toolchain:
         return shlex.join(self.command)
 
     @property
+    def bare(self) -> tuple[str, ...]:
+        """What links a library that nothing must start or end, 10 to 15 ms faster than others."""
+        is_clang = _is_clang(self.command, self.version)
+        return () if is_clang else ("-nostdlib", "-lm", "-lc", "-lgcc")
+
+    @property
     def key(self) -> str:
         """What of the toolchain a binary depends on."""
         return stable_hash(self.command, self.version, self.flags, _cpu_features())
 
-    def build(self, source: str, output: Path, *libraries: str) -> None:
-        """Compile C++ text into the shared library `output`.
+    def build(self, units: str | Sequence[str], output: Path, *libraries: str) -> None:
+        """Compile C++ text, or several units side by side, into the shared library `output`.
 
         Everything is written into a folder beside `output` first, so there is a whole
         library there in the end or nothing.
@@ -57,27 +63,26 @@ class Toolchain:
         """
         try:
             with tempfile.TemporaryDirectory(prefix="compiling-", dir=output.parent) as folder:
-                self._compile(source, Path(folder), libraries).replace(output)
+                texts = [units] if isinstance(units, str) else units
+                self._compile(texts, Path(folder), libraries).replace(output)
         except OSError as error:
             hint = _FULL_HINT if _FULL in str(error) else _HINT
             raise CompilationError(f"cannot compile: {error}", hint=hint) from error
 
-    def _compile(self, source: str, folder: Path, libraries: Sequence[str]) -> Path:
-        file, made = folder / "program.cpp", folder / "program.so"
-        file.write_text(source, encoding="utf-8")
-        command = [*self.command, *self.flags, str(file), "-o", str(made), *libraries]
-        # The compiler's own temporary files too: removed with the folder, come what may.
-        environment = {**os.environ, "TMPDIR": str(folder)}
-        try:
-            status, _, errors = run_command(command, _TIMEOUT_SECONDS, environment)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CompilationError(f"{self.path} failed: {error}", hint=_HINT) from error
-        words = _readable(errors.replace(f"{folder}/", ""))
-        if status != 0:
-            raise CompilationError(
-                f"{self.path} failed with exit status {status}:\n{words}",
-                hint=_FULL_HINT if _FULL in words else _HINT,
-            )
+    def _compile(self, units: Sequence[str], folder: Path, libraries: Sequence[str]) -> Path:
+        made = folder / "program.so"
+        names = [folder / f"program{number or ''}" for number in range(len(units))]
+        for name, text in zip(names, units, strict=True):
+            name.with_suffix(".cpp").write_text(text, encoding="utf-8")
+        sources = [f"{name}.cpp" for name in names]
+        linking = ("-shared", "-o", str(made))
+        if len(units) == 1:
+            words = self._run([[*sources, *linking, *libraries]], folder)
+        else:
+            objects = [f"{name}.o" for name in names]
+            both = zip(sources, objects, strict=True)
+            words = self._run([["-c", file, "-o", made] for file, made in both], folder)
+            words += self._run([[*objects, *linking, *libraries]], folder)
         damage = find_library_damage(made) if made.is_file() else "it wrote no output"
         if damage is not None:
             said = f"\n{words}" if words else ""
@@ -86,6 +91,25 @@ class Toolchain:
                 hint=_HINT,
             )
         return made
+
+    def _run(self, calls: Sequence[Sequence[str]], folder: Path) -> str:
+        """Run the compiler with each of these arguments, side by side; what it says. Raises
+        CompilationError."""
+        # The compiler's own temporary files too: removed with the folder, come what may.
+        environment = {**os.environ, "TMPDIR": str(folder)}
+        commands = [[*self.command, *self.flags, *arguments] for arguments in calls]
+        try:
+            ended = run_commands(commands, _TIMEOUT_SECONDS, environment)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CompilationError(f"{self.path} failed: {error}", hint=_HINT) from error
+        said = [_readable(errors.replace(f"{folder}/", "")) for _, _, errors in ended]
+        for (status, _, _), words in zip(ended, said, strict=True):
+            if status != 0:
+                raise CompilationError(
+                    f"{self.path} failed with exit status {status}:\n{words}",
+                    hint=_FULL_HINT if _FULL in words else _HINT,
+                )
+        return "\n".join(filter(None, said))
 
 
 def find_toolchain(options: CppOptions) -> Toolchain:
@@ -156,16 +180,19 @@ def _flags(options: CppOptions, command: Sequence[str], version: str) -> tuple[s
         machine.append("-mprefer-vector-width=512")
     if any(word.startswith(("-march=", "-mcpu=")) for word in command):
         machine = []
-    is_clang = "clang" in version or any("clang" in Path(word).name for word in command)
-    quiet = ["-w"] if is_clang else ["-w", "-Wno-psabi"]
+    quiet = ["-w"] if _is_clang(command, version) else ["-w", "-Wno-psabi"]
     return (
         # Headers are those of C alone: the library of C++ puts 12000 lines around them.
-        *("-std=c++17", "-nostdinc++", "-shared", "-fPIC", *optimization, *machine),
+        *("-std=c++17", "-nostdinc++", "-fPIC", *optimization, *machine),
         # Integers wrap around, as torch's do; compilers else conclude that none overflows.
         *("-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti"),
         # A product rounds before it is added, as in eager, wherever it is computed again.
         *("-ffp-contract=off", "-fvisibility=hidden", *quiet, *options.extra_flags.split()),
     )
+
+
+def _is_clang(command: Sequence[str], version: str) -> bool:
+    return "clang" in version or any("clang" in Path(word).name for word in command)
 
 
 @functools.lru_cache(maxsize=1)

@@ -103,7 +103,7 @@ def _numbers(kernel: RenderedCppKernel) -> list[int]:
 def _function(kernel: RenderedCppKernel, body: str, more: str = "") -> str:
     return (
         f"// {kernel.comment}{more}\n"
-        f"static void {kernel.range}(int64_t begin, int64_t end, void* context) {{\n"
+        f"KERNEL void {kernel.range}(int64_t begin, int64_t end, void* context) {{\n"
         "  const Arguments& arguments = *(const Arguments*)context;\n"
         f"{body}\n}}\n"
     )

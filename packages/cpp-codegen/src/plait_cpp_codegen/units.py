@@ -1,0 +1,73 @@
+"""The source of a program, whole or as units that are compiled side by side."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from plait_utils import dataclass
+
+_UNIT = 8_000
+"""Characters of functions that are worth a unit of their own: two tenths of a second of g++, of
+which each unit takes a fifth for what all begin with."""
+_LEAST = 2 * _UNIT
+_HOST_SHARE = 4
+"""So many characters of the host take as long as one of a kernel."""
+_RANGE = re.compile(r"^KERNEL (void \w+\(int64_t begin, int64_t end, void\* context\)) {$", re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """C++ of a program.
+
+    Args:
+        head: what functions and host are written with.
+        functions: those of the kernels, marked by ``KERNEL``; none needs another.
+        host: what calls them.
+        is_bare: whether it needs nothing of what starts and ends libraries, as destructors do.
+    """
+
+    head: str
+    functions: tuple[str, ...]
+    host: str
+    is_bare: bool = True
+
+    @property
+    def text(self) -> str:
+        """All of it, to be read, or compiled as one unit."""
+        return "\n".join(["#define KERNEL static", self.head, *self.functions, self.host])
+
+    def units(self, most: int | None = None) -> tuple[str, ...]:
+        """Texts that are compiled side by side and linked: one for a small program.
+
+        Args:
+            most: how many at most; by default as many as this process may use processors.
+        """
+        size = sum(map(len, self.functions)) + len(self.host) // _HOST_SHARE
+        count = min(_processors() if most is None else most, size // _UNIT, len(self.functions) + 1)
+        if size < _LEAST or count < 2:
+            return (self.text,)
+        declared = [f"{found};" for each in self.functions for found in _RANGE.findall(each)]
+        host = "\n".join([*declared, self.host])
+        parts = [(host, len(self.host) // _HOST_SHARE), *((f, len(f)) for f in self.functions)]
+        return tuple(
+            "\n".join(["#define KERNEL", self.head, *texts]) for texts in _shared_out(parts, count)
+        )
+
+
+def _processors() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+def _shared_out(parts: Sequence[tuple[str, int]], count: int) -> list[list[str]]:
+    """The texts in groups of about the same work: the largest first, each where least is yet."""
+    groups: list[tuple[list[int], int]] = [([], 0)] * count
+    for place in sorted(range(len(parts)), key=lambda place: -parts[place][1]):
+        least = min(range(count), key=lambda group: groups[group][1])
+        places, work = groups[least]
+        groups[least] = ([*places, place], work + parts[place][1])
+    return [[parts[place][0] for place in sorted(places)] for places, _ in groups if places]
