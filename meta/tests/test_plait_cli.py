@@ -39,6 +39,37 @@ def test_the_cache_is_measured_and_cleared(capsys, monkeypatch, tmp_path):
     assert str(tmp_path) in capsys.readouterr().out
 
 
+def test_the_cache_is_moved_to_another_machine(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path / "here"))
+    plait.compile(lambda x: x * 3 + 1)(torch.ones(3))
+    archive = str(tmp_path / "programs.zip")
+    assert main(["cache", "info"]) == 0
+    assert "programs" in capsys.readouterr().out
+    assert main(["cache", "export", archive]) == 0
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path / "there"))
+    assert main(["cache", "import", archive]) == 0
+    assert "imported" in capsys.readouterr().out
+    compiled = plait.compile(lambda x: x * 3 + 1)
+    compiled(torch.ones(3))
+    assert plait.report(compiled).cache_hits == 1
+    assert main(["cache", "import", archive]) == 0
+    assert "were there" in capsys.readouterr().out
+
+
+def test_programs_for_another_processor_are_refused_with_a_reason(capsys, monkeypatch, tmp_path):
+    import plait_cpp_codegen
+
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path / "here"))
+    archive = str(tmp_path / "programs.zip")
+    assert main(["cache", "export", archive]) == 0
+    other = plait_cpp_codegen.machine_facts() | {"instructions": "sse sse2"}
+    monkeypatch.setattr(plait_cpp_codegen, "machine_facts", lambda: other)
+    capsys.readouterr()
+    assert main(["cache", "import", archive]) == 2
+    assert "another machine: instructions" in capsys.readouterr().err
+    assert main(["cache", "import", str(tmp_path / "nowhere.zip")]) == 2
+
+
 def test_options_are_listed_with_their_meaning(capsys):
     assert main(["options"]) == 0
     out = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The command line: `python -m plait info`, `lint`, `options`, `cache`."""
+"""The command line: `plait info`, `doctor`, `lint`, `minify`, `options`, `cache`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Sequence
 
+from plait.cache_cli import add_cache_command, megabytes, run_cache_command
 from plait.errors import OptionError
 from plait_utils import DiskCache, PlaitError
 
@@ -28,15 +29,15 @@ _DISTRIBUTIONS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status.
 
-    `lint` exits with 1 where it finds graph breaks, `minify` where it finds failures; both with 2
-    where they cannot look.
+    `lint` exits with 1 where it finds graph breaks, `minify` where it finds failures, `doctor`
+    where something does not work; all with 2 where they cannot look.
     """
-    parser = argparse.ArgumentParser(prog="python -m plait", description=__doc__)
+    parser = argparse.ArgumentParser(prog="plait", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="versions, compiler, cache folder and its size")
+    commands.add_parser("doctor", help="whether all that plait needs is there and works")
     commands.add_parser("options", help="the options of plait.compile and what they mean")
-    cache = commands.add_parser("cache", help="the cache of compiled programs")
-    cache.add_argument("action", choices=("path", "size", "clear"))
+    add_cache_command(commands)
     linter = commands.add_parser("lint", help="the graph breaks of a call; 1 if there are any")
     linter.add_argument("target", help="module:function or file.py:function; returns (model, args)")
     linter.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -51,13 +52,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _minify(chosen.target, chosen.folder)
     if chosen.command == "lint":
         return _lint(chosen.target, chosen.allow, as_json=chosen.json)
+    if chosen.command == "cache":
+        return run_cache_command(chosen)
+    if chosen.command == "doctor":
+        return _doctor()
     if chosen.command == "info":
         _print_info()
-    elif chosen.command == "options":
-        _print_options()
     else:
-        _cache(chosen.action)
+        _print_options()
     return 0
+
+
+def _doctor() -> int:
+    import rich
+
+    from plait.doctor import examine
+
+    diagnosis = examine()
+    rich.print(diagnosis)
+    return 1 if diagnosis.is_broken else 0
 
 
 def _lint(target: str, allowed: Sequence[str], *, as_json: bool) -> int:
@@ -91,7 +104,7 @@ def _print_info() -> None:
     rows = [("python", platform.python_version())]
     rows += [(name, _version(name)) for name in _DISTRIBUTIONS]
     rows += [("C++ compiler", _compiler()), ("cache folder", str(DiskCache().root))]
-    rows.append(("cache size", _megabytes(DiskCache().size_bytes())))
+    rows.append(("cache size", megabytes(DiskCache().size_bytes())))
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name:<{width}}  {value}")
@@ -123,19 +136,3 @@ def _print_options() -> None:
     for group, kind in (("scheduler", SchedulerOptions), ("cpp", CppOptions)):
         for line in kind.describe().splitlines():
             print(f"{group}.{line}")
-
-
-def _cache(action: str) -> None:
-    cache = DiskCache()
-    if action == "path":
-        print(cache.root)
-    elif action == "size":
-        print(_megabytes(cache.size_bytes()))
-    else:
-        size = cache.size_bytes()
-        removed = cache.clear()
-        print(f"removed {removed} files, {_megabytes(size)}, from {cache.root}")
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.2f} MB"

@@ -8,6 +8,7 @@ from plait_cpp_codegen.errors import (
     CompilerNotFoundError,
     UnsupportedProgramError,
 )
+from plait_cpp_codegen.machine import instruction_set, machine_facts, machine_vector_bytes
 from plait_cpp_codegen.native_runtime import prepare
 from plait_cpp_codegen.options import CppOptions
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
@@ -30,6 +31,9 @@ __all__ = [
     "__version__",
     "build",
     "find_toolchain",
+    "instruction_set",
+    "machine_facts",
+    "machine_vector_bytes",
     "prepare",
     "render",
 ]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from plait_cpp_codegen.commands import run_command, run_commands
 from plait_cpp_codegen.errors import CompilationError, CompilerNotFoundError
+from plait_cpp_codegen.machine import instruction_set, machine_vector_bytes
 from plait_cpp_codegen.options import CppOptions
 from plait_utils import dataclass, find_library_damage, stable_hash
 
@@ -50,7 +51,7 @@ class Toolchain:
     @property
     def key(self) -> str:
         """What of the toolchain a binary depends on."""
-        return stable_hash(self.command, self.version, self.flags, _cpu_features())
+        return stable_hash(self.command, self.version, self.flags, instruction_set())
 
     def build(self, units: str | Sequence[str], output: Path, *libraries: str) -> None:
         """Compile C++ text, or several units side by side, into the shared library `output`.
@@ -126,7 +127,7 @@ def find_toolchain(options: CppOptions) -> Toolchain:
         command = _command(name)
         version = None if command is None else _version(command, _modified(command[0]))
         if command is not None and version is not None:
-            vector_bytes = options.vector_bytes or _machine_vector_bytes()
+            vector_bytes = options.vector_bytes or machine_vector_bytes()
             return Toolchain(command, version, _flags(options, command, version), vector_bytes)
     tried = ", ".join(repr(name) for name in names)
     raise CompilerNotFoundError(f"no working C++ compiler: tried {tried}", hint=_HINT)
@@ -176,7 +177,7 @@ def _flags(options: CppOptions, command: Sequence[str], version: str) -> tuple[s
     if any(word.startswith("-O") for word in command):
         optimization = []
     machine = ["-march=native"]
-    if _machine_vector_bytes() == 64:
+    if machine_vector_bytes() == 64:
         machine.append("-mprefer-vector-width=512")
     if any(word.startswith(("-march=", "-mcpu=")) for word in command):
         machine = []
@@ -193,23 +194,3 @@ def _flags(options: CppOptions, command: Sequence[str], version: str) -> tuple[s
 
 def _is_clang(command: Sequence[str], version: str) -> bool:
     return "clang" in version or any("clang" in Path(word).name for word in command)
-
-
-@functools.lru_cache(maxsize=1)
-def _cpu_features() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.startswith(("flags", "Features")):
-                return " ".join(sorted(line.partition(":")[2].split()))
-    except OSError:
-        pass
-    import platform
-
-    return platform.machine()
-
-
-def _machine_vector_bytes() -> int:
-    features = set(_cpu_features().split())
-    if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= features:
-        return 64
-    return 32 if "avx2" in features else 16

@@ -21,6 +21,7 @@ from plait_utils.errors import PlaitError
 from plait_utils.log import warn_once
 from plait_utils.paths import lacks_home, user_folder
 
+_MOST_BYTES = 2 << 30
 _fallbacks: dict[Path, tuple[Path, int]] = {}
 _fallbacks_lock = threading.Lock()
 
@@ -39,17 +40,30 @@ def default_cache_root() -> Path:
     return Path(platformdirs.user_cache_dir("plait"))
 
 
+def default_cache_bytes() -> int:
+    """`PLAIT_CACHE_MB` megabytes, or 2 GiB. What is no number costs one warning."""
+    configured = os.environ.get("PLAIT_CACHE_MB", "")
+    try:
+        return max(int(configured), 0) << 20 if configured else _MOST_BYTES
+    except ValueError:
+        warn_once(
+            "cache", f"PLAIT_CACHE_MB {configured}", "PLAIT_CACHE_MB is no number: %r", configured
+        )
+        return _MOST_BYTES
+
+
 class DiskCache:
     """Bytes and files by key, in a folder.
 
     Args:
         root: the folder; `default_cache_root()` if not given. It is created on demand.
-        max_bytes: the oldest-used entries go when the folder grows past this.
+        max_bytes: the oldest-used entries go when the folder grows past this; `PLAIT_CACHE_MB`
+            megabytes if not given, 2048 by default.
     """
 
-    def __init__(self, root: Path | None = None, *, max_bytes: int = 2 << 30) -> None:
+    def __init__(self, root: Path | None = None, *, max_bytes: int | None = None) -> None:
         self.root = default_cache_root() if root is None else Path(root)
-        self.max_bytes = max_bytes
+        self.max_bytes = default_cache_bytes() if max_bytes is None else max_bytes
 
     def get(self, key: str) -> bytes | None:
         """The bytes stored under `key`, or None. A damaged entry counts as none."""
@@ -118,6 +132,10 @@ class DiskCache:
             return 0
         removed = sum(cache_files.remove(path) for path in cache_files.entries(self.root))
         return removed + cache_files.sweep(self.root)
+
+    def entries(self) -> list[Path]:
+        """The files of all entries, in order of their names; some may be damaged."""
+        return [] if lacks_home(self.root) else cache_files.entries(self.root)
 
     def size_bytes(self) -> int:
         """Bytes of all files of the cache."""

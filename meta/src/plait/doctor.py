@@ -1,0 +1,290 @@
+"""What plait finds on this machine, whether it works, and what to do where it does not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plait_utils import DiskCache, PlaitError, dataclass
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_OLDEST_TORCH = (2, 11)
+_PYTHONS = ((3, 11), (3, 13))
+_TRITONS = ((3, 6), (3, 9))
+_ROOM = 100 << 20
+"""Bytes that a cache of a few models takes."""
+
+
+class Health(Enum):
+    """What a finding means."""
+
+    FINE = "ok"
+    SLOWER = "slower"
+    """Everything runs, but slower than it could."""
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    health: Health
+    found: str
+    advice: str = ""
+    """What to do, where something is to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All that was found, in order; prints as text, or as a table by `rich.print`."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether something does not work at all."""
+        return any(each.health is Health.BROKEN for each in self.findings)
+
+    def __str__(self) -> str:
+        width = max(len(each.what) for each in self.findings)
+        lines = []
+        for each in self.findings:
+            lines.append(f"{each.health.value:<7} {each.what:<{width}}  {each.found}")
+            if each.advice:
+                lines.append(f"{'':8}{'':{width}}  → {each.advice}")
+        return "\n".join(lines)
+
+    def __rich__(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        colors = {Health.FINE: "green", Health.SLOWER: "yellow", Health.BROKEN: "bold red"}
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+        for each in self.findings:
+            found = Text(each.found)
+            if each.advice:
+                found.append(f"\n→ {each.advice}", style="italic")
+            table.add_row(Text(each.health.value, style=colors[each.health]), each.what, found)
+        return table
+
+
+def examine() -> Diagnosis:
+    """Look at Python, torch, the compiler, threads, the cache and Triton; compile a small model.
+
+    Takes some seconds. Raises nothing: what fails is a finding.
+    """
+    return Diagnosis(tuple(each for check in _CHECKS for each in _safely(check)))
+
+
+def _safely(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    found: list[Finding] = []
+    try:
+        found.extend(check())
+    except Exception as error:
+        name = check.__name__.strip("_").replace("_", " ")
+        found.append(Finding(name, Health.BROKEN, _in_words(error)))
+    return found
+
+
+def _in_words(error: Exception) -> str:
+    text = error.message if isinstance(error, PlaitError) else f"{type(error).__name__}: {error}"
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _python() -> Iterator[Finding]:
+    fits = _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]
+    health = Health.FINE if fits else Health.BROKEN
+    yield Finding(
+        *("Python", health, f"{platform.python_version()} ({sys.executable})"),
+        "" if fits else "plait reads the bytecode of Python 3.11 to 3.13.",
+    )
+
+
+def _torch() -> Iterator[Finding]:
+    import torch
+
+    fits = _version_of(torch.__version__) >= _OLDEST_TORCH
+    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if not fits:
+        health, advice = Health.BROKEN, "Install torch 2.11 or newer."
+    elif table is None:
+        health = Health.SLOWER
+        advice = "This torch has no DLPack exchange table: programs run as Python over ATen."
+    else:
+        health, advice = Health.FINE, ""
+    yield Finding("torch", health, str(torch.__version__), advice)
+
+
+def _version_of(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _compiler() -> Iterator[Finding]:
+    from plait_cpp_codegen import CppOptions, find_toolchain, machine_vector_bytes
+
+    bits = 8 * machine_vector_bytes()
+    yield Finding("processor", Health.FINE, f"{platform.machine()}, vectors of {bits} bits")
+    try:
+        toolchain = find_toolchain(CppOptions.from_env())
+        started = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="plait-doctor-") as folder:
+            toolchain.build("int plait_doctor() { return 1; }", Path(folder) / "probe.so")
+        seconds = time.perf_counter() - started
+    except PlaitError as error:
+        hint = f"{error.hint} " if error.hint else ""
+        advice = f"{hint}Until then programs run as Python over ATen."
+        yield Finding("C++ compiler", Health.SLOWER, _in_words(error), advice)
+    else:
+        found = f"{toolchain.path} ({toolchain.version}), {seconds:.2f} s for an empty program"
+        yield Finding("C++ compiler", Health.FINE, found)
+
+
+def _threads() -> Iterator[Finding]:
+    import torch
+
+    used, usable = torch.get_num_threads(), _processors()
+    openmp = "OpenMP" if torch._C.has_openmp else "no OpenMP"
+    found = f"{used} on {usable} processors ({openmp})"
+    advice = ""
+    if used > usable:
+        advice = (
+            f"More threads than processors wait for each other: torch.set_num_threads({usable})."
+        )
+    health = Health.SLOWER if advice else Health.FINE
+    yield Finding("threads", health, found, advice)
+    runtimes = sorted(_openmp_runtimes())
+    if len(runtimes) > 1:
+        yield Finding(
+            *("OpenMP", Health.SLOWER, f"{len(runtimes)} runtimes: {', '.join(runtimes)}"),
+            "Their threads compete, and may deadlock. Import torch before what brings another.",
+        )
+
+
+def _processors() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+def _openmp_runtimes() -> set[str]:
+    """The OpenMP libraries that this process has loaded."""
+    try:
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return set()
+    names = {Path(line.split(None, 5)[-1]).name for line in lines if "/" in line}
+    return {name for name in names if name.startswith(("libgomp", "libomp", "libiomp"))}
+
+
+def _cache() -> Iterator[Finding]:
+    cache = DiskCache()
+    size = f"{cache.size_bytes() / 1e6:.0f} of at most {cache.max_bytes / 1e6:.0f} MB"
+    try:
+        cache.root.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=cache.root, prefix="doctor-") as probe:
+            probe.write(b"x" * 4096)
+        free = _free_bytes(cache.root)
+    except OSError as error:
+        yield Finding(
+            *("cache folder", Health.SLOWER, f"{cache.root} cannot be written: {error.strerror}"),
+            "Set PLAIT_CACHE_DIR; until then each process compiles anew.",
+        )
+        return
+    if free < _ROOM:
+        yield Finding(
+            *("cache folder", Health.SLOWER, f"{cache.root}: {free / 1e6:.0f} MB are free"),
+            "Free some space, or set PLAIT_CACHE_DIR to a folder on another disk.",
+        )
+    elif _forbids_programs(cache.root):
+        yield Finding(
+            *("cache folder", Health.SLOWER, f"{cache.root} is mounted noexec"),
+            "Set PLAIT_CACHE_DIR to a folder from which programs may be run.",
+        )
+    else:
+        yield Finding("cache folder", Health.FINE, f"{cache.root}, {size}")
+
+
+def _free_bytes(folder: Path) -> int:
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+def _forbids_programs(folder: Path) -> bool:
+    return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))
+
+
+def _gpu() -> Iterator[Finding]:
+    import torch
+
+    if not torch.cuda.is_available():
+        yield Finding("GPU", Health.FINE, "none that torch can use; programs run on the CPU")
+        return
+    names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    yield Finding("GPU", Health.FINE, ", ".join(names))
+    try:
+        version = importlib.metadata.version("triton")
+        importlib.metadata.version("plait-triton-codegen")
+    except importlib.metadata.PackageNotFoundError:
+        advice = "pip install plait[triton]; until then graphs on a GPU run as captured."
+        yield Finding("Triton", Health.SLOWER, "not installed", advice)
+        return
+    fits = _TRITONS[0] <= _version_of(version) <= _TRITONS[1]
+    advice = "" if fits else "plait is tested with Triton 3.6 to 3.9."
+    yield Finding("Triton", Health.FINE if fits else Health.SLOWER, version, advice)
+
+
+def _self_test() -> Iterator[Finding]:
+    import torch
+
+    import plait
+
+    torch_state = torch.get_rng_state()
+    try:
+        model = torch.nn.Sequential(
+            torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 4)
+        )
+        x = torch.randn(8, 16)
+    finally:
+        torch.set_rng_state(torch_state)
+    started = time.perf_counter()
+    compiled = plait.compile(model)
+    compiled(x).square().mean().backward()
+    seconds = time.perf_counter() - started
+    gradients = [parameter.grad for parameter in model.parameters()]
+    wanted = torch.autograd.grad(model(x).square().mean(), [*model.parameters()])
+    difference = max(
+        float("inf") if found is None else float((found - right).abs().max())
+        for found, right in zip(gradients, wanted, strict=True)
+    )
+    report = plait.report(compiled)
+    reasons = [graph.reason for graph in report.eager_graphs if graph.reason]
+    codes = [graph.record.code for graph in report.graphs if graph.record.code is not None]
+    is_native = all(code.fallback_reason is None for code in codes)
+    if not difference < 1e-4:
+        found = f"gradients of a small model differ from eager's by {difference:.1e}"
+        yield Finding(
+            "self-test", Health.BROKEN, found, "This is a bug of plait's: please tell us."
+        )
+    elif reasons:
+        yield Finding("self-test", Health.SLOWER, f"right, but eagerly: {reasons[0]}")
+    elif not is_native:
+        yield Finding("self-test", Health.SLOWER, "right, as Python over ATen")
+    else:
+        found = f"a small model and its gradients, compiled and right, in {seconds:.2f} s"
+        yield Finding("self-test", Health.FINE, found)
+
+
+_CHECKS = (_python, _torch, _compiler, _threads, _cache, _gpu, _self_test)

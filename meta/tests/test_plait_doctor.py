@@ -1,0 +1,128 @@
+"""`plait doctor` finds what is wrong, and says what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from plait import doctor
+from plait.cli import main
+from plait.doctor import Diagnosis, Finding, Health, examine
+
+
+def finding(diagnosis, what):
+    (found,) = (each for each in diagnosis.findings if each.what == what)
+    return found
+
+
+@pytest.fixture(scope="module")
+def here():
+    return examine()
+
+
+def test_all_that_is_needed_is_there(here):
+    assert not here.is_broken
+    assert finding(here, "torch").found == torch.__version__
+    assert finding(here, "C++ compiler").health is Health.FINE
+    assert finding(here, "self-test").health is Health.FINE
+    assert "compiled and right" in finding(here, "self-test").found
+
+
+def test_random_numbers_and_threads_are_as_before():
+    torch.manual_seed(3)
+    wanted = torch.rand(3)
+    torch.manual_seed(3)
+    examine()
+    assert torch.equal(torch.rand(3), wanted)
+
+
+def test_without_a_compiler_programs_run_as_python(monkeypatch):
+    monkeypatch.setenv("CXX", "/nonexistent/c++")
+    found = examine()
+    assert finding(found, "C++ compiler").health is Health.SLOWER
+    assert "apt-get install g++" in finding(found, "C++ compiler").advice
+    assert finding(found, "self-test").found == "right, as Python over ATen"
+    assert not found.is_broken
+
+
+def test_a_folder_that_cannot_be_written_is_named(monkeypatch):
+    monkeypatch.setenv("PLAIT_CACHE_DIR", "/proc/nowhere")
+    (found,) = doctor._cache()
+    assert found.health is Health.SLOWER
+    assert "/proc/nowhere" in found.found
+    assert "PLAIT_CACHE_DIR" in found.advice
+
+
+def test_a_full_disk_is_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(doctor, "_free_bytes", lambda folder: 3_000_000)
+    (found,) = doctor._cache()
+    assert found.health is Health.SLOWER
+    assert "3 MB are free" in found.found
+
+
+def test_too_many_threads_and_two_runtimes_are_told(monkeypatch):
+    monkeypatch.setattr(doctor, "_processors", lambda: 0)
+    monkeypatch.setattr(doctor, "_openmp_runtimes", lambda: {"libgomp.so.1", "libiomp5.so"})
+    threads, runtimes = doctor._threads()
+    assert threads.health is Health.SLOWER
+    assert "libgomp.so.1, libiomp5.so" in runtimes.found
+
+
+@pytest.mark.parametrize(("version", "health"), [("2.10.1", "broken"), ("2.13.0+cpu", "ok")])
+def test_old_versions_of_torch_are_refused(monkeypatch, version, health):
+    monkeypatch.setattr(torch, "__version__", version)
+    (found,) = doctor._torch()
+    assert found.health.value == health
+
+
+def test_a_model_that_is_compiled_wrongly_is_broken(monkeypatch):
+    import plait
+
+    class Wrong(torch.nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return self.model(x) * 2
+
+    monkeypatch.setattr(plait, "compile", Wrong)
+    monkeypatch.setattr(plait, "report", lambda compiled: None)
+    (found,) = doctor._safely(doctor._self_test)
+    assert found.health is Health.BROKEN
+
+
+def test_a_check_that_fails_is_a_finding():
+    def _odd_thing():
+        yield Finding("first", Health.FINE, "here")
+        raise OSError("no such thing")
+
+    first, second = doctor._safely(_odd_thing)
+    assert first.found == "here"
+    assert (second.what, second.health) == ("odd thing", Health.BROKEN)
+    assert second.found == "OSError: no such thing"
+
+
+def test_it_prints_as_text_and_exits_by_what_it_found(capsys, monkeypatch):
+    bad = Diagnosis((Finding("x", Health.BROKEN, "is [gone]", "bring it back"),))
+    assert "broken" in str(bad)
+    assert "→ bring it back" in str(bad)
+    monkeypatch.setattr(doctor, "examine", lambda: bad)
+    assert main(["doctor"]) == 1
+    assert "is [gone]" in capsys.readouterr().out
+
+
+def test_openmp_is_loaded_once():
+    """What compiled programs run on is torch's own thread pool."""
+    code = (
+        "import torch, plait\n"
+        "from plait.doctor import _openmp_runtimes\n"
+        "before = _openmp_runtimes()\n"
+        "plait.compile(torch.sin)(torch.ones(100_000))\n"
+        "assert _openmp_runtimes() == before, (before, _openmp_runtimes())\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
