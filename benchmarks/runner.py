@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import compileall
+import functools
 import importlib.metadata
 import json
 import os
@@ -58,14 +60,24 @@ def run_overhead(what: str, systems: Sequence[str], seconds: float) -> dict[str,
 @contextmanager
 def fresh_caches() -> Iterator[dict[str, str]]:
     """An environment whose compilers find empty caches."""
+    _compile_bytecode()
+    # As processes of users run: all that is installed has its bytecode beside it.
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         yield {
-            **os.environ,
+            **inherited,
             "PLAIT_CACHE_DIR": f"{folder}/plait",
             "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
             "TRITON_CACHE_DIR": f"{folder}/triton",
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         }
+
+
+@functools.lru_cache(maxsize=1)
+def _compile_bytecode() -> None:
+    """Compile plait's modules, as installing a wheel does, and those of the benchmark."""
+    for folder in [*ROOT.glob("packages/*/src"), ROOT / "meta" / "src", ROOT / "benchmarks"]:
+        compileall.compile_dir(folder, quiet=2)
 
 
 def _measure(words: Sequence[str], environment: dict[str, str]) -> dict[str, Any]:
